@@ -1,0 +1,39 @@
+# The two commands: `make demo` and `make test`. Each sets everything up by itself.
+VENV := .venv
+BIN := $(VENV)/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check chaos format lock clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup:  ## Find a Python, make .venv, install the pinned requirements (no-op when done)
+	@sh scripts/setup.sh $(VENV)
+
+demo: setup  ## Run the quickstart experiment: no Docker, no key, about a minute
+	@$(BIN)/tbench run experiments/quickstart.toml
+
+test: setup  ## Set up, then run every check and test
+	@sh scripts/test-clients.sh
+	@$(MAKE) --no-print-directory check
+
+check:  ## Every check and test, without set-up
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/ty check --quiet
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -m heavy
+	$(BIN)/python -m pytest -m "not heavy" -n auto
+
+chaos: setup  ## Kill runs at random moments, 200 rounds, and count what is lost
+	@$(BIN)/python tests/chaos/chaos.py --rounds 200
+
+format:  ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: setup  ## Refresh the lock files (names, versions and hashes; no addresses)
+	@sh scripts/lock.sh $(VENV)
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,73 @@
+#!/bin/sh
+# Make a ready virtual environment: find Python >= 3.12, install requirements-dev.lock with hashes, install the project.
+# Usage: scripts/setup.sh VENV        A second run with nothing changed does nothing.
+set -eu
+venv=${1:-.venv}
+lock=requirements-dev.lock
+uv_version=0.13.7
+wanted='import sys; sys.exit(not ((3, 12) <= sys.version_info[:2] < (3, 15)))'
+
+fingerprint() { cat "$lock" pyproject.toml src/terminalbench/__init__.py "$0" | cksum | cut -d' ' -f1; }
+works() { [ -n "$1" ] && "$1" -c "$wanted" >/dev/null 2>&1; }
+
+print="$(pwd) $(fingerprint)"
+if [ "$(cat "$venv/.ready" 2>/dev/null || true)" = "$print" ] && works "$venv/bin/python"; then
+    exit 0
+fi
+
+candidates() {
+    [ -z "${PYTHON:-}" ] || command -v "$PYTHON" || true
+    for name in python3.13 python3.12 python3.14 python3 python; do command -v "$name" || true; done
+    # pyenv's shims may refuse to run a version that is installed: look into its version folders.
+    roots="${PYENV_ROOT:-} ${HOME:-}/.pyenv"
+    for name in python3 python; do
+        prefix=$("$name" -c 'import sys; print(sys.base_prefix)' 2>/dev/null) && roots="$roots $prefix/../.." || true
+    done
+    for root in $roots; do
+        for version in 3.13 3.12 3.14; do
+            for path in "$root"/versions/"$version"*/bin/python; do [ -x "$path" ] && echo "$path"; done
+        done
+    done
+    return 0
+}
+
+find_python() {
+    candidates | while read -r path; do
+        if works "$path"; then echo "$path"; break; fi
+    done
+}
+
+# A uv of our own, from PyPI by name; used only where the machine's Python is too old or lacks venv.
+find_uv() {
+    if command -v uv; then return 0; fi
+    home="${XDG_CACHE_HOME:-$HOME/.cache}/terminalbench/uv-$uv_version"
+    if [ ! -x "$home/bin/uv" ]; then
+        mkdir -p "$home"
+        { python3 -m venv "$home" && "$home/bin/python" -m pip install -q "uv==$uv_version"; } >&2 \
+            || python3 -m pip install -q --target "$home" "uv==$uv_version" >&2 || return 1
+    fi
+    echo "$home/bin/uv"
+}
+
+python=$(find_python)
+if [ -z "$python" ]; then
+    echo "setup: no Python 3.12 to 3.14 here; getting 3.13 through uv" >&2
+    if ! uv=$(find_uv | tail -n 1) || ! "$uv" python install 3.13 >&2; then
+        echo "setup: could not get a Python. Install Python 3.12 or newer and run: make PYTHON=/path/to/python3.13 setup" >&2
+        exit 1
+    fi
+    python=$("$uv" python find 3.13)
+fi
+
+echo "setup: $("$python" --version) in $venv" >&2
+rm -rf "$venv"
+if ! "$python" -m venv "$venv" >/dev/null 2>&1; then
+    rm -rf "$venv"
+    uv=$(find_uv | tail -n 1)
+    "$uv" venv --quiet --seed --python "$python" "$venv"
+fi
+echo "setup: installing $(grep -c '==' "$lock") pinned packages" >&2
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$lock"
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+"$venv/bin/python" -m compileall -q -x 'starter/tasks' src/terminalbench || true
+echo "$print" >"$venv/.ready"

@@ -1,0 +1,48 @@
+"""The table of commands, by what a person wants to do."""
+
+from terminalbench.cli.lazy import CommandEntry, Section
+
+SECTIONS = (
+    Section(
+        "Write an experiment",
+        (
+            CommandEntry("init", "terminalbench.cli.init", "Write a commented experiment to start from."),
+            CommandEntry(
+                "validate", "terminalbench.cli.validate", "Check experiment files; report every problem at once."
+            ),
+            CommandEntry("plan", "terminalbench.cli.plan", "Show exactly what would run, before anything runs."),
+            CommandEntry("diff", "terminalbench.cli.diff", "Show what differs between two profiles."),
+            CommandEntry("migrate", "terminalbench.cli.migrate", "Convert an older experiment file to version 2."),
+            CommandEntry("schema", "terminalbench.cli.schema", "Print the JSON Schema of the experiment file."),
+        ),
+    ),
+    Section(
+        "Run it",
+        (
+            CommandEntry(
+                "check", "terminalbench.cli.check", "Prove tasks, environment, agents and models before a run."
+            ),
+            CommandEntry(
+                "run", "terminalbench.cli.run", "Run an experiment: one Harbor job per profile, in a new batch."
+            ),
+            CommandEntry(
+                "resume", "terminalbench.cli.resume", "Go on with a batch: finish it, add to it, retry errors."
+            ),
+            CommandEntry("status", "terminalbench.cli.status", "Show what runs now, and how far it is."),
+            CommandEntry("kill", "terminalbench.cli.kill", "End a running batch, and verify it."),
+            CommandEntry("mirror", "terminalbench.cli.mirror", "Copy session folders out of every trial again."),
+        ),
+    ),
+    Section(
+        "Look at results",
+        (
+            CommandEntry("list", "terminalbench.cli.list", "List the batches, newest first."),
+            CommandEntry("show", "terminalbench.cli.show", "Show one trial."),
+            CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),
+        ),
+    ),
+    Section(
+        "Set up the shell",
+        (CommandEntry("completion", "terminalbench.cli.completion", "Print the completion script of a shell."),),
+    ),
+)

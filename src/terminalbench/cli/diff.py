@@ -1,0 +1,39 @@
+"""`tbench diff`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import experiment_argument, json_option, root_option
+from terminalbench.errors import EXIT_OK
+
+
+@click.command("diff")
+@experiment_argument
+@click.argument("a")
+@click.argument("b")
+@json_option
+@root_option
+def command(experiment: Path, a: str, b: str, as_json: bool, root: Path | None) -> int:
+    """Show what differs between profiles A and B, prompt and configuration text included."""
+    from terminalbench.experiments.config import load
+    from terminalbench.experiments.difference import differences
+    from terminalbench.experiments.plan import select_profiles
+    from terminalbench.files import encode_json
+
+    loaded = load(experiment, root)
+    old, new = (select_profiles(loaded, (key,))[0] for key in (a, b))
+    found = differences(old, new)
+    if as_json:
+        aspects = [{"aspect": d.aspect, a: d.old, b: d.new} for d in found]
+        document = {"a": {"key": a, "id": old.id}, "b": {"key": b, "id": new.id}, "differences": aspects}
+        click.echo(encode_json(document).decode(), nl=False)
+        return EXIT_OK
+    click.echo(f"--- {a} {old.id}\n+++ {b} {new.id}")
+    if not found:
+        click.echo("the same treatment")
+    for difference in found:
+        click.echo(f"\n{difference.aspect}")
+        for line in difference.lines():
+            click.echo(f"  {line}")
+    return EXIT_OK

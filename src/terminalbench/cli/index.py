@@ -1,0 +1,46 @@
+"""`tbench index`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import json_option
+from terminalbench.cli.places import results_option, results_root
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
+
+
+@click.command("index")
+@results_option
+@click.option("--rebuild", is_flag=True, help="Forget everything and read all trials again.")
+@json_option
+def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
+    """Bring the index up to date with what is on disk, and write each batch's runs/index.json.
+
+    The index is a cache: it can be deleted at any time. Exit code 3: some files could not be read.
+    """
+    import dataclasses
+
+    from terminalbench.errors import TbenchError
+    from terminalbench.files import encode_json
+    from terminalbench.index.export import export_index
+    from terminalbench.index.queries import view_batch
+    from terminalbench.index.scan import ForeignJobs, find_batches, scan_all
+
+    root = results_root(results)
+    report = scan_all(root, rebuild=rebuild)
+    for batch in find_batches(root):
+        if isinstance(batch, ForeignJobs):
+            continue
+        try:
+            export_index(batch, view_batch(batch, root))
+        except TbenchError as error:
+            click.echo(f"not exported: {error}", err=True)
+    if as_json:
+        click.echo(encode_json(dataclasses.asdict(report)).decode(), nl=False)
+    else:
+        click.echo(
+            f"{report.seen} trials: {report.read} read, {report.removed} gone, {len(report.unreadable)} unreadable"
+        )
+        for problem in report.unreadable:
+            click.echo(f"unreadable: {problem}", err=True)
+    return EXIT_INCOMPLETE if report.unreadable else EXIT_OK

@@ -1,0 +1,39 @@
+"""`tbench init`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.errors import EXIT_OK, UserError
+
+
+@click.command("init")
+@click.argument("folder", type=click.Path(path_type=Path), default=Path(), metavar="[DIR]")
+@click.option("--agent", default="claude-code", show_default=True, help="Agent of the profiles.")
+@click.option("--model", help="Model of the profiles.")
+@click.option("--dataset", default="starter", show_default=True, help="Where the tasks come from.")
+@click.option("--slug", default="first", show_default=True, help="Name of the file and of its results folder.")
+def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str) -> int:
+    """Write a commented experiment to start from, in DIR/experiments/. Asks nothing."""
+    import re
+
+    from terminalbench.experiments.config import load
+    from terminalbench.experiments.scaffold import Choices, scaffold
+    from terminalbench.experiments.tables import SLUG, SLUG_DOC
+    from terminalbench.files import write_text
+
+    if not re.fullmatch(SLUG, slug):
+        raise UserError(f"--slug must be {SLUG_DOC}")
+    for name, value in (("--model", model), ("--dataset", dataset)):
+        if value is not None and re.search(r'["\\\x00-\x1f]', value):
+            raise UserError(f"{name} must not hold quotes, backslashes or control characters")
+    files = scaffold(folder, Choices(agent, model, dataset, slug))
+    experiment, *others = files
+    if experiment.exists():
+        raise UserError("exists already", where=str(experiment), hint="choose another --slug")
+    for path in [*(p for p in others if not p.exists()), experiment]:
+        write_text(path, files[path])
+        click.echo(f"written: {path}")
+    load(experiment)
+    click.echo(f"next: tbench plan {experiment}")
+    return EXIT_OK

@@ -1,0 +1,48 @@
+"""`tbench list`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import json_option
+from terminalbench.cli.places import results_option, results_root
+from terminalbench.errors import EXIT_OK
+
+
+@click.command("list")
+@results_option
+@json_option
+def command(results: Path | None, as_json: bool) -> int:
+    """List the batches of a results folder, newest first."""
+    from terminalbench.files import encode_json
+    from terminalbench.index.queries import list_batches
+    from terminalbench.index.scan import scan_all
+    from terminalbench.report.text import columns
+
+    root = results_root(results)
+    scan_all(root)
+    batches = list_batches(root)
+    if as_json:
+        click.echo(encode_json(batches).decode(), nl=False)
+        return EXIT_OK
+    if not batches:
+        click.echo("no batches yet")
+        return EXIT_OK
+    rows = [["batch", "created", "trials", "passed", "failed", "not measured", "cost", "name"]]
+    for batch in batches:
+        cost = "unknown" if batch["cost_usd"] is None else f"${batch['cost_usd']:.2f}"
+        planned = batch["planned"] if batch["planned"] is not None else "?"
+        rows.append(
+            [
+                batch["batch"],
+                (batch["created_at"] or "?")[:16].replace("T", " "),
+                f"{batch['trials']}/{planned}",
+                str(batch["passed"]),
+                str(batch["failed"]),
+                str(batch["not_measured"]),
+                cost + (" (simulated)" if batch["simulated"] else ""),
+                batch["name"] or "",
+            ]
+        )
+    click.echo(columns(rows, left=(0, 1, 6, 7)))
+    return EXIT_OK

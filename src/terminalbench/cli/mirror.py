@@ -1,0 +1,54 @@
+"""`tbench mirror`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import experiment_argument, root_option
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
+
+
+@click.command("mirror")
+@experiment_argument
+@click.option("--batch", type=click.IntRange(min=0), help="Which batch. Default: the latest with data.")
+@click.option(
+    "--targets", multiple=True, metavar="NAME", help="Session folders. Default: the TOML's artifacts.targets."
+)
+@click.option("--dest-dirname", default="artifacts", show_default=True, help="Folder of the batch to copy to.")
+@root_option
+def command(experiment: Path, batch: int | None, targets: tuple[str, ...], dest_dirname: str, root: Path | None) -> int:
+    """Copy agent/sessions/<target>/ of every trial to <batch>/artifacts/<target>/<trial>/.
+
+    A run does this by itself as trials end; this repeats it, copying only what changed.
+    """
+    import re
+
+    from terminalbench.experiments.batch import Batch, batch_numbers, latest
+    from terminalbench.experiments.config import load
+    from terminalbench.experiments.tables import SLUG, SLUG_DOC
+    from terminalbench.runner.mirror_artifacts import mirror_batch
+
+    loaded = load(experiment, root)
+    wanted = [name for entry in targets for name in entry.split(",")] or loaded.artifacts.targets
+    for name in (*wanted, dest_dirname):
+        if not re.fullmatch(SLUG, name):
+            raise UserError(f'"{name}" must be {SLUG_DOC}')
+    if dest_dirname in ("runs", "superseded", "workers", "analytics"):
+        raise UserError(f"--dest-dirname {dest_dirname} has another use in a batch", hint="choose another name")
+    if not wanted:
+        raise UserError("names no targets", where=str(experiment), hint="set [artifacts] targets, or --targets")
+    numbers = batch_numbers(loaded.results_root, loaded.slug)
+    if batch is not None and batch not in numbers:
+        raise UserError(f"there is no batch {batch} of {loaded.slug}", hint=f"batches: {numbers}")
+    folder = (
+        Batch(loaded.results_root / loaded.slug / str(batch))
+        if batch is not None
+        else latest(loaded.results_root, loaded.slug)
+    )
+    if folder is None:
+        raise UserError(f"{loaded.slug} has no batch with data yet", hint=f"tbench run {experiment}")
+    done = mirror_batch(folder.runs, wanted, folder.folder / dest_dirname)
+    click.echo(f"{done.copied} copied, {done.unchanged} unchanged, {len(done.failed)} failed")
+    for failure in done.failed:
+        click.echo(f"failed: {failure}", err=True)
+    return EXIT_INCOMPLETE if done.failed else EXIT_OK

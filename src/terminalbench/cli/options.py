@@ -1,0 +1,82 @@
+"""Arguments and options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, override
+
+import click
+
+ListOptions = ("--tasks", "--profiles")
+
+
+class ListCommand(click.Command):
+    """A command whose list options take several values: `--tasks a b`, `--tasks a,b` and `--tasks a --tasks b`."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, after spreading the values of list options."""
+        return super().parse_args(ctx, _spread(args, strict=not ctx.resilient_parsing))
+
+
+def _spread(args: list[str], *, strict: bool) -> list[str]:
+    spread: list[str] = []
+    option: str | None = None
+    given: dict[str, int] = {}
+    for argument in args:
+        name, separator, value = argument.partition("=")
+        if name in ListOptions:
+            option = name
+            values = value.split(",") if separator else []
+            given.setdefault(option, 0)
+        elif argument.startswith("-") or argument.endswith(".toml") or option is None:
+            spread.append(argument)
+            option = None
+            continue
+        else:
+            values = argument.split(",")
+        for item in filter(None, values):
+            spread += [option, item]
+            given[option] += 1
+    for name, count in given.items():
+        if strict and not count:
+            # An empty shell variable must not turn "these tasks" into "all tasks".
+            raise click.UsageError(f"{name} names nothing")
+    return spread
+
+
+def _names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completion from the experiment on the command line."""
+
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        from terminalbench.errors import TbenchError
+        from terminalbench.experiments.config import read_toml
+
+        try:
+            raw = read_toml(Path(ctx.params["experiment"]))
+            found = raw["profiles"] if kind == "profiles" else [item["id"] for item in raw["tasks"]["items"]]
+        except (TbenchError, KeyError, TypeError):
+            return []
+        return [name for name in found if name.startswith(incomplete)]
+
+    return complete
+
+
+_EXPERIMENT_FILE = click.Path(path_type=Path)
+
+experiment_argument: Any = click.argument("experiment", type=_EXPERIMENT_FILE, metavar="EXPERIMENT.toml")
+experiments_argument: Any = click.argument(
+    "experiments", type=_EXPERIMENT_FILE, metavar="EXPERIMENT.toml...", nargs=-1, required=True
+)
+root_option: Any = click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder that relative paths start from. Default: the nearest one above with .git or pyproject.toml.",
+)
+tasks_option: Any = click.option(
+    "--tasks", multiple=True, metavar="ID...", help="Only these tasks.", shell_complete=_names_of("tasks")
+)
+profiles_option: Any = click.option(
+    "--profiles", multiple=True, metavar="KEY...", help="Only these profiles.", shell_complete=_names_of("profiles")
+)
+json_option: Any = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -1,0 +1,44 @@
+"""`tbench resume`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import json_option, root_option
+from terminalbench.cli.places import results_option
+
+
+@click.command("resume")
+@click.argument("target", type=click.Path(path_type=Path), required=False, metavar="[EXPERIMENT.toml|BATCH]")
+@click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
+@click.option("--attempts", type=click.IntRange(min=1), help="Add attempts until each task has this many.")
+@click.option(
+    "--retry-errors",
+    is_flag=False,
+    flag_value="all",
+    metavar="[CLASS]",
+    help="Run errored trials again (of one class, or all); the new ones supersede them.",
+)
+@json_option
+@results_option
+@root_option
+def command(
+    target: Path | None,
+    batch: int | None,
+    attempts: int | None,
+    retry_errors: str | None,
+    as_json: bool,
+    results: Path | None,
+    root: Path | None,
+) -> int:
+    """Go on with a batch: what is finished stays, what is missing runs.
+
+    An experiment file that has gained attempts, tasks or profiles adds them to the batch; one that changed otherwise
+    is refused. Without a target: the newest batch of the results folder.
+    """
+    from terminalbench.cli.running import resume_target
+    from terminalbench.cli.targets import find_target
+    from terminalbench.runner.resume import ResumeRequest
+
+    found = find_target(target, batch, results, root)
+    return resume_target(found, ResumeRequest(attempts, retry_errors), as_json=as_json)

@@ -1,0 +1,157 @@
+"""A run as a person sees it: what is left out, one line while it runs, one table at the end."""
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.targets import Target
+from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import load
+from terminalbench.experiments.plan import Plan, Selection
+from terminalbench.files import encode_json
+from terminalbench.index.export import export_index
+from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.index.scan import scan_batch
+from terminalbench.report.text import summary
+from terminalbench.runner.progress import Progress
+from terminalbench.runner.resume import ResumeRequest, resume
+from terminalbench.runner.run import Listener, RunResult, prepare_run, run
+
+_REFRESH_SEC = 0.5
+
+
+def run_file(file: Path, root: Path | None, selection: Selection, *, strict: bool, as_json: bool) -> int:
+    """Load, prepare and run an experiment; print what a person or a machine wants to know."""
+    experiment = load(file, root)
+    teller = Teller(quiet=as_json)
+    teller.say("checking tasks, profiles and environment ...")
+    prepared = prepare_run(experiment, selection)
+    if strict and prepared.plan.excluded:
+        reasons = "\n  ".join(_exclusion_lines(prepared.plan))
+        raise UserError(f"would be left out (--strict):\n  {reasons}", where=str(file))
+    result = run(experiment, prepared, Listener(prepared=teller.started, progress=teller.progress))
+    return _tell_end(teller, result, as_json=as_json)
+
+
+def resume_target(target: Target, request: ResumeRequest, *, as_json: bool) -> int:
+    """Go on with a batch; print what a person or a machine wants to know."""
+    teller = Teller(quiet=as_json)
+    teller.say("looking at what is there ...")
+    listener = Listener(prepared=teller.resumed, progress=teller.progress)
+    result = resume(target.batch, request, target.experiment, listener)
+    return _tell_end(teller, result, as_json=as_json)
+
+
+def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
+    teller.done()
+    for problem in result.problems:
+        click.echo(problem, err=True)
+    view = refresh(result.batch)
+    if as_json:
+        click.echo(encode_json(as_document(view, result.interrupted)).decode(), nl=False)
+    else:
+        click.echo(summary(view), nl=False)
+        place = os.path.relpath(result.batch.folder)
+        here = Path(place).parts[0] == "results"
+        where = "" if here else f" --results {os.path.relpath(result.batch.folder.parent.parent)}"
+        click.echo(f"\nbatch {view.plan.batch}: {place}")
+        click.echo(f"look closer: tbench show <trial>{where}, tbench list{where}, harbor view {place}/runs")
+    return EXIT_INTERRUPTED if result.interrupted else exit_code(view)
+
+
+def refresh(batch: Batch) -> BatchView:
+    """Bring index and export of a batch up to date, and view it."""
+    report = scan_batch(batch)
+    for problem in report.unreadable:
+        click.echo(f"unreadable: {problem}", err=True)
+    view = view_batch(batch)
+    export_index(batch, view)
+    return view
+
+
+def exit_code(view: BatchView) -> int:
+    """0 when every planned trial was measured, 3 when some were not, 1 when none was."""
+    measured = sum(cell.measured for cell in view.cells)
+    if measured == len(view.cells):
+        return EXIT_OK
+    return EXIT_INCOMPLETE if measured else EXIT_FAILURE
+
+
+def as_document(view: BatchView, interrupted: bool) -> dict:
+    """The end of a run for machines."""
+    return {
+        "batch": view.batch,
+        "folder": view.plan.folder,
+        "interrupted": interrupted,
+        "cells": [
+            {
+                "profile": cell.profile,
+                "task": cell.task,
+                "attempt": cell.attempt,
+                "outcome": cell.outcome,
+                "reason": cell.reason,
+                "trial": cell.row.name if cell.row else None,
+                "job": cell.row.job if cell.row else None,
+                "cost_usd": cell.row.usage.cost_usd if cell.row else None,
+            }
+            for cell in view.cells
+        ],
+        "superseded": [row.name for row in view.superseded],
+    }
+
+
+def _exclusion_lines(plan: Plan) -> list[str]:
+    lines = []
+    for exclusion in plan.excluded:
+        names = [exclusion.profile, exclusion.task.id if exclusion.task else None]
+        lines.append(f"{' / '.join(filter(None, names))}: {exclusion.reason}")
+    return lines
+
+
+class Teller:
+    """Tells of a run: a line that renews itself on a terminal, next to nothing when piped."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+        self.live = sys.stderr.isatty() and not quiet
+        self.told_at = 0.0
+
+    def say(self, text: str) -> None:
+        """Put a text on the line, cut to the width of the terminal."""
+        if self.live:
+            width = shutil.get_terminal_size().columns - 1
+            click.echo(f"\r\x1b[K{text[:width]}", nl=False, err=True)
+
+    def started(self, plan: Plan, batch: Batch) -> None:
+        """Say what runs where, and what is left out."""
+        self.done()
+        for line in _exclusion_lines(plan):
+            click.echo(f"left out: {line}", err=True)
+        if self.quiet:
+            return
+        trials = sum(plan.runnable(job).trials for job in plan.jobs)
+        click.echo(f"{plan.name}: {trials} trials in batch {batch.number} ({plan.folder})", err=True)
+
+    def resumed(self, plan: Plan, batch: Batch) -> None:
+        """Say which batch goes on, and what is left out."""
+        self.done()
+        for line in _exclusion_lines(plan):
+            click.echo(f"left out: {line}", err=True)
+        if not self.quiet:
+            click.echo(f"{plan.name}: going on with batch {batch.number} ({plan.folder})", err=True)
+
+    def progress(self, progress: Progress) -> None:
+        """Renew the line, at most twice a second."""
+        now = time.monotonic()
+        if self.live and now - self.told_at >= _REFRESH_SEC:
+            self.told_at = now
+            self.say(progress.line(now))
+
+    def done(self) -> None:
+        """Leave the line."""
+        self.say("")

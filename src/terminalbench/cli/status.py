@@ -1,0 +1,36 @@
+"""`tbench status`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import json_option
+from terminalbench.cli.places import results_option
+from terminalbench.errors import EXIT_OK
+
+
+@click.command("status")
+@results_option
+@json_option
+def command(results: Path | None, as_json: bool) -> int:
+    """Show what runs now, for this user: batches, their processes, how far they are."""
+    from terminalbench.files import encode_json
+    from terminalbench.report.text import columns
+    from terminalbench.runner.status import running_batches
+
+    found = running_batches(results.resolve() if results else None)
+    if as_json:
+        click.echo(encode_json(found).decode(), nl=False)
+        return EXIT_OK
+    if not found:
+        click.echo("nothing is running")
+        return EXIT_OK
+    rows = [["batch", "state", "pid", "since", "trials", "outcomes", "cost"]]
+    for status in found:
+        outcomes = ", ".join(f"{count} {name}" for name, count in status.outcomes.items()) or "-"
+        pid = str(status.runner) if status.runner is not None else "-"
+        cost = f"${status.cost_usd:.2f}" if status.cost_usd is not None else "unknown"
+        trials = f"{status.ended}/{status.planned}" + (f", {status.running} running" if status.running else "")
+        rows.append([status.batch, status.state, pid, status.since or "-", trials, outcomes, cost])
+    click.echo(columns(rows, left=range(7)))
+    return EXIT_OK

@@ -1,0 +1,47 @@
+"""Which batch a command means: an experiment file, a batch folder, or the newest batch of a results folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.cli.places import results_root
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch, batch_numbers, latest_started
+from terminalbench.experiments.config import Experiment, load
+
+
+@dataclass(frozen=True)
+class Target:
+    """A batch, and the experiment it was named by, if it was."""
+
+    batch: Batch
+    experiment: Experiment | None = None
+
+
+def find_target(name: Path | None, number: int | None, results: Path | None, root: Path | None) -> Target:
+    """The batch that is meant; a clear error when there is none."""
+    if name is None:
+        return Target(_newest(results_root(results)))
+    if name.is_dir():
+        if not (name / "plan.json").is_file():
+            raise UserError("is not a batch folder: it holds no plan.json", where=str(name))
+        return Target(Batch(name.resolve()))
+    experiment = load(name, root)
+    folder, slug = experiment.results_root, experiment.slug
+    if number is None:
+        batch = latest_started(folder, slug)
+        if batch is None:
+            raise UserError(f"{slug} has no batch yet", where=str(name), hint=f"tbench run {name}")
+        return Target(batch, experiment)
+    numbers = batch_numbers(folder, slug)
+    if number not in numbers:
+        known = ", ".join(map(str, numbers)) or "none"
+        raise UserError(f"there is no batch {number} of {slug}", where=str(folder), hint=f"batches: {known}")
+    return Target(Batch(folder / slug / str(number)), experiment)
+
+
+def _newest(folder: Path) -> Batch:
+    plans = sorted(folder.glob("*/*/plan.json"), key=lambda path: path.stat().st_mtime)
+    found = [plan.parent for plan in plans if plan.parent.name.isdecimal()]
+    if not found:
+        raise UserError("holds no batch", where=str(folder), hint="tbench run starts one")
+    return Batch(found[-1])

@@ -1,0 +1,32 @@
+"""`tbench validate`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import experiments_argument, root_option
+from terminalbench.errors import EXIT_OK, EXIT_USAGE, UserError
+
+
+@click.command("validate")
+@experiments_argument
+@root_option
+def command(experiments: tuple[Path, ...], root: Path | None) -> int:
+    """Check experiment files: every problem of every file at once. Writes nothing."""
+    from terminalbench.experiments.config import load
+
+    worst = EXIT_OK
+    for file in experiments:
+        try:
+            experiment = load(file, root)
+        except UserError as error:
+            worst = EXIT_USAGE
+            for line in error.lines():
+                click.echo(line, err=True)
+            continue
+        tasks, profiles = len(experiment.tasks), len(experiment.profiles)
+        trials = tasks * profiles * experiment.run.attempts
+        click.echo(f"{file}: ok: {tasks} tasks x {profiles} profiles x {experiment.run.attempts} = {trials} trials")
+        for note in experiment.notes:
+            click.echo(f"{file}: note: {note}")
+    return worst

@@ -1,0 +1,111 @@
+"""Every way a command can end badly, each with its exit code.
+
+TbenchError                  exit 1    something failed; base of all of them
+├── UserError                exit 2    wrong usage or input; the message says where, what and the next step
+│   └── InvalidFile          exit 2    one file with one or more problems, all reported at once
+├── Incomplete               exit 3    valid but partial or undecided result
+├── GateFailed               exit 100  a gate the user asked for did not hold
+└── Interrupted              exit 130  a signal ended the work; what was finished is kept
+
+A user error is printed without a traceback, in one place: `terminalbench.cli.main`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+EXIT_OK = 0
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INCOMPLETE = 3
+EXIT_GATE = 100
+EXIT_INTERRUPTED = 130
+
+
+class TbenchError(Exception):
+    """Something failed. `where` locates it, `what` says it, `hint` is the next step."""
+
+    exit_code = EXIT_FAILURE
+
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def lines(self) -> list[str]:
+        """The message as a person reads it, a line each."""
+        return [_line(self.where, None, self.what, self.hint)]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+class UserError(TbenchError):
+    """Wrong usage or input: nothing was started, nothing was written."""
+
+    exit_code = EXIT_USAGE
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a file: the key it is at, what is wrong, what to do."""
+
+    key: str
+    what: str
+    hint: str | None = None
+
+
+class InvalidFile(UserError):
+    """A file with problems; prints one `file: key: message` line for each."""
+
+    def __init__(self, where: str, problems: Sequence[Problem]) -> None:
+        super().__init__(f"{len(problems)} problem{'s' if len(problems) != 1 else ''}", where=where)
+        self.problems = tuple(problems)
+
+    def lines(self) -> list[str]:
+        return [_line(self.where, problem.key, problem.what, problem.hint) for problem in self.problems]
+
+
+class Incomplete(TbenchError):
+    """The result on disk is valid but partial, or the question stays undecided."""
+
+    exit_code = EXIT_INCOMPLETE
+
+
+class GateFailed(TbenchError):
+    """A gate the user asked for did not hold."""
+
+    exit_code = EXIT_GATE
+
+
+class Interrupted(TbenchError):
+    """A signal ended the work; what was finished is on disk."""
+
+    exit_code = EXIT_INTERRUPTED
+
+
+def closest(name: str, known: Sequence[str]) -> str | None:
+    """The known name most like `name`, if any is like it at all."""
+    matches = get_close_matches(name, known, n=1, cutoff=0.6)
+    if not matches:
+        matches = get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
+        matches = [k for k in known if matches and k.lower() == matches[0]]
+    return matches[0] if matches else None
+
+
+def did_you_mean(name: str, known: Sequence[str], *, limit: int = 12) -> str | None:
+    """A hint that names the closest known name, or lists what there is."""
+    match = closest(name, known)
+    if match is not None:
+        return f'did you mean "{match}"?'
+    if not known:
+        return None
+    shown = ", ".join(known[:limit])
+    more = f", ... ({len(known)} in all)" if len(known) > limit else ""
+    return f"known: {shown}{more}"
+
+
+def _line(where: str | None, key: str | None, what: str, hint: str | None) -> str:
+    text = ": ".join(part for part in (where, key, what) if part)
+    return f"{text} ({hint})" if hint else text

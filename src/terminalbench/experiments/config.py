@@ -1,0 +1,323 @@
+"""Loading an experiment: a TOML file in, a checked and resolved `Experiment` out, or all its problems at once."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from terminalbench import registry
+from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
+from terminalbench.experiments.agents import harbor_environments
+from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
+from terminalbench.experiments.inherit import Inheritance
+from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.quarantine import read_quarantine
+from terminalbench.experiments.secrets import has_login, secrets_in
+from terminalbench.experiments.strict import Problems, given, join, read
+from terminalbench.experiments.tables import (
+    SCHEMA_VERSION,
+    SLUG,
+    SLUG_DOC,
+    AnalysisTable,
+    ArtifactsTable,
+    ExperimentTable,
+    ProfileDefaults,
+    ProfileTable,
+    RunTable,
+)
+
+RESERVED_SLUGS = ("index.db", ".check")
+FORCE_REBUILD = "TERMINALBENCH_FORCE_REBUILD"
+_HARBOR_OPTIONS = {
+    "--debug", "-q", "--quiet", "--silent", "--mounts", "--mounts-json", "--extra-docker-compose", "--ek",
+    "--environment-kwarg", "--cpus", "--memory", "--override-cpus", "--override-memory-mb", "--override-storage-mb",
+    "--override-gpus", "--stream", "--no-stream", "--delete", "--no-delete", "--artifact", "--allow-agent-host",
+    "--allow-environment-host", "--n-concurrent-agents", "--retry-include", "--retry-exclude",
+    "--agent-timeout-multiplier", "--verifier-timeout-multiplier", "--agent-setup-timeout-multiplier",
+    "--environment-build-timeout-multiplier",
+}  # fmt: skip
+"""Options of `harbor run` that neither the plan nor a profile sets, and that leave reward and treatment alone."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of the experiment, in the order of the file."""
+
+    id: str
+    dataset: str
+    family: str | None
+    source: TaskSource
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A parsed, checked TOML: tasks x profiles x settings, every file it names read and found."""
+
+    file: Path
+    root: Path
+    slug: str
+    name: str
+    run: RunTable
+    tasks: tuple[Task, ...]
+    profiles: tuple[Profile, ...]
+    artifacts: ArtifactsTable
+    analysis: AnalysisTable
+    datasets: dict[str, Dataset]
+    quarantine: dict[tuple[str, str], str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def baseline(self) -> Profile:
+        """The profile the others are compared with."""
+        wanted = self.analysis.baseline
+        return next((p for p in self.profiles if p.key == wanted), self.profiles[0])
+
+    @property
+    def results_root(self) -> Path:
+        """Where batches of every experiment land."""
+        return self.root / Path(self.run.results_root).expanduser()
+
+    @property
+    def force_rebuild(self) -> bool:
+        """Whether task images are built anew."""
+        return self.run.force_rebuild or os.environ.get(FORCE_REBUILD, "").lower() in ("1", "true", "yes", "on")
+
+
+def load(file: Path, root: Path | None = None) -> Experiment:
+    """The experiment in `file`. Raises `InvalidFile` with every problem found."""
+    raw = read_toml(file)
+    refuse_old_shape(file, raw)
+    return _Loader(file, project_root(file, root), raw).load()
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """The tables of a TOML file; a missing or malformed one is a user error."""
+    try:
+        return tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise UserError("no such file", where=str(file), hint="tbench init makes one") from None
+    except IsADirectoryError:
+        raise UserError("is a folder; name the TOML file in it", where=str(file)) from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"is not UTF-8 text: {error.reason} at byte {error.start}", where=str(file)) from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"is not valid TOML: {error or 'nested too deep'}", where=str(file)) from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", where=str(file)) from None
+
+
+def project_root(file: Path, root: Path | None) -> Path:
+    """The folder relative paths start from: `root`, else the nearest project folder, else the file's own."""
+    if root is not None:
+        if not root.is_dir():
+            raise UserError("--root is not a folder", where=str(root))
+        return root.resolve()
+    folder = file.resolve().parent
+    for candidate in (folder, *folder.parents):
+        if (candidate / ".git").exists() or (candidate / "pyproject.toml").is_file():
+            return candidate
+    return folder
+
+
+def old_shape(raw: Mapping[str, Any]) -> str | None:
+    """Which of the two older shapes a file has, if any."""
+    tasks = raw.get("tasks")
+    if isinstance(raw.get("profiles"), list):
+        return "[[profiles]] with key ="
+    if isinstance(tasks, Mapping) and "items" not in tasks:
+        if "ids" in tasks or "dataset" in tasks:
+            return "[tasks] dataset/ids"
+        if any(isinstance(value, Mapping) for value in tasks.values()):
+            return "[tasks.<id>] tables"
+    return None
+
+
+def refuse_old_shape(file: Path, raw: Mapping[str, Any]) -> None:
+    """Name `tbench migrate` when the file is of an older shape."""
+    shape = old_shape(raw)
+    if shape is not None:
+        raise UserError(
+            f"is of an older shape ({shape}); only schema_version = {SCHEMA_VERSION} is accepted",
+            where=str(file),
+            hint=f"convert it: tbench migrate {file}",
+        )
+
+
+@dataclass
+class _Loader:
+    file: Path
+    root: Path
+    raw: dict[str, Any]
+    problems: Problems = field(default_factory=Problems)
+    notes: list[str] = field(default_factory=list)
+
+    def load(self) -> Experiment:
+        table: ExperimentTable = read(ExperimentTable, self.raw, "", self.problems)
+        self._check_version(table)
+        if table.slug is not None and table.slug.startswith(RESERVED_SLUGS):
+            self.problems.add(
+                "slug", f"is reserved: {', '.join(RESERVED_SLUGS)} have their own place beside the batches"
+            )
+        run = table.run if isinstance(table.run, RunTable) else RunTable()
+        self._check_run(run)
+        datasets, tasks = self._tasks(table, run)
+        profiles = self._profiles(table)
+        self._check_analysis(table.analysis)
+        self._check_artifacts(table.artifacts)
+        if self.problems.found:
+            raise InvalidFile(str(self.file), _once(self.problems.found))
+        return Experiment(
+            file=self.file,
+            root=self.root,
+            slug=table.slug,
+            name=table.name or table.slug,
+            run=run,
+            tasks=tuple(tasks),
+            profiles=tuple(profiles),
+            artifacts=table.artifacts,
+            analysis=table.analysis,
+            datasets=datasets,
+            quarantine=read_quarantine(self.file),
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+    def _check_version(self, table: ExperimentTable) -> None:
+        version = table.schema_version
+        if version is not None and version != SCHEMA_VERSION and not self.problems.at("schema_version"):
+            self.problems.add("schema_version", f"must be {SCHEMA_VERSION}, not {version}")
+
+    def _check_run(self, run: RunTable) -> None:
+        environment = run.container_env
+        known = sorted({*harbor_environments(), *registry.BUILTIN["environments"]})
+        if environment not in known and not registry.is_import_path(environment):
+            known = sorted({*known, *registry.names("environments")})
+            if environment not in known:
+                hint = did_you_mean(environment, known, limit=40)
+                self.problems.add("run.container_env", f'no environment is called "{environment}"', hint)
+        if run.executor != "local":
+            self.problems.add("run.executor", f'no executor is called "{run.executor}"', "known: local")
+        for index, argument in enumerate(run.harbor_args):
+            option = argument.split("=", 1)[0]
+            if option.startswith("-") and option not in _HARBOR_OPTIONS and not _is_number(option):
+                hint = did_you_mean(option, sorted(_HARBOR_OPTIONS), limit=40)
+                self.problems.add(
+                    f"run.harbor_args[{index}]",
+                    f"{option} is not for this list: the plan or a profile decides it",
+                    hint,
+                )
+        for secret in secrets_in(run.harbor_args, "run.harbor_args"):
+            self.problems.add(secret, "looks like a secret", "put it in the env file")
+        if run.registry_path is not None and not (self.root / run.registry_path).is_file():
+            self.problems.add("run.registry_path", f"no registry file at {self.root / run.registry_path}")
+        root = self.root / Path(run.results_root).expanduser()
+        if root.exists() and not root.is_dir():
+            self.problems.add("run.results_root", f"{root} is not a folder")
+
+    def _tasks(self, table: ExperimentTable, run: RunTable) -> tuple[dict[str, Dataset], list[Task]]:
+        tables = table.datasets if isinstance(table.datasets, dict) else {}
+        for name, declared in tables.items():
+            for source in ("repo", "registry_url"):
+                if (value := getattr(declared, source)) and has_login(value):
+                    self.problems.add(f"{join('datasets', name)}.{source}", "carries a login", "remove it")
+        registry_path = None if self.problems.at("run.registry_path") else run.registry_path
+        places = DatasetPlaces(self.root, tables, registry_path)
+        items = table.tasks.items if table.tasks and isinstance(table.tasks.items, list) else []
+        found: dict[str, Dataset | None] = {}
+        seen: dict[tuple[str, str], int] = {}
+        tasks: list[Task] = []
+        for index, item in enumerate(items):
+            if not item.id:
+                continue
+            at = f"tasks.items[{index}]"
+            name = item.dataset or table.tasks.default_dataset
+            first = seen.setdefault((name, item.id), index)
+            if first != index:
+                self.problems.add(at, f'task "{item.id}" of {name} is already tasks.items[{first}]', "remove one")
+                continue
+            if name not in found:
+                where = f"{at}.dataset" if item.dataset else "tasks.default_dataset"
+                found[name] = places.find(name, where, self.problems)
+            dataset = found[name]
+            if dataset is not None and self._task_exists(dataset, item.id, f"{at}.id"):
+                tasks.append(Task(item.id, name, item.family, dataset.task(item.id)))
+        return {name: dataset for name, dataset in found.items() if dataset is not None}, tasks
+
+    def _task_exists(self, dataset: Dataset, task_id: str, at: str) -> bool:
+        if "/" in task_id and dataset.kind == "folder":
+            self.problems.add(at, "must be the name of a folder, not a path")
+            return False
+        known = dataset.known_tasks()
+        if known is None or task_id in known:
+            return True
+        self.problems.add(at, f'{dataset.name} has no task "{task_id}"', did_you_mean(task_id, known))
+        return False
+
+    def _profiles(self, table: ExperimentTable) -> list[Profile]:
+        raw = self.raw.get("profiles")
+        if not isinstance(raw, Mapping):
+            return []
+        if not raw:
+            self.problems.add("profiles", "must hold at least one profile", "add a [profiles.<key>] table")
+        own: dict[str, dict[str, Any]] = {}
+        quiet = Problems()  # `read` above has already reported what is wrong in the tables
+        for key, profile in raw.items():
+            if not _fits_slug(key):
+                self.problems.add(join("profiles", key), f"a profile key must be {SLUG_DOC}")
+            if isinstance(profile, Mapping):
+                own[key] = given(ProfileTable, profile, "", quiet)
+        declared = self.raw.get("defaults")
+        defaults = given(ProfileDefaults, declared, "", quiet) if isinstance(declared, Mapping) else {}
+        aliases = table.mcp.aliases if isinstance(table.mcp.aliases, dict) else {}
+        shared = Inheritance(own, defaults, aliases, self.root, self.problems, self.notes)
+        profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
+        self._note_twins(profiles)
+        return profiles
+
+    def _note_twins(self, profiles: list[Profile]) -> None:
+        if self.problems.found:
+            return
+        first: dict[str, str] = {}
+        for profile in profiles:
+            twin = first.setdefault(profile.id, profile.key)
+            if twin != profile.key:
+                self.notes.append(f"profiles.{profile.key} and profiles.{twin} are the same treatment ({profile.id})")
+
+    def _check_analysis(self, analysis: AnalysisTable) -> None:
+        raw = self.raw.get("profiles")
+        keys = list(raw) if isinstance(raw, Mapping) else []
+        if analysis.baseline is not None and analysis.baseline not in keys:
+            hint = did_you_mean(analysis.baseline, keys)
+            self.problems.add("analysis.baseline", f'no profile is called "{analysis.baseline}"', hint)
+        for index, pair in enumerate(analysis.contrasts or []):
+            at = f"analysis.contrasts[{index}]"
+            if len(pair) != 2 or pair[0] == pair[1]:
+                self.problems.add(at, "must be two different profile keys")
+            for name in pair:
+                if name not in keys:
+                    self.problems.add(at, f'no profile is called "{name}"', did_you_mean(name, keys))
+        for index, name in enumerate(analysis.analyzers):
+            if registry.import_path("analyzers", name) is None:
+                known = registry.names("analyzers")
+                hint = did_you_mean(name, known) or "write pkg.mod:Object"
+                self.problems.add(f"analysis.analyzers[{index}]", f'no analyzer is called "{name}"', hint)
+
+    def _check_artifacts(self, artifacts: ArtifactsTable) -> None:
+        for index, target in enumerate(artifacts.targets):
+            if not _fits_slug(target):
+                self.problems.add(f"artifacts.targets[{index}]", f"must be the name of a folder: {SLUG_DOC}")
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-\d+(\.\d+)?", text) is not None
+
+
+def _fits_slug(text: str) -> bool:
+    return re.fullmatch(SLUG, text) is not None
+
+
+def _once(problems: list[Problem]) -> list[Problem]:
+    """Each problem once: a broken default would otherwise be reported for every profile that inherits it."""
+    return list(dict.fromkeys(problems))

@@ -1,0 +1,360 @@
+"""From the tables of a TOML to resolved profiles: defaults, `extends`, what each agent can take, and files."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from terminalbench.errors import did_you_mean
+from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names
+from terminalbench.experiments.mcp import NO_MCP, read_mcp
+from terminalbench.experiments.profiles import Folder, Profile, TextFile
+from terminalbench.experiments.secrets import (
+    VARIABLE,
+    has_login,
+    is_known_secret,
+    is_template,
+    looks_secret,
+    secrets_in,
+)
+from terminalbench.experiments.strict import Problems, join
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE
+
+_SAME_AGENT_ONLY = ("options", "agent_version")
+_NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills", "options", "agent_version", "mcp_git_source", "mcp_git_ref")
+
+
+@dataclass(frozen=True)
+class Inheritance:
+    """What all profiles of a file share, and where their problems and notes go.
+
+    `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`.
+    """
+
+    own: dict[str, dict[str, Any]]
+    defaults: dict[str, Any]
+    aliases: dict[str, str]
+    root: Path
+    problems: Problems
+    notes: list[str]
+
+    def resolve(self, key: str) -> Profile | None:
+        """The profile called `key`, or None when it is too broken to say more about."""
+        at = join("profiles", key)
+        own = self._own(key, at)
+        name = own.get("agent") or self.defaults.get("agent") or "claude-code"
+        info = agent_info(name)
+        if info is None:
+            where = f"{at}.agent" if "agent" in own else "defaults.agent"
+            self.problems.add(where, f'no agent is called "{name}"', did_you_mean(name, agent_names()))
+            return None
+        return _Resolver(self, key, at, info, own).profile()
+
+    def _own(self, key: str, at: str) -> dict[str, Any]:
+        """The keys the profile sets, with those of the profiles it extends."""
+        chain = [key]
+        while (parent := self.own[chain[-1]].get("extends")) is not None:
+            if parent in chain:
+                self.problems.add(f"{at}.extends", f"goes in a circle: {' -> '.join([*chain, parent])}")
+                break
+            if parent not in self.own:
+                where = f"{join('profiles', chain[-1])}.extends"
+                if chain[-1] == key:
+                    self.problems.add(where, f'no profile is called "{parent}"', did_you_mean(parent, list(self.own)))
+                break
+            chain.append(parent)
+        merged: dict[str, Any] = {}
+        for name in reversed(chain):
+            inherited = {k: v for k, v in self.own[name].items() if k != "description" or name == key}
+            if inherited.get("mcp_servers") and "no_mcp" not in inherited:
+                merged.pop("no_mcp", None)
+            merged = _merge(merged, inherited)
+        merged.pop("extends", None)
+        return merged
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` wins key by key; `options` and `env` are merged one level down."""
+    merged = {**base, **over}
+    if base.get("options") and over.get("options"):
+        merged["options"] = {**base["options"], **over["options"]}
+    if base.get("env") and over.get("env"):
+        merged["env"] = {**_env_table(base["env"]), **_env_table(over["env"])}
+    return merged
+
+
+def _env_table(env: list[str] | dict[str, str]) -> dict[str, str]:
+    return {name: f"${{{name}}}" for name in env} if isinstance(env, list) else dict(env)
+
+
+class _Resolver:
+    """Resolves one profile; each method decides one thing."""
+
+    def __init__(self, shared: Inheritance, key: str, at: str, info: AgentInfo, own: dict[str, Any]) -> None:
+        self.shared, self.key, self.at, self.info, self.own = shared, key, at, info, own
+        self.problems, self.root = shared.problems, shared.root
+        self.inherited = self._inherited()
+        self.values = _merge(self.inherited, own)
+
+    def _inherited(self) -> dict[str, Any]:
+        """The defaults that apply to this profile's agent."""
+        defaults = dict(self.shared.defaults)
+        same = (self.own.get("agent") or defaults.get("agent")) == defaults.get("agent")
+        dropped = [] if same else [k for k in _SAME_AGENT_ONLY if k in defaults]
+        if not self.info.model:
+            dropped += [k for k in (*_NEEDS_A_MODEL, "mcp_servers", "hooks") if k in defaults]
+        kept = {k: v for k, v in defaults.items() if k not in dropped}
+        if dropped:
+            names = ", ".join(dict.fromkeys(dropped))
+            self.shared.notes.append(f"{self.at}: agent {self.info.name} does not take these defaults: {names}")
+        return kept
+
+    def profile(self) -> Profile:
+        """The resolved profile; what is wrong is noted and left out."""
+        mcp = self._mcp()
+        hooks = self._hooks()
+        usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
+        git_source = self._text("mcp_git_source") if mcp.servers or hooks else None
+        env_file = self._env_file()
+        return Profile(
+            key=self.key,
+            agent=self.info,
+            model=self._model(),
+            reasoning=self._reasoning(),
+            agent_version=self._agent_version(),
+            options=self._options(),
+            prompt=self._prompt(),
+            usage=usage,
+            skills=self._skills(),
+            mcp=mcp,
+            mcp_git_source=self._git_source(git_source),
+            mcp_git_ref=self._text("mcp_git_ref") if git_source else None,
+            hooks=hooks,
+            env=self._env(),
+            env_file=env_file,
+            workflow=self._file("workflow"),
+            description=self._text("description"),
+        )
+
+    def _where(self, name: str) -> str:
+        """The key to blame: the profile's own, else the default it came from."""
+        return f"{self.at}.{name}" if name in self.own or name not in self.inherited else f"defaults.{name}"
+
+    def _refuse(self, name: str, why: str) -> None:
+        hint = (
+            None
+            if name in self.own
+            else f"clear it for this profile with {name} = {'[]' if name == 'skills' else chr(34) * 2}"
+        )
+        where = self._where(name)
+        self.problems.add(where, why if name in self.own else f'{why} (profile "{self.key}" inherits it)', hint)
+
+    def _text(self, name: str) -> str | None:
+        """A string key; an empty string clears an inherited value."""
+        return self.values.get(name) or None
+
+    def _file(self, name: str) -> TextFile | None:
+        value = self._text(name)
+        path = self._path(value, self._where(name)) if value else None
+        return self._read(path, name) if path is not None else None
+
+    def _path(self, value: str, at: str) -> Path | None:
+        """A path as the file system takes it, or None when it takes no such path."""
+        try:
+            path = self.root / Path(value).expanduser()
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return self.root / Path(value).expanduser()
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not a path"
+            self.problems.add(at, f"cannot be used as a path: {reason}")
+            return None
+        return path
+
+    def _read(self, path: Path, name: str) -> TextFile | None:
+        try:
+            return TextFile(path, path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            self.problems.add(self._where(name), f"no file at {path}")
+        except (OSError, UnicodeDecodeError) as error:
+            self.problems.add(self._where(name), f"cannot read {path}: {error}")
+        return None
+
+    def _model(self) -> str | None:
+        model = self._text("model")
+        if model and not self.info.model:
+            self._refuse("model", f"agent {self.info.name} calls no model")
+            return None
+        return model
+
+    def _reasoning(self) -> str | None:
+        level = self._text("reasoning")
+        if level is None:
+            return None
+        knob, levels = self.info.reasoning, self.info.reasoning_levels
+        if knob is None:
+            self._refuse("reasoning", f"agent {self.info.name} has no reasoning knob")
+            return None
+        if levels is not None and level not in levels:
+            self.problems.add(
+                self._where("reasoning"), f'agent {self.info.name} knows the levels {", ".join(levels)}, not "{level}"'
+            )
+            return None
+        if knob in (self.values.get("options") or {}):
+            self.problems.add(self._where("reasoning"), f"options.{knob} sets the same thing", "keep one of the two")
+        return level
+
+    def _agent_version(self) -> str | None:
+        version = self._text("agent_version")
+        if version and not self.info.version:
+            self._refuse("agent_version", f"agent {self.info.name} is not installed by version")
+            return None
+        return version
+
+    def _prompt(self) -> TextFile | None:
+        prompt = self._file("prompt")
+        if prompt is not None and not self.info.model:
+            self._refuse("prompt", f"agent {self.info.name} reads no prompt")
+            return None
+        knob = self.info.system_prompt
+        if prompt is not None and knob is not None and knob in (self.values.get("options") or {}):
+            self.problems.add(self._where("prompt"), f"options.{knob} sets the same thing", "keep one of the two")
+        return prompt
+
+    def _options(self) -> dict[str, Any]:
+        options = dict(self.values.get("options") or {})
+        at = self._where("options")
+        known = self.info.options
+        for name, value in options.items():
+            if name in RESERVED_OPTIONS and self.info.hooks:
+                self.problems.add(
+                    join(at, name), "is set by the profile's own keys", "use mcp_servers, mcp_git_source or hooks"
+                )
+            elif known is not None and name not in known:
+                self.problems.add(
+                    join(at, name),
+                    f"agent {self.info.name} has no such option",
+                    did_you_mean(name, sorted(known), limit=30),
+                )
+            elif (
+                known is not None
+                and known[name] is not None
+                and isinstance(value, str)
+                and value not in (known[name] or ())
+            ):
+                self.problems.add(join(at, name), f"must be one of {', '.join(known[name] or ())}", None)
+        for secret in secrets_in(options, at):
+            self.problems.add(secret, "looks like a secret", "put it in the env file and name the variable in env")
+        return options
+
+    def _skills(self) -> tuple[Folder, ...]:
+        names = self.values.get("skills") or []
+        if names and not self.info.skills:
+            self._refuse("skills", f"agent {self.info.name} takes no skills")
+            return ()
+        folders = []
+        for index, name in enumerate(names):
+            path = self._path(name, f"{self._where('skills')}[{index}]")
+            if path is None:
+                continue
+            if not path.is_dir():
+                self.problems.add(f"{self._where('skills')}[{index}]", f"no folder at {path}")
+            elif not (path / "SKILL.md").is_file():
+                self.problems.add(f"{self._where('skills')}[{index}]", f"{path} holds no SKILL.md")
+            else:
+                folders.append(Folder(path))
+        return tuple(folders)
+
+    def _mcp(self) -> Any:
+        names = self.values.get("mcp_servers") or []
+        no_mcp = self.values.get("no_mcp")
+        if not self.info.mcp:
+            if "mcp_servers" in self.own and names:
+                self.problems.add(f"{self.at}.mcp_servers", f"agent {self.info.name} does not speak MCP", "remove it")
+            return NO_MCP
+        if no_mcp:
+            if "mcp_servers" in self.own and names:
+                self.problems.add(f"{self.at}.mcp_servers", "contradicts no_mcp = true", "keep one of the two")
+            return NO_MCP
+        if not names and self.info.import_path is not None and ":" in self.info.name:
+            return NO_MCP
+        if not names:
+            if not any(self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp")):
+                self.problems.add(
+                    f"{self.at}.mcp_servers", "names no server", "name at least one, or set no_mcp = true"
+                )
+            return NO_MCP
+        setup = read_mcp(names, self.shared.aliases, self.root, self._where("mcp_servers"), self.problems)
+        for server, entry in setup.servers.items():
+            if entry.get("headers") and not self.info.hooks:
+                what = f'server "{server}" has headers, which agent {self.info.name} cannot be given'
+                self.problems.add(self._where("mcp_servers"), what)
+        for server, folder in setup.folders.items():
+            if (folder / "hooks.json").is_file() and not self.values.get("hooks"):
+                self.shared.notes.append(
+                    f'{self.at}: {folder / "hooks.json"} of server "{server}" is not used; name it in hooks'
+                )
+        return setup
+
+    def _hooks(self) -> TextFile | None:
+        if "hooks" not in self.own and (self.values.get("no_mcp") or not self.info.mcp):
+            return None
+        hooks = self._file("hooks")
+        if hooks is None:
+            return None
+        if not self.info.hooks:
+            self._refuse("hooks", f"agent {self.info.name} has no hooks; claude-code has")
+            return None
+        try:
+            data = json.loads(hooks.text)
+        except ValueError as error:
+            self.problems.add(self._where("hooks"), f"{hooks.path} is not readable as JSON: {error}")
+            return None
+        if not isinstance(data, dict) or not isinstance(data.get("hooks", data), dict):
+            self.problems.add(self._where("hooks"), f'{hooks.path} must hold {{"hooks": {{"<event>": [...]}}}}')
+            return None
+        for secret in secrets_in(data, hooks.path.name):
+            self.problems.add(self._where("hooks"), f"{secret} looks like a secret", "read it from a variable")
+        return hooks
+
+    def _git_source(self, source: str | None) -> str | None:
+        if source is None:
+            if self._text("mcp_git_ref") and not self._text("mcp_git_source"):
+                self.problems.add(self._where("mcp_git_ref"), "only goes with mcp_git_source")
+            return None
+        if has_login(source):
+            self.problems.add(
+                self._where("mcp_git_source"), "carries a login", "remove it and put GITHUB_TOKEN in the env file"
+            )
+            return None
+        if not self._text("mcp_git_ref"):
+            self.shared.notes.append(
+                f"{self.at}: mcp_git_ref is not set; a run pins the commit it finds and records it"
+            )
+        return source
+
+    def _env(self) -> dict[str, str]:
+        env = _env_table(self.values.get("env") or {})
+        at = self._where("env")
+        for name, value in env.items():
+            if not VARIABLE.fullmatch(name) or is_known_secret(name):
+                hint = 'write it as NAME = "${VAR}" in a table' if "=" in name else None
+                self.problems.add(at, "an entry is not a variable name", hint)
+            elif "${" in value and not is_template(value):
+                self.problems.add(join(at, name), "must be one ${VAR} as a whole, or no reference at all")
+            elif looks_secret(name, value):
+                self.problems.add(
+                    join(at, name),
+                    "looks like a secret",
+                    f'write {name} = "${{{name}}}" and put the value in the env file',
+                )
+        return env
+
+    def _env_file(self) -> Path | None:
+        named = self._text("env_file")
+        path = self._path(named or DEFAULT_ENV_FILE, self._where("env_file"))
+        if path is not None and path.is_file():
+            return path
+        if named and path is not None:
+            self.problems.add(self._where("env_file"), f"no file at {path}")
+        return None

@@ -1,0 +1,122 @@
+"""MCP servers of a profile: one folder each, merged into a single `{"mcpServers": ...}`.
+
+<folder>/.mcp.json     {"mcpServers": {"<server>": {"command": ..., "args": [...], "env": {...}}}}
+<folder>/USAGE.md      optional; added to the system prompt of a profile that uses the server
+<folder>/hooks.json    optional; used when a profile names it in `hooks`
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from terminalbench.errors import did_you_mean
+from terminalbench.experiments.secrets import secrets_in
+from terminalbench.experiments.strict import Problems
+
+_SERVER_KEYS = {
+    "command",
+    "args",
+    "env",
+    "type",
+    "transport",
+    "url",
+    "headers",
+    "cwd",
+    "alwaysAllow",
+    "disabled",
+    "timeout",
+}
+
+
+@dataclass(frozen=True)
+class McpSetup:
+    """The servers a profile uses, ready to hand to an agent."""
+
+    servers: dict[str, dict[str, Any]]
+    folders: dict[str, Path]
+    usage: tuple[Path, ...]
+
+    def config(self) -> dict[str, Any]:
+        """The merged configuration."""
+        return {"mcpServers": self.servers}
+
+
+NO_MCP = McpSetup({}, {}, ())
+
+
+def read_mcp(names: list[str], aliases: dict[str, str], root: Path, at: str, problems: Problems) -> McpSetup:
+    """Merge the configurations of the named servers, and only of those."""
+    servers: dict[str, dict[str, Any]] = {}
+    folders: dict[str, Path] = {}
+    defined_in: dict[str, Path] = {}
+    usage: list[Path] = []
+    for name in dict.fromkeys(names):
+        try:
+            folder = root / Path(aliases.get(name, name)).expanduser()
+        except RuntimeError:
+            problems.add(at, f'the folder of server "{name}" is not a path')
+            continue
+        file = folder / ".mcp.json"
+        entries = _entries(file, at, problems)
+        if entries is None:
+            continue
+        if name not in entries:
+            problems.add(at, f'{file} defines no server "{name}"', did_you_mean(name, sorted(entries)))
+            continue
+        for other in entries:
+            if other in names and defined_in.setdefault(other, file) != file:
+                problems.add(at, f'server "{other}" is defined twice: in {defined_in[other]} and in {file}')
+        _check_server(name, entries[name], file, at, problems)
+        servers[name] = entries[name]
+        folders[name] = folder
+        if (folder / "USAGE.md").is_file() and folder / "USAGE.md" not in usage:
+            usage.append(folder / "USAGE.md")
+    if len(set(names)) != len(names):
+        twice = sorted({n for n in names if names.count(n) > 1})
+        problems.add(at, f"named twice: {', '.join(twice)}")
+    return McpSetup(servers, folders, tuple(usage))
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object in which no key stands twice; plain JSON readers keep the last one without a word."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f'"{next(k for k in keys if keys.count(k) > 1)}" is defined twice')
+    return found
+
+
+def _entries(file: Path, at: str, problems: Problems) -> dict[str, Any] | None:
+    try:
+        data = json.loads(file.read_bytes(), object_pairs_hook=_each_once)
+    except FileNotFoundError:
+        problems.add(at, f"no MCP configuration at {file}", "create it, or map the server in [mcp.aliases]")
+        return None
+    except (OSError, ValueError) as error:
+        problems.add(at, f"{file} is not readable as JSON: {error}")
+        return None
+    entries = data.get("mcpServers") if isinstance(data, dict) else None
+    if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
+        problems.add(at, f'{file} must hold {{"mcpServers": {{"<name>": {{...}}}}}}')
+        return None
+    return entries
+
+
+def _check_server(name: str, entry: dict[str, Any], file: Path, at: str, problems: Problems) -> None:
+    where = f'{file}: server "{name}"'
+    for key in entry:
+        if key not in _SERVER_KEYS:
+            problems.add(at, f'{where}: unknown key "{key}"', did_you_mean(key, sorted(_SERVER_KEYS)))
+    start = entry.get("command", entry.get("url"))
+    if not isinstance(start, str) or not start.strip():
+        problems.add(at, f'{where}: needs a "command" or a "url"')
+    args = entry.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(a, str) for a in args):
+        problems.add(at, f'{where}: "args" must be a list of strings')
+    for table in ("env", "headers"):
+        values = entry.get(table, {})
+        if not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
+            problems.add(at, f'{where}: "{table}" must be a table of strings')
+    for key in secrets_in({k: v for k, v in entry.items() if k in ("env", "headers", "args", "url")}, name):
+        problems.add(at, f"{where}: {key} looks like a secret", "write ${VAR} and put the value in the env file")

@@ -1,0 +1,246 @@
+"""The plan: an experiment becomes one job per profile. Pure: no clock, no network, nothing written.
+
+Harbor runs a job's trials attempt by attempt, in each attempt task by task; the cells are listed in that order.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import Experiment, Task
+from terminalbench.experiments.profiles import Profile
+from terminalbench.records import TaskRef
+
+
+class PlannedTask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task of a job: what it is, where it comes from, and the label its trials carry in Harbor.
+
+    `config` is Harbor's own description of the place. `found` is False while the dataset still has to be
+    looked up in a registry, which happens when a run starts.
+    """
+
+    ref: TaskRef
+    label: str
+    config: dict[str, Any]
+    found: bool = True
+
+
+class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One Harbor job: all tasks of one profile."""
+
+    name: str
+    profile: str
+    profile_id: str
+    attempts: int
+    tasks: tuple[PlannedTask, ...]
+
+    @property
+    def trials(self) -> int:
+        """How many trials it plans."""
+        return len(self.tasks) * self.attempts
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One planned trial."""
+
+    task: TaskRef
+    profile: str
+    attempt: int
+
+
+class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A profile as it was when planned: everything its id is made of, and the path of its env file."""
+
+    key: str
+    id: str
+    content: dict[str, Any]
+    description: str | None = None
+    env_file: str | None = None
+
+
+class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Planned trials that do not run: those of a task, of a profile, or of both together, and why.
+
+    `errored` marks those that Harbor could not run to an end, although nothing spoke against them before.
+    """
+
+    reason: str
+    errored: bool = False
+    profile: str | None = None
+    task: TaskRef | None = None
+
+    def covers(self, profile: str, task: TaskRef) -> bool:
+        """Whether it is about this cell."""
+        return self.profile in (None, profile) and self.task in (None, task)
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What would run: one job per profile, in the order of the file.
+
+    Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
+    trials (`<job>/<trial>`) that were run again on request.
+    """
+
+    slug: str
+    name: str
+    batch: int
+    folder: str
+    baseline: str
+    jobs: tuple[JobSpec, ...]
+    profiles: tuple[ProfileRecord, ...] = ()
+    settings: dict[str, Any] = {}
+    analysis: dict[str, Any] = {}
+    artifacts: tuple[str, ...] = ()
+    selected_tasks: tuple[str, ...] = ()
+    selected_profiles: tuple[str, ...] = ()
+    excluded: tuple[Exclusion, ...] = ()
+    superseded: tuple[str, ...] = ()
+    provenance: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
+
+    def exclusion(self, profile: str, task: TaskRef) -> Exclusion | None:
+        """Why a cell does not run, or None when it does."""
+        return next((e for e in self.excluded if e.covers(profile, task)), None)
+
+    def runnable(self, job: JobSpec) -> JobSpec:
+        """The job without what is excluded."""
+        tasks = tuple(t for t in job.tasks if self.exclusion(job.profile, t.ref) is None)
+        return msgspec.structs.replace(job, tasks=tasks)
+
+    def cells(self) -> list[Cell]:
+        """Every planned trial: profile by profile, each attempt by attempt, each task in the order of the file."""
+        return [
+            Cell(task.ref, job.profile, attempt)
+            for job in self.jobs
+            for attempt in range(1, job.attempts + 1)
+            for task in job.tasks
+        ]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which tasks and profiles of an experiment to plan; empty means all."""
+
+    tasks: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+
+
+def make_plan(
+    experiment: Experiment,
+    batch: Batch,
+    now: datetime,
+    selection: Selection | None = None,
+    known_labels: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan of `experiment` into `batch`; `now` stamps the job names.
+
+    `known_labels` are labels that datasets have already, in a batch that grows.
+    """
+    selection = selection or Selection()
+    tasks = select_tasks(experiment, selection.tasks)
+    profiles = select_profiles(experiment, selection.profiles)
+    labels = dataset_labels(experiment, known_labels or {})
+    stamp = now.strftime("%Y-%m-%d__%H-%M-%S")
+    planned = tuple(
+        PlannedTask(TaskRef(t.id, t.dataset, t.family), labels[t.dataset], t.source.config, t.source.found)
+        for t in tasks
+    )
+    jobs = tuple(
+        JobSpec(
+            name=f"{stamp}__{profile.key}",
+            profile=profile.key,
+            profile_id=profile.id,
+            attempts=experiment.run.attempts,
+            tasks=planned,
+        )
+        for profile in profiles
+    )
+    unknown = list(dict.fromkeys(t.dataset for t in tasks if not t.source.found))
+    notes = [*experiment.notes, *(_lookup_note(name) for name in unknown)]
+    baseline = experiment.baseline if experiment.baseline in profiles else profiles[0]
+    return Plan(
+        slug=experiment.slug,
+        name=experiment.name,
+        batch=batch.number,
+        folder=_shown(batch.folder, experiment.root),
+        baseline=baseline.key,
+        jobs=jobs,
+        profiles=tuple(_profile_record(profile, experiment.root) for profile in profiles),
+        settings=dataclasses.asdict(experiment.run),
+        analysis=dataclasses.asdict(experiment.analysis),
+        artifacts=tuple(experiment.artifacts.targets),
+        selected_tasks=selection.tasks,
+        selected_profiles=selection.profiles,
+        excluded=_quarantined(experiment, tasks),
+        notes=tuple(notes),
+    )
+
+
+def _quarantined(experiment: Experiment, tasks: list[Task]) -> tuple[Exclusion, ...]:
+    reasons = [(task, experiment.quarantine.get((task.dataset, task.id))) for task in tasks]
+    return tuple(
+        Exclusion(reason=f"quarantined: {reason}", task=TaskRef(task.id, task.dataset, task.family))
+        for task, reason in reasons
+        if reason is not None
+    )
+
+
+def _profile_record(profile: Profile, root: Path) -> ProfileRecord:
+    env_file = _shown(profile.env_file, root) if profile.env_file else None
+    return ProfileRecord(profile.key, profile.id, profile.content, profile.description, env_file)
+
+
+def select_tasks(experiment: Experiment, wanted: tuple[str, ...]) -> list[Task]:
+    """The tasks called `wanted` (`id` or `dataset/id`), in the order of the file."""
+    if not wanted:
+        return list(experiment.tasks)
+    full = {f"{task.dataset}/{task.id}": task for task in experiment.tasks}
+    for name in wanted:
+        if name not in full and not any(task.id == name for task in experiment.tasks):
+            known = list(dict.fromkeys(task.id for task in experiment.tasks))
+            raise UserError(f'no task is called "{name}"', where=str(experiment.file), hint=did_you_mean(name, known))
+    return [task for key, task in full.items() if key in wanted or task.id in wanted]
+
+
+def select_profiles(experiment: Experiment, wanted: tuple[str, ...]) -> list[Profile]:
+    """The profiles called `wanted`, in the order of the file."""
+    known = [profile.key for profile in experiment.profiles]
+    for name in wanted:
+        if name not in known:
+            raise UserError(
+                f'no profile is called "{name}"', where=str(experiment.file), hint=did_you_mean(name, known)
+            )
+    return [profile for profile in experiment.profiles if not wanted or profile.key in wanted]
+
+
+def dataset_labels(experiment: Experiment, known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A short unique label for each dataset; `known` ones stay. Harbor joins labels with "__": none may contain it."""
+    labels: dict[str, str] = dict(known or {})
+    for name, dataset in experiment.datasets.items():
+        if name in labels:
+            continue
+        base = Path(name).name if "/" in name or name.endswith(".json") else name
+        if dataset.folder is not None and not base.strip("."):
+            base = dataset.folder.resolve().name
+        while "__" in base:
+            base = base.replace("__", "_")
+        label, number = base, 2
+        while label in labels.values():
+            label, number = f"{base}-{number}", number + 1
+        labels[name] = label
+    return labels
+
+
+def _lookup_note(name: str) -> str:
+    return f"{name}: its tasks are looked up in the registry when a run starts, and then take their place in the order"
+
+
+def _shown(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

@@ -1,0 +1,135 @@
+"""Profiles: one named way to attempt tasks, resolved from its table, what it extends, and the defaults.
+
+A profile's id is a hash of everything that changes what the agent sees or does, file contents included,
+and of nothing else: renaming a profile does not change it, one byte in a prompt does.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from terminalbench.experiments.agents import AgentInfo
+from terminalbench.experiments.mcp import NO_MCP, McpSetup
+
+_NOT_SOURCE = {
+    ".git", "__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".env",
+    "results", ".terminalbench",
+}  # fmt: skip
+_SERVER_FILES = {".mcp.json", "USAGE.md", "hooks.json"}
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file and its text when the experiment was loaded."""
+
+    path: Path
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """Hash of the text."""
+        return _digest(self.text.encode())
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder whose whole content counts."""
+
+    path: Path
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of every file's relative path, mode and bytes."""
+        total = hashlib.sha256()
+        for file in _source_files(self.path):
+            executable = "x" if file.stat().st_mode & 0o100 else "-"
+            total.update(f"{file.relative_to(self.path).as_posix()}\0{executable}\0".encode())
+            total.update(_digest(file.read_bytes()).encode())
+        return total.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One named way to attempt tasks. Nothing in it is a secret: `env` holds references only."""
+
+    key: str
+    agent: AgentInfo
+    model: str | None = None
+    reasoning: str | None = None
+    agent_version: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    prompt: TextFile | None = None
+    usage: tuple[TextFile, ...] = ()
+    skills: tuple[Folder, ...] = ()
+    mcp: McpSetup = NO_MCP
+    mcp_git_source: str | None = None
+    mcp_git_ref: str | None = None
+    hooks: TextFile | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    env_file: Path | None = None
+    workflow: TextFile | None = None
+    description: str | None = None
+
+    @property
+    def system_prompt(self) -> str | None:
+        """What is added to the agent's prompt: the profile's own file, then each server's USAGE.md."""
+        texts = [part.text.strip() for part in (self.prompt, *self.usage) if part is not None]
+        return "\n\n".join(text for text in texts if text) or None
+
+    def hooks_config(self) -> dict[str, Any] | None:
+        """The hooks as Claude Code's settings hold them."""
+        if self.hooks is None:
+            return None
+        data = json.loads(self.hooks.text)
+        return data if "hooks" in data else {"hooks": data}
+
+    def local_servers(self) -> dict[str, Folder]:
+        """Folders of MCP servers that carry code of their own and are not installed from git."""
+        if self.mcp_git_source is not None:
+            return {}
+        return {
+            name: Folder(folder)
+            for name, folder in self.mcp.folders.items()
+            if any(file.name not in _SERVER_FILES for file in _source_files(folder))
+        }
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """Everything that makes this profile what it is, by aspect; texts and configurations in full."""
+        aspects = {
+            "agent": self.agent.import_path if self.agent.import_path == self.agent.name else self.agent.name,
+            "agent_version": self.agent_version,
+            "model": self.model,
+            "reasoning": self.reasoning,
+            "options": self.options or None,
+            "system_prompt": self.system_prompt,
+            "skills": {f.path.name: f.digest for f in self.skills} or None,
+            "mcp_servers": self.mcp.servers or None,
+            "mcp_git_source": self.mcp_git_source,
+            "mcp_git_ref": self.mcp_git_ref,
+            "mcp_code": {name: folder.digest for name, folder in self.local_servers().items()} or None,
+            "hooks": self.hooks_config(),
+            "env": self.env or None,
+            "workflow": self.workflow.text if self.workflow else None,
+        }
+        return {name: value for name, value in aspects.items() if value is not None}
+
+    @cached_property
+    def id(self) -> str:
+        """Stable id: equal for profiles that treat the agent alike, whatever they are called."""
+        canonical = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return f"p{_digest(canonical.encode())[:12]}"
+
+
+def _source_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not _NOT_SOURCE.intersection(path.relative_to(folder).parts):
+            yield path
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

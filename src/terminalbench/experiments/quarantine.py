@@ -1,0 +1,67 @@
+"""Tasks left out of an experiment's runs, with a reason: a small TOML file beside the experiment."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.experiments.strict import Problems, key, read
+
+
+@dataclass(frozen=True)
+class QuarantinedTask:
+    """One task that is left out."""
+
+    id: str = key("The task's id.", non_empty=True)
+    dataset: str = key("Its dataset, as the experiment names it.", non_empty=True)
+    reason: str = key("Why it is left out.", non_empty=True)
+    since: str | None = key("The day it was left out.", default=None)
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """The file's tables."""
+
+    task: list[QuarantinedTask] = key("The tasks.", factory=list)
+
+
+HEADER = """\
+# Tasks left out of the runs of {name}, and why. They count as planned and not run.
+# Written by `tbench check --quarantine`; edit or delete as you see fit.
+"""
+
+
+def quarantine_file(experiment: Path) -> Path:
+    """Where the quarantine of an experiment is: <stem>.quarantine.toml beside it."""
+    return experiment.with_name(f"{experiment.stem}.quarantine.toml")
+
+
+def read_quarantine(experiment: Path) -> dict[tuple[str, str], str]:
+    """The reason of each quarantined (dataset, id); empty without a file. A wrong file is a user error."""
+    from terminalbench.errors import InvalidFile
+    from terminalbench.experiments.config import read_toml
+
+    file = quarantine_file(experiment)
+    if not file.exists():
+        return {}
+    problems = Problems()
+    table: Quarantine = read(Quarantine, read_toml(file), "", problems)
+    if problems.found:
+        raise InvalidFile(str(file), problems.found)
+    return {(task.dataset, task.id): task.reason for task in table.task}
+
+
+def write_quarantine(experiment: Path, tasks: list[QuarantinedTask]) -> Path:
+    """Add tasks to the quarantine of an experiment; those in it already keep their reason."""
+    import tomlkit
+
+    from terminalbench.files import write_text
+
+    file = quarantine_file(experiment)
+    known = read_quarantine(experiment)
+    text = file.read_text(encoding="utf-8") if file.exists() else HEADER.format(name=experiment.name)
+    for task in tasks:
+        if (task.dataset, task.id) in known:
+            continue
+        entry = {"id": task.id, "dataset": task.dataset, "reason": task.reason, "since": task.since or ""}
+        text += f"\n[[task]]\n{tomlkit.dumps({k: v for k, v in entry.items() if v})}"
+    write_text(file, text)
+    return file

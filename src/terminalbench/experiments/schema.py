@@ -1,0 +1,145 @@
+"""The experiment file described for others: JSON Schema for editors, a Markdown table of keys for the docs."""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from terminalbench.experiments.strict import Rule, describe, hints, rule_of
+from terminalbench.experiments.tables import (
+    SCHEMA_VERSION,
+    AnalysisTable,
+    ArtifactsTable,
+    DatasetTable,
+    ExperimentTable,
+    McpTable,
+    ProfileDefaults,
+    ProfileTable,
+    RunTable,
+    TasksTable,
+    TaskTable,
+)
+
+_SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+PAGES: tuple[tuple[str, Any], ...] = (
+    ("", ExperimentTable),
+    ("[tasks]", TasksTable),
+    ("tasks.items[]", TaskTable),
+    ('[datasets."<name@version>"]', DatasetTable),
+    ("[run]", RunTable),
+    ("[defaults]", ProfileDefaults),
+    ("[profiles.<key>]", ProfileTable),
+    ("[mcp]", McpTable),
+    ("[artifacts]", ArtifactsTable),
+    ("[analysis]", AnalysisTable),
+)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the experiment TOML."""
+    schema = _table(ExperimentTable)
+    schema["properties"]["schema_version"]["const"] = SCHEMA_VERSION
+    schema["properties"]["profiles"]["minProperties"] = 1
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"terminalbench experiment, version {SCHEMA_VERSION}",
+        **schema,
+    }
+
+
+def _table(table: Any) -> dict[str, Any]:
+    types = hints(table)
+    return {
+        "type": "object",
+        "description": (table.__doc__ or "").splitlines()[0],
+        "additionalProperties": False,
+        "required": [f.name for f in fields(table) if _required(f)],
+        "properties": {f.name: _key(f, types[f.name]) for f in fields(table)},
+    }
+
+
+def _key(declared: Field[Any], kind: Any) -> dict[str, Any]:
+    rule = rule_of(declared)
+    schema = _type(kind, rule)
+    schema["description"] = rule.doc
+    if declared.default is not MISSING and declared.default is not None:
+        schema["default"] = declared.default
+    return schema
+
+
+def _type(kind: Any, rule: Rule | None = None) -> dict[str, Any]:
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        kinds = [_type(k, rule) for k in get_args(kind) if k is not NoneType]
+        return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    if origin is Literal:
+        return {"enum": list(get_args(kind))}
+    if origin is list:
+        return {"type": "array", "items": _type(get_args(kind)[0])} | (
+            {"minItems": 1} if rule and rule.non_empty else {}
+        )
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _type(get_args(kind)[1])}
+    if is_dataclass(kind):
+        return _table(kind)
+    if kind is Any:
+        return {}
+    return {"type": _SCALARS[kind], **_limits(kind, rule)}
+
+
+def _limits(kind: Any, rule: Rule | None) -> dict[str, Any]:
+    if rule is None:
+        return {}
+    limits = {
+        "minimum": rule.minimum,
+        "exclusiveMinimum": rule.above,
+        "maximum": rule.maximum,
+        "pattern": f"^{rule.pattern}$" if rule.pattern else None,
+        "minLength": 1 if rule.non_empty and kind is str else None,
+    }
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+def _required(declared: Field[Any]) -> bool:
+    return declared.default is MISSING and declared.default_factory is MISSING
+
+
+def key_tables() -> str:
+    """Every key, its type, default and meaning, as Markdown."""
+    return "\n".join(line for title, table in PAGES for line in _page(title, table))
+
+
+def _page(title: str, table: Any) -> Iterator[str]:
+    yield f"### {f'`{title}`' if title else 'Top of the file'}"
+    yield ""
+    yield (table.__doc__ or "").strip()
+    yield ""
+    yield "| key | type | default | meaning |"
+    yield "|---|---|---|---|"
+    inherited = {f.name for base in table.__bases__ if is_dataclass(base) for f in fields(base)}
+    types = hints(table)
+    for declared in fields(table):
+        if declared.name in inherited:
+            continue
+        rule = rule_of(declared)
+        kind = describe(types[declared.name]).replace("|", "\\|")
+        example = f" Example: `{rule.example}`." if rule.example else ""
+        yield f"| `{declared.name}` | {kind} | {_default(declared)} | {rule.doc}{example} |"
+    if inherited:
+        yield ""
+        yield "and every key of `[defaults]`."
+    yield ""
+
+
+def _default(declared: Field[Any]) -> str:
+    if _required(declared):
+        return "**required**"
+    if declared.default_factory is not MISSING:
+        value = declared.default_factory()
+        return "`[]`" if value == [] else ""
+    if declared.default is None:
+        return ""
+    if isinstance(declared.default, bool):
+        return f"`{str(declared.default).lower()}`"
+    return f'`"{declared.default}"`' if isinstance(declared.default, str) else f"`{declared.default}`"

@@ -1,0 +1,258 @@
+"""Strict reading of plain tables into dataclasses: every problem at once, the closest key for a typo.
+
+A table is a frozen dataclass whose fields are declared with `key(...)`. The declarations are the single
+source for checking (`read`), for the JSON Schema and for the documentation of every key.
+
+This is not Pydantic because `tbench validate` must cost a small fraction of one Harbor start, and importing
+Pydantic alone does not fit (docs/design/strict-tables.md has the figures).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from terminalbench.errors import Problem, did_you_mean
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is known of one key besides its type."""
+
+    doc: str
+    minimum: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+    pattern: str | None = None
+    pattern_doc: str | None = None
+    non_empty: bool = False
+    example: str | None = None
+
+
+def key(
+    doc: str,
+    *,
+    default: Any = MISSING,
+    factory: Any = MISSING,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    pattern: str | None = None,
+    pattern_doc: str | None = None,
+    non_empty: bool = False,
+    example: str | None = None,
+) -> Any:
+    """Declare one key of a table: its one-line documentation, default and limits."""
+    rule = Rule(doc, minimum, above, maximum, pattern, pattern_doc, non_empty, example)
+    if factory is not MISSING:
+        return field(default_factory=factory, metadata={"rule": rule})
+    return field(default=default, metadata={"rule": rule})
+
+
+@dataclass
+class Problems:
+    """The mistakes found so far, and the keys they make unusable."""
+
+    found: list[Problem] = field(default_factory=list)
+
+    def add(self, at: str, what: str, hint: str | None = None) -> None:
+        """Note a mistake at key `at`."""
+        self.found.append(Problem(at, what, hint))
+
+    def at(self, prefix: str) -> bool:
+        """Whether something is wrong at `prefix` or below it."""
+        return any(p.key == prefix or p.key.startswith((f"{prefix}.", f"{prefix}[")) for p in self.found)
+
+
+_LARGEST = 10**15
+
+BAD = object()
+"""Stands for a value that was wrong; the problem is already noted."""
+
+
+def rule_of(declared: Field[Any]) -> Rule:
+    """The rule a field was declared with."""
+    return declared.metadata["rule"]
+
+
+@cache
+def hints(table: Any) -> dict[str, Any]:
+    """The types of a table's keys."""
+    return get_type_hints(table)
+
+
+def join(at: str, name: str) -> str:
+    """The dotted key of `name` in the table at `at`; odd names are quoted as TOML wants them."""
+    shown = (
+        name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )
+    return f"{at}.{shown}" if at else shown
+
+
+def given(table: Any, raw: Mapping[str, Any], at: str, problems: Problems) -> dict[str, Any]:
+    """The valid keys that `raw` sets, checked by the declarations of `table`; problems are noted."""
+    types = hints(table)
+    declared = {f.name: f for f in fields(table)}
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
+        if name not in declared:
+            problems.add(join(at, name), "unknown key", did_you_mean(name, list(declared), limit=40))
+            continue
+        checked = _value(value, types[name], rule_of(declared[name]), join(at, name), problems)
+        if checked is not BAD:
+            values[name] = checked
+    return values
+
+
+def read(table: Any, raw: Any, at: str, problems: Problems) -> Any:
+    """`raw` as an instance of `table`. Wrong keys take their default so that checking can go on."""
+    if not isinstance(raw, Mapping):
+        problems.add(at, f"must be a table, not {shown(raw)}")
+        raw = {}
+        required_known = False
+    else:
+        required_known = True
+    values = given(table, raw, at, problems)
+    for f in fields(table):
+        if f.name in values or f.default is not MISSING or f.default_factory is not MISSING:
+            continue
+        if required_known and f.name not in raw:
+            problems.add(join(at, f.name), "is required", rule_of(f).doc)
+        values[f.name] = None
+    return table(**values)
+
+
+def shown(value: Any) -> str:
+    """A short name of what was given, without repeating a value that could be a secret."""
+    names = {bool: "true/false", int: "a whole number", float: "a number", str: "a string", list: "a list"}
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "a table"
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+def _value(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return _union(value, [k for k in get_args(kind) if k is not NoneType], rule, at, problems)
+    if origin is Literal:
+        return _choice(value, get_args(kind), at, problems)
+    if origin is list:
+        return _list(value, get_args(kind)[0], rule, at, problems)
+    if origin is dict:
+        return _dict(value, get_args(kind)[1], at, problems)
+    if is_dataclass(kind):
+        return read(kind, value, at, problems)
+    if kind is Any:
+        return value
+    return _scalar(value, kind, rule, at, problems)
+
+
+def _union(value: Any, kinds: list[Any], rule: Rule | None, at: str, problems: Problems) -> Any:
+    for kind in kinds:
+        base = get_origin(kind) or kind
+        if base is Literal or (isinstance(base, type) and _is(value, base)):
+            return _value(value, kind, rule, at, problems)
+    if len(kinds) == 1:
+        return _value(value, kinds[0], rule, at, problems)
+    problems.add(at, f"must be {' or '.join(describe(k) for k in kinds)}, not {shown(value)}")
+    return BAD
+
+
+def _choice(value: Any, choices: tuple[Any, ...], at: str, problems: Problems) -> Any:
+    if value in choices and type(value) in {type(c) for c in choices}:
+        return value
+    known = [str(c) for c in choices]
+    given_text = f'"{value}"' if isinstance(value, str) and len(value) < 40 else shown(value)
+    problems.add(at, f"must be one of {', '.join(known)}, not {given_text}", _near(value, known))
+    return BAD
+
+
+def _near(value: Any, known: list[str]) -> str | None:
+    hint = did_you_mean(value, known) if isinstance(value, str) else None
+    return hint if hint and hint.startswith("did") else None
+
+
+def _list(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems) -> Any:
+    if not isinstance(value, list):
+        problems.add(at, f"must be a list of {describe(kind, plural=True)}, not {shown(value)}")
+        return BAD
+    if rule is not None and rule.non_empty and not value:
+        problems.add(at, "must not be empty")
+        return BAD
+    checked = [_value(item, kind, None, f"{at}[{index}]", problems) for index, item in enumerate(value)]
+    return BAD if any(item is BAD for item in checked) else checked
+
+
+def _dict(value: Any, kind: Any, at: str, problems: Problems) -> Any:
+    if not isinstance(value, Mapping):
+        problems.add(at, f"must be a table, not {shown(value)}")
+        return BAD
+    checked = {name: _value(item, kind, None, join(at, name), problems) for name, item in value.items()}
+    return {name: item for name, item in checked.items() if item is not BAD}
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if is_dataclass(kind):
+        return isinstance(value, Mapping)
+    return isinstance(value, Mapping if kind is dict else kind)
+
+
+def _scalar(value: Any, kind: type, rule: Rule | None, at: str, problems: Problems) -> Any:
+    if not _is(value, kind):
+        problems.add(at, f"must be {describe(kind)}, not {shown(value)}")
+        return BAD
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _LARGEST:
+        problems.add(at, f"must be at most {_LARGEST:.0e}")
+        return BAD
+    if kind is float:
+        value = float(value)
+    for what in _broken_limits(value, rule) if rule is not None else ():
+        problems.add(at, what)
+        return BAD
+    return value
+
+
+def _broken_limits(value: Any, rule: Rule) -> Iterator[str]:
+    if isinstance(value, str):
+        if rule.non_empty and not value.strip():
+            yield "must not be empty"
+        elif rule.pattern is not None and not re.fullmatch(rule.pattern, value):
+            yield f"must be {rule.pattern_doc or f'of the form {rule.pattern}'}"
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if value != value or value in (float("inf"), float("-inf")):
+        yield "must be a finite number"
+    elif rule.minimum is not None and value < rule.minimum:
+        yield f"must be at least {rule.minimum:g}, not {value:g}"
+    elif rule.above is not None and value <= rule.above:
+        yield f"must be above {rule.above:g}, not {value:g}"
+    elif rule.maximum is not None and value > rule.maximum:
+        yield f"must be at most {rule.maximum:g}, not {value:g}"
+
+
+def describe(kind: Any, *, plural: bool = False) -> str:
+    """The type of a key as a person says it."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(describe(k, plural=plural) for k in get_args(kind) if k is not NoneType)
+    if origin is Literal:
+        return " | ".join(f'"{c}"' if isinstance(c, str) else str(c) for c in get_args(kind))
+    if origin is list:
+        inner = describe(get_args(kind)[0], plural=True)
+        return f"lists of {inner}" if plural else f"a list of {inner}"
+    if origin is dict or is_dataclass(kind):
+        return "tables" if plural else "a table"
+    one = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", Any: "any value"}
+    many = {str: "strings", int: "whole numbers", float: "numbers", bool: "true or false", Any: "values"}
+    return (many if plural else one).get(kind, str(kind))

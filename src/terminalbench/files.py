@@ -1,0 +1,221 @@
+"""The only writer of files: atomic JSON, append-only JSONL, locks that name their owner, and tailing.
+
+A reader never sees half a JSON file (temporary file, fsync, rename). A JSONL file survives a crash in
+the middle of a line: the torn line is closed by the next append, and readers count it instead of failing.
+"""
+
+import contextlib
+import fcntl
+import os
+import socket
+import tempfile
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import TbenchError
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` atomically and durably; on any error the old file stays as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` atomically."""
+    write_bytes(path, text.encode())
+
+
+def encode_json(value: Any) -> bytes:
+    """`value` as indented JSON with a final newline: structs, dataclasses, paths and times included."""
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=_encode_other), indent=2) + b"\n"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` by `value` as JSON atomically."""
+    write_bytes(path, encode_json(value))
+
+
+def read_json(path: Path, kind: Any = Any) -> Any:
+    """The JSON in `path` decoded as `kind`; a corrupt file is an error that names it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TbenchError(f"not readable as JSON: {error}", where=str(path)) from error
+
+
+def append_jsonl(path: Path, record: Any, *, durable: bool = False) -> None:
+    """Append one record as one line; a torn last line left by a crash is closed first."""
+    line = msgspec.json.encode(record, enc_hook=_encode_other) + b"\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        while line:
+            line = line[os.write(handle, line) :]
+        if durable:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line of a JSONL file that could not be read: its number (from 1) and why."""
+
+    number: int
+    reason: str
+
+
+@dataclass
+class JsonLines:
+    """What a JSONL file holds: its records, the lines that could not be read, and where the reading ended."""
+
+    records: list[Any] = field(default_factory=list)
+    bad: list[BadLine] = field(default_factory=list)
+    offset: int = 0
+
+
+def read_jsonl(path: Path, kind: Any = Any) -> JsonLines:
+    """All complete lines of `path` decoded as `kind`; a missing file holds none."""
+    return tail_jsonl(path, 0, kind)
+
+
+def tail_jsonl(path: Path, offset: int, kind: Any = Any) -> JsonLines:
+    """The complete lines of `path` from byte `offset` on. Pass the returned `offset` to the next call.
+
+    A line without its newline is still being written (or torn) and is left for the next call. A file
+    that became shorter than `offset` was replaced, and is read from its start.
+    """
+    found = JsonLines(offset=offset)
+    try:
+        with path.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_size < offset:
+                found.offset = 0
+            stream.seek(found.offset)
+            data = stream.read()
+    except FileNotFoundError:
+        return found
+    end = data.rfind(b"\n") + 1
+    decoder = msgspec.json.Decoder(kind)
+    for number, line in enumerate(data[:end].split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            found.records.append(decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            found.bad.append(BadLine(number, str(error)))
+    found.offset += end
+    return found
+
+
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who holds a lock."""
+
+    pid: int
+    host: str
+    since: str
+    what: str = ""
+    start_ticks: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what or 'a process'} (pid {self.pid} on {self.host}, since {self.since})"
+
+
+class LockHeld(TbenchError):
+    """Another live process holds the lock; `owner` is what it said of itself, if it could be read."""
+
+    def __init__(self, path: Path, owner: Owner | None) -> None:
+        super().__init__(f"in use by {owner or 'another process'}", where=str(path))
+        self.owner = owner
+
+
+@contextlib.contextmanager
+def lock(path: Path, what: str = "") -> Generator[Owner]:
+    """Hold an exclusive advisory lock on `path`, naming ourselves in it; raise `LockHeld` if it is taken.
+
+    The kernel releases the lock when its holder dies, so a lock file left behind is taken over.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockHeld(path, lock_owner(path)) from None
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        owner = Owner(os.getpid(), socket.gethostname(), since, what, start_ticks(os.getpid()))
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, msgspec.json.encode(owner) + b"\n", 0)
+        yield owner
+        os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def special_files(folder: str, names: list[str]) -> set[str]:
+    """Which entries of a folder are pipes, sockets or devices: no content, and reading them could block.
+
+    Has the shape that `shutil.copytree` wants for `ignore`.
+    """
+    paths = {name: Path(folder) / name for name in names}
+    return {n for n, p in paths.items() if not (p.is_symlink() or p.is_file() or p.is_dir())}
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in kernel ticks: with its pid this names a process for good. None: there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[19]) if fields[0] != "Z" else None
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def lock_owner(path: Path) -> Owner | None:
+    """Who `path` says holds it; None when nobody is named or the text is unreadable."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Owner)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _encode_other(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"cannot write {type(value).__name__} as JSON")
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError:  # some network file systems refuse fsync on a folder; the rename itself is done
+        pass
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""Everything that touches Harbor. Importing this package does not import Harbor."""

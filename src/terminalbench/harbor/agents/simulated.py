@@ -1,0 +1,250 @@
+"""An agent that only pretends to work: seeded outcomes, a valid trajectory, made-up tokens and cost.
+
+With the given probability it really solves the task, by running the task's own solution; otherwise it looks around,
+writes something useless to a scratch file and claims to be done. No model is called. Every trial says so for ever:
+`simulated` is true in the metadata of its result and in its trajectory.
+
+What happens is a function of (seed, model name, task name, attempt, retry), so that a job gives the same set of
+results each time it is run. Harbor does not tell an agent its attempt number; `AttemptBook` counts them.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar, override
+
+from harbor.agents.base import BaseAgent
+from harbor.agents.capabilities import AgentCapabilities
+from harbor.agents.options import AgentOptions
+from harbor.agents.oracle import OracleAgent
+from harbor.environments.base import BaseEnvironment
+from harbor.models.agent.context import AgentContext
+from harbor.models.task.task import Task
+from harbor.models.trajectories import (
+    Agent,
+    FinalMetrics,
+    Metrics,
+    Observation,
+    ObservationResult,
+    Step,
+    ToolCall,
+    Trajectory,
+)
+from harbor.models.trial.paths import TrialPaths
+
+from terminalbench import __version__
+from terminalbench.files import write_json
+from terminalbench.harbor.agents.simulated_luck import (
+    AttemptBook,
+    Claim,
+    Identity,
+    Luck,
+    SimulatedOptions,
+    cell_of,
+    draw,
+    probability_for,
+)
+
+SAVE_INTERVAL_SEC = 1.0
+LOOKS = (
+    ("Let me see where I am.", "pwd && ls -la"),
+    ("Which files are there?", "find . -maxdepth 2 -type f | head -n 20"),
+    ("What is this machine?", "uname -srm && date -u"),
+    ("Let me read a little.", "head -c 300 -- ./* 2>/dev/null | head -n 40"),
+    ("Is there room to work?", "df -h . | tail -n 1"),
+)
+WRONG = ("I think I have it.", 'printf "nothing done\\n" > "${TMPDIR:-/tmp}/simulated-attempt.txt"')
+SOLVE = ("I know what to do.", "bash /solution/solve.sh")
+
+
+class SimulatedCrash(RuntimeError):
+    """The crash that `error_probability` asks for."""
+
+
+class SimulatedAgent(BaseAgent):
+    """Pretends to work on a task, and sometimes solves it. See the module."""
+
+    capabilities: ClassVar[AgentCapabilities] = AgentCapabilities(atif=True)
+    options_model: ClassVar[type[AgentOptions] | None] = SimulatedOptions
+    options: SimulatedOptions
+
+    _books: ClassVar[dict[Path, AttemptBook]] = {}
+
+    def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
+        super().__init__(logs_dir, *args, **kwargs)
+        self._claim: Claim | None = None
+        self._solver: OracleAgent | None = None
+
+    @staticmethod
+    @override
+    def name() -> str:
+        return "simulated"
+
+    @override
+    def version(self) -> str:
+        return __version__
+
+    @override
+    async def setup(self, environment: BaseEnvironment) -> None:
+        """There is nothing to install."""
+
+    @override
+    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
+        """Act out one run; `context` and the trajectory grow with each step and survive a crash or a timeout."""
+        task = Task(_task_dir(environment), disable_verification=True)
+        model = self.model_name or self.name()
+        claim = self._claimed(task, model)
+        identity = Identity(model, task.name, claim.attempt, claim.retry)
+        chance = probability_for(self.options.solve_probability, task.name, task.config.metadata.get("family"))
+        luck = draw(self.options, identity, chance)
+        context.metadata = {
+            "simulated": True,
+            "cell": cell_of(task.name, model, self.options),
+            "attempt": claim.attempt,
+            "retry": claim.retry,
+            "intended": "crash" if luck.crash_step else "solve" if luck.solves else "fail",
+            "cost_is_simulated": True,
+        }
+        tape = _Tape(self, model, instruction, context)
+        try:
+            await self._act(environment, luck, tape)
+        finally:
+            tape.save()
+
+    async def _act(self, environment: BaseEnvironment, luck: Luck, tape: "_Tape") -> None:
+        for number in range(1, luck.steps + 1):
+            await asyncio.sleep(luck.delay_sec / luck.steps)
+            if number == luck.crash_step:
+                raise SimulatedCrash(f"simulated crash at step {number} of {luck.steps}, as error_probability asks")
+            tokens = _share(luck, number)
+            if number == luck.steps:
+                tape.add("The task is done.", tokens)
+            elif number < luck.steps - 1:
+                message, command = LOOKS[(number - 1) % len(LOOKS)]
+                tape.add(message, tokens, command, await _look(environment, command))
+            elif luck.solves:
+                tape.add(SOLVE[0], tokens, SOLVE[1], await self._solve(environment))
+            else:
+                tape.add(WRONG[0], tokens, WRONG[1], await _look(environment, WRONG[1]))
+
+    async def _solve(self, environment: BaseEnvironment) -> str:
+        """Run the task's solution as Harbor's oracle does; what it printed."""
+        paths = TrialPaths(self.logs_dir.parent)
+        if self._solver is None:
+            self._solver = OracleAgent(
+                logs_dir=self.logs_dir, task_dir=_task_dir(environment), trial_paths=paths, logger=self.logger
+            )
+        await self._solver.run("", environment, AgentContext())
+        printed, status = self.logs_dir / "oracle.txt", self.logs_dir / "exit-code.txt"
+        text = printed.read_text(errors="replace")[-4000:] if printed.exists() else ""
+        return f"exit {status.read_text().strip() if status.exists() else 0}\n{text}"
+
+    def _claimed(self, task: Task, model: str) -> Claim:
+        """This trial's attempt: claimed once, also when a task has several steps."""
+        if self._claim is None:
+            trial_dir = self.logs_dir.parent
+            book = self._books.get(trial_dir.parent)
+            if book is None:
+                book = self._books[trial_dir.parent] = AttemptBook(trial_dir.parent)
+            self._claim = book.claim(cell_of(task.name, model, self.options), trial_dir.name)
+        return self._claim
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    prompt: int
+    cached: int
+    completion: int
+
+
+class _Tape:
+    """Records steps in the trajectory and in Harbor's context."""
+
+    def __init__(self, agent: SimulatedAgent, model: str, instruction: str, context: AgentContext) -> None:
+        self._agent, self._model, self._context = agent, model, context
+        self._steps = [Step(step_id=1, timestamp=_now(), source="user", message=instruction)]
+        self._saved_at = time.monotonic()
+
+    def add(self, message: str, tokens: _Tokens, command: str | None = None, output: str = "") -> None:
+        """One step of the agent: what it said, what it ran, what came back, and what that would have cost."""
+        context, price = self._context, self._agent.options.cost_per_mtok_usd / 1e6
+        step = Step(
+            step_id=len(self._steps) + 1,
+            timestamp=_now(),
+            source="agent",
+            model_name=self._model,
+            message=message,
+            llm_call_count=1,
+            metrics=Metrics(
+                prompt_tokens=tokens.prompt,
+                cached_tokens=tokens.cached,
+                completion_tokens=tokens.completion,
+                cost_usd=(tokens.prompt + tokens.completion) * price,
+                extra={"simulated": True},
+            ),
+            extra={"simulated": True},
+        )
+        if command is not None:
+            call = f"call-{step.step_id}"
+            step.tool_calls = [ToolCall(tool_call_id=call, function_name="bash", arguments={"command": command})]
+            step.observation = Observation(results=[ObservationResult(source_call_id=call, content=output)])
+        self._steps.append(step)
+        context.n_input_tokens = (context.n_input_tokens or 0) + tokens.prompt
+        context.n_cache_tokens = (context.n_cache_tokens or 0) + tokens.cached
+        context.n_output_tokens = (context.n_output_tokens or 0) + tokens.completion
+        context.cost_usd = (context.n_input_tokens + context.n_output_tokens) * price
+        if time.monotonic() - self._saved_at >= SAVE_INTERVAL_SEC:
+            self.save()
+
+    def save(self) -> None:
+        """Write the trajectory as it is now."""
+        agent, context = self._agent, self._context
+        trajectory = Trajectory(
+            session_id=agent.session_id,
+            agent=Agent(name=agent.name(), version=agent.version(), model_name=self._model, extra={"simulated": True}),
+            steps=self._steps,
+            notes="Simulated: no model was called, tokens and cost are made up.",
+            final_metrics=FinalMetrics(
+                total_prompt_tokens=context.n_input_tokens,
+                total_cached_tokens=context.n_cache_tokens,
+                total_completion_tokens=context.n_output_tokens,
+                total_cost_usd=context.cost_usd,
+                total_steps=len(self._steps),
+                extra={"simulated": True},
+            ),
+            extra=dict(context.metadata or {}),
+        )
+        write_json(agent.logs_dir / "trajectory.json", trajectory.to_json_dict())
+        self._saved_at = time.monotonic()
+
+
+def _share(luck: Luck, number: int) -> _Tokens:
+    """The tokens of one step: a tenth of all is output; prompts grow, and what was sent before comes from the cache."""
+    output = max(luck.steps, luck.tokens // 10)
+    prompts = luck.tokens - output
+
+    def until(step: int) -> int:
+        return prompts * step * (step + 1) // (luck.steps * (luck.steps + 1))
+
+    prompt = until(number) - until(number - 1)
+    completion = output * number // luck.steps - output * (number - 1) // luck.steps
+    cached = until(number - 1) - until(number - 2) if number > 1 else 0
+    return _Tokens(prompt, min(cached, prompt), completion)
+
+
+def _task_dir(environment: BaseEnvironment) -> Path:
+    folder = environment.environment_dir.parent
+    if not (folder / "task.toml").is_file():
+        raise FileNotFoundError(f"the simulated agent needs the task's folder: there is no task.toml in {folder}")
+    return folder
+
+
+async def _look(environment: BaseEnvironment, command: str) -> str:
+    result = await environment.exec(command, timeout_sec=60)
+    return f"exit {result.return_code}\n{(result.stdout or '')[-4000:]}{(result.stderr or '')[-1000:]}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,48 @@
+"""Which attempt a trial is: Harbor plans attempts but does not number them.
+
+In a job the nth planned trial of a task by the same agent is attempt n. The plugin writes that number with each
+event; a resumed job keeps the numbers of the trials it keeps and gives the free ones to the new trials. For a
+job folder without events the order of starting is the order of planning.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from terminalbench.files import read_jsonl
+from terminalbench.records import Event, Trial
+
+
+def assign(planned: Iterable[tuple[str, Hashable]], known: Mapping[str, int]) -> dict[str, int]:
+    """A number for each (name, cell) in order: the known ones stay, the others get the lowest free of their cell."""
+    cells: dict[Hashable, list[str]] = defaultdict(list)
+    for name, cell in planned:
+        cells[cell].append(name)
+    numbers: dict[str, int] = {}
+    for names in cells.values():
+        taken: set[int] = set()
+        for name in names:
+            number = known.get(name)
+            if number is not None and number > 0 and number not in taken:
+                numbers[name] = number
+                taken.add(number)
+        free = (number for number in range(1, 2 * len(names) + max(taken, default=0) + 1) if number not in taken)
+        for name in names:
+            if name not in numbers:
+                numbers[name] = next(free)
+    return numbers
+
+
+def number_attempts(trials: Sequence[Trial], known: Mapping[str, int]) -> dict[str, int]:
+    """The attempt of each trial of one job by its name, in the order they started."""
+    ordered = sorted(trials, key=lambda trial: (trial.started_at or "~", trial.name))
+    return assign(((t.name, (t.profile, t.agent, t.model, t.dataset, t.task)) for t in ordered), known)
+
+
+def attempts_from_events(events: Path, job: str) -> dict[str, int]:
+    """The attempts that `events.jsonl` has recorded for the trials of a job, by trial name."""
+    return {
+        event.trial: event.attempt
+        for event in read_jsonl(events, Event).records
+        if event.job == job and event.trial is not None and event.attempt is not None
+    }

@@ -1,0 +1,31 @@
+"""Keeping what Harbor would delete: before a retry the folder of the failed try is set aside.
+
+Harbor removes a failed trial's folder when it tries again. A copy made of hard links survives that, and shares its
+files with the original until then: what Harbor still scrubs from them (values of secret variables) is gone from the
+copy too.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from terminalbench.files import special_files
+
+FOLDER = "superseded"
+
+
+def set_aside(trial_dir: Path, superseded: Path, number: int) -> Path:
+    """Keep `trial_dir` as `<superseded>/<job>/<trial>-try<number>`; return the copy."""
+    kept = superseded / trial_dir.parent.name / f"{trial_dir.name}-try{number}"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    partial = kept.with_name(f".{kept.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    # Links stay links, and pipes or devices an agent left are passed over: they are no evidence and could block.
+    shutil.copytree(trial_dir, partial, symlinks=True, copy_function=_link, ignore=special_files)
+    partial.rename(kept)
+    return kept
+
+
+def _link(source: str, destination: str) -> str:
+    os.link(source, destination, follow_symlinks=False)
+    return destination

@@ -1,0 +1,51 @@
+"""Which trials of a Harbor job folder are finished: those whose result.json can be read and was not cancelled."""
+
+from collections import Counter
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import msgspec
+
+
+class _Task(msgspec.Struct):
+    path: str | None = None
+    name: str | None = None
+    source: str | None = None
+
+
+class _Config(msgspec.Struct):
+    task: _Task
+
+
+class _Exception(msgspec.Struct):
+    exception_type: str = ""
+
+
+class _Result(msgspec.Struct):
+    config: _Config
+    finished_at: str | None = None
+    exception_info: _Exception | None = None
+    verifier_result: Any = None
+    step_results: Any = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it ran to its end. A cancelled trial did not; it may have neither an error nor a verdict."""
+        if self.exception_info is not None:
+            return self.finished_at is not None and self.exception_info.exception_type != "CancelledError"
+        return self.finished_at is not None and bool(self.verifier_result or self.step_results)
+
+
+def finished_trials(job_folder: Path) -> Counter[tuple[str, str]]:
+    """How many finished trials the folder holds of each (dataset label, task id). A torn file counts for none."""
+    counts: Counter[tuple[str, str]] = Counter()
+    decoder = msgspec.json.Decoder(_Result)
+    for file in sorted(job_folder.glob("*/result.json")):
+        try:
+            result = decoder.decode(file.read_bytes())
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        task = result.config.task
+        if result.done:
+            counts[task.source or "", PurePosixPath(task.path or task.name or "").name] += 1
+    return counts

@@ -1,0 +1,190 @@
+"""From our plan to Harbor's own words: the JobConfig of a profile and the command that runs it.
+
+Plain data in, plain data out; Harbor itself is not imported. Values of variables never enter a JobConfig:
+only `${VAR}` references do.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from terminalbench import registry
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import JobSpec, PlannedTask
+from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.secrets import TEMPLATE, references
+
+PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
+VERIFIER = "terminalbench.harbor.verifier:SafeVerifier"
+
+RETRY_FACTOR = 2.0
+RETRY_FIRST_SEC = 2.0
+RETRY_LONGEST_SEC = 120.0
+
+
+def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: Batch) -> dict[str, Any]:
+    """The JobConfig of one profile's job: all its tasks, in the order of the file."""
+    run = experiment.run
+    config: dict[str, Any] = {
+        "job_name": spec.name,
+        "jobs_dir": str(batch.runs),
+        "n_attempts": spec.attempts,
+        "environment": _environment(experiment),
+        "verifier": {"import_path": VERIFIER},
+        "agents": [_agent(experiment, profile)],
+        "tasks": [{**task.config, "source": task.label} for task in spec.tasks if task.found],
+    }
+    datasets = _datasets(spec.tasks)
+    if datasets:
+        config["datasets"] = datasets
+    if run.parallel:
+        config["n_concurrent_trials"] = run.parallel
+    if run.timeout_multiplier != 1.0:
+        config["timeout_multiplier"] = run.timeout_multiplier
+    if run.retries:
+        config["retry"] = {
+            "max_retries": run.retries,
+            "wait_multiplier": RETRY_FACTOR,
+            "min_wait_sec": RETRY_FIRST_SEC,
+            "max_wait_sec": RETRY_LONGEST_SEC,
+        }
+    if profile.system_prompt and profile.agent.system_prompt is None:
+        config["extra_instructions"] = [profile.system_prompt]
+    return config
+
+
+def wave_config(template: dict[str, Any], wave: JobSpec, batch: Batch) -> dict[str, Any]:
+    """The JobConfig of a further job of the same profile: another name and other trials, everything else the same."""
+    tasks = [{**task.config, "source": task.label} for task in wave.tasks]
+    return {**template, "job_name": wave.name, "jobs_dir": str(batch.runs), "n_attempts": wave.attempts, "tasks": tasks}
+
+
+def command(settings: Mapping[str, Any], spec: JobSpec, batch: Batch, harbor: str = "harbor") -> list[str]:
+    """The command that runs the job; `settings` are those of `[run]`."""
+    gated = settings.get("budget_usd") is not None or settings.get("run_timeout_sec") is not None
+    return [
+        harbor, "run", "-c", str(batch.job_config(spec.name)), "-y",
+        "--plugin", PLUGIN, "--pk", f"events={batch.events_jsonl}", "--pk", f"profile={_plugin_text(spec.profile)}",
+        *(("--pk", f"gate={batch.gate_json}") if gated else ()),
+        *(settings.get("harbor_args") or ()),
+    ]  # fmt: skip
+
+
+def _plugin_text(text: str) -> str:
+    """A value for `--pk`, which Harbor reads as JSON where it can: a profile called 12 must stay a text."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return text
+    return json.dumps(text)
+
+
+def _environment(experiment: Experiment) -> dict[str, Any]:
+    name = experiment.run.container_env
+    path = registry.import_path("environments", name)
+    config: dict[str, Any] = {"import_path": path} if path is not None else {"type": name}
+    if path is None:
+        # Harbor's `delete` also removes the images it built, so that every batch would build them again.
+        config["delete"] = False
+    if experiment.force_rebuild:
+        config["force_build"] = True
+    return config
+
+
+def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:
+    # Harbor prefers `name` to `import_path` and the profile's key never enters, so that a profile
+    # called "codex" stays what its table says.
+    agent = profile.agent
+    config: dict[str, Any] = {"import_path": agent.import_path} if agent.import_path else {"name": agent.name}
+    if profile.model is not None:
+        config["model_name"] = profile.model
+    kwargs = _kwargs(experiment, profile)
+    if kwargs:
+        config["kwargs"] = kwargs
+    if profile.skills:
+        config["skills"] = [str(folder.path) for folder in profile.skills]
+    if profile.mcp.servers and not agent.hooks:
+        config["mcp_servers"] = [_native_server(name, entry) for name, entry in profile.mcp.servers.items()]
+    env = {**{name: f"${{{name}}}" for name in references(profile.mcp.servers)}, **profile.env}
+    if env:
+        config["env"] = env
+    return config
+
+
+def _kwargs(experiment: Experiment, profile: Profile) -> dict[str, Any]:
+    agent = profile.agent
+    kwargs = dict(profile.options)
+    if profile.reasoning is not None and agent.reasoning is not None:
+        kwargs[agent.reasoning] = profile.reasoning
+    if profile.agent_version is not None:
+        kwargs["version"] = profile.agent_version
+    if profile.system_prompt and agent.system_prompt is not None:
+        kwargs[agent.system_prompt] = profile.system_prompt
+    if agent.name == "simulated" and experiment.run.seed is not None:
+        kwargs.setdefault("seed", experiment.run.seed)
+    if agent.hooks:
+        kwargs.update(_claude_code(profile))
+    return kwargs
+
+
+def _claude_code(profile: Profile) -> dict[str, Any]:
+    """What our Claude Code agent takes beyond Harbor's."""
+    kwargs: dict[str, Any] = {}
+    if profile.mcp.servers:
+        kwargs["mcp_config"] = profile.mcp.config()
+    if profile.mcp_git_source is not None:
+        source = {"git": profile.mcp_git_source}
+        kwargs["mcp_source"] = source | ({"ref": profile.mcp_git_ref} if profile.mcp_git_ref else {})
+        kwargs["mcp_extras"] = sorted({folder.name for folder in profile.mcp.folders.values()})
+    elif local := profile.local_servers():
+        kwargs["mcp_source"] = {"paths": {name: str(folder.path) for name, folder in local.items()}}
+    hooks = profile.hooks_config()
+    if hooks is not None:
+        kwargs["hooks"] = hooks
+    return kwargs
+
+
+def _native_server(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """One server as Harbor's own `mcp_servers` takes it. Harbor has no `env` there, so a shell sets it."""
+    if "url" in entry:
+        transport = entry.get("type") or entry.get("transport") or "streamable-http"
+        return {"name": name, "transport": {"http": "streamable-http"}.get(transport, transport), "url": entry["url"]}
+    argv = [entry["command"], *entry.get("args", [])]
+    env = entry.get("env") or {}
+    if env:
+        exports = " ".join(f"{key}={_shell_value(value)}" for key, value in env.items())
+        argv = ["sh", "-c", f'export {exports}; exec "$0" "$@"', *argv]
+    return {"name": name, "transport": "stdio", "command": argv[0], "args": argv[1:]}
+
+
+def _shell_value(value: str) -> str:
+    """A value for the shell in the sandbox: references stay references, everything else is quoted."""
+    parts = [f'"{part}"' if TEMPLATE.fullmatch(part) else shlex.quote(part) if part else "" for part in _split(value)]
+    return "".join(parts) or "''"
+
+
+def _split(value: str) -> list[str]:
+    parts, end = [], 0
+    for match in TEMPLATE.finditer(value):
+        parts += [value[end : match.start()], match.group()]
+        end = match.end()
+    return [*parts, value[end:]]
+
+
+def _datasets(tasks: tuple[PlannedTask, ...]) -> list[dict[str, Any]]:
+    """Harbor's `datasets` for tasks that are not looked up yet: one entry a dataset."""
+    entries: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        if task.found:
+            continue
+        entry = entries.setdefault(task.label, {**task.config, "task_names": []})
+        entry["task_names"] = [*entry["task_names"], *task.config["task_names"]]
+    return list(entries.values())
+
+
+def shown(argv: list[str], root: Path) -> str:
+    """A command as a person would type it in the project root."""
+    return shlex.join([argument.replace(f"{root}/", "") for argument in argv])

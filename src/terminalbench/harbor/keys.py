@@ -1,0 +1,54 @@
+"""Which key an agent needs for its model, and whether it is there. Only names are ever reported."""
+
+from collections.abc import Mapping
+from typing import Any
+
+KEYLESS = {"ollama", "ollama_chat", "lm_studio", "llamafile", "hosted_vllm", "vllm", "simulated"}
+"""Providers that run on the user's own machine."""
+
+ALTERNATIVES = {
+    "claude-code": (
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "CLAUDE_CODE_USE_BEDROCK",
+        "CLAUDE_CODE_USE_VERTEX",
+        "CLAUDE_CODE_USE_FOUNDRY",
+    ),
+    "codex": ("CODEX_AUTH_JSON_PATH", "CODEX_AUTH_JSON"),
+}
+"""Other ways in, by agent."""
+
+CLOUD_LOGINS = (
+    "AWS_PROFILE",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_GENAI_USE_VERTEXAI",
+    "VERTEXAI_PROJECT",
+)
+"""Logins that open models of several providers; where one is there, it cannot be told what is missing."""
+
+
+def missing_key(agent: Any, model: str | None, options: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
+    """What is missing, or None when a key is there, none is needed, or it cannot be told."""
+    from harbor.agents.model_connection import _PROVIDER_ALIASES, PROVIDERS
+
+    spec = agent.MODEL_CONNECTION
+    provider = spec.default_provider if spec is not None else None
+    if provider is None and model and "/" in model:
+        provider = model.split("/", 1)[0]
+    if provider is None or provider in KEYLESS:
+        return None
+    provider = _PROVIDER_ALIASES.get(provider, provider)
+    access = PROVIDERS.get(provider)
+    own = spec.api_key_envs if spec is not None else ()
+    keys = list(dict.fromkeys([*own, *(access.api_key_envs if access else ())]))
+    addresses = [*(spec.base_url_envs if spec is not None else ()), *(access.base_url_envs if access else ())]
+    elsewhere = any(env.get(name) for name in addresses) or any(options.get(k) for k in ("api_base", "base_url"))
+    if not keys or elsewhere:
+        return None
+    if any(env.get(name) for name in (*keys, *ALTERNATIVES.get(agent.name(), ()), *CLOUD_LOGINS)):
+        return None
+    names = " or ".join(keys)
+    return f"{agent.name()} needs {names} for {provider} (put it into the env file, or name it in env and export it)"

@@ -1,0 +1,53 @@
+"""Finding the tasks of a remote dataset: asked of Harbor's registry client, in a process of its own.
+
+`python -m terminalbench.harbor.lookup` reads a list of Harbor dataset configurations from standard input and
+writes, for each, its tasks by id as Harbor's `tasks[]` takes them, or why they could not be found.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import PurePosixPath
+from typing import Any
+
+import msgspec
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The tasks of one dataset by id; or `problem` says why there are none."""
+
+    tasks: dict[str, dict[str, Any]] = {}
+    problem: str | None = None
+
+
+async def look_up(config: dict[str, Any]) -> Found:
+    """The tasks of one dataset."""
+    from harbor.models.job.config import DatasetConfig
+
+    from terminalbench.harbor.redact import one_line
+
+    try:
+        dataset = DatasetConfig.model_validate({k: v for k, v in config.items() if k != "task_names"})
+        tasks = await dataset.get_task_configs()
+    except Exception as error:  # noqa: BLE001  a registry may fail in any way; the reason is the user's to read
+        return Found(problem=one_line(f"{type(error).__name__}: {error}"))
+    found: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        entry = task.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={"source"})
+        found[PurePosixPath(entry.get("path") or entry.get("name") or "").name] = entry
+    return Found(tasks=found)
+
+
+def main() -> int:
+    """Answer one request. Harbor's own printing goes to standard error."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    configs = msgspec.json.decode(sys.stdin.buffer.read(), type=list[dict[str, Any]])
+    found = [asyncio.run(look_up(config)) for config in configs]
+    with os.fdopen(answer, "wb") as stream:
+        stream.write(msgspec.json.encode(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

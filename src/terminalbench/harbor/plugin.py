@@ -1,0 +1,278 @@
+"""The Harbor plugin that writes `events.jsonl`: what happens to a job and its trials, as it happens.
+
+    harbor run -c job.json -y --plugin terminalbench.harbor.plugin:EventPlugin \\
+        --pk events=<path of events.jsonl> --pk 'profile="<key>"' [--pk heartbeat_sec=10]
+
+Several Harbor processes append to the same file. Hooks run on Harbor's event loop, and one that raises ends the
+job, so a hook only notes what happened and never raises; a thread of its own writes the lines. A line that cannot
+be written (a full disk) is kept and written later, and the next line says how often that happened.
+
+It also takes pipes and links out of the agent's log folder before Harbor reads it.
+"""
+
+import asyncio
+import atexit
+import os
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine, Hashable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, override
+
+import msgspec
+from harbor.models.job.plugin import BaseJobPlugin
+from harbor.trial.hooks import TrialEvent, TrialHookEvent
+
+from terminalbench.files import write_json
+from terminalbench.harbor import evidence
+from terminalbench.harbor.agent_files import remove_traps
+from terminalbench.harbor.attempts import assign, attempts_from_events
+from terminalbench.harbor.event_writer import EventWriter
+from terminalbench.harbor.gate import Gate
+from terminalbench.harbor.outcome import Ending, classify
+from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
+from terminalbench.harbor.results import HELD, LiveEnding, live_ending
+from terminalbench.harbor.suspicion import WITHOUT_MODEL
+from terminalbench.harbor.usage import from_contexts
+from terminalbench.records import Event, Usage
+
+IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
+HEARTBEAT_SEC = 10.0
+_READ_TIMEOUT_SEC = 10.0
+_DRAIN_SEC = 0.5
+_PHASES = {
+    TrialEvent.ENVIRONMENT_START: "environment",
+    TrialEvent.AGENT_START: "agent",
+    TrialEvent.AGENT_END: "collect",
+    TrialEvent.VERIFICATION_START: "verifier",
+}
+
+
+class EventPlugin(BaseJobPlugin):
+    """Writes the events of one job. Options it does not know are an error before the first trial."""
+
+    def __init__(
+        self,
+        events: str,
+        profile: str | None = None,
+        heartbeat_sec: float = HEARTBEAT_SEC,
+        gate: str | None = None,
+    ) -> None:
+        super().__init__()
+        # Harbor parses option values as JSON, so give `profile` as a JSON string; bare 12 and true are names here too.
+        self._path = Path(str(events))
+        self._profile = None if profile is None else _spelled(profile)
+        self._heartbeat_sec = float(heartbeat_sec)
+        if not self._heartbeat_sec > 0:
+            raise ValueError("heartbeat_sec must be more than 0")
+        self._gate = None if gate is None else Gate(Path(str(gate)))
+        self._held: set[str] = set()
+        self._writer = EventWriter(self._path)
+        self._job = ""
+        self._job_dir = Path()
+        self._planned = 0
+        self._retry: Any = None
+        self._attempts: dict[str, int] = {}
+        self._tries: Counter[str] = Counter()
+        self._running: set[str] = set()
+        self._outcomes: dict[str, str] = {}
+        self._beat: asyncio.Task[None] | None = None
+        self._ended = False
+
+    @override
+    async def on_job_start(self, job: Any) -> None:
+        """Write `job_started` and follow the job from here on."""
+        try:
+            self._job = str(job.config.job_name)
+            self._job_dir = Path(job.job_dir)
+            self._planned = len(job)
+            self._retry = job.config.retry
+            self._writer.start()
+            atexit.register(self._at_exit)
+            self._attempts = await asyncio.to_thread(self._number, job)
+            detail = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
+            self._write("job_started", detail=detail)
+        except Exception as error:  # noqa: BLE001 - a plugin must not end the job it watches
+            self._writer.failed("job_started", error)
+        try:
+            for kind in TrialEvent:
+                job.add_hook(kind, self._hook(kind))
+            self._beat = asyncio.get_running_loop().create_task(self._heartbeat())
+        except Exception as error:  # noqa: BLE001 - as above
+            self._writer.failed("hooks", error)
+
+    @override
+    async def on_job_end(self, job_result: Any) -> None:
+        """Write `job_ended`; Harbor does not call this when the job was aborted or cancelled."""
+        try:
+            if self._beat is not None:
+                self._beat.cancel()
+            self._end("completed")
+            await asyncio.to_thread(self._writer.stop)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._writer.failed("job_ended", error)
+
+    def _hook(self, kind: TrialEvent) -> Callable[[TrialHookEvent], Coroutine[Any, Any, None]]:
+        handle = {
+            TrialEvent.START: self._trial_started,
+            TrialEvent.CANCEL: self._trial_cancelled,
+            TrialEvent.END: self._trial_ended,
+        }.get(kind, self._trial_phase)
+
+        async def hook(event: TrialHookEvent) -> None:
+            try:
+                await handle(event)
+            except Exception as error:  # noqa: BLE001 - a hook that raises ends the job or fails every trial
+                self._writer.failed(f"{kind.value} of {event.trial_name}", error)
+
+        return hook
+
+    async def _trial_started(self, event: TrialHookEvent) -> None:
+        if self._gate is not None:
+            reason = await asyncio.to_thread(self._gate.enter, event.trial_name, self._profile or "")
+            if reason is not None:
+                await self._hold(event, reason)
+        self._tries[event.trial_name] += 1
+        self._running.add(event.trial_name)
+        self._write("trial_started", event, detail=self._try(event))
+
+    async def _hold(self, event: TrialHookEvent, reason: str) -> None:
+        """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
+        self._held.add(event.trial_name)
+        write_json(self._job_dir / event.trial_name / HELD, {"reason": reason})
+        self._write("trial_held", event, error=reason)
+        self._interrupt_when_drained()
+        await asyncio.Event().wait()
+
+    def _interrupt_when_drained(self) -> None:
+        if self._held and not self._running:
+            # Not at once: the trial that has just ended still has its last files to write.
+            asyncio.get_running_loop().call_later(_DRAIN_SEC, os.kill, os.getpid(), signal.SIGINT)
+
+    async def _trial_phase(self, event: TrialHookEvent) -> None:
+        if event.event is TrialEvent.AGENT_END:
+            # Harbor is about to read the agent's logs on its event loop: a pipe among them would hang the whole job.
+            await asyncio.to_thread(remove_traps, self._job_dir / event.trial_name / "agent")
+        steps = event.result.step_results
+        detail = {"step": steps[-1].step_name} if steps else {}
+        self._write("trial_phase", event, phase=_PHASES[event.event], detail=detail)
+
+    async def _trial_cancelled(self, event: TrialHookEvent) -> None:
+        self._write("trial_cancelled", event)
+
+    async def _trial_ended(self, event: TrialHookEvent) -> None:
+        self._running.discard(event.trial_name)
+        result = from_result(event.result)
+        known = LiveEnding(classify(result), from_contexts(result.contexts) or Usage())
+        try:
+            # Now: a retry deletes the folder of the failed try, and its cost would be known nowhere else.
+            work = asyncio.to_thread(live_ending, self._job_dir / event.trial_name, result)
+            known = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)
+        except (OSError, TimeoutError) as error:
+            self._writer.failed(f"logs of {event.trial_name}", error)
+        finally:
+            await self._keep_failed_try(event, result)
+            free = event.config.agent.name in WITHOUT_MODEL
+            await self._settle(event, 0.0 if free else known.usage.cost_usd)
+            self._write_end(event, result, known.ending, known.usage)
+            self._interrupt_when_drained()
+
+    async def _settle(self, event: TrialHookEvent, cost_usd: float | None) -> None:
+        if self._gate is None:
+            return
+        try:
+            await asyncio.to_thread(self._gate.leave, event.trial_name, self._profile or "", cost_usd)
+        except (OSError, msgspec.DecodeError) as error:
+            self._writer.failed(f"budget of {event.trial_name}", error)
+
+    async def _keep_failed_try(self, event: TrialHookEvent, result: HarborResult) -> None:
+        if not self._will_retry(event.trial_name, result):
+            return
+        try:
+            folder = self._job_dir / event.trial_name
+            superseded = self._path.parent / evidence.FOLDER
+            await asyncio.to_thread(evidence.set_aside, folder, superseded, self._tries[event.trial_name])
+        except OSError as error:
+            self._writer.failed(f"evidence of {event.trial_name}", error)
+
+    def _write_end(self, event: TrialHookEvent, result: HarborResult, ending: Ending, usage: Usage) -> None:
+        retried = self._will_retry(event.trial_name, result)
+        self._outcomes[event.trial_name] = ending.outcome.value
+        detail: dict[str, Any] = {**self._try(event), "agent_status": ending.agent_status.value}
+        if ending.error_class is not None:
+            detail["error_class"] = ending.error_class.value
+        if retried:
+            detail["retried"] = True
+        said = ": ".join(part for part in (ending.error_type, ending.error_message) if part)
+        self._write(
+            "trial_ended",
+            event,
+            outcome=ending.outcome.value,
+            reward=ending.reward,
+            error=said or None,
+            usage=usage if usage.known else None,
+            detail=detail,
+        )
+
+    def _will_retry(self, trial: str, result: HarborResult) -> bool:
+        """Whether Harbor is going to try again, by its own rule."""
+        if result.exception_info is None or self._retry is None or self._tries[trial] > self._retry.max_retries:
+            return False
+        kind = result.exception_info.exception_type
+        if kind in (self._retry.exclude_exceptions or ()) or kind == "CancelledError":
+            return False
+        return not self._retry.include_exceptions or kind in self._retry.include_exceptions
+
+    def _try(self, event: TrialHookEvent) -> dict[str, Any]:
+        number = self._tries[event.trial_name]
+        return {"try": number} if number > 1 else {}
+
+    def _number(self, job: Any) -> dict[str, int]:
+        """The attempt of every planned trial. A resumed job keeps the numbers of the trials it keeps."""
+        # A killed Harbor can leave no usable job result, and Harbor then does not call it resuming.
+        resumed = job.is_resuming or bool(job._existing_trial_configs)
+        known = attempts_from_events(self._path, self._job) if resumed else {}
+        planned: list[tuple[str, Hashable]] = []
+        for config in job._trial_configs:  # Harbor has no public list; it is in planned order
+            agent = config.agent
+            cell = (str(config.task.get_task_id()), agent.name, agent.import_path, agent.model_name, repr(agent.kwargs))
+            planned.append((config.trial_name, cell))
+        return assign(planned, known)
+
+    async def _heartbeat(self) -> None:
+        """Say that the event loop is alive, until the job ends. A hung loop falls silent."""
+        while True:
+            await asyncio.sleep(self._heartbeat_sec)
+            self._write("heartbeat", detail={"running": len(self._running), "ended": len(self._outcomes)})
+
+    def _end(self, how: str) -> None:
+        if self._ended or not self._job:
+            return
+        self._ended = True
+        counts: defaultdict[str, int] = defaultdict(int)
+        for outcome in self._outcomes.values():
+            counts[outcome] += 1
+        self._write("job_ended", detail={"how": how, "trials": self._planned, "outcomes": dict(counts)})
+
+    def _at_exit(self) -> None:
+        self._end("interrupted")
+        self._writer.stop()
+
+    def _write(self, kind: str, event: TrialHookEvent | None = None, **fields: Any) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        about: dict[str, Any] = {}
+        if event is not None:
+            task = msgspec.convert(event.config.task, TaskConfig, from_attributes=True)
+            about = {
+                "trial": event.trial_name,
+                "task": str(task) or event.task_name,
+                "dataset": task.source,
+                "attempt": self._attempts.get(event.trial_name),
+            }
+        record = Event(time=now, kind=kind, job=self._job, pid=os.getpid(), profile=self._profile, **about, **fields)
+        self._writer.put(record)
+
+
+def _spelled(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,216 @@
+"""What would go wrong, found before the first trial: asked of Harbor itself, in a process of its own.
+
+One task that cannot be created ends a whole Harbor job, and a key Harbor does not know is dropped without a
+word. `python -m terminalbench.harbor.preflight` reads a `Request` from standard input and writes a `Report`
+to standard output. Variables reach it through the pipe, never through arguments.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class JobRequest(msgspec.Struct, frozen=True):
+    """One job to check: its JobConfig, the environment its process will have, and the user's own arguments for it."""
+
+    name: str
+    config: dict[str, Any]
+    env: dict[str, str]
+    arguments: tuple[str, ...] = ()
+
+
+class Request(msgspec.Struct, frozen=True):
+    """The jobs of a batch. They share their tasks and their environment type."""
+
+    jobs: tuple[JobRequest, ...]
+
+
+class JobReport(msgspec.Struct, frozen=True):
+    """What is wrong with one job as a whole; empty when nothing is."""
+
+    name: str
+    problems: tuple[str, ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What is wrong: with the environment, with jobs, and with tasks (by their place in the JobConfig)."""
+
+    environment: str | None
+    jobs: tuple[JobReport, ...]
+    tasks: dict[int, str]
+
+
+def check(request: Request) -> Report:
+    """Check every job, and every task once: a task is the same in all jobs."""
+    environment: str | None = None
+    tasks: dict[int, str] = {}
+    reports: list[JobReport] = []
+    checked_tasks = False
+    for job in request.jobs:
+        with _environment_of(job):
+            problems = list(_job_problems(job.config, job.arguments))
+            if not problems and environment is None and not checked_tasks:
+                environment = _environment_problem(job.config)
+            if not problems and environment is None:
+                places = [i for i in range(len(job.config["tasks"])) if i not in tasks]
+                found = _task_problems(job.config, only=places[:1] if checked_tasks else places)
+                if not checked_tasks:
+                    by_agent = _agents_own(job.config, found)
+                    problems += dict.fromkeys(by_agent.values())
+                    tasks = {index: reason for index, reason in found.items() if index not in by_agent}
+                    checked_tasks = not by_agent
+                elif found:
+                    problems += list(found.values())
+        reports.append(JobReport(job.name, tuple(problems)))
+    return Report(environment, tuple(reports), tasks)
+
+
+def _agents_own(config: dict[str, Any], found: dict[int, str]) -> dict[int, str]:
+    """The problems that vanish with an agent that does nothing: they are the agent's, not the tasks'."""
+    neutral = {**config, "agents": [{"name": "nop"}]}
+    still = _task_problems(neutral, only=list(found)) if found else {}
+    return {index: reason for index, reason in found.items() if index not in still}
+
+
+@contextlib.contextmanager
+def _environment_of(job: JobRequest) -> Generator[None]:
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(job.env)
+    for entry in reversed(job.env.get("PYTHONPATH", "").split(os.pathsep)):
+        if entry and entry not in sys.path:
+            sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _job_problems(config: dict[str, Any], arguments: tuple[str, ...]) -> Iterator[str]:
+    from harbor.agents.factory import AgentFactory
+    from harbor.models.job.config import JobConfig
+    from harbor.utils.env import resolve_env_vars
+    from pydantic import ValidationError
+
+    from terminalbench.harbor.installs import not_installable
+    from terminalbench.harbor.keys import missing_key
+
+    try:
+        parsed = JobConfig.model_validate(config)
+    except ValidationError as error:
+        yield from (f"Harbor refuses {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        return
+    back = msgspec.json.decode(parsed.model_dump_json())
+    yield from (f"Harbor drops the key {key.lstrip('.')}" for key in dropped(config, back))
+    agent = parsed.agents[0]
+    try:
+        variables = resolve_env_vars(agent.env)
+    except ValueError as error:
+        yield f"{error} (put it into the env file, or export it)"
+        return
+    try:
+        AgentFactory.run_preflight(agent)
+        kind = AgentFactory.get_agent_class_from_config(agent)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  any agent's own check may raise anything
+        yield f"the agent cannot be used: {_said(error)}"
+        return
+    missing = missing_key(kind, agent.model_name, agent.kwargs, {**os.environ, **variables})
+    if missing is not None:
+        yield missing
+    uninstallable = not_installable(kind.name(), config["environment"], arguments)
+    if uninstallable is not None:
+        yield uninstallable
+
+
+def _environment_problem(config: dict[str, Any]) -> str | None:
+    from harbor.environments.factory import EnvironmentFactory
+    from harbor.models.trial.config import EnvironmentConfig
+
+    environment = EnvironmentConfig.model_validate(config["environment"])
+    try:
+        EnvironmentFactory.run_preflight(environment.type, environment.import_path)
+        EnvironmentFactory.validate_resource_policies(environment)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  any environment's own check may raise anything
+        return _said(error)
+    return None
+
+
+def _task_problems(config: dict[str, Any], *, only: list[int]) -> dict[int, str]:
+    """Create a trial of each of these tasks as Harbor would, in a throw-away folder; those that fail, and why."""
+    found: dict[int, str] = {}
+    with tempfile.TemporaryDirectory(prefix="tbench-preflight-") as folder:
+        for index in only:
+            single = {**config, "tasks": [config["tasks"][index]], "n_attempts": 1, "jobs_dir": folder}
+            problem = asyncio.run(_create(single, Path(folder)))
+            if problem is not None:
+                found[index] = problem
+    return found
+
+
+async def _create(config: dict[str, Any], folder: Path) -> str | None:
+    from harbor.job_plan import JobPlan
+    from harbor.models.job.config import JobConfig
+    from harbor.models.task.task import Task
+    from harbor.trial.trial import Trial
+
+    task = config["tasks"][0]
+    if "git_url" not in task and "path" in task:
+        path = Path(task["path"])
+        if not path.is_dir():
+            return f"there is no folder {path}"
+        if not Task.is_valid_dir(path):
+            return f"{path} is not a valid Harbor task (task.toml, instruction.md, environment/ and tests/ are needed)"
+    try:
+        plan = await JobPlan.from_config(JobConfig.model_validate(config))
+        await Trial.create(plan.trial_configs[0].model_copy(update={"trials_dir": folder}))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it raises would end the whole job
+        return _said(error)
+    return None
+
+
+def dropped(sent: Any, parsed: Any, at: str = "") -> Iterator[str]:
+    """The keys that were sent and did not come back with the same value."""
+    if isinstance(sent, dict):
+        for key, value in sent.items():
+            if not isinstance(parsed, dict) or key not in parsed:
+                yield f"{at}.{key}"
+            else:
+                yield from dropped(value, parsed[key], f"{at}.{key}")
+    elif isinstance(sent, list):
+        if not isinstance(parsed, list) or len(parsed) != len(sent):
+            yield at
+        else:
+            for index, value in enumerate(sent):
+                yield from dropped(value, parsed[index], f"{at}[{index}]")
+    elif sent != parsed:
+        yield at
+
+
+def _said(error: BaseException) -> str:
+    from terminalbench.harbor.redact import redact
+
+    text = " ".join(str(error).split()) or type(error).__name__
+    return redact(text)[:500]
+
+
+def main() -> int:
+    """Answer one request. Harbor's own printing goes to standard error."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    report = check(request)
+    with os.fdopen(answer, "wb") as stream:
+        stream.write(msgspec.json.encode(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""The parts of Harbor's trial `result.json` that we read, as msgspec types.
+
+They decode from the file and, with `from_result`, from Harbor's own `TrialResult` object without dumping it
+(a result can carry megabytes of token ids). Unknown fields are ignored; only the names are required.
+"""
+
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """When a phase started and finished."""
+
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the phase took, if both ends are known."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return max(0.0, (as_utc(self.finished_at) - as_utc(self.started_at)).total_seconds())
+
+
+class ExceptionInfo(msgspec.Struct, frozen=True):
+    """The exception Harbor recorded."""
+
+    exception_type: str
+    exception_message: str = ""
+    exception_traceback: str = ""
+    occurred_at: datetime | None = None
+
+
+class AgentContext(msgspec.Struct, frozen=True):
+    """What the agent reported of itself. `n_input_tokens` includes cached tokens."""
+
+    n_input_tokens: int | None = None
+    n_cache_tokens: int | None = None
+    n_output_tokens: int | None = None
+    cost_usd: float | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class VerifierResult(msgspec.Struct, frozen=True):
+    """The rewards as the verifier gave them."""
+
+    rewards: dict[str, Any] | None = None
+
+
+class StepResult(msgspec.Struct, frozen=True):
+    """One step of a multi-step task."""
+
+    step_name: str = ""
+    agent_result: AgentContext | None = None
+    verifier_result: VerifierResult | None = None
+    exception_info: ExceptionInfo | None = None
+    agent_execution: Timing | None = None
+    verifier: Timing | None = None
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    """The model as Harbor split its name."""
+
+    name: str
+    provider: str | None = None
+
+
+class AgentInfo(msgspec.Struct, frozen=True):
+    """Which agent ran."""
+
+    name: str
+    version: str | None = None
+    model_info: ModelInfo | None = None
+
+
+class TaskId(msgspec.Struct, frozen=True):
+    """Where the task came from: a path, a path in a git repository, or a package."""
+
+    path: Any = None
+    org: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        """The id a person uses: the task's folder name, or `org/name` of a package."""
+        if self.path is not None:
+            return PurePath(str(self.path)).name
+        return "/".join(part for part in (self.org, self.name) if part)
+
+
+class TaskConfig(msgspec.Struct, frozen=True):
+    """Where the task was asked for, and the dataset it was labelled with."""
+
+    path: Any = None
+    name: str | None = None
+    source: str | None = None
+
+    def __str__(self) -> str:
+        return PurePath(str(self.path)).name if self.path is not None else self.name or ""
+
+
+class McpServer(msgspec.Struct, frozen=True):
+    """A configured MCP server."""
+
+    name: str
+
+
+class AgentConfig(msgspec.Struct, frozen=True):
+    """How the agent was configured."""
+
+    name: str | None = None
+    import_path: str | None = None
+    model_name: str | None = None
+    kwargs: dict[str, Any] = {}
+    mcp_servers: list[McpServer] = []
+
+
+class VerifierConfig(msgspec.Struct, frozen=True):
+    """How the verifier was configured."""
+
+    disable: bool = False
+
+
+class TrialConfig(msgspec.Struct, frozen=True):
+    """How the trial was configured. In a trial's `config.json` every default is left out."""
+
+    trial_name: str | None = None
+    job_id: Any = None
+    task: TaskConfig = TaskConfig()
+    agent: AgentConfig = AgentConfig()
+    verifier: VerifierConfig = VerifierConfig()
+    install_only: bool = False
+
+
+class HarborResult(msgspec.Struct, frozen=True):
+    """A trial's `result.json`."""
+
+    task_name: str
+    trial_name: str
+    id: Any = None
+    task_id: TaskId = TaskId()
+    source: str | None = None
+    task_checksum: str | None = None
+    config: TrialConfig = TrialConfig()
+    agent_info: AgentInfo | None = None
+    agent_result: AgentContext | None = None
+    verifier_result: VerifierResult | None = None
+    exception_info: ExceptionInfo | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    environment_setup: Timing | None = None
+    agent_setup: Timing | None = None
+    agent_execution: Timing | None = None
+    verifier: Timing | None = None
+    step_results: list[StepResult] | None = None
+
+    @property
+    def task(self) -> str:
+        """The task's id: its folder's name, a package's `org/name`, else the name it gives itself."""
+        return str(self.task_id) or self.task_name
+
+    @property
+    def model(self) -> str | None:
+        """The model as it was asked for, with its provider if that was given."""
+        if self.config.agent.model_name:
+            return self.config.agent.model_name
+        info = self.agent_info.model_info if self.agent_info else None
+        if info is None:
+            return None
+        return f"{info.provider}/{info.name}" if info.provider else info.name
+
+    @property
+    def contexts(self) -> list[AgentContext]:
+        """What the agent reported: once, or once for each step."""
+        if self.agent_result is not None:
+            return [self.agent_result]
+        return [step.agent_result for step in self.step_results or [] if step.agent_result is not None]
+
+    @property
+    def agent_timings(self) -> list[Timing]:
+        """The agent's runs: one, or one for each step that got there."""
+        if self.agent_execution is not None:
+            return [self.agent_execution]
+        return [step.agent_execution for step in self.step_results or [] if step.agent_execution is not None]
+
+    @property
+    def verifier_timings(self) -> list[Timing]:
+        """The verifier's runs: one, or one for each step that got there."""
+        if self.verifier is not None:
+            return [self.verifier]
+        return [step.verifier for step in self.step_results or [] if step.verifier is not None]
+
+
+_DECODER = msgspec.json.Decoder(HarborResult)
+
+
+def decode(data: bytes) -> HarborResult:
+    """`result.json` decoded; raises `msgspec.DecodeError` (or `UnicodeDecodeError`) when it is not one."""
+    return _DECODER.decode(data)
+
+
+def from_result(result: Any) -> HarborResult:
+    """The same from a dict, or from Harbor's `TrialResult` object by its attributes."""
+    if isinstance(result, HarborResult):
+        return result
+    return msgspec.convert(result, HarborResult, from_attributes=True)
+
+
+def as_utc(time: datetime) -> datetime:
+    """`time` in UTC; Harbor's trial times are UTC even where they do not say so."""
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def iso(time: datetime | None) -> str | None:
+    """`time` as ISO 8601 in UTC with a Z."""
+    return None if time is None else as_utc(time).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,239 @@
+"""Control groups: where this process may make one, making it, reading it, removing it.
+
+Version 2 where a writable group hands the controllers down, version 1 where its hierarchies are writable,
+else nothing: the guardian then watches the processes instead.
+"""
+
+# ruff: noqa: PTH102, PTH106, PTH123
+
+import os
+import time
+from dataclasses import dataclass, field
+
+PREFIX = "tbench-"
+_WANTED = ("memory", "pids", "cpu")
+_PERIOD_USEC = 100_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a sandbox may use. `memory_bytes` counts processes; files in a memory scratch come on top."""
+
+    memory_bytes: int
+    scratch_bytes: int
+    processes: int
+    cpus: float | None
+
+
+@dataclass
+class Group:
+    """One control group of a sandbox: a folder per hierarchy."""
+
+    version: int = 0
+    folders: dict[str, str] = field(default_factory=dict)
+
+    def procs(self) -> list[str]:
+        """The files a process joins the group by."""
+        return sorted({f"{folder}/cgroup.procs" for folder in self.folders.values()})
+
+    def memory_used(self) -> int | None:
+        """Bytes of memory the processes use, without files; None where memory is not controlled."""
+        if "memory" not in self.folders:
+            return None
+        names = (b"total_rss",) if self.version == 1 else (b"anon",)
+        return _stat(f"{self.folders['memory']}/memory.stat", names)
+
+    def out_of_memory_kills(self) -> int:
+        """How many processes the kernel has ended for want of memory."""
+        if "memory" not in self.folders:
+            return 0
+        name = "memory.oom_control" if self.version == 1 else "memory.events"
+        return _stat(f"{self.folders['memory']}/{name}", (b"oom_kill",)) or 0
+
+    def process_refusals(self) -> int:
+        """How many times a fork was refused."""
+        if "pids" not in self.folders:
+            return 0
+        return _stat(f"{self.folders['pids']}/pids.events", (b"max",)) or 0
+
+    def remove(self, patience_sec: float = 5.0) -> bool:
+        """Remove the folders, waiting for the last processes to go."""
+        deadline = time.monotonic() + patience_sec
+        left = set(self.folders.values())
+        while left:
+            for folder in sorted(left):
+                try:
+                    os.rmdir(folder)
+                except FileNotFoundError:
+                    pass
+                except OSError:
+                    continue
+                left.discard(folder)
+            if left and time.monotonic() > deadline:
+                return False
+            if left:
+                time.sleep(0.005)
+        return True
+
+
+def create(name: str, limits: Limits) -> Group:
+    """A group called `name` with these limits; one without folders when this machine lets us make none."""
+    for make in (_create_v2, _create_v1):
+        group = make(name, limits)
+        if group.folders:
+            return group
+    return Group()
+
+
+def parents() -> dict[str, tuple[int, str]]:
+    """Controller to (version, folder) under which groups are made here; what `leftovers` looks through."""
+    found: dict[str, tuple[int, str]] = {}
+    mounts = _mounts()
+    own = _own_groups()
+    for controller in _WANTED:
+        for options, point, root in mounts:
+            if options is not None and controller in options:
+                path = _below(point, root, own.get(controller, "/"))
+                if os.access(path, os.W_OK):
+                    found[controller] = (1, path)
+    base = _v2_parent(mounts, own)
+    if base:
+        for controller in _handed_down(base):
+            found.setdefault(controller, (2, base))
+    return found
+
+
+def _create_v2(name: str, limits: Limits) -> Group:
+    base = _v2_parent(_mounts(), _own_groups())
+    if not base:
+        return Group()
+    folder = f"{base}/{name}"
+    try:
+        os.mkdir(folder)
+    except OSError:
+        return Group()
+    group = Group(2, dict.fromkeys(_handed_down(base), folder))
+    settings = {
+        "memory.max": str(limits.memory_bytes + limits.scratch_bytes),
+        "memory.swap.max": "0",
+        "pids.max": str(limits.processes),
+    }
+    if limits.cpus:
+        settings["cpu.max"] = f"{int(limits.cpus * _PERIOD_USEC)} {_PERIOD_USEC}"
+    for key, value in settings.items():
+        if key.split(".")[0] in group.folders and not _write(f"{folder}/{key}", value) and key != "memory.swap.max":
+            group.remove(0)
+            return Group()
+    return group
+
+
+def _create_v1(name: str, limits: Limits) -> Group:
+    group = Group(1)
+    settings = {
+        "memory": {"memory.limit_in_bytes": str(limits.memory_bytes + limits.scratch_bytes)},
+        "pids": {"pids.max": str(limits.processes)},
+        "cpu": {"cpu.cfs_period_us": str(_PERIOD_USEC), "cpu.cfs_quota_us": str(int(limits.cpus * _PERIOD_USEC))}
+        if limits.cpus
+        else {},
+    }
+    for controller, (version, base) in parents().items():
+        if version != 1 or not settings.get(controller):
+            continue
+        folder = f"{base}/{name}"
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            pass  # cpu and cpuacct may be one hierarchy
+        except OSError:
+            continue
+        if all(_write(f"{folder}/{key}", value) for key, value in settings[controller].items()):
+            group.folders[controller] = folder
+        else:
+            os.rmdir(folder)
+    return group
+
+
+def _v2_parent(mounts: list[tuple[set[str] | None, str, str]], own: dict[str, str]) -> str | None:
+    """A folder of the version 2 hierarchy that hands memory and pids down and lets us make groups."""
+    for options, point, root in mounts:
+        if options is not None:
+            continue
+        candidates = []
+        path = _below(point, root, own.get("", "/"))
+        while len(path) >= len(point):
+            candidates.append(path)
+            path = path.rpartition("/")[0]
+        if os.geteuid() == 0:
+            candidates.reverse()
+        for folder in candidates:
+            if not os.access(folder, os.W_OK) or not os.access(f"{folder}/cgroup.procs", os.W_OK):
+                continue
+            if not {"memory", "pids"} <= set(_handed_down(folder)):
+                _write(f"{folder}/cgroup.subtree_control", "+memory +pids +cpu")
+            if {"memory", "pids"} <= set(_handed_down(folder)):
+                return folder
+    return None
+
+
+def _handed_down(folder: str) -> list[str]:
+    try:
+        with open(f"{folder}/cgroup.subtree_control", encoding="utf-8") as stream:
+            return [name for name in stream.read().split() if name in _WANTED]
+    except OSError:
+        return []
+
+
+def _mounts() -> list[tuple[set[str] | None, str, str]]:
+    """(controllers or None for version 2, mount point, root) of each control group mount."""
+    found: list[tuple[set[str] | None, str, str]] = []
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
+        for line in stream:
+            fields, _, rest = line.partition(" - ")
+            kind, _, options = rest.split()[:3]
+            _, _, _, root, point = fields.split()[:5]
+            if kind == "cgroup2":
+                found.append((None, point, root))
+            elif kind == "cgroup":
+                found.append((set(options.split(",")), point, root))
+    return found
+
+
+def _own_groups() -> dict[str, str]:
+    """Controller (or "" for version 2) to the group this process is in."""
+    groups = {}
+    with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as stream:
+        for line in stream:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            for controller in controllers.split(","):
+                groups[controller] = path
+    return groups
+
+
+def _below(point: str, root: str, path: str) -> str:
+    inside = path.removeprefix(root) if root != "/" else path
+    return f"{point}/{inside.strip('/')}".rstrip("/")
+
+
+def _write(path: str, text: str) -> bool:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(handle, text.encode())
+        finally:
+            os.close(handle)
+    except OSError:
+        return False
+    return True
+
+
+def _stat(path: str, names: tuple[bytes, ...]) -> int | None:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        data = os.read(handle, 1 << 16)
+    finally:
+        os.close(handle)
+    pairs = (line.split() for line in data.splitlines())
+    return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in names)

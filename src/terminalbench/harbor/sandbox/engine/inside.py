@@ -1,0 +1,214 @@
+"""Going into a running sandbox: join its namespaces, its group and its limits, give up every other right."""
+
+# ruff: noqa: PTH208
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from typing import Any
+
+from terminalbench.harbor.sandbox.engine import kernel
+from terminalbench.harbor.sandbox.engine.ids import Account
+
+_SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC | os.CLONE_NEWUTS
+_MAX_OPEN_FILES = 1 << 20
+_KILL_ROUNDS = 200
+_FAILED = 255
+
+
+def enter(pidfd: int, *, network: bool) -> None:
+    """Join the namespaces of the sandbox that `pidfd` holds; children are born in its process namespace.
+
+    With `network` the process stays in the host's network. Until it gives them up, it has all capabilities
+    over the sandbox (and none over the host), and nobody inside can look into it.
+    """
+    kernel.hide_memory()
+    os.setns(pidfd, _SPACES if network else _SPACES | os.CLONE_NEWNET)
+    os.chdir("/")
+
+
+def wait(child: int, reply: socket.socket) -> bool:
+    """Until `child` ends; True if the caller let go of `reply` first."""
+    handle = os.pidfd_open(child)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.register(reply, select.POLLIN | select.POLLHUP)
+    ready = dict(poll.poll())
+    os.close(handle)
+    return handle not in ready
+
+
+def default_signals() -> None:
+    """Undo what Python and the helper ignore: a program started from here would inherit it."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def prefer_as_victim() -> None:
+    """When the machine runs out of memory, this process and its children go first."""
+    with contextlib.suppress(OSError):
+        handle = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(handle, b"1000")
+        os.close(handle)
+
+
+def join(procs: list[int]) -> None:
+    """Move this process into the groups whose open `cgroup.procs` files are given."""
+    for handle in procs:
+        os.write(handle, b"0")
+
+
+def hide_groups() -> None:
+    """Let this process and its children see their control group as the root of all groups."""
+    with contextlib.suppress(OSError):
+        os.unshare(os.CLONE_NEWCGROUP)
+
+
+def confine(account: Account, sandbox: dict[str, Any], program: bytes) -> None:
+    """Become `account` with Docker's capabilities at most. What is given up here cannot be had again."""
+    os.umask(0o022)
+    _limit(resource.RLIMIT_CORE, 1)  # 0 would still hand cores to a program the host has set for them
+    _limit(resource.RLIMIT_NOFILE, _MAX_OPEN_FILES)
+    for name, value in sandbox["rlimits"].items():
+        _limit(getattr(resource, name), value)
+    if sandbox["processors"]:
+        os.sched_setaffinity(0, sandbox["processors"])
+    kernel.no_new_privileges()
+    kernel.limit_capabilities()
+    if sandbox["ids"] != "one":
+        os.setgroups(account.groups)
+    elif account.uid or account.gid:
+        raise PermissionError(
+            f"user {account.name} does not exist here: started by an ordinary user without subordinate ids, the sandbox"
+            " has root only (run as root, install newuidmap and add /etc/subuid entries, or use docker)"
+        )
+    os.setresgid(account.gid, account.gid, account.gid)
+    os.setresuid(account.uid, account.uid, account.uid)
+    kernel.set_capabilities(kernel.allowed_bits() if account.uid == 0 else 0)
+    kernel.install_filter(program)
+
+
+def _limit(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def processes() -> dict[int, tuple[int, int]]:
+    """Every live process of the sandbox: its pid to (parent, session). Asks the sandbox's own /proc."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        data = _read(f"/proc/{name}/stat")
+        fields = data.rpartition(b")")[2].split()
+        if len(fields) > 4 and fields[0] not in (b"Z", b"X"):
+            found[int(name)] = (int(fields[1]), int(fields[3]))
+    return found
+
+
+def largest_process() -> int | None:
+    """The pid that holds most memory, the first process excepted."""
+    sizes = []
+    for pid in processes():
+        fields = _read(f"/proc/{pid}/statm").split()
+        if pid not in (1, os.getpid()) and len(fields) > 1:
+            sizes.append((int(fields[1]), pid))
+    return max(sizes)[1] if sizes else None
+
+
+def kill_tree(root: int) -> None:
+    """End `root`, its descendants and everything in their sessions. Call it from inside the sandbox.
+
+    All of them are stopped before the first is killed: a bomb could otherwise refill every place that gets free.
+    Its own process group first, in one system call that no fork escapes.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(root, signal.SIGSTOP)
+    stopped: set[int] = set()
+    for _ in range(_KILL_ROUNDS):
+        fresh = _tree(root) - stopped
+        _signal(fresh, signal.SIGSTOP)
+        stopped |= fresh
+        if not fresh:
+            break
+    for _ in range(_KILL_ROUNDS):
+        members = _tree(root)
+        if not members:
+            return
+        _signal(members | stopped, signal.SIGKILL)
+        stopped.clear()
+        time.sleep(0.002)
+
+
+def _tree(root: int) -> set[int]:
+    table = processes()
+    members = {pid for pid in table if pid == root}
+    sessions, size = {root}, -1
+    while size != len(members):
+        size = len(members)
+        members |= {pid for pid, (parent, session) in table.items() if parent in members or session in sessions}
+        sessions |= {session for _, session in table.values() if session in members}
+    return members - {1, os.getpid()}
+
+
+def _signal(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def kill_all() -> int:
+    """End every process but the first and ourselves; says how many would not go."""
+    left = 0
+    for _ in range(_KILL_ROUNDS):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)  # one system call: no process can fork its way around it
+        left = len(processes().keys() - {1, os.getpid()})
+        if not left:
+            break
+        time.sleep(0.01)
+    return left
+
+
+def in_sandbox(work: Any) -> int:
+    """Run `work()` in a child of this process, which has entered; what it returned, -1 if it was killed."""
+    child = os.fork()
+    if child == 0:
+        code = _FAILED
+        try:
+            result = int(work() or 0)
+            code = min(result, _FAILED - 1) if result >= 0 else _FAILED
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code if 0 <= code < _FAILED else -1
+
+
+def visit(pidfd: int, work: Any) -> int:
+    """Run `work()` in the sandbox with all rights over it, from a process that stays outside."""
+
+    def go() -> int:
+        enter(pidfd, network=False)
+        return in_sandbox(work)
+
+    return in_sandbox(go)
+
+
+def _read(path: str) -> bytes:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(handle, 4096)
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)

@@ -1,0 +1,115 @@
+"""The system calls no sandboxed process may make, as a classic BPF program.
+
+As Docker's default profile, reduced to what matters without extra capabilities: namespaces and mounts,
+kernel keyrings (they are shared with the host), kernel modules and kexec, BPF and perf, io_uring, file
+handles, clocks, and the socket family that reaches a hypervisor. `clone3` answers ENOSYS because its flags
+cannot be inspected; C libraries then use `clone`, whose namespace flags are checked.
+"""
+
+import errno
+import os
+import struct
+
+_X86_64 = 0xC000003E
+_AARCH64 = 0xC00000B7
+
+# name: (x86_64, aarch64); 0 where the architecture has no such call
+_DENIED = {
+    "pivot_root": (155, 41),
+    "adjtimex": (159, 171),
+    "acct": (163, 89),
+    "settimeofday": (164, 170),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "reboot": (169, 142),
+    "iopl": (172, 0),
+    "ioperm": (173, 0),
+    "init_module": (175, 105),
+    "delete_module": (176, 106),
+    "quotactl": (179, 60),
+    "syslog": (103, 116),
+    "lookup_dcookie": (212, 18),
+    "clock_settime": (227, 112),
+    "kexec_load": (246, 104),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "unshare": (272, 97),
+    "perf_event_open": (298, 241),
+    "fanotify_init": (300, 262),
+    "open_by_handle_at": (304, 265),
+    "clock_adjtime": (305, 266),
+    "setns": (308, 268),
+    "finit_module": (313, 273),
+    "kexec_file_load": (320, 294),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "quotactl_fd": (443, 443),
+    "open_tree_attr": (467, 467),
+}
+_CLONE = (56, 220)
+_CLONE3 = (435, 435)
+_SOCKET = (41, 198)
+_NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone(2) takes
+_AF_VSOCK = 40
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+
+
+def program(machine: str | None = None) -> bytes:
+    """The filter for this machine; empty on an architecture it is not written for."""
+    machine = machine or os.uname().machine
+    if machine in ("x86_64", "amd64"):
+        return _assemble(_X86_64, 0)
+    if machine in ("aarch64", "arm64"):
+        return _assemble(_AARCH64, 1)
+    return b""
+
+
+def _assemble(architecture: int, column: int) -> bytes:
+    refuse = _ERRNO | errno.EPERM
+    unknown = _ERRNO | errno.ENOSYS
+    code = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_EQUAL, architecture, 1, 0),
+        _step(_RETURN, refuse),
+        _step(_LOAD, _NUMBER),
+    ]
+    if architecture == _X86_64:  # the x32 numbers are a second way to every call
+        code += [_step(_AT_LEAST, 0x40000000, 0, 1), _step(_RETURN, unknown)]
+    for numbers in _DENIED.values():
+        if numbers[column]:
+            code += [_step(_EQUAL, numbers[column], 0, 1), _step(_RETURN, refuse)]
+    code += [_step(_EQUAL, _CLONE3[column], 0, 1), _step(_RETURN, unknown)]
+    code += [
+        _step(_EQUAL, _CLONE[column], 0, 3),
+        _step(_LOAD, _FIRST_ARGUMENT),
+        _step(_ANY_BIT, _NEW_NAMESPACES, 0, 1),
+        _step(_RETURN, refuse),
+        _step(_LOAD, _NUMBER),
+        _step(_EQUAL, _SOCKET[column], 0, 3),
+        _step(_LOAD, _FIRST_ARGUMENT),
+        _step(_EQUAL, _AF_VSOCK, 0, 1),
+        _step(_RETURN, refuse),
+        _step(_RETURN, _ALLOW),
+    ]
+    return b"".join(code)
+
+
+def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)

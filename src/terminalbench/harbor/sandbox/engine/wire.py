@@ -1,0 +1,55 @@
+"""Messages between the caller and the helper: one JSON document per packet, with file descriptors.
+
+A request travels in a memory file because a command can be larger than a packet. Its descriptors are, in
+order: the request, the socket for answers, then what the operation needs.
+"""
+
+import json
+import os
+import socket
+from typing import Any
+
+_MAX_PACKET = 1 << 16
+_MAX_DESCRIPTORS = 16
+
+
+def send(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+    """Send one message; raises OSError when the other side is gone."""
+    data = json.dumps(message).encode()
+    if len(data) > _MAX_PACKET:
+        data = json.dumps({"error": data.decode()[: _MAX_PACKET // 4]}).encode()
+    socket.send_fds(channel, [data], list(descriptors), socket.MSG_NOSIGNAL)
+
+
+def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """The next message and its descriptors; None when the other side is gone."""
+    try:
+        data, descriptors, _, _ = socket.recv_fds(channel, _MAX_PACKET, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        return None, []
+    return (json.loads(data) if data else None), descriptors
+
+
+def pack_request(message: dict[str, Any]) -> int:
+    """`message` in a memory file, read from its start."""
+    handle = os.memfd_create("request", os.MFD_CLOEXEC)
+    data = memoryview(json.dumps(message).encode())
+    while data:
+        data = data[os.write(handle, data) :]
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
+
+
+def unpack_request(handle: int) -> dict[str, Any]:
+    """What `pack_request` put into the memory file; closes it."""
+    size = os.fstat(handle).st_size
+    data = b""
+    while len(data) < size and (chunk := os.pread(handle, size - len(data), len(data))):
+        data += chunk
+    os.close(handle)
+    return json.loads(data)
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a packet channel, both closed on exec."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

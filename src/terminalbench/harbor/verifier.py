@@ -1,0 +1,265 @@
+"""A verifier whose reward is the verifier's alone, also where agent and tests share one environment.
+
+Use it as `"verifier": {"import_path": "terminalbench.harbor.verifier:SafeVerifier"}` in a job. Before the tests
+enter, everything the agent left running is killed, `/tests` and `/logs/verifier` are made anew, and links from the
+workspace into them are removed. After the tests everything is killed again, and the reward is read as what it has to
+be: a plain file. What was found is written to `safety.json` in the trial folder, out of the agent's reach.
+
+A task whose solution is a running service says so in its `task.toml`: `[metadata] keep_processes = true`. Then, as in
+a cloud provider's sandbox, nothing is killed, and a background writer is not stopped. What no shared verifier can stop
+is an agent that, being root, replaces the tools the tests use, or whose program misbehaves while the tests run it: such
+tasks want `environment_mode = "separate"`, which this verifier leaves as it is.
+
+A missing or unreadable reward is an error, never 0.
+"""
+
+import asyncio
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, override
+
+from harbor.environments.base import ExecResult
+from harbor.models.task.config import StepConfig, TaskOS, VerifierEnvironmentMode
+from harbor.models.task.verifier_mode import (
+    resolve_step_verifier_mode,
+    resolve_task_verifier_mode,
+    resolve_verifier_environment_definition,
+)
+from harbor.models.trial.paths import EnvironmentPaths
+from harbor.models.verifier.result import VerifierResult
+from harbor.utils.env import resolve_env_vars
+from harbor.utils.scripts import build_execution_command, needs_chmod, quote_shell_arg
+from harbor.verifier.verifier import (
+    AddTestsDirError,
+    DownloadVerifierDirError,
+    RewardFileEmptyError,
+    RewardFileNotFoundError,
+    Verifier,
+    VerifierOutputParseError,
+)
+
+from terminalbench.files import write_json
+from terminalbench.harbor.agent_files import read_plain, remove_traps
+from terminalbench.harbor.outcome import PASS_REWARD, primary_reward
+from terminalbench.harbor.safety import FILE_NAME, SafetyNote, read_safety
+from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
+
+REWARDS = ("reward.json", "reward.txt")
+KEEP_PROCESSES = "keep_processes"
+_HOUSEKEEPING_SEC = 120
+_REWARD_LIMIT = 1 << 20
+_KILLED = range(129, 160)
+_PLAIN_CONTAINERS = frozenset({"docker", "podman"})
+
+
+class EnvironmentNotSafeError(RuntimeError):
+    """The environment could not be made safe for the tests, so they were not run."""
+
+
+class SafeVerifier(Verifier):
+    """Harbor's verifier, proof against an agent that prepares its own reward."""
+
+    def __init__(self, *args: Any, keep_processes: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._keep = bool(keep_processes or self.task.config.metadata.get(KEEP_PROCESSES) is True)
+        self._step = self._step_config()
+        self._shared = self._mode() is VerifierEnvironmentMode.SHARED
+        if not self._shared:
+            # Harbor does not tell a custom verifier that the tests are part of the verifier's own image.
+            definition = resolve_verifier_environment_definition(self.task.config, self.task.paths, self._step)
+            self._skip_tests_upload = definition is not None and definition.bundled_tests
+        self._paths = EnvironmentPaths.for_os(self.environment.os)
+
+    @override
+    async def verify(self) -> VerifierResult:
+        """Make the environment safe, run the tests, read the reward."""
+        prepared = await self._prepare() if self._shared else Prepared(mounted=self.environment.capabilities.mounted)
+        ignored: list[str] = []
+        try:
+            sources, tests_dir, script = self._resolve_tests()
+            await self._upload(sources)
+            ran = await self._run(tests_dir, script)
+            await self._collect(prepared)
+            name = self._reward_file(sources or [tests_dir], ignored)
+            rewards = self._rewards(name)
+            if ran.return_code in _KILLED and (primary_reward(rewards) or 0) >= PASS_REWARD:
+                raise VerifierOutputParseError(
+                    f"the tests were killed (exit {ran.return_code}): no pass without an end"
+                )
+        finally:
+            await asyncio.to_thread(self._write_note, prepared, ignored)
+        return VerifierResult(rewards=rewards)
+
+    def _step_config(self) -> StepConfig | None:
+        return next((step for step in self.task.config.steps or () if step.name == self.step_name), None)
+
+    def _mode(self) -> VerifierEnvironmentMode:
+        if self._step is not None:
+            return resolve_step_verifier_mode(self.task.config, self._step)
+        return resolve_task_verifier_mode(self.task.config)
+
+    @property
+    def _is_linux(self) -> bool:
+        return self.environment.os is TaskOS.LINUX
+
+    async def _prepare(self) -> Prepared:
+        """Kill what the agent left running, renew the folders, remove links into them."""
+        await self._kill()
+        mounted = self.environment.capabilities.mounted
+        if not self._is_linux:
+            folders = [self._paths.verifier_dir, self._paths.tests_dir]
+            await self._check(await self.environment.empty_dirs(folders, chmod=False))
+            return Prepared(mounted=mounted)
+        token = secrets.token_hex(16)
+        sign = self.trial_paths.verifier_dir / f".{token}"
+        if mounted:
+            sign.write_text(token + "\n")
+        try:
+            done = await self._root(prepare_script(token, str(self._paths.tests_dir), str(self._paths.verifier_dir)))
+        finally:
+            sign.unlink(missing_ok=True)
+        await self._check(done)
+        prepared = parse_prepared(done.stdout or "", mounted=mounted)
+        if prepared.problem is not None:
+            raise EnvironmentNotSafeError(f"cannot clean up before the tests: {prepared.problem}")
+        await asyncio.to_thread(_empty, self.trial_paths.verifier_dir)
+        return prepared
+
+    @property
+    def _kills(self) -> bool:
+        """Whether the agent's processes can be killed. In a provider's sandbox its own servants run among them."""
+        can = self._own_kill is not None or self.environment.type() in _PLAIN_CONTAINERS
+        return self._shared and self._is_linux and can and not self._keep
+
+    @property
+    def _own_kill(self) -> Callable[[], Awaitable[None]] | None:
+        return getattr(self.environment, "kill_processes", None)
+
+    async def _kill(self) -> None:
+        if not self._kills:
+            return
+        if self._own_kill is not None:
+            await self._own_kill()
+        else:
+            await self._check(await self._root(kill_script()))
+
+    async def _root(self, script: str) -> ExecResult:
+        # "/": the agent may have deleted the working directory.
+        return await self.environment.exec(script, cwd="/", timeout_sec=_HOUSEKEEPING_SEC, user="root")
+
+    async def _check(self, done: ExecResult | None) -> None:
+        if done is not None and done.return_code != 0:
+            said = ((done.stderr or "") + (done.stdout or "")).strip()[-500:]
+            raise EnvironmentNotSafeError(f"cannot clean up before the tests (exit {done.return_code}): {said}")
+
+    async def _upload(self, sources: list[Path]) -> None:
+        try:
+            for source in sources:
+                self.task.paths.validate_input_tree(source)
+            for source in sources:
+                await self.environment.upload_dir(source_dir=source, target_dir=str(self._paths.tests_dir))
+        except Exception as error:
+            raise AddTestsDirError("Failed to add tests directory to environment.") from error
+
+    async def _run(self, tests_dir: Path, script: Path) -> ExecResult:
+        path = str(self._paths.tests_dir / script.relative_to(tests_dir).as_posix())
+        output = str(self._paths.verifier_dir / self.trial_paths.test_stdout_path.name)
+        if needs_chmod(path):
+            quoted = quote_shell_arg(path, self.environment.os)
+            await self.environment.exec(f"chmod +x {quoted}", user="root")
+        merged = {**self.task.config.verifier.env, **(self.verifier_env or {}), **self.override_env}
+        command = build_execution_command(path, stdout_path=output, task_os=self.environment.os)
+        return await self.environment.exec(command, env=resolve_env_vars(merged) if merged else None)
+
+    async def _collect(self, prepared: Prepared) -> None:
+        """Bring the verifier's files to the host, with nothing in them that is not a file."""
+        await self._kill()
+        host = self.trial_paths.verifier_dir
+        if not prepared.mounted:
+            if self._shared:
+                await asyncio.to_thread(_empty, host)
+            try:
+                await self._download(host)
+            except Exception as error:
+                raise DownloadVerifierDirError("Failed to download verifier directory from environment") from error
+        await asyncio.to_thread(remove_traps, host)
+
+    async def _download(self, host: Path) -> None:
+        source = str(self._paths.verifier_dir)
+        if self.include_logs or self.exclude_logs:
+            await self.environment.download_dir_filtered(
+                source_dir=source,
+                target_dir=host,
+                include=self.include_logs or None,
+                exclude=self.exclude_logs or None,
+                protect=list(REWARDS),
+            )
+        else:
+            await self.environment.download_dir(source_dir=source, target_dir=host)
+
+    def _reward_file(self, sources: list[Path], ignored: list[str]) -> str:
+        """The reward file that counts: of two, the one the task's own tests name, else the JSON one as in Harbor."""
+        folder = self.trial_paths.verifier_dir
+        there = [name for name in REWARDS if os.path.lexists(folder / name)]
+        if not there:
+            raise RewardFileNotFoundError(f"No reward file found in {folder}")
+        if len(there) > 1:
+            named = [name for name in there if _mentions(sources, name)]
+            if len(named) == 1:
+                ignored.extend(name for name in there if name != named[0])
+                return named[0]
+        return there[0]
+
+    def _rewards(self, name: str) -> dict[str, float | int]:
+        data = read_plain(self.trial_paths.verifier_dir / name, _REWARD_LIMIT)
+        if data is None:
+            raise VerifierOutputParseError(f"{name} is not a plain file of at most {_REWARD_LIMIT} bytes")
+        if not data.strip():
+            raise RewardFileEmptyError(f"{name} is empty")
+        try:
+            rewards = json.loads(data) if name.endswith(".json") else {"reward": float(data)}
+        except (ValueError, RecursionError) as error:
+            raise VerifierOutputParseError(f"cannot read a reward from {name}: {error}") from error
+        if not isinstance(rewards, dict) or not all(_is_number(value) for value in rewards.values()):
+            raise VerifierOutputParseError(f"{name} holds something other than finite numbers by name")
+        return rewards
+
+    def _write_note(self, prepared: Prepared, ignored: list[str]) -> None:
+        note = SafetyNote(
+            mode="shared" if self._shared else "separate",
+            processes_kept=self._shared and not self._kills,
+            rewards_found=prepared.rewards_found,
+            rewards_ignored=ignored,
+            links_removed=prepared.links_removed,
+            logs_moved=prepared.logs_moved,
+        )
+        earlier = read_safety(self.trial_paths.trial_dir) if self.step_name is not None else None
+        write_json(self.trial_paths.trial_dir / FILE_NAME, earlier.merged(note) if earlier else note)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _mentions(folders: list[Path], name: str) -> bool:
+    """Whether any small file of the task's tests has `name` in its text."""
+    for folder in folders:
+        for path in sorted(folder.rglob("*"))[:500]:
+            data = read_plain(path, _REWARD_LIMIT)
+            if data is not None and name.encode() in data:
+                return True
+    return False
+
+
+def _empty(folder: Path) -> None:
+    """Remove everything in a host folder without following anything in it."""
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            Path(entry.path).unlink()

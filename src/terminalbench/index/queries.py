@@ -1,0 +1,211 @@
+"""Questions to the index, and the state of every planned cell of a batch."""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import read_json
+from terminalbench.harbor.results import ReadState
+from terminalbench.index.store import open_index
+from terminalbench.records import Outcome, TaskRef, Trial, Usage
+
+
+class TrialRow(msgspec.Struct, frozen=True):
+    """One trial folder as the index knows it; `trial` is None when it has not finished or cannot be read."""
+
+    job: str
+    name: str
+    state: str
+    reason: str | None
+    profile: str | None
+    task: str | None
+    dataset: str | None
+    trial: Trial | None
+    usage: Usage
+    superseded: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Where it is, relative to the batch folder."""
+        return f"{'superseded' if self.superseded else 'runs'}/{self.job}/{self.name}"
+
+
+class CellState(msgspec.Struct, frozen=True):
+    """One planned trial: how it ended, or why it did not run. `row` is the trial that counts for it, if any."""
+
+    profile: str
+    task: TaskRef
+    attempt: int
+    outcome: Outcome
+    row: TrialRow | None = None
+    reason: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether the verifier's word counts."""
+        return self.outcome in (Outcome.PASSED, Outcome.FAILED)
+
+
+class BatchView(msgspec.Struct, frozen=True):
+    """A batch: its plan, the state of each planned cell, and the trials that count for none.
+
+    `superseded` were run again: they are evidence and cost money, but are not measurements.
+    """
+
+    batch: str
+    plan: Plan
+    cells: list[CellState]
+    superseded: list[TrialRow]
+
+    def rows(self) -> list[TrialRow]:
+        """Every trial folder of the batch."""
+        return [cell.row for cell in self.cells if cell.row is not None] + self.superseded
+
+
+def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
+    """The state of a batch, from its plan and the index. Call `scan_batch` first."""
+    root = results_root or batch.folder.parent.parent
+    try:
+        plan: Plan = read_json(batch.plan_json, Plan)
+    except FileNotFoundError:
+        raise UserError("has no plan.json: it is not a batch of ours", where=str(batch.folder)) from None
+    key = batch.folder.relative_to(root).as_posix()
+    with open_index(root) as connection:
+        rows = _rows(connection, key)
+    cells, superseded = assign_cells(plan, rows)
+    return BatchView(key, plan, cells, superseded)
+
+
+def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState], list[TrialRow]]:
+    """Give each planned cell the trial that counts for it; what is over was superseded.
+
+    Measured trials come first, in the order they started; then those that ended without a measurement, then cancelled
+    and unfinished ones, the newest first. Rows come in the order they started.
+    """
+    by_cell: dict[tuple[str | None, str | None, str | None], list[TrialRow]] = defaultdict(list)
+    aside: list[TrialRow] = []
+    run_again = set(plan.superseded)
+    for row in rows:
+        over = row.superseded or f"{row.job}/{row.name}" in run_again
+        (aside if over else by_cell[row.profile, row.dataset, row.task]).append(row)
+    cells: list[CellState] = []
+    for job in plan.jobs:
+        for task in job.tasks:
+            newest_first = reversed(by_cell.pop((job.profile, task.label, task.ref.id), []))
+            found = sorted(newest_first, key=_rank)
+            for attempt in range(1, job.attempts + 1):
+                row = found.pop(0) if found else None
+                cells.append(_cell(plan, job.profile, task.ref, attempt, row))
+            if found:
+                by_cell["", "", f"{job.profile}/{task.label}/{task.ref.id}"] = found
+    over = [row for found in by_cell.values() for row in found if row.state != ReadState.HELD]
+    return cells, [*aside, *over]
+
+
+def _rank(row: TrialRow) -> tuple[int, str]:
+    if row.trial is None or row.trial.outcome is Outcome.CANCELLED:
+        return (3 if row.state == ReadState.HELD else 2, "")
+    return (0, row.trial.started_at or "~") if row.trial.measured else (1, "")
+
+
+def _cell(plan: Plan, profile: str, task: TaskRef, attempt: int, row: TrialRow | None) -> CellState:
+    if row is not None and row.trial is not None:
+        return CellState(profile, task, attempt, row.trial.outcome, row, row.trial.error_message)
+    excluded = plan.exclusion(profile, task)
+    if row is not None:
+        outcomes = {ReadState.UNREADABLE: Outcome.ERRORED, ReadState.HELD: Outcome.NOT_RUN}
+        outcome = outcomes.get(ReadState(row.state), Outcome.CANCELLED)
+        return CellState(profile, task, attempt, outcome, row, row.reason)
+    if excluded is not None:
+        return CellState(
+            profile, task, attempt, Outcome.ERRORED if excluded.errored else Outcome.NOT_RUN, None, excluded.reason
+        )
+    return CellState(profile, task, attempt, Outcome.NOT_RUN)
+
+
+def find_trials(results_root: Path, name: str, limit: int = 20) -> list[tuple[str, TrialRow]]:
+    """The trials whose name starts with `name`, with the batch they are in."""
+    escaped = name.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    query = r"SELECT * FROM trials WHERE trial = ? OR trial LIKE ? ESCAPE '\' ORDER BY trial != ?, batch, trial LIMIT ?"
+    with open_index(results_root) as connection:
+        rows = connection.execute(query, (name, f"{escaped}%", name, limit)).fetchall()
+    return [(row["batch"], _row(row)) for row in rows]
+
+
+def list_batches(results_root: Path) -> list[dict[str, Any]]:
+    """Every batch, newest first, with the counts its own summary shows. Unknown cost stays None."""
+    query = "SELECT * FROM batches ORDER BY created_at DESC, slug, number DESC"
+    with open_index(results_root) as connection:
+        batches = [dict(row) for row in connection.execute(query)]
+        return [_listed(connection, results_root, batch) for batch in batches]
+
+
+def _listed(connection: sqlite3.Connection, results_root: Path, batch: dict[str, Any]) -> dict[str, Any]:
+    rows = _rows(connection, batch["batch"])
+    plan = _plan_or_none(Batch(results_root / batch["batch"]))
+    outcomes = [cell.outcome for cell in assign_cells(plan, rows)[0]] if plan else [_outcome(row) for row in rows]
+    costs = [row.usage.cost_usd for row in rows if row.usage.cost_usd is not None]
+    return {
+        "batch": batch["batch"],
+        "slug": batch["slug"],
+        "number": batch["number"],
+        "name": batch["name"],
+        "created_at": batch["created_at"],
+        "planned": batch["planned"],
+        "trials": sum(outcome is not Outcome.NOT_RUN for outcome in outcomes),
+        "passed": outcomes.count(Outcome.PASSED),
+        "failed": outcomes.count(Outcome.FAILED),
+        "not_measured": sum(outcome not in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes),
+        "cost_usd": sum(costs) if costs else None,
+        "simulated": any(row.trial is not None and row.trial.simulated for row in rows),
+    }
+
+
+def _outcome(row: TrialRow) -> Outcome:
+    if row.trial is not None:
+        return row.trial.outcome
+    return Outcome.ERRORED if row.state == ReadState.UNREADABLE else Outcome.CANCELLED
+
+
+def _plan_or_none(batch: Batch) -> Plan | None:
+    try:
+        return read_json(batch.plan_json, Plan)
+    except (OSError, TbenchError):
+        return None
+
+
+def _rows(connection: sqlite3.Connection, batch: str) -> list[TrialRow]:
+    found = connection.execute("SELECT * FROM trials WHERE batch = ? ORDER BY started_at, trial", (batch,))
+    return [_row(row) for row in found]
+
+
+def _row(row: sqlite3.Row) -> TrialRow:
+    trial = msgspec.json.decode(row["record"], type=Trial) if row["record"] is not None else None
+    usage = Usage(
+        input_tokens=row["input_tokens"],
+        cache_read_tokens=row["cache_read_tokens"],
+        cache_write_tokens=row["cache_write_tokens"],
+        output_tokens=row["output_tokens"],
+        cost_usd=row["cost_usd"],
+        source=row["usage_source"],
+        cost_source=row["cost_source"],
+    )
+    return TrialRow(
+        job=row["job"],
+        name=row["trial"],
+        state=row["state"],
+        reason=row["reason"],
+        profile=row["profile"],
+        task=row["task"],
+        dataset=row["dataset"],
+        trial=trial,
+        usage=usage,
+        superseded=bool(row["superseded"]),
+    )

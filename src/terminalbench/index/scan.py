@@ -1,0 +1,247 @@
+"""Filling the index from disk: any time, from any state, reading only what changed.
+
+A trial is read again when the size or time of its result.json changed. What cannot be read is kept as a row with
+a reason: counted and shown, never fatal.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.errors import TbenchError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import read_json
+from terminalbench.harbor.results import RESULT, ReadState, TrialReading, read_trial
+from terminalbench.index.store import open_index, transaction
+
+_MARKS = (RESULT, "config.json", "lock.json")
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class ScanReport:
+    """What a scan did: trials seen, read anew, gone, and those that could not be read."""
+
+    seen: int = 0
+    read: int = 0
+    removed: int = 0
+    unreadable: tuple[str, ...] = ()
+
+    def __add__(self, other: "ScanReport") -> "ScanReport":
+        return ScanReport(
+            self.seen + other.seen,
+            self.read + other.read,
+            self.removed + other.removed,
+            self.unreadable + other.unreadable,
+        )
+
+
+def scan_all(results_root: Path, *, rebuild: bool = False) -> ScanReport:
+    """Bring the index of every batch up to date; `rebuild` forgets everything first."""
+    total = ScanReport()
+    with open_index(results_root) as connection:
+        if rebuild:
+            with transaction(connection):
+                connection.execute("DELETE FROM trials")
+                connection.execute("DELETE FROM batches")
+        present = list(find_batches(results_root))
+        for batch in present:
+            total += _scan(connection, results_root, batch)
+        known = {
+            row[0] for row in connection.execute("SELECT DISTINCT batch FROM trials UNION SELECT batch FROM batches")
+        }
+        gone = known - {_key(batch, results_root) for batch in present}
+        with transaction(connection):
+            for key in gone:
+                removed = connection.execute("DELETE FROM trials WHERE batch = ?", (key,)).rowcount
+                connection.execute("DELETE FROM batches WHERE batch = ?", (key,))
+                total += ScanReport(removed=removed)
+    return total
+
+
+def scan_batch(batch: Batch, results_root: Path | None = None) -> ScanReport:
+    """Bring the index of one batch up to date."""
+    root = results_root or batch.folder.parent.parent
+    with open_index(root) as connection:
+        return _scan(connection, root, batch)
+
+
+class ForeignJobs(Batch):
+    """A folder of Harbor jobs that are not ours, seen as a batch without a plan."""
+
+    @property
+    def number(self) -> int:
+        """It has none."""
+        return 0
+
+    @property
+    def runs(self) -> Path:
+        """The jobs lie in the folder itself."""
+        return self.folder
+
+
+def find_batches(results_root: Path) -> Iterator[Batch]:
+    """Every batch folder of a results root; a folder of Harbor jobs (or one job) of any origin counts as one batch."""
+    if (results_root / "config.json").is_file() and (results_root / "result.json").is_file():
+        results_root = results_root.parent
+    if any((job / "config.json").is_file() and (job / "result.json").is_file() for job in results_root.glob("*/")):
+        yield ForeignJobs(results_root)
+    for folder in sorted(results_root.glob("*/*")):
+        if folder.name.isdecimal() and (folder / "runs").is_dir():
+            yield Batch(folder)
+
+
+def profile_of(job: str) -> str | None:
+    """The profile a job's name ends with, `<day>__<time>__<profile>`; None for a job of another shape."""
+    parts = job.split("__", 2)
+    return parts[2] if len(parts) == 3 else None
+
+
+def _key(batch: Batch, results_root: Path) -> str:
+    return batch.folder.relative_to(results_root).as_posix()
+
+
+def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> ScanReport:
+    key = _key(batch, results_root)
+    known = {
+        (row["job"], row["trial"]): row["stamp"]
+        for row in connection.execute("SELECT job, trial, stamp FROM trials WHERE batch = ?", (key,))
+    }
+    plan_problem = _note_batch(connection, key, batch)
+    seen: set[tuple[str, str]] = set()
+    changed: list[tuple[Path, str]] = []
+    for folder, stamp in chain(_trial_folders(batch.runs), _trial_folders(batch.superseded)):
+        place = (folder.parent.name, folder.name)
+        seen.add(place)
+        if known.get(place) != stamp:
+            changed.append((folder, stamp))
+    for start in range(0, len(changed), _CHUNK):
+        rows = []
+        for folder, stamp in changed[start : start + _CHUNK]:
+            reading = read_trial(folder, profile=profile_of(folder.parent.name))
+            aside = folder.parent.parent == batch.superseded
+            rows.append(_row(key, reading, stamp, superseded=aside))
+        with transaction(connection):
+            connection.executemany(_INSERT, rows)
+    gone = set(known) - seen
+    if gone:
+        with transaction(connection):
+            places = [(key, *place) for place in gone]
+            connection.executemany("DELETE FROM trials WHERE batch = ? AND job = ? AND trial = ?", places)
+    torn = connection.execute(
+        "SELECT job, trial, reason FROM trials WHERE batch = ? AND state = ?", (key, ReadState.UNREADABLE.value)
+    )
+    unreadable = [f"{key}/runs/{row['job']}/{row['trial']}: {row['reason']}" for row in torn]
+    if plan_problem is not None:
+        unreadable.append(f"{key}/plan.json: {plan_problem}")
+    return ScanReport(len(seen), len(changed), len(gone), tuple(unreadable))
+
+
+def _trial_folders(runs: Path) -> Iterator[tuple[Path, str]]:
+    """Every trial folder below `runs`, with a stamp that changes when its result does."""
+    for job in _folders(runs):
+        for entry in _folders(job.path):
+            stamp = _stamp(entry.path)
+            if stamp is not None:
+                yield Path(entry.path), stamp
+
+
+def _folders(path: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            found = [e for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _stamp(folder: str) -> str | None:
+    """Size and time of the result; of the configuration while there is no result; None: not a trial."""
+    for name in _MARKS:
+        try:
+            status = os.stat(f"{folder}/{name}")  # noqa: PTH116  ten thousand times a scan
+        except OSError:
+            continue
+        return f"{name}:{status.st_size}:{status.st_mtime_ns}"
+    return None
+
+
+def _note_batch(connection: sqlite3.Connection, key: str, batch: Batch) -> str | None:
+    """Record what the batch is; the reason when its plan cannot be read. A batch is listed either way."""
+    try:
+        status = batch.plan_json.stat()
+        stamp = f"{status.st_size}:{status.st_mtime_ns}"
+    except OSError:
+        stamp = "none"
+    row = connection.execute("SELECT plan_stamp FROM batches WHERE batch = ?", (key,)).fetchone()
+    if row is not None and row["plan_stamp"] == stamp:
+        return None
+    slug = batch.folder.parent.name
+    try:
+        plan: Plan = read_json(batch.plan_json, Plan)
+    except FileNotFoundError:
+        values = (key, slug, batch.number, "a folder of Harbor jobs", None, None, None, stamp)
+    except (TbenchError, OSError) as error:
+        reason = error.what if isinstance(error, TbenchError) else str(error)
+        values = (key, slug, batch.number, "plan.json cannot be read", None, None, None, None)
+        with transaction(connection):
+            connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        return reason
+    else:
+        planned = sum(job.trials for job in plan.jobs)
+        created = plan.provenance.get("created_at")
+        values = (key, plan.slug, batch.number, plan.name, created, plan.baseline, planned, stamp)
+    with transaction(connection):
+        connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    return None
+
+
+_COLUMNS = (
+    "batch", "job", "trial", "state", "reason", "stamp", "profile", "task", "dataset", "outcome", "agent_status",
+    "reward", "error_class", "error_type", "error_message", "agent", "agent_version", "model", "started_at",
+    "finished_at",
+    "environment_sec", "agent_setup_sec", "agent_sec", "verifier_sec", "input_tokens", "cache_read_tokens",
+    "cache_write_tokens", "output_tokens", "cost_usd", "usage_source", "cost_source", "simulated", "suspect",
+    "task_digest", "superseded", "record",
+)  # fmt: skip
+_INSERT = f"INSERT OR REPLACE INTO trials ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+
+
+def _row(key: str, reading: TrialReading, stamp: str, *, superseded: bool) -> tuple[object, ...]:
+    trial, usage = reading.trial, reading.usage
+    values: dict[str, object] = {
+        "batch": key,
+        "job": reading.job,
+        "trial": reading.name,
+        "state": reading.state.value,
+        "reason": reading.reason,
+        "superseded": int(superseded),
+        "stamp": stamp,
+        "profile": profile_of(reading.job),
+        "task": reading.task,
+        "dataset": reading.dataset,
+        "input_tokens": usage.input_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": usage.cost_usd,
+        "usage_source": usage.source,
+        "cost_source": usage.cost_source,
+    }
+    if trial is not None:
+        names = (
+            "outcome", "agent_status", "reward", "error_class", "error_type", "error_message", "agent", "agent_version",
+            "model", "started_at", "finished_at", "task_digest",
+        )  # fmt: skip
+        values |= {name: getattr(trial, name) for name in names}
+        values |= msgspec.structs.asdict(trial.phases)
+        values["simulated"] = int(trial.simulated)
+        values["suspect"] = "; ".join(trial.suspect) or None
+        values["record"] = msgspec.json.encode(trial)
+    return tuple(values.get(name) for name in _COLUMNS)

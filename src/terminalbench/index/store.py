@@ -1,0 +1,91 @@
+"""The database file: opening it, and its numbered migrations."""
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from terminalbench.errors import TbenchError
+
+FILE_NAME = "index.db"
+
+MIGRATIONS: list[tuple[str, str]] = [
+    (
+        "001_trials",
+        """
+        CREATE TABLE batches (
+            batch TEXT PRIMARY KEY, slug TEXT NOT NULL, number INTEGER NOT NULL, name TEXT, created_at TEXT,
+            baseline TEXT, planned INTEGER, plan_stamp TEXT
+        );
+        CREATE TABLE trials (
+            batch TEXT NOT NULL, job TEXT NOT NULL, trial TEXT NOT NULL, state TEXT NOT NULL, reason TEXT,
+            stamp TEXT NOT NULL, profile TEXT, task TEXT, dataset TEXT, outcome TEXT, agent_status TEXT, reward REAL,
+            error_class TEXT, error_type TEXT, error_message TEXT, agent TEXT, agent_version TEXT, model TEXT,
+            started_at TEXT, finished_at TEXT, environment_sec REAL, agent_setup_sec REAL, agent_sec REAL,
+            verifier_sec REAL, input_tokens INTEGER, cache_read_tokens INTEGER, cache_write_tokens INTEGER,
+            output_tokens INTEGER, cost_usd REAL, usage_source TEXT, cost_source TEXT, simulated INTEGER,
+            suspect TEXT, task_digest TEXT, superseded INTEGER NOT NULL DEFAULT 0, record BLOB,
+            PRIMARY KEY (batch, job, trial)
+        );
+        CREATE INDEX trials_by_cell ON trials (batch, profile, dataset, task);
+        CREATE INDEX trials_by_name ON trials (trial);
+        """,
+    ),
+]
+"""Applied once each, in order, and recorded. Never edit one that was released; add another."""
+
+
+@contextmanager
+def open_index(results_root: Path) -> Generator[sqlite3.Connection]:
+    """The index of a results root, made or brought up to date. A file that is no database is set aside."""
+    results_root.mkdir(parents=True, exist_ok=True)
+    path = results_root / FILE_NAME
+    try:
+        connection = _connect(path)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) or not path.is_file():
+            raise TbenchError(f"the index cannot be used: {error}", where=str(path)) from error
+        for suffix in ("", "-wal", "-shm"):
+            damaged = path.with_name(path.name + suffix)
+            if damaged.exists():
+                damaged.replace(path.with_name(f"{path.name}{suffix}.damaged"))
+        connection = _connect(path)
+    with closing(connection):
+        yield connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        _migrate(connection)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY)")
+    with transaction(connection):
+        done = {row[0] for row in connection.execute("SELECT name FROM migrations")}
+        for name, script in MIGRATIONS:
+            if name in done:
+                continue
+            for statement in filter(str.strip, script.split(";")):
+                connection.execute(statement)
+            connection.execute("INSERT INTO migrations VALUES (?)", (name,))
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Generator[None]:
+    """All or nothing; waits its turn behind other writers."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

@@ -1,0 +1,176 @@
+"""Everything that is written to disk and read again, one type each.
+
+`None` means unknown in every field of every record: never zero, never false.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class TaskRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One task: its id within a dataset, and the family it belongs to for statistics."""
+
+    id: str
+    dataset: str
+    family: str | None = None
+
+
+class Outcome(StrEnum):
+    """How a trial ended. Computed once, in `terminalbench.harbor.results`."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    ERRORED = "errored"
+    CANCELLED = "cancelled"
+    NOT_RUN = "not_run"
+
+
+class AgentStatus(StrEnum):
+    """What became of the agent itself, whatever the verifier said afterwards."""
+
+    NOT_STARTED = "not_started"
+    COMPLETED = "completed"
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+    REFUSED = "refused"
+    LIMIT_REACHED = "limit_reached"
+    CANCELLED = "cancelled"
+
+
+class ErrorClass(StrEnum):
+    """Why a trial has an error. An `errored` trial always has one; other outcomes may."""
+
+    SETUP = "setup"
+    ENVIRONMENT = "environment"
+    VERIFIER = "verifier"
+    AGENT_CRASH = "agent_crash"
+    AGENT_TIMEOUT = "agent_timeout"
+    AGENT_LIMIT = "agent_limit"
+    AUTH = "auth"
+    RATE_LIMIT = "rate_limit"
+    PROVIDER = "provider"
+    MODEL_NOT_FOUND = "model_not_found"
+    NETWORK = "network"
+    OUT_OF_MEMORY = "out_of_memory"
+    DISK_FULL = "disk_full"
+    PROCESS_LIMIT = "process_limit"
+    SAFETY_REFUSAL = "safety_refusal"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens and money of one trial. `source` says where the tokens come from, `cost_source` the money.
+
+    `input_tokens` are those sent fresh: neither read from nor written to the provider's cache.
+    """
+
+    input_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    source: str | None = None
+    cost_source: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether any number is known."""
+        counts = (self.input_tokens, self.cache_read_tokens, self.cache_write_tokens, self.output_tokens)
+        return self.cost_usd is not None or any(count is not None for count in counts)
+
+
+class Phases(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Seconds spent in each phase of a trial; the steps of a multi-step task are added up."""
+
+    environment_sec: float | None = None
+    agent_setup_sec: float | None = None
+    agent_sec: float | None = None
+    verifier_sec: float | None = None
+
+
+class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether the treatment reached the agent: what was configured, what was seen to work."""
+
+    mcp_configured: list[str] | None = None
+    mcp_connected: list[str] | None = None
+    mcp_calls: dict[str, int] | None = None
+    hooks_fired: dict[str, int] | None = None
+    prompt_delivered: bool | None = None
+    prompt_digest: str | None = None
+    hooks_digest: str | None = None
+    source_commit: str | None = None
+    cli_version: str | None = None
+
+
+class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One attempt at one task by one profile, as read from its folder.
+
+    `reward` is the primary reward (the key "reward", else the only key). `profile` and `attempt` are known to
+    whoever planned the job, not to Harbor. Paths are relative to the job folder.
+    """
+
+    id: str
+    name: str
+    job: str
+    task: str
+    outcome: Outcome
+    agent_status: AgentStatus
+    job_id: str | None = None
+    task_name: str | None = None
+    dataset: str | None = None
+    task_digest: str | None = None
+    task_checksum: str | None = None
+    profile: str | None = None
+    attempt: int | None = None
+    agent: str | None = None
+    agent_version: str | None = None
+    model: str | None = None
+    reward: float | None = None
+    rewards: dict[str, float] = {}
+    error_class: ErrorClass | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    error_phase: str | None = None
+    phases: Phases = Phases()
+    started_at: str | None = None
+    finished_at: str | None = None
+    usage: Usage = Usage()
+    tool_calls: int | None = None
+    suspect: list[str] = []
+    delivery: Delivery = Delivery()
+    simulated: bool = False
+    result_path: str | None = None
+    trajectory_paths: list[str] = []
+
+    @property
+    def measured(self) -> bool:
+        """Whether the verifier's word counts: only these trials are in a pass rate."""
+        return self.outcome in (Outcome.PASSED, Outcome.FAILED)
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of `events.jsonl`: something happened to a job or a trial.
+
+    `kind` is one of job_started, job_ended, trial_started, trial_held, trial_phase, trial_ended,
+    trial_cancelled, heartbeat, note. `time` is UTC, ISO 8601.
+    """
+
+    time: str
+    kind: str
+    job: str
+    pid: int
+    profile: str | None = None
+    trial: str | None = None
+    task: str | None = None
+    dataset: str | None = None
+    attempt: int | None = None
+    phase: str | None = None
+    outcome: str | None = None
+    reward: float | None = None
+    error: str | None = None
+    usage: Usage | None = None
+    detail: dict[str, Any] = {}

@@ -1,0 +1,60 @@
+"""The only lookup of replaceable parts: a built-in name, an installed entry point, or "module:Object".
+
+Another package adds a part by an entry point in the group `terminalbench.<kind>`, for example
+`[project.entry-points."terminalbench.agents"]  mine = "mypkg.agent:MyAgent"`.
+"""
+
+import re
+from typing import Any
+
+from terminalbench.errors import UserError, did_you_mean
+
+BUILTIN: dict[str, dict[str, str]] = {
+    "agents": {
+        "claude-code": "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent",
+        "simulated": "terminalbench.harbor.agents.simulated:SimulatedAgent",
+    },
+    "environments": {
+        "local": "terminalbench.harbor.sandbox.environment:LocalSandbox",
+    },
+}
+"""Kind, then name, then import path. Nothing is imported until `resolve` is asked for it."""
+
+_IMPORT_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+
+
+def is_import_path(spec: str) -> bool:
+    """Whether `spec` has the shape "package.module:Object"."""
+    return _IMPORT_PATH.match(spec) is not None
+
+
+def import_path(kind: str, spec: str) -> str | None:
+    """The import path that `spec` stands for, or None when we have no such part. Imports nothing."""
+    if is_import_path(spec):
+        return spec
+    return BUILTIN.get(kind, {}).get(spec) or _entry_points(kind).get(spec)
+
+
+def names(kind: str) -> list[str]:
+    """Every name of this kind that can be used here."""
+    return sorted({*BUILTIN.get(kind, {}), *_entry_points(kind)})
+
+
+def resolve(kind: str, spec: str) -> Any:
+    """The object that `spec` names; an unknown name lists what is installed and suggests the closest."""
+    path = import_path(kind, spec)
+    if path is None:
+        raise UserError(f'no {kind.rstrip("s")} is called "{spec}"', hint=did_you_mean(spec, names(kind)))
+    module_name, _, attribute = path.partition(":")
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f'cannot load {kind.rstrip("s")} "{spec}" from {path}: {error}') from error
+
+
+def _entry_points(kind: str) -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=f"terminalbench.{kind}")}

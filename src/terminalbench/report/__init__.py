@@ -1,0 +1,1 @@
+"""What people read: tables, charts and reports made from the index."""

@@ -1,0 +1,104 @@
+"""One trial as plain text."""
+
+from pathlib import Path
+
+from terminalbench.index.export import elapsed_sec
+from terminalbench.index.queries import TrialRow
+from terminalbench.records import Delivery, Trial, Usage
+
+_VERIFIER_LINES = 20
+_TAIL_BYTES = 64 * 1024
+
+
+def trial_text(results_root: Path, batch: str, row: TrialRow) -> str:
+    """How it ended, what it used, what reached the agent, and the last words of its verifier."""
+    folder = results_root / batch / row.folder
+    lines = [
+        f"{row.name}",
+        f"  batch     {batch}",
+        f"  profile   {row.profile}",
+        f"  task      {row.task} of {row.dataset}",
+    ]
+    if row.superseded:
+        lines.append("  superseded yes: it was tried again; its cost counts, its result does not")
+    if row.trial is None:
+        lines.append(f"  state     {row.state}: {row.reason}")
+    else:
+        lines += _ending(row.trial)
+    lines += _usage(row.usage)
+    if row.trial is not None:
+        lines += _delivery(row.trial.delivery)
+    lines.append(f"  files     {folder}")
+    for path in row.trial.trajectory_paths if row.trial else []:
+        lines.append(f"            {folder.parent / path}")
+    lines += _verifier(folder)
+    return "\n".join(lines) + "\n"
+
+
+def _ending(trial: Trial) -> list[str]:
+    reward = "unknown" if trial.reward is None else f"{trial.reward:g}"
+    lines = [f"  outcome   {trial.outcome} (reward {reward}, agent {trial.agent_status})"]
+    if trial.error_class is not None or trial.error_message:
+        kind = " ".join(str(part) for part in (trial.error_class, trial.error_type) if part)
+        lines.append(f"  error     {kind}: {trial.error_message}")
+    lines += [f"  doubtful  {reason}" for reason in trial.suspect]
+    if trial.simulated:
+        lines.append("  simulated yes: not a measurement of a real agent")
+    agent = " ".join(part for part in (trial.agent, trial.agent_version, trial.model) if part)
+    lines.append(f"  agent     {agent}")
+    total = elapsed_sec(trial.started_at, trial.finished_at)
+    phases = trial.phases
+    parts = {
+        "environment": phases.environment_sec,
+        "set-up": phases.agent_setup_sec,
+        "agent": phases.agent_sec,
+        "verifier": phases.verifier_sec,
+    }
+    shown = ", ".join(f"{name} {value:.1f}" for name, value in parts.items() if value is not None)
+    lines.append(f"  time      {'unknown' if total is None else f'{total:.1f} s'}{f' ({shown})' if shown else ''}")
+    return lines
+
+
+def _usage(usage: Usage) -> list[str]:
+    if not usage.known:
+        return ["  usage     unknown"]
+    counts = {
+        "input": usage.input_tokens,
+        "cache read": usage.cache_read_tokens,
+        "cache write": usage.cache_write_tokens,
+        "output": usage.output_tokens,
+    }
+    tokens = ", ".join(f"{name} {value:,}" for name, value in counts.items() if value is not None)
+    cost = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f} ({usage.cost_source})"
+    return [f"  usage     {tokens} tokens from {usage.source}; {cost}"]
+
+
+def _delivery(delivery: Delivery) -> list[str]:
+    lines = []
+    if delivery.mcp_configured:
+        connected = "unknown" if delivery.mcp_connected is None else ", ".join(delivery.mcp_connected) or "none"
+        calls = sum((delivery.mcp_calls or {}).values()) if delivery.mcp_calls is not None else "unknown"
+        lines.append(f"  MCP       {', '.join(delivery.mcp_configured)}; connected: {connected}; calls: {calls}")
+    if delivery.hooks_fired is not None:
+        fired = ", ".join(f"{name} {count}" for name, count in delivery.hooks_fired.items()) or "none"
+        lines.append(f"  hooks     {fired}")
+    if delivery.prompt_delivered is not None:
+        lines.append(f"  prompt    {'delivered' if delivery.prompt_delivered else 'not delivered'}")
+    return lines
+
+
+def _verifier(folder: Path) -> list[str]:
+    file = folder / "verifier" / "test-stdout.txt"
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return []
+    shown = [printable(line) for line in text.splitlines()[-_VERIFIER_LINES:]]
+    return ["  verifier said", *(f"    {line}" for line in shown)] if shown else []
+
+
+def printable(line: str) -> str:
+    """A line of somebody else's output without control characters: it must not drive the terminal."""
+    return "".join(c if c.isprintable() or c == "\t" else "�" for c in line)

@@ -1,0 +1,226 @@
+"""Proving an experiment before a run: the tasks can be solved and are not solved by doing nothing, in the exact
+environment; every agent installs; every model answers."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import JobSpec, Plan, Selection
+from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.secrets import is_template
+from terminalbench.harbor.endpoint import EndpointReport, EndpointRequest
+from terminalbench.harbor.jobs import command, job_config
+from terminalbench.harbor.results import read_job
+from terminalbench.records import Outcome, TaskRef, Trial
+from terminalbench.runner.environment import child_environment
+from terminalbench.runner.prepare import Prepared
+from terminalbench.runner.progress import Progress
+from terminalbench.runner.run import prepare_run
+from terminalbench.runner.supervise import Launch, Supervisor
+
+_PROBE_TIMEOUT_SEC = 120
+CHECKS = ".check"
+
+
+@dataclass(frozen=True)
+class TaskCheck:
+    """What oracle and nop did on one task; `problem` says why the task cannot be trusted, if it cannot."""
+
+    task: TaskRef
+    oracle: Outcome | None
+    nop: Outcome | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class ProfileCheck:
+    """Whether a profile can run: what was found before, its agent's installation, its model's endpoint.
+
+    `install` and `endpoint` are None when there was nothing to probe.
+    """
+
+    profile: str
+    problem: str | None
+    install: str | None
+    endpoint: str | None
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The findings, and the folder in which the trials of the check are kept."""
+
+    tasks: tuple[TaskCheck, ...]
+    profiles: tuple[ProfileCheck, ...]
+    folder: Path
+    interrupted: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was asked for is in order."""
+        return not self.interrupted and not any([*(t.problem for t in self.tasks), *(p.problem for p in self.profiles)])
+
+
+def check(
+    experiment: Experiment,
+    selection: Selection,
+    *,
+    probe: bool = True,
+    progress: Callable[[Progress], None] = lambda _progress: None,
+) -> CheckReport:
+    """Check tasks, agents and models. Costs one tiny call per model, and two trials without a model per task."""
+    prepared = prepare_run(experiment, selection, refuse=False)
+    batch = allocate(experiment.results_root / CHECKS, experiment.slug)
+    trusted = {key: _stand_in(key) for key in ("oracle", "nop")}
+    launches = [_launch(experiment, prepared, profile, batch) for profile in trusted.values()]
+    probes = _installs(experiment, prepared, batch) if probe else {}
+    every = [*launches, *probes.values()]
+    counted = Progress({launch.job.profile: launch.job.trials for launch in launches}, time.monotonic())
+    supervisor = Supervisor(batch, every, 0, counted.add, lambda: progress(counted))
+    supervisor.run()
+    found = {key: _by_task(batch, launch.job.name) for key, launch in zip(trusted, launches, strict=True)}
+    tasks = tuple(
+        _judge(prepared.plan, t.ref, t.label, found["oracle"], found["nop"]) for t in prepared.plan.jobs[0].tasks
+    )
+    profiles = tuple(_profile_check(prepared, job, probes, batch, probe=probe) for job in prepared.plan.jobs)
+    return CheckReport(tasks, profiles, batch.folder, bool(supervisor.signals))
+
+
+def _stand_in(agent: str) -> Profile:
+    info = agent_info(agent)
+    if info is None:
+        raise LookupError(agent)
+    return Profile(key=f"check-{agent}", agent=info)
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d__%H-%M-%S")
+
+
+def _launch(experiment: Experiment, prepared: Prepared, profile: Profile, batch: Batch) -> Launch:
+    plan = prepared.plan
+    tasks = tuple(
+        t for t in plan.jobs[0].tasks if not any(e.profile is None and e.task == t.ref for e in plan.excluded)
+    )
+    job = JobSpec(f"{_stamp()}__{profile.key}", profile.key, profile.id, 1, tasks)
+    env = child_environment(profile, experiment.root, os.environ, experiment.run.container_env)
+    return Launch(
+        job,
+        lambda wave: job_config(experiment, profile, wave, batch),
+        lambda w: command({"harbor_args": experiment.run.harbor_args}, w, batch)[1:],
+        env,
+    )
+
+
+def _installs(experiment: Experiment, prepared: Prepared, batch: Batch) -> dict[str, Launch]:
+    """For each profile whose agent is installed in the sandbox: a job that only installs it, on the first task."""
+    plan, launches = prepared.plan, {}
+    for job in plan.jobs:
+        profile, runnable = prepared.profiles[job.profile], plan.runnable(job)
+        if not runnable.tasks or not profile.agent.version:
+            continue
+        single = msgspec.structs.replace(
+            runnable, name=f"{_stamp()}__install-{profile.key}", tasks=runnable.tasks[:1], attempts=1
+        )
+
+        def config(wave: JobSpec, profile: Profile = profile) -> dict:
+            return {**job_config(experiment, profile, wave, batch), "install_only": True}
+
+        env = prepared.environments[job.profile]
+        launches[profile.key] = Launch(
+            single, config, lambda w: command({"harbor_args": experiment.run.harbor_args}, w, batch)[1:], env
+        )
+    return launches
+
+
+def _by_task(batch: Batch, job: str) -> dict[tuple[str | None, str], Trial]:
+    readings = read_job(batch.job_folder(job))
+    return {(r.trial.dataset, r.trial.task): r.trial for r in readings if r.trial is not None}
+
+
+def _judge(plan: Plan, task: TaskRef, label: str, oracle: Mapping, nop: Mapping) -> TaskCheck:
+    excluded = next((e for e in plan.excluded if e.profile is None and e.task == task), None)
+    if excluded is not None:
+        return TaskCheck(task, None, None, excluded.reason)
+    solved, idle = oracle.get((label, task.id)), nop.get((label, task.id))
+    problems = []
+    if solved is None or solved.outcome is not Outcome.PASSED:
+        problems.append(f"its own solution does not pass ({_ending(solved)}){_service_hint(solved)}")
+    if idle is None or idle.outcome is not Outcome.FAILED:
+        problems.append(f"doing nothing does not fail ({_ending(idle)})")
+    return TaskCheck(
+        task, solved.outcome if solved else None, idle.outcome if idle else None, "; ".join(problems) or None
+    )
+
+
+def _service_hint(trial: Trial | None) -> str:
+    """Processes are ended before the tests run: a task whose answer is a running service has to say so."""
+    if trial is None or trial.outcome is not Outcome.FAILED:
+        return ""
+    return "; if its answer is a running process, set [metadata] keep_processes = true in its task.toml"
+
+
+def _ending(trial: Trial | None) -> str:
+    if trial is None:
+        return "no result"
+    return f"{trial.outcome}: {trial.error_message}" if trial.error_message else str(trial.outcome)
+
+
+def _profile_check(
+    prepared: Prepared, job: JobSpec, probes: dict[str, Launch], batch: Batch, *, probe: bool
+) -> ProfileCheck:
+    plan, profile = prepared.plan, prepared.profiles[job.profile]
+    excluded = next((e.reason for e in plan.excluded if e.profile == profile.key), None)
+    if excluded is not None:
+        return ProfileCheck(profile.key, excluded, None, None)
+    install = _install_result(batch, probes[profile.key].job.name) if profile.key in probes else None
+    endpoint = _endpoint(profile, prepared.environments[profile.key]) if probe else None
+    problems = [
+        f"{what}: {said}" for what, said in (("install", install), ("model", endpoint)) if said not in (None, "ok")
+    ]
+    return ProfileCheck(profile.key, "; ".join(problems) or None, install, endpoint)
+
+
+def _install_result(batch: Batch, job: str) -> str:
+    readings = read_job(batch.job_folder(job))
+    if not readings or readings[0].trial is None:
+        return readings[0].reason or "no result" if readings else "no result"
+    trial = readings[0].trial
+    return "ok" if trial.error_class is None else f"{trial.error_class}: {trial.error_message}"
+
+
+def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
+    """ "ok", what went wrong, or None when there is no model to ask."""
+    if profile.model is None or profile.agent.name == "simulated" or not profile.agent.model:
+        return None
+    variables = {**env, **{name: value for name, value in profile.env.items() if not is_template(value)}}
+    base = profile.options.get("api_base") or profile.options.get("base_url")
+    if base is None and profile.agent.name == "claude-code":
+        base = variables.get("ANTHROPIC_BASE_URL")
+    anthropic = profile.agent.name == "claude-code" and "/" not in profile.model
+    model = f"anthropic/{profile.model}" if anthropic else profile.model
+    request = msgspec.json.encode(EndpointRequest(model, base))
+    argv = [sys.executable, "-m", "terminalbench.harbor.endpoint"]
+    try:
+        ran = subprocess.run(
+            argv, input=request, env=variables, capture_output=True, timeout=_PROBE_TIMEOUT_SEC, start_new_session=True
+        )
+        report = msgspec.json.decode(ran.stdout, type=EndpointReport)
+    except (subprocess.TimeoutExpired, msgspec.DecodeError) as error:
+        return f"could not be asked: {type(error).__name__}"
+    return "ok" if report.answered else report.problem
+
+
+def as_document(report: CheckReport) -> dict:
+    """The report for machines."""
+    return {"ok": report.ok, **dataclasses.asdict(report)}

@@ -1,0 +1,57 @@
+"""The environment of a Harbor process: explicit, so that nothing of the user's shell leaks into a trial."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from terminalbench.experiments.envfile import read_env_file
+from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.secrets import references
+from terminalbench.registry import is_import_path
+
+PASSED_ON = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|XDG_\w+|DOCKER_(HOST|CONFIG|CONTEXT|CERT_PATH|TLS_VERIFY)"
+    r"|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|NODE_EXTRA_CA_CERTS|GIT_SSL_CAINFO"
+    r"|(?i:https?_proxy|no_proxy|all_proxy)|TERMINALBENCH_\w+"
+)
+"""What every process needs to work on this machine. None of it is a key of a model provider."""
+
+FIXED = {
+    "HARBOR_TELEMETRY": "off",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def child_environment(
+    profile: Profile, root: Path, shell: Mapping[str, str] | None = None, container_env: str = "local"
+) -> dict[str, str]:
+    """The whole environment of a profile's Harbor process."""
+    own_parts = is_import_path(profile.agent.name) or is_import_path(container_env)
+    place = root if own_parts else None
+    return process_environment(
+        named_variables(profile), profile.env_file, place, os.environ if shell is None else shell
+    )
+
+
+def process_environment(
+    names: Iterable[str], env_file: Path | None, root: Path | None, shell: Mapping[str, str]
+) -> dict[str, str]:
+    """The machine's basics, the named variables, then the env file, which wins over the shell.
+
+    `root` is put on Python's path, for parts the project brings itself (`pkg.mod:Class`). Only for those: a module of
+    the project must not stand in for one of the same name that Harbor needs.
+    """
+    env = {name: value for name, value in shell.items() if PASSED_ON.fullmatch(name)}
+    env |= {name: shell[name] for name in names if name in shell}
+    if env_file is not None:
+        env |= read_env_file(env_file)
+    if root is not None or "PYTHONPATH" in shell:
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root or ""), shell.get("PYTHONPATH"))))
+    return env | FIXED
+
+
+def named_variables(profile: Profile) -> list[str]:
+    """The variables a profile refers to, in its own table and in its MCP configurations."""
+    return references([profile.env, profile.mcp.servers])

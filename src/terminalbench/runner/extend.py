@@ -1,0 +1,86 @@
+"""A batch may only grow: more attempts, more tasks, more profiles. Everything else is another experiment. Pure."""
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+
+FREE_TO_CHANGE = {
+    "parallel",
+    "profiles_parallel",
+    "retries",
+    "budget_usd",
+    "run_timeout_sec",
+    "attempts",
+    "results_root",
+}
+"""Settings that decide how a batch runs, not what it measures."""
+
+
+def extended(old: Plan, new: Plan, where: str) -> Plan:
+    """`old` with everything that `new` adds. Raises when `new` changes or drops anything."""
+    problems = [*_changed_settings(old, new), *_changed_jobs(old, new)]
+    if problems:
+        listed = "\n  ".join(problems)
+        raise UserError(
+            f"changes batch {old.batch} instead of only adding to it:\n  {listed}",
+            where=where,
+            hint="start a new batch: tbench run",
+        )
+    kept = {job.profile: job for job in old.jobs}
+    stamp = "__".join(old.jobs[0].name.split("__", 2)[:2]) if old.jobs else ""
+    jobs = tuple(_grown(kept[job.profile], job) if job.profile in kept else _renamed(job, stamp) for job in new.jobs)
+    known = {profile.key for profile in old.profiles}
+    added = tuple(profile for profile in new.profiles if profile.key not in known)
+    return msgspec.structs.replace(
+        old,
+        jobs=jobs,
+        profiles=(*old.profiles, *added),
+        settings={**old.settings, **{k: v for k, v in new.settings.items() if k in FREE_TO_CHANGE}},
+        notes=new.notes,
+    )
+
+
+def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
+    """The plan with more attempts of everything."""
+    most = max(job.attempts for job in plan.jobs)
+    if attempts < most:
+        raise UserError(f"batch {plan.batch} has {most} attempts; they can only become more", where=where)
+    jobs = tuple(msgspec.structs.replace(job, attempts=attempts) for job in plan.jobs)
+    return msgspec.structs.replace(plan, jobs=jobs, settings={**plan.settings, "attempts": attempts})
+
+
+def _changed_settings(old: Plan, new: Plan) -> list[str]:
+    names = [n for n in new.settings if n not in FREE_TO_CHANGE and new.settings[n] != old.settings.get(n)]
+    return [f"run.{n}: was {old.settings.get(n)!r}, is {new.settings[n]!r}" for n in names]
+
+
+def _changed_jobs(old: Plan, new: Plan) -> list[str]:
+    after = {job.profile: job for job in new.jobs}
+    problems = []
+    for job in old.jobs:
+        now = after.get(job.profile)
+        if now is None:
+            problems.append(f"profiles.{job.profile}: is gone")
+            continue
+        if now.profile_id != job.profile_id:
+            ids = f"{job.profile_id} was planned, {now.profile_id} is in the file"
+            problems.append(f"profiles.{job.profile}: is another treatment ({ids})")
+        refs = {(t.ref.dataset, t.ref.id) for t in now.tasks}
+        gone = [t.ref.id for t in job.tasks if (t.ref.dataset, t.ref.id) not in refs]
+        if gone:
+            problems.append(f"tasks.items: {', '.join(gone)} gone")
+        if now.attempts < job.attempts:
+            problems.append(f"run.attempts: was {job.attempts}, is {now.attempts}")
+    return list(dict.fromkeys(problems))
+
+
+def _grown(old: JobSpec, new: JobSpec) -> JobSpec:
+    """The old job with the new one's order, tasks and attempts; the place of a known task stays as it was."""
+    known: dict[tuple[str, str], PlannedTask] = {(t.ref.dataset, t.ref.id): t for t in old.tasks}
+    tasks = tuple(known.get((t.ref.dataset, t.ref.id), t) for t in new.tasks)
+    return msgspec.structs.replace(old, tasks=tasks, attempts=new.attempts)
+
+
+def _renamed(job: JobSpec, stamp: str) -> JobSpec:
+    return msgspec.structs.replace(job, name=f"{stamp}__{job.profile}") if stamp else job

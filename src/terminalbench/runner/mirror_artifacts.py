@@ -1,0 +1,104 @@
+"""Copying session folders out of trials: `agent/sessions/<target>/` to `artifacts/<target>/<trial>/`.
+
+Idempotent and atomic: a copy appears whole or not at all, and is made again only when its source changed.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.files import read_json, special_files, write_json
+
+SEAL = ".tbench-mirror.json"
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """What one pass did. `failed` names the trials whose copy could not be made, and why."""
+
+    copied: int = 0
+    unchanged: int = 0
+    failed: tuple[str, ...] = ()
+
+
+def mirror_trial(trial: Path, targets: Iterable[str], destination: Path) -> Mirrored:
+    """Mirror the targets of one trial folder."""
+    copied = unchanged = 0
+    failed: list[str] = []
+    for target in targets:
+        for source, name in _sources(trial, target):
+            try:
+                fresh = _copy(source, destination / target / name)
+            except OSError as error:
+                failed.append(f"{name}: {error.strerror or error}")
+                continue
+            copied, unchanged = copied + fresh, unchanged + (not fresh)
+    return Mirrored(copied, unchanged, tuple(failed))
+
+
+def mirror_batch(runs: Path, targets: Iterable[str], destination: Path) -> Mirrored:
+    """Mirror the targets of every trial of every job below `runs`."""
+    wanted = list(targets)
+    passes = [mirror_trial(trial, wanted, destination) for trial in _trials(runs)]
+    return Mirrored(
+        sum(p.copied for p in passes), sum(p.unchanged for p in passes), tuple(f for p in passes for f in p.failed)
+    )
+
+
+def _trials(runs: Path) -> Iterator[Path]:
+    for agent in sorted(runs.glob("*/*/agent")):
+        yield agent.parent
+    for steps in sorted(runs.glob("*/*/steps")):
+        if not (steps.parent / "agent").exists():
+            yield steps.parent
+
+
+def _sources(trial: Path, target: str) -> Iterator[tuple[Path, str]]:
+    """The target's folder of a trial, or one for each step of a multi-step trial."""
+    single = trial / "agent" / "sessions" / target
+    if single.is_dir() and not single.is_symlink():
+        yield single, trial.name
+    for step in sorted((trial / "steps").glob("*")):
+        folder = step / "agent" / "sessions" / target
+        if folder.is_dir() and not folder.is_symlink():
+            yield folder, f"{trial.name}/{step.name}"
+
+
+def _copy(source: Path, destination: Path) -> bool:
+    """Copy unless the destination was made from the same source; True when it copied."""
+    state = _state(source)
+    if destination.is_dir() and _sealed(destination) == state:
+        return False
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".mirror-") as folder:
+        fresh = Path(folder) / "fresh"
+        # Symbolic links stay links: what an agent planted must not make us read or copy the host's files.
+        shutil.copytree(source, fresh, symlinks=True, ignore_dangling_symlinks=True, ignore=special_files)
+        write_json(fresh / SEAL, state)
+        if destination.exists():
+            destination.rename(Path(folder) / "old")
+        fresh.rename(destination)
+    return True
+
+
+def _sealed(destination: Path) -> object:
+    from terminalbench.errors import TbenchError
+
+    try:
+        return read_json(destination / SEAL)
+    except (OSError, TbenchError):
+        return None
+
+
+def _state(source: Path) -> dict[str, list[int]]:
+    """Size and time of every file: what decides whether a copy is current."""
+    found: dict[str, list[int]] = {}
+    for folder, _, files in os.walk(source):
+        for name in files:
+            path = Path(folder) / name
+            status = path.lstat()
+            found[path.relative_to(source).as_posix()] = [status.st_size, status.st_mtime_ns]
+    return dict(sorted(found.items()))

@@ -1,0 +1,74 @@
+"""Asking, before the first trial, what would go wrong, and deciding what is left out of the run."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
+from terminalbench.harbor.preflight import JobRequest, Report, Request
+from terminalbench.harbor.redact import one_line
+from terminalbench.runner.environment import FIXED
+
+MINIMUM_FREE_MB = 512
+_TIMEOUT_SEC = 900
+
+
+def ask_harbor(requests: list[JobRequest], env: Mapping[str, str]) -> Report:
+    """Check the jobs in a process that imports Harbor; this one does not."""
+    request = msgspec.json.encode(Request(tuple(requests)))
+    argv = [sys.executable, "-m", "terminalbench.harbor.preflight"]
+    try:
+        ran = subprocess.run(
+            argv, input=request, capture_output=True, timeout=_TIMEOUT_SEC, env={**env, **FIXED}, start_new_session=True
+        )
+    except subprocess.TimeoutExpired:
+        raise TbenchError(f"the check before the run took longer than {_TIMEOUT_SEC} s") from None
+    if ran.returncode != 0:
+        tail = ran.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise TbenchError(f"the check before the run failed: {one_line(' '.join(tail))}")
+    return msgspec.json.decode(ran.stdout, type=Report)
+
+
+def exclusions(asked: list[JobSpec], report: Report) -> tuple[Exclusion, ...]:
+    """What the report on these jobs leaves out: whole profiles, and tasks for every profile."""
+    by_job = {job.name: job for job in asked}
+    found = [
+        Exclusion(reason="; ".join(entry.problems), profile=by_job[entry.name].profile)
+        for entry in report.jobs
+        if entry.problems
+    ]
+    tasks = asked[0].tasks
+    found += [Exclusion(reason=reason, task=tasks[index].ref) for index, reason in sorted(report.tasks.items())]
+    return tuple(found)
+
+
+def refuse_if_nothing_is_left(plan: Plan, where: str) -> None:
+    """A run without a single trial is a mistake: say everything that is wrong."""
+    if any(plan.runnable(job).tasks for job in plan.jobs):
+        return
+    reasons = [f"{_subject(e)}: {e.reason}" for e in plan.excluded]
+    raise UserError("nothing can run:\n  " + "\n  ".join(dict.fromkeys(reasons)), where=where)
+
+
+def _subject(exclusion: Exclusion) -> str:
+    if exclusion.profile is not None:
+        return f"profile {exclusion.profile}"
+    return f"task {exclusion.task.id}" if exclusion.task is not None else "the run"
+
+
+def refuse_a_full_disk(folder: Path) -> None:
+    """Trials on a disk that is nearly full would break in the middle."""
+    while not folder.exists():
+        folder = folder.parent
+    free_mb = shutil.disk_usage(folder).free // (1024 * 1024)
+    if free_mb < MINIMUM_FREE_MB:
+        raise UserError(
+            f"only {free_mb} MB are free; a run needs at least {MINIMUM_FREE_MB} MB",
+            where=str(folder),
+            hint="free some space, or choose another run.results_root",
+        )

@@ -1,0 +1,142 @@
+"""From an experiment to a plan that can run: remote tasks found, sources pinned, problems known."""
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import Exclusion, Plan, PlannedTask
+from terminalbench.experiments.profiles import Profile
+from terminalbench.harbor.jobs import job_config
+from terminalbench.harbor.lookup import Found
+from terminalbench.harbor.preflight import JobRequest
+from terminalbench.harbor.redact import one_line
+from terminalbench.runner.environment import FIXED, child_environment
+from terminalbench.runner.preflight import ask_harbor, exclusions
+from terminalbench.runner.provenance import remote_commit
+
+_LOOKUP_TIMEOUT_SEC = 300
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan with everything found out, and what each profile's Harbor process needs."""
+
+    plan: Plan
+    profiles: dict[str, Profile]
+    environments: dict[str, dict[str, str]]
+
+
+def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Prepared:
+    """Find remote tasks, pin sources, and ask Harbor what would go wrong. Raises when nothing could run."""
+    profiles = {profile.key: _pinned(profile) for profile in experiment.profiles}
+    plan = _with_remote_tasks(plan, shell)
+    environments: dict[str, dict[str, str]] = {}
+    unreadable: list[Exclusion] = []
+    for job in plan.jobs:
+        try:
+            environments[job.profile] = child_environment(
+                profiles[job.profile], experiment.root, shell, experiment.run.container_env
+            )
+        except UserError as error:
+            unreadable.append(Exclusion(reason=f"its env file {error}", profile=job.profile))
+    plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *unreadable))
+    plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *_beforehand(plan, profiles)))
+    asked = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
+    if not asked:
+        return Prepared(plan, profiles, environments)
+    batch = Batch(experiment.results_root / plan.slug / str(plan.batch))
+    requests = [
+        JobRequest(
+            job.name,
+            job_config(experiment, profiles[job.profile], job, batch),
+            environments[job.profile],
+            tuple(experiment.run.harbor_args),
+        )
+        for job in asked
+    ]
+    report = ask_harbor(requests, environments[asked[0].profile])
+    if report.environment is not None:
+        hint = 'container_env = "local" needs no daemon' if experiment.run.container_env == "docker" else None
+        raise UserError(f"{experiment.run.container_env}: {report.environment}", where="run.container_env", hint=hint)
+    plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *exclusions(asked, report)))
+    return Prepared(plan, profiles, environments)
+
+
+def _beforehand(plan: Plan, profiles: dict[str, Profile]) -> list[Exclusion]:
+    """What we know ourselves, without asking Harbor."""
+    found = []
+    for job in plan.jobs:
+        profile = profiles[job.profile]
+        if profile.workflow is not None:
+            found.append(Exclusion(reason="guided workflows are not available yet", profile=profile.key))
+        elif profile.mcp_git_source is not None and profile.mcp_git_ref is None:
+            reason = f"the newest commit of {profile.mcp_git_source} could not be found out; set mcp_git_ref"
+            found.append(Exclusion(reason=reason, profile=profile.key))
+    return found
+
+
+def _pinned(profile: Profile) -> Profile:
+    """The profile with its MCP source pinned to the commit found now, when the file pins none."""
+    if profile.mcp_git_source is None or profile.mcp_git_ref is not None:
+        return profile
+    commit = remote_commit(profile.mcp_git_source)
+    return dataclasses.replace(profile, mcp_git_ref=commit) if commit else profile
+
+
+def _with_remote_tasks(plan: Plan, shell: Mapping[str, str]) -> Plan:
+    """Every task with its place: remote datasets are asked once each, and the order of the file stays."""
+    wanted = {task.label: task for job in plan.jobs for task in job.tasks if not task.found}
+    if not wanted:
+        return plan
+    found = dict(zip(wanted, _look_up([task.config for task in wanted.values()], shell), strict=True))
+    for label, answer in found.items():
+        if answer.problem is not None:
+            dataset = wanted[label].ref.dataset
+            raise UserError(f"its tasks could not be looked up: {answer.problem}", where=f"dataset {dataset}")
+    jobs = tuple(
+        msgspec.structs.replace(job, tasks=tuple(t if t.found else _found(t, found[t.label]) for t in job.tasks))
+        for job in plan.jobs
+    )
+    notes = tuple(note for note in plan.notes if "looked up in the registry" not in note)
+    return msgspec.structs.replace(plan, jobs=jobs, notes=notes)
+
+
+def _found(task: PlannedTask, answer: Found) -> PlannedTask:
+    if task.ref.id not in answer.tasks:
+        raise UserError(
+            f'has no task "{task.ref.id}"',
+            where=f"dataset {task.ref.dataset}",
+            hint=did_you_mean(task.ref.id, list(answer.tasks)),
+        )
+    return msgspec.structs.replace(task, config=answer.tasks[task.ref.id], found=True)
+
+
+def _look_up(configs: list[dict], shell: Mapping[str, str]) -> list[Found]:
+    argv = [sys.executable, "-m", "terminalbench.harbor.lookup"]
+    data = msgspec.json.encode(configs)
+    try:
+        ran = _lookup_process(argv, data, shell)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"looking up the tasks took longer than {_LOOKUP_TIMEOUT_SEC} s") from None
+    if ran.returncode != 0:
+        tail = ran.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise UserError(f"the tasks could not be looked up: {one_line(' '.join(tail))}")
+    return msgspec.json.decode(ran.stdout, type=list[Found])
+
+
+def _lookup_process(argv: list[str], data: bytes, shell: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        argv,
+        input=data,
+        capture_output=True,
+        timeout=_LOOKUP_TIMEOUT_SEC,
+        env={**shell, **FIXED},
+        start_new_session=True,
+    )

@@ -1,0 +1,107 @@
+"""One Harbor process: started in a group of its own, dying with us, known by a record on disk."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.files import start_ticks, write_json
+
+# Between fork and exec: be interrupted when our process dies, so that a killed runner leaves no Harbor process that
+# goes on spending. Checks the parent once more, because it may have died before the request was made.
+_TIED = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 2); "
+    "os.getppid() == int(sys.argv[1]) or os._exit(1); os.execv(sys.argv[2], sys.argv[2:])"
+)
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """Who runs a job: enough to find the process again, and to be sure that it is the same one."""
+
+    job: str
+    profile: str
+    pid: int
+    group: int
+    host: str
+    started_at: str
+    start_ticks: int | None
+    command: list[str]
+
+
+@dataclass(frozen=True)
+class JobProcess:
+    """A running `harbor run`."""
+
+    job: str
+    profile: str
+    process: subprocess.Popen[bytes]
+
+    def interrupt(self) -> None:
+        """Ask Harbor to cancel its trials and write what it has."""
+        self._signal(signal.SIGINT, group=False)
+
+    def kill(self) -> None:
+        """End the whole group at once."""
+        self._signal(signal.SIGKILL, group=True)
+
+    def _signal(self, number: int, *, group: bool) -> None:
+        try:
+            if group:
+                os.killpg(self.process.pid, number)
+            elif self.process.poll() is None:
+                self.process.send_signal(number)
+        except ProcessLookupError:
+            return
+
+
+def harbor_program() -> str:
+    """The `harbor` that is installed beside this Python."""
+    return str(Path(sys.executable).parent / "harbor")
+
+
+def start_job(job: str, profile: str, argv: list[str], env: dict[str, str], log: Path, worker: Path) -> JobProcess:
+    """Start Harbor with its output in `log`, and record it in `worker`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    tied = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *argv] if sys.platform == "linux" else argv
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            tied, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    record = Worker(
+        job=job,
+        profile=profile,
+        pid=process.pid,
+        group=process.pid,
+        host=socket.gethostname(),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        start_ticks=start_ticks(process.pid),
+        command=argv,
+    )
+    write_json(worker, record)
+    return JobProcess(job, profile, process)
+
+
+_FRAME = " │╭╮╰╯─\t"
+_RAISED = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt): .+")
+
+
+def log_tail(log: Path, lines: int = 3) -> str:
+    """The last words of a job, for a message: what it raised, else its last lines."""
+    from terminalbench.harbor.redact import one_line
+
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - 64 * 1024))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+    kept = [line.strip(_FRAME) for line in text.splitlines() if line.strip(_FRAME)]
+    raised = [line for line in kept if _RAISED.fullmatch(line)]
+    return one_line(raised[-1] if raised else " ".join(kept[-lines:]))

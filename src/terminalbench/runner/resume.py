@@ -1,0 +1,269 @@
+"""Going on with a batch: what is finished stays, the rest runs as further jobs of the same batch.
+
+Reads plan.json and the recorded JobConfigs, not the TOML. A job folder is never used twice, so nothing in it can be
+deleted; trials that were cut off stay where they are, as evidence, and are superseded by the new ones.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
+from terminalbench.experiments.profiles import Folder
+from terminalbench.experiments.secrets import references
+from terminalbench.files import lock, read_json, write_bytes, write_json
+from terminalbench.harbor.jobs import job_config, wave_config
+from terminalbench.harbor.preflight import JobRequest
+from terminalbench.harbor.results import ReadState
+from terminalbench.harbor.suspicion import WITHOUT_MODEL
+from terminalbench.index.queries import BatchView, CellState, view_batch
+from terminalbench.index.scan import scan_batch
+from terminalbench.records import ErrorClass, Outcome
+from terminalbench.registry import is_import_path
+from terminalbench.runner.environment import process_environment
+from terminalbench.runner.extend import extended, with_attempts
+from terminalbench.runner.live import forget_dead_workers
+from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk
+from terminalbench.runner.prepare import prepare
+from terminalbench.runner.run import Listener, RunResult, Spent, run_jobs
+from terminalbench.runner.supervise import free_wave_name
+from terminalbench.runner.waves import Cell, next_wave
+
+ALL_ERRORS = "all"
+_QUARANTINED = "quarantined: "
+
+
+@dataclass(frozen=True)
+class ResumeRequest:
+    """What to do beyond finishing the plan: more attempts, and which errors to try again (`all`, or a class)."""
+
+    attempts: int | None = None
+    retry_errors: str | None = None
+
+
+def resume(
+    batch: Batch, request: ResumeRequest, experiment: Experiment | None = None, listener: Listener | None = None
+) -> RunResult:
+    """Finish a batch; with an experiment, first add what the file has gained. Nothing missing: nothing happens."""
+    if request.retry_errors not in (None, ALL_ERRORS, *(kind.value for kind in ErrorClass)):
+        known = ", ".join([ALL_ERRORS, *(kind.value for kind in ErrorClass)])
+        raise UserError(f'no error class is called "{request.retry_errors}"', hint=f"known: {known}")
+    refuse_a_full_disk(batch.folder)
+    with lock(batch.lock, f"tbench resume {batch.folder.parent.name}/{batch.folder.name}"):
+        forget_dead_workers(batch)
+        plan = _grown(batch, request, experiment)
+        scan_batch(batch)
+        view = view_batch(batch)
+        missing = missing_cells(view, request.retry_errors)
+        if not missing:
+            return RunResult(batch, view.plan, False)
+        refuse_changed_folders(batch, plan)
+        view = _without_retried(batch, view, request.retry_errors)
+        _note(batch, plan, request, missing)
+        return _run(batch, view, missing, listener or Listener())
+
+
+def missing_cells(view: BatchView, retry_errors: str | None = None) -> dict[str, Counter[Cell]]:
+    """What is still to run, by profile: what never ran, was cut off or cannot be read, and errors if asked for."""
+    labels = {(job.profile, task.ref): task.label for job in view.plan.jobs for task in job.tasks}
+    found: dict[str, Counter[Cell]] = {}
+    for cell in view.cells:
+        if _is_missing(view.plan, cell, retry_errors):
+            found.setdefault(cell.profile, Counter())[labels[cell.profile, cell.task], cell.task.id] += 1
+    return found
+
+
+def _is_missing(plan: Plan, cell: CellState, retry_errors: str | None) -> bool:
+    excluded = plan.exclusion(cell.profile, cell.task)
+    if excluded is not None and excluded.reason.startswith(_QUARANTINED):
+        return False
+    if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or cell.row is None or cell.row.trial is None:
+        return True
+    return _is_retried(cell, retry_errors)
+
+
+def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
+    if cell.measured or retry_errors is None or cell.row is None or cell.row.trial is None:
+        return False
+    return retry_errors in (ALL_ERRORS, cell.row.trial.error_class)
+
+
+def _grown(batch: Batch, request: ResumeRequest, experiment: Experiment | None) -> Plan:
+    """The batch's plan with what was added to it, written before anything runs."""
+    plan: Plan = read_json(batch.plan_json, Plan)
+    before = plan
+    _refuse_a_moved_project(batch, plan)
+    if experiment is not None:
+        _refuse_changed_profiles(plan, experiment)
+    if experiment is not None and experiment.file.read_bytes() != batch.experiment_toml.read_bytes():
+        plan = _added(batch, plan, experiment)
+    if request.attempts is not None:
+        plan = with_attempts(plan, request.attempts, str(batch.folder))
+    if plan != before:
+        write_json(batch.plan_json, plan)
+    if experiment is not None:
+        write_bytes(batch.experiment_toml, experiment.file.read_bytes())
+    return plan
+
+
+def _refuse_a_moved_project(batch: Batch, plan: Plan) -> None:
+    """The recorded configurations name files by their full path: elsewhere they would read and write the old place."""
+    recorded, place = Path(plan.provenance["root"]), Path(plan.folder)
+    now = batch.folder if place.is_absolute() else Path(str(batch.folder).removesuffix(f"/{place}"))
+    moved = place != batch.folder if place.is_absolute() else now != recorded
+    if moved:
+        raise UserError(
+            f"was started in {recorded}; its job configurations name files there",
+            where=str(batch.folder),
+            hint="move it back, or start a new batch: tbench run",
+        )
+
+
+def _refuse_changed_profiles(plan: Plan, experiment: Experiment) -> None:
+    """A profile whose files changed is another treatment, even when the TOML is the same."""
+    now = {profile.key: profile for profile in experiment.profiles}
+    for job in plan.jobs:
+        profile = now.get(job.profile)
+        if profile is not None and profile.id != job.profile_id:
+            raise UserError(
+                f'profile "{job.profile}" is another treatment now: {job.profile_id} was planned, it is {profile.id}',
+                where=str(experiment.file),
+                hint="start a new batch: tbench run",
+            )
+
+
+def refuse_changed_folders(batch: Batch, plan: Plan) -> None:
+    """Skills and MCP code are read from their folders when a trial starts: they must be as they were planned."""
+    first = {job.profile: job.name for job in plan.jobs}
+    for profile in plan.profiles:
+        agent = read_json(batch.job_config(first[profile.key]))["agents"][0]
+        folders = {Path(path).name: path for path in agent.get("skills", [])}
+        servers = agent.get("kwargs", {}).get("mcp_source", {}).get("paths", {})
+        planned = {**(profile.content.get("skills") or {}), **(profile.content.get("mcp_code") or {})}
+        for name, path in {**folders, **servers}.items():
+            if planned.get(name) is not None and Folder(Path(path)).digest != planned[name]:
+                raise UserError(
+                    f'changed since batch {plan.batch} was planned; profile "{profile.key}" is another treatment now',
+                    where=path,
+                    hint="put it back, or start a new batch: tbench run",
+                )
+
+
+def _without_retried(batch: Batch, view: BatchView, retry_errors: str | None) -> BatchView:
+    """The view in which the errors that are run again are superseded, recorded before they are."""
+    again = [
+        f"{cell.row.job}/{cell.row.name}"
+        for cell in view.cells
+        if cell.row is not None and cell.row.trial is not None and _is_retried(cell, retry_errors)
+    ]
+    if not again:
+        return view
+    plan = msgspec.structs.replace(view.plan, superseded=(*view.plan.superseded, *again))
+    write_json(batch.plan_json, plan)
+    return msgspec.structs.replace(view, plan=plan)
+
+
+def _added(batch: Batch, old: Plan, experiment: Experiment) -> Plan:
+    labels = {task.ref.dataset: task.label for job in old.jobs for task in job.tasks}
+    selection = Selection(old.selected_tasks, old.selected_profiles)
+    wanted = make_plan(experiment, batch, datetime.now(UTC), selection, labels)
+    prepared = prepare(experiment, wanted, os.environ)
+    grown = extended(old, prepared.plan, str(experiment.file))
+    quarantined = tuple(e for e in prepared.plan.excluded if e.reason.startswith(_QUARANTINED))
+    grown = msgspec.structs.replace(grown, excluded=quarantined)
+    for job in grown.jobs:
+        if not batch.job_config(job.name).exists():
+            write_json(batch.job_config(job.name), job_config(experiment, prepared.profiles[job.profile], job, batch))
+    return grown
+
+
+def spent_so_far(view: BatchView) -> Spent:
+    """What the batch has cost: every trial counts that ran at all, superseded ones too."""
+    spent = Spent()
+    unknown = 0
+    for row in view.rows():
+        if row.usage.cost_usd is not None:
+            spent.costs.setdefault(row.profile or "", []).append(row.usage.cost_usd)
+        elif row.state != ReadState.HELD and not (row.trial and row.trial.agent in WITHOUT_MODEL):
+            unknown += 1
+    return Spent(spent.costs, unknown)
+
+
+def _run(batch: Batch, view: BatchView, missing: dict[str, Counter[Cell]], listener: Listener) -> RunResult:
+    """Check what is missing as a run would, and run it."""
+    plan = view.plan
+    first = {job.profile: job for job in plan.jobs}
+    templates = {profile: read_json(batch.job_config(first[profile].name)) for profile in missing}
+    environments = {p: _environment(plan, p, templates[p]) for p in missing}
+    wanted = {cell for cells in missing.values() for cell in cells}
+    union = {p: _only(first[p], wanted) for p in missing}
+    requests = [
+        JobRequest(
+            union[p].name,
+            wave_config(templates[p], union[p], batch),
+            environments[p],
+            tuple(plan.settings["harbor_args"]),
+        )
+        for p in missing
+    ]
+    report = ask_harbor(requests, environments[next(iter(missing))])
+    if report.environment is not None:
+        raise UserError(report.environment, where="run.container_env")
+    found = exclusions([union[p] for p in missing], report)
+    plan = msgspec.structs.replace(plan, excluded=(*_kept(plan), *found))
+    write_json(batch.plan_json, plan)
+    jobs = []
+    for profile, cells in missing.items():
+        open_cells = {
+            (task.label, task.ref.id): cells[task.label, task.ref.id]
+            for task in plan.runnable(first[profile]).tasks
+            if cells[task.label, task.ref.id]
+        }
+        if open_cells:
+            jobs.append(next_wave(first[profile], open_cells, _name(batch, first[profile])))
+    return run_jobs(batch, plan, jobs, environments, listener, spent_so_far(view))
+
+
+def _name(batch: Batch, job: JobSpec) -> str:
+    """The job's own name while it has never run, else that of a further wave."""
+    return free_wave_name(batch, job.name) if batch.job_folder(job.name).exists() else job.name
+
+
+def _kept(plan: Plan) -> tuple[Exclusion, ...]:
+    return tuple(e for e in plan.excluded if e.reason.startswith(_QUARANTINED))
+
+
+def _only(job: JobSpec, wanted: set[Cell]) -> JobSpec:
+    return msgspec.structs.replace(job, tasks=tuple(t for t in job.tasks if (t.label, t.ref.id) in wanted), attempts=1)
+
+
+def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
+    record = next(p for p in plan.profiles if p.key == profile)
+    root = Path(plan.provenance["root"])
+    env_file = root / record.env_file if record.env_file else None
+    if env_file is not None and not env_file.is_file():
+        raise UserError(f'the env file of profile "{profile}" is gone', where=str(env_file))
+    own_parts = any(is_import_path(name) for name in (record.content["agent"], plan.settings["container_env"]))
+    place = root if own_parts else None
+    return process_environment(references(template["agents"]), env_file, place, os.environ)
+
+
+def _note(batch: Batch, plan: Plan, request: ResumeRequest, missing: dict[str, Counter[Cell]]) -> None:
+    from terminalbench.files import append_jsonl
+    from terminalbench.records import Event
+
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    detail = {
+        "resumed": {profile: cells.total() for profile, cells in missing.items()},
+        "attempts": request.attempts,
+        "retry_errors": request.retry_errors,
+    }
+    append_jsonl(batch.events_jsonl, Event(now, "note", plan.slug, os.getpid(), detail=detail))

@@ -1,0 +1,161 @@
+"""Running an experiment: plan, prepare, take a batch, run one Harbor job per profile, keep what it leaves."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+
+from terminalbench.experiments.batch import Batch, allocate, next_number
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
+from terminalbench.files import lock, read_json, write_bytes, write_json
+from terminalbench.harbor.gate import Gate, GateState
+from terminalbench.harbor.jobs import command, job_config, wave_config
+from terminalbench.records import Event, TaskRef
+from terminalbench.runner.live import announced
+from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
+from terminalbench.runner.preflight import refuse_a_full_disk, refuse_if_nothing_is_left
+from terminalbench.runner.prepare import Prepared, prepare
+from terminalbench.runner.progress import Progress
+from terminalbench.runner.provenance import provenance
+from terminalbench.runner.supervise import JobEnd, Launch, Supervisor
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A batch that has run, to its end or until it was interrupted."""
+
+    batch: Batch
+    plan: Plan
+    interrupted: bool
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a batch has cost so far: known costs by profile, superseded trials included, and how many are unknown."""
+
+    costs: dict[str, list[float]] = field(default_factory=dict)
+    unknown: int = 0
+
+
+@dataclass(frozen=True)
+class Listener:
+    """What a run tells while it runs. Each function may do nothing."""
+
+    prepared: Callable[[Plan, Batch], None] = lambda _plan, _batch: None
+    progress: Callable[[Progress], None] = lambda _progress: None
+    event: Callable[[Event], None] = lambda _event: None
+
+
+def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = True) -> Prepared:
+    """Everything before the first byte is written; with `refuse`, an error when not a single trial could run."""
+    refuse_a_full_disk(experiment.results_root)
+    number = next_number(experiment.results_root, experiment.slug)
+    place = Batch(experiment.results_root / experiment.slug / str(number))
+    plan = make_plan(experiment, place, datetime.now(UTC), selection)
+    prepared = prepare(experiment, plan, os.environ)
+    if refuse:
+        refuse_if_nothing_is_left(prepared.plan, str(experiment.file))
+    return prepared
+
+
+def run(experiment: Experiment, prepared: Prepared, listener: Listener | None = None) -> RunResult:
+    """Run a prepared plan in a batch of its own."""
+    batch = allocate(experiment.results_root, experiment.slug)
+    with lock(batch.lock, f"tbench run {experiment.file.name}"):
+        plan = record(experiment, prepared, prepared.plan, batch)
+        jobs = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
+        return run_jobs(batch, plan, jobs, prepared.environments, listener or Listener())
+
+
+def record(experiment: Experiment, prepared: Prepared, plan: Plan, batch: Batch) -> Plan:
+    """Write what the batch is about, before anything runs: the input, the plan, every profile's JobConfig."""
+    folder = batch.folder
+    shown = str(folder.relative_to(experiment.root)) if folder.is_relative_to(experiment.root) else str(folder)
+    origin = provenance(experiment, datetime.now(UTC))
+    plan = msgspec.structs.replace(plan, batch=batch.number, folder=shown, provenance=origin)
+    write_bytes(batch.experiment_toml, experiment.file.read_bytes())
+    for job in plan.jobs:
+        if not batch.job_config(job.name).exists():
+            config = job_config(experiment, prepared.profiles[job.profile], job, batch)
+            write_json(batch.job_config(job.name), config)
+    write_json(batch.plan_json, plan)
+    return plan
+
+
+def run_jobs(
+    batch: Batch,
+    plan: Plan,
+    jobs: list[JobSpec],
+    environments: Mapping[str, dict[str, str]],
+    listener: Listener,
+    spent: Spent | None = None,
+) -> RunResult:
+    """Run jobs of a recorded batch, and record what Harbor could not finish. The caller holds the batch's lock."""
+    listener.prepared(plan, batch)
+    progress = Progress({job.profile: job.trials for job in jobs}, time.monotonic())
+
+    def watch(event: Event) -> None:
+        progress.add(event)
+        listener.event(event)
+        if event.kind == "trial_ended" and event.trial and plan.artifacts:
+            mirror_trial(batch.job_folder(event.job) / event.trial, plan.artifacts, batch.artifacts)
+
+    launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
+    side_by_side = int(plan.settings.get("profiles_parallel") or 0)
+    gate = put_up_gate(batch, plan, spent or Spent())
+    supervisor = Supervisor(
+        batch,
+        launches,
+        side_by_side,
+        watch,
+        lambda: listener.progress(progress),
+        lambda: gate.read().closed if gate is not None else None,
+    )
+    with announced(batch):
+        ends = supervisor.run()
+    plan = _with_left_overs(plan, ends)
+    write_json(batch.plan_json, plan)
+    mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
+    problems = tuple(f"artifacts were not copied: {failure}" for failure in mirrored.failed)
+    return RunResult(batch, plan, bool(supervisor.signals), problems)
+
+
+def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launch:
+    """How to run a job of a recorded batch: every wave of it is the profile's recorded JobConfig with other trials."""
+    first = next(planned.name for planned in plan.jobs if planned.profile == job.profile)
+    template = read_json(batch.job_config(first))
+    return Launch(
+        job, lambda wave: wave_config(template, wave, batch), lambda wave: command(plan.settings, wave, batch)[1:], env
+    )
+
+
+def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate | None:
+    """The gate of a batch with a budget or a deadline, which counts from now; None without either."""
+    budget, seconds = plan.settings.get("budget_usd"), plan.settings.get("run_timeout_sec")
+    if budget is None and seconds is None:
+        return None
+    state = GateState(budget_usd=budget, deadline=time.time() + seconds if seconds is not None else None)
+    state.costs = spent.costs
+    known = sum(cost for costs in spent.costs.values() for cost in costs)
+    state.spent_usd = known + spent.unknown * state.likely_usd("")
+    state.priced = spent.unknown
+    gate = Gate(batch.gate_json)
+    gate.create(state)
+    return gate
+
+
+def _with_left_overs(plan: Plan, ends: list[JobEnd]) -> Plan:
+    """What Harbor could not run to an end becomes part of the plan, as errored; what was held back, as not run."""
+    refs: dict[tuple[str, str], TaskRef] = {(t.label, t.ref.id): t.ref for job in plan.jobs for t in job.tasks}
+    found = [
+        Exclusion(reason=reason, profile=end.profile, task=refs[cell], errored=errored)
+        for end in ends
+        for cells, errored in ((end.left_over, True), (end.not_started, False))
+        for cell, reason in cells.items()
+    ]
+    return msgspec.structs.replace(plan, excluded=(*plan.excluded, *found)) if found else plan

@@ -1,0 +1,213 @@
+"""Running jobs side by side: start, follow their events, end them on a signal, run what an abort left over."""
+
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import JobSpec
+from terminalbench.files import append_jsonl, tail_jsonl, write_json
+from terminalbench.harbor.finished import finished_trials
+from terminalbench.records import Event
+from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
+from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
+
+MAX_WAVES = 10
+_POLL_SEC = 0.1
+_GRACE_SEC = 30.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything needed to run the jobs of one profile: its job, its JobConfig for any wave, its environment."""
+
+    job: JobSpec
+    config: Callable[[JobSpec], dict]
+    arguments: Callable[[JobSpec], list[str]]
+    env: dict[str, str]
+
+
+def free_wave_name(batch: Batch, job: str) -> str:
+    """A name that no job of the batch has yet."""
+    number = 2
+    while batch.job_config(name := wave_name(job, number)).exists() or batch.job_folder(name).exists():
+        number += 1
+    return name
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How a profile's jobs ended: the waves that ran, and the reason of each cell that Harbor could not finish."""
+
+    profile: str
+    waves: tuple[JobSpec, ...]
+    left_over: dict[Cell, str] = field(default_factory=dict)
+    not_started: dict[Cell, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Line:
+    """One profile on its way through its waves."""
+
+    launch: Launch
+    waves: list[JobSpec] = field(default_factory=list)
+    process: JobProcess | None = None
+    started: Counter[Cell] = field(default_factory=Counter)
+    search: AbortSearch = field(default_factory=AbortSearch)
+    reasons: dict[Cell, str] = field(default_factory=dict)
+    left_over: dict[Cell, str] = field(default_factory=dict)
+    not_started: dict[Cell, str] = field(default_factory=dict)
+
+
+@dataclass
+class Supervisor:
+    """Runs launches, at most `side_by_side` at once (0 = all), and tells `watch` of every event.
+
+    `closed` says why nothing new may start (a budget, a deadline), or None while it may.
+    """
+
+    batch: Batch
+    launches: list[Launch]
+    side_by_side: int
+    watch: Callable[[Event], None]
+    tick: Callable[[], None]
+    closed: Callable[[], str | None] = lambda: None
+    signals: int = 0
+    _offset: int = 0
+
+    def run(self) -> list[JobEnd]:
+        """Run everything to its end. After a signal nothing new starts, and running trials are cancelled."""
+        waiting = deque(_Line(launch) for launch in self.launches)
+        running: list[_Line] = []
+        ended: list[_Line] = []
+        limit = self.side_by_side or len(waiting)
+        if self.batch.events_jsonl.exists():
+            self._offset = self.batch.events_jsonl.stat().st_size
+        with self._signal_handlers():
+            while running or (waiting and not self.signals and not self.closed()):
+                while waiting and len(running) < limit and not self.signals and not self.closed():
+                    line = waiting.popleft()
+                    self._start(line, line.launch.job)
+                    running.append(line)
+                self._follow(running)
+                for line in [line for line in running if line.process and line.process.process.poll() is not None]:
+                    if not self._after(line):
+                        running.remove(line)
+                        ended.append(line)
+                self._forward_signals(running)
+                self.tick()
+                time.sleep(_POLL_SEC)
+            self._follow(running)
+        reason = self.closed()
+        for line in waiting:
+            line.not_started = dict.fromkeys(wanted(line.launch.job), reason) if reason and not self.signals else {}
+        return [
+            JobEnd(line.launch.job.profile, tuple(line.waves), line.left_over, line.not_started)
+            for line in [*ended, *waiting]
+        ]
+
+    def _start(self, line: _Line, job: JobSpec) -> None:
+        config = line.launch.config(job)
+        if line.search.one_at_a_time:
+            config["n_concurrent_trials"] = 1
+        write_json(self.batch.job_config(job.name), config)
+        line.waves.append(job)
+        line.started = Counter()
+        line.process = start_job(
+            job.name,
+            job.profile,
+            [harbor_program(), *line.launch.arguments(job)],
+            line.launch.env,
+            self.batch.job_log(job.name),
+            self.batch.worker(job.name),
+        )
+
+    def _after(self, line: _Line) -> bool:
+        """A process has ended: start a further wave for what it left over; False when the profile is through."""
+        code = line.process.process.returncode if line.process else 0
+        missing = remaining(line.launch.job, self._finished(line))
+        self._retire(line)
+        if not missing or self.signals:
+            return False
+        reason = self.closed()
+        if reason is not None:
+            line.not_started = dict.fromkeys(missing, reason)
+            return False
+        last = log_tail(self.batch.job_log(line.waves[-1].name))
+        wave = line.waves[-1]
+        why = f"Harbor ended its job (code {code}): {last}"
+        if code == 0:
+            why = "Harbor finished its job and left no readable result"
+            line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
+        else:
+            line.search.learn(wave, line.started, finished_trials(self.batch.job_folder(wave.name)))
+            self._note(line, why)
+        for cell in line.search.culprits:
+            line.reasons.setdefault(cell, why)
+        chosen = line.search.choose(missing)
+        if len(line.waves) >= MAX_WAVES or not chosen:
+            line.left_over = {cell: line.reasons.get(cell, why) for cell in missing}
+            return False
+        name = free_wave_name(self.batch, line.launch.job.name)
+        self._start(line, next_wave(line.launch.job, chosen, name))
+        return True
+
+    def _finished(self, line: _Line) -> dict[tuple[str, str], int]:
+        counts: dict[tuple[str, str], int] = {}
+        for job in line.waves:
+            for cell, number in finished_trials(self.batch.job_folder(job.name)).items():
+                counts[cell] = counts.get(cell, 0) + number
+        return counts
+
+    def _retire(self, line: _Line) -> None:
+        if line.process is not None:
+            line.process.kill()  # what Harbor left in its group, if anything
+            self.batch.worker(line.process.job).unlink(missing_ok=True)
+
+    def _note(self, line: _Line, text: str) -> None:
+        from datetime import UTC, datetime
+
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        job = line.waves[-1]
+        pid = line.process.process.pid if line.process else 0
+        append_jsonl(self.batch.events_jsonl, Event(now, "note", job.name, pid, profile=job.profile, error=text))
+
+    def _follow(self, running: list[_Line]) -> None:
+        found = tail_jsonl(self.batch.events_jsonl, self._offset, Event)
+        self._offset = found.offset
+        by_job = {line.waves[-1].name: line for line in running}
+        for event in found.records:
+            if event.kind == "trial_started" and event.job in by_job:
+                by_job[event.job].started[event.dataset or "", event.task or ""] += 1
+            self.watch(event)
+
+    def _forward_signals(self, running: list[_Line]) -> None:
+        if not self.signals:
+            return
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+            for line in running:
+                if line.process:
+                    line.process.interrupt()
+        elif self.signals > 1 or now - self._asked_at > _GRACE_SEC:
+            for line in running:
+                if line.process:
+                    line.process.kill()
+
+    _asked_at: float | None = None
+
+    @contextmanager
+    def _signal_handlers(self) -> Generator[None]:
+        def note(_number: int, _frame: object) -> None:
+            self.signals += 1
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

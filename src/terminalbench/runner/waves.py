@@ -1,0 +1,89 @@
+"""What of a job is still to do, and the further job that does it. Pure.
+
+When Harbor ends before its job is done, the rest runs as another job of the same batch: a job folder is never
+used twice, so that nothing in it can be deleted or mixed up.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from terminalbench.experiments.plan import JobSpec
+
+type Cell = tuple[str, str]
+"""A dataset label and a task id."""
+
+
+def wanted(job: JobSpec) -> Counter[Cell]:
+    """How many trials of each cell a job plans; a task may stand in it more than once."""
+    return Counter((task.label, task.ref.id) for task in job.tasks for _ in range(job.attempts))
+
+
+def remaining(job: JobSpec, finished: Mapping[Cell, int]) -> Counter[Cell]:
+    """How many trials of each cell are missing."""
+    return Counter({cell: n for cell, count in wanted(job).items() if (n := count - finished.get(cell, 0)) > 0})
+
+
+def next_wave(job: JobSpec, missing: Mapping[Cell, int], name: str) -> JobSpec:
+    """A job of single attempts for exactly the missing trials: attempt by attempt, in the order of the tasks."""
+    rounds = max(missing.values(), default=0)
+    each = {(task.label, task.ref.id): task for task in job.tasks}
+    tasks = tuple(task for number in range(rounds) for cell, task in each.items() if missing.get(cell, 0) > number)
+    return msgspec.structs.replace(job, name=name, attempts=1, tasks=tasks)
+
+
+@dataclass
+class AbortSearch:
+    """Finds the tasks that end a job, and keeps them from taking others with them.
+
+    After an abort the tasks in question (the first that did not start, and those that were running) are put off,
+    and everything else runs first. Then they run one at a time, which tells for certain which of them it is.
+    """
+
+    suspects: set[Cell] = field(default_factory=set)
+    culprits: set[Cell] = field(default_factory=set)
+    one_at_a_time: bool = False
+
+    def learn(self, wave: JobSpec, started: Mapping[Cell, int], finished: Mapping[Cell, int]) -> None:
+        """Take an aborted wave into account."""
+        stopped_at = first_not_started(wave, started)
+        if self.one_at_a_time:
+            if stopped_at is not None:
+                self.culprits.add(stopped_at)
+            return
+        self.suspects |= {cell for cell, count in started.items() if count > finished.get(cell, 0)}
+        if stopped_at is not None:
+            self.suspects.add(stopped_at)
+
+    def choose(self, missing: Mapping[Cell, int]) -> dict[Cell, int]:
+        """What to run next of what is missing; empty when only culprits are left."""
+        open_cells = {cell: count for cell, count in missing.items() if cell not in self.culprits}
+        others = {cell: count for cell, count in open_cells.items() if cell not in self.suspects}
+        self.one_at_a_time = not others
+        return others or open_cells
+
+
+def first_not_started(wave: JobSpec, started: Mapping[Cell, int]) -> Cell | None:
+    """The first task, in the order Harbor starts them, of which a trial did not start."""
+    seen: Counter[Cell] = Counter()
+    for _ in range(wave.attempts):
+        for task in wave.tasks:
+            cell = (task.label, task.ref.id)
+            seen[cell] += 1
+            if started.get(cell, 0) < seen[cell]:
+                return cell
+    return None
+
+
+_NAME = re.compile(r"(?P<day>[^_]+)__(?P<time>[^_]+?)(?:-w\d+)?__(?P<profile>.+)", re.DOTALL)
+
+
+def wave_name(job: str, number: int) -> str:
+    """The name of the nth job of a profile (from 2): the stamp of the first, marked."""
+    match = _NAME.fullmatch(job)
+    if match is None:
+        raise ValueError(f"not the name of a job of ours: {job}")
+    return f"{match['day']}__{match['time']}-w{number}__{match['profile']}"

@@ -1,0 +1,14 @@
+"""A few rounds of chaos in every test run; `make chaos` plays 200."""
+
+from pathlib import Path
+
+import pytest
+
+from chaos.chaos import Tally, play
+
+
+@pytest.mark.parametrize("seed", [11, 12, 13, 14])
+def test_nothing_finished_is_lost_or_doubled(tmp_path: Path, seed: int) -> None:
+    tally = Tally()
+    play(tmp_path, seed, tally)
+    assert not tally.problems, str(tally)

@@ -1,0 +1,68 @@
+"""A secret in the environment and in the env file reaches no output of any command that does not need it."""
+
+import json
+
+import pytest
+
+from support.experiments import BASE
+
+CANARY = "canary-9f8e7d6c5b4a"
+
+TEXT = """
+[defaults]
+env = ["MY_API_KEY"]
+env_file = "experiments/.env"
+[profiles.a]
+mcp_servers = ["s"]
+[profiles.b]
+no_mcp = true
+prompt = "p.md"
+"""
+
+
+@pytest.fixture
+def experiment(project, monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", CANARY)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
+    project.write("experiments/.env", f"MY_API_KEY={CANARY}\nANTHROPIC_API_KEY='{CANARY}'\n")
+    entry = {"command": "server", "args": ["--key", "${MY_API_KEY}"], "env": {"KEY": "${MY_API_KEY}"}}
+    project.write("s/.mcp.json", json.dumps({"mcpServers": {"s": entry}}))
+    project.write("p.md", "be brief")
+    return project.experiment(BASE + TEXT)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("validate",),
+        ("plan",),
+        ("plan", "--json"),
+        ("plan", "--job-configs", "out"),
+        ("plan", "--tasks", "nope"),
+        ("plan", "--debug", "--profiles", "nope"),
+        ("diff", "a", "b"),
+        ("diff", "a", "b", "--json"),
+        ("migrate",),
+    ],
+)
+def test_the_canary_is_nowhere(project, tbench, experiment, arguments: tuple[str, ...]) -> None:
+    name, *rest = arguments
+    ran = tbench(name, experiment, *rest)
+    assert CANARY not in ran.out + ran.err
+    for file in project.root.rglob("*"):
+        if file.is_file() and file.name != ".env":
+            assert CANARY.encode() not in file.read_bytes(), file
+
+
+def test_a_canary_written_into_the_experiment_is_refused_and_not_repeated(project, tbench, experiment) -> None:
+    experiment.write_text(experiment.read_text().replace('["MY_API_KEY"]', f'{{ MY_API_KEY = "{CANARY}" }}'))
+    ran = tbench("validate", experiment)
+    assert ran.code == 2
+    assert "looks like a secret" in ran.err
+    assert CANARY not in ran.out + ran.err
+
+
+def test_job_configs_hold_references_only(project, tbench, experiment) -> None:
+    assert tbench("plan", experiment, "--job-configs", "out").code == 0
+    configs = [json.loads(f.read_text()) for f in sorted((project.root / "out").glob("*.job.json"))]
+    assert configs[0]["agents"][0]["env"] == {"MY_API_KEY": "${MY_API_KEY}"}

@@ -1,0 +1,82 @@
+"""Fixtures every test may use: a throw-away project folder and the command line, run in this process."""
+
+import contextlib
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.experiments import Project
+from terminalbench.cli.main import main
+
+REPO = Path(__file__).parent.parent
+DATA = Path(__file__).parent / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-docker", action="store_true", help="run tests that need a Docker engine")
+    parser.addoption("--run-paid", action="store_true", help="run tests that spend money on a model provider")
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker, flag in (("docker", "--run-docker"), ("paid", "--run-paid")):
+            if item.get_closest_marker(marker) and not config.getoption(flag):
+                item.add_marker(pytest.mark.skip(reason=f"needs {flag}"))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One command: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def tbench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Run `tbench <arguments>` in this process."""
+    monkeypatch.delenv("TERMINALBENCH_FORCE_REBUILD", raising=False)
+
+    def run(*arguments: str | Path) -> Ran:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([str(argument) for argument in arguments])
+        return Ran(code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """An empty project that is also the current folder."""
+    root = tmp_path / "project"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    return Project(root)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compare a text with a golden file, or rewrite it under --update-golden."""
+
+    def check(file: Path, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        assert file.exists(), f"no golden file {file.relative_to(REPO)}; make it with --update-golden"
+        assert text == file.read_text(encoding="utf-8"), f"differs from {file.relative_to(REPO)}"
+
+    return check
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    monkeypatch.setenv("NO_COLOR", "1")
+    os.environ.pop("FORCE_COLOR", None)

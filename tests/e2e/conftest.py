@@ -1,0 +1,81 @@
+"""A project in which experiments really run: small tasks, scripted agents, the local sandbox."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.experiments import Project
+from support.tasks import AGENTS, write_task
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import read_jsonl
+from terminalbench.records import Event
+
+HEAD = """
+schema_version = 2
+slug = "s"
+[run]
+container_env = "local"
+{run}
+[tasks]
+default_dataset = "tasks"
+items = [{items}]
+"""
+TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
+
+
+@dataclass
+class Lab:
+    """A project with tasks `a` and `b`, and the command line as a real process."""
+
+    project: Project
+    env: dict[str, str]
+
+    @property
+    def root(self) -> Path:
+        return self.project.root
+
+    def experiment(
+        self, profiles: str, *, tasks: tuple[str, ...] = ("a", "b"), run: str = "", name: str = "exp.toml"
+    ) -> Path:
+        items = ", ".join(f'{{ id = "{task}" }}' for task in tasks)
+        return self.project.experiment(HEAD.format(run=run, items=items) + profiles, name)
+
+    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*TBENCH, *map(str, arguments)],
+            cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def tbench(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def batch(self, number: int = 0) -> Batch:
+        return Batch(self.root / "results" / "s" / str(number))
+
+    def index(self, number: int = 0) -> list[dict]:
+        return json.loads(self.batch(number).index_json.read_text())["runs"]
+
+    def outcomes(self, number: int = 0) -> dict[tuple[str, str], list[str]]:
+        found: dict[tuple[str, str], list[str]] = {}
+        for entry in self.index(number):
+            if not entry.get("superseded"):
+                found.setdefault((entry["agent_key"], entry["task_id"]), []).append(entry["outcome"])
+        return found
+
+    def events(self, number: int = 0) -> list[Event]:
+        return read_jsonl(self.batch(number).events_jsonl, Event).records
+
+
+@pytest.fixture
+def lab(project: Project) -> Lab:
+    for task in ("a", "b"):
+        write_task(project.root / "tasks" / task)
+    project.write("lab_agents.py", AGENTS)
+    return Lab(project, {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")})

@@ -1,0 +1,56 @@
+"""`tbench check`: tasks that cannot be trusted are found, and can be left out."""
+
+import json
+
+from support.tasks import SOLVE, write_task
+
+BOTH = '[profiles.oracle]\nagent = "oracle"\n'
+
+
+def test_good_tasks_pass(lab) -> None:
+    ran = lab.tbench("check", lab.experiment(BOTH))
+    assert ran.returncode == 0, ran.stderr
+    assert "a     passed  failed  ok" in ran.stdout
+    assert not (lab.root / "results" / "s").exists()
+
+
+def test_a_task_without_a_right_solution_or_solved_by_nothing_is_found(lab) -> None:
+    write_task(lab.root / "tasks" / "unsolved", solve="true")
+    free = write_task(lab.root / "tasks" / "free")
+    (free / "environment" / "Dockerfile").write_text(f"FROM debian:bookworm-slim\nWORKDIR /app\nRUN {SOLVE}\n")
+    file = lab.experiment(BOTH, tasks=("a", "unsolved", "free"))
+    ran = lab.tbench("check", file, "--json")
+    assert ran.returncode == 1
+    problems = {t["task"]["id"]: t["problem"] for t in json.loads(ran.stdout)["tasks"]}
+    assert problems["a"] is None
+    assert "its own solution does not pass" in problems["unsolved"]
+    assert "doing nothing does not fail" in problems["free"]
+
+    assert lab.tbench("check", file, "--quarantine").returncode == 1
+    kept = (file.parent / "exp.quarantine.toml").read_text()
+    assert 'id = "unsolved"' in kept
+    assert "quarantined: its own solution does not pass" in lab.tbench("plan", file).stdout
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 3
+    assert lab.outcomes() == {
+        ("oracle", "a"): ["passed"],
+        ("oracle", "unsolved"): ["not_run"],
+        ("oracle", "free"): ["not_run"],
+    }
+    assert lab.tbench("check", file, "--quarantine").returncode == 1
+    assert (file.parent / "exp.quarantine.toml").read_text() == kept
+
+
+def test_a_wrong_quarantine_file_is_a_user_error(lab) -> None:
+    file = lab.experiment(BOTH)
+    (file.parent / "exp.quarantine.toml").write_text('[[task]]\nid = "a"\nresaon = "x"\n')
+    ran = lab.tbench("validate", file)
+    assert ran.returncode == 2
+    assert 'exp.quarantine.toml: task[0].resaon: unknown key (did you mean "reason"?)' in ran.stderr
+
+
+def test_tasks_are_proven_even_when_no_profile_can_run(lab) -> None:
+    ran = lab.tbench("check", lab.experiment('[profiles.k]\nno_mcp = true\nmodel = "anthropic/x"\n', tasks=("a",)))
+    assert ran.returncode == 1
+    assert "a     passed  failed  ok" in ran.stdout
+    assert "ANTHROPIC_API_KEY" in ran.stdout

@@ -1,0 +1,253 @@
+"""The real Claude Code CLI in the local sandbox against a scripted Anthropic server, through real Harbor."""
+
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harbor.models.trajectories import Trajectory
+
+from servers.anthropic import AnthropicServer
+from servers.base import Refusal, Tokens, Turn
+from servers.git_http import GitServer
+from servers.harbor_job import INSTRUCTION, SOLVE, Trial, run_trial
+from servers.mcp_package import LAB, write_package, write_repository
+
+AGENT = "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent"
+CLIENTS = Path(__file__).parents[1] / "clients"
+VERSION = json.loads((CLIENTS / "package.json").read_text())["optionalDependencies"][
+    "@anthropic-ai/claude-code-linux-x64"
+]
+KEY, LAB_TOKEN, GITHUB_TOKEN = "sk-ant-scripted-key", "lab-scripted-token", "ghp-scripted-token"
+ASK = Turn("I ask the lab.", [("mcp__lab__whoami", {})], Tokens(1000, 200, 300, 50))
+DO = Turn("", [("Bash", {"command": SOLVE, "description": "Write the file"})], Tokens(1100, 10, 500, 60))
+END = Turn("Done.", (), Tokens(1200, 0, 700, 70))
+# List prices of claude-sonnet-4-5 in USD per million: input, cache write, cache read, output.
+COST = (3300 * 3 + 210 * 3.75 + 1500 * 0.3 + 180 * 15) / 1e6
+
+
+@pytest.fixture(scope="session")
+def claude() -> Path:
+    """The pinned CLI; its absence is a failure, not a reason to skip."""
+    machine = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
+    binary = CLIENTS / "node_modules" / "@anthropic-ai" / f"claude-code-linux-{machine}" / "claude"
+    if not binary.is_file():
+        pytest.fail("no Claude Code client; run: npm ci --prefix tests/clients --ignore-scripts")
+    return binary
+
+
+def run_claude(
+    folder: Path, claude: Path, server: AnthropicServer, kwargs: Mapping[str, Any], env: Mapping[str, str] | None = None
+) -> Trial:
+    """One trial of the agent with `kwargs`; secrets come from the child's environment, as templates."""
+    secrets = {"ANTHROPIC_API_KEY": KEY, "LAB_TOKEN": LAB_TOKEN, "GITHUB_TOKEN": GITHUB_TOKEN}
+    agent = {
+        "import_path": AGENT,
+        "model_name": "claude-sonnet-4-5",
+        "env": {"ANTHROPIC_BASE_URL": server.url, **{name: f"${{{name}}}" for name in secrets}, **(env or {})},
+        "kwargs": {"version": VERSION, **kwargs},
+    }
+    mount = {"type": "bind", "source": str(claude), "target": "/usr/local/bin/claude", "read_only": True}
+    trial = run_trial(folder, agent, env=secrets, mounts=[mount])
+    leaks = [path for path in (folder / "jobs").rglob("*") if path.is_file() and _holds_secret(path)]
+    assert leaks == [], "a secret is in the results"
+    return trial
+
+
+def _holds_secret(path: Path) -> bool:
+    data = path.read_bytes()
+    return any(secret.encode() in data for secret in (KEY, LAB_TOKEN, GITHUB_TOKEN))
+
+
+def lab_answers(server: AnthropicServer) -> list[dict[str, Any]]:
+    """What the lab's tools told the model in the first turn, read from the request that followed."""
+    blocks = [b for b in server.main_requests[1].body["messages"][-1]["content"] if b["type"] == "tool_result"]
+    texts = [b["content"][0]["text"] if isinstance(b["content"], list) else b["content"] for b in blocks]
+    return [json.loads(text) for text in texts]
+
+
+def init_event(trial: Trial) -> dict[str, Any]:
+    return next(event for event in trial.events() if event.get("subtype") == "init")
+
+
+def test_a_profile_with_everything(tmp_path: Path, claude: Path) -> None:
+    stamp = "uv run python hooks/stamp.py /logs/agent/stamps.txt"
+    with AnthropicServer([ASK, DO, END]) as server:
+        trial = run_claude(
+            tmp_path,
+            claude,
+            server,
+            {
+                "append_system_prompt": "The magic word is XYZZY.",
+                "mcp_config": {
+                    "mcpServers": {
+                        "lab": {
+                            "command": "uv",
+                            "args": ["run", "python", "server.py"],
+                            "env": {"LAB_GREETING": "${LAB_TOKEN}"},
+                        }
+                    }
+                },
+                "mcp_source": {"path": str(LAB)},
+                "hooks": {
+                    "hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": stamp}]}]}
+                },
+            },
+        )
+    assert (trial.reward, trial.error) == (1.0, None)
+
+    used = trial.result["agent_result"]
+    assert (used["n_input_tokens"], used["n_cache_tokens"], used["n_output_tokens"]) == (5010, 1500, 180)
+    assert used["cost_usd"] == pytest.approx(COST, abs=1e-12)
+    end = trial.events()[-1]
+    assert {name: end["usage"][name] for name in end["usage"] if name.endswith("input_tokens")} == {
+        "input_tokens": 3300,
+        "cache_creation_input_tokens": 210,
+        "cache_read_input_tokens": 1500,
+    }
+    assert end["usage"]["output_tokens"] == 180
+    assert end["total_cost_usd"] == pytest.approx(COST, abs=1e-12)
+
+    first = server.main_requests[0]
+    assert first.headers["x-api-key"] == KEY
+    assert first.body["model"] == "claude-sonnet-4-5"
+    assert "The magic word is XYZZY." in json.dumps(first.body["system"])
+    assert INSTRUCTION.strip() in json.dumps(first.body["messages"])
+    assert "mcp__lab__whoami" in [tool["name"] for tool in first.body["tools"]]
+    assert (len(server.main_requests), len(server.side_requests)) == (3, 0)
+
+    assert [(s["name"], s["status"]) for s in init_event(trial)["mcp_servers"]] == [("lab", "connected")]
+    [told] = lab_answers(server)
+    assert (told["file"], told["greeting"]) == ("/opt/tbench-mcp/src/server.py", LAB_TOKEN)
+    stamps = (trial.folder / "agent" / "stamps.txt").read_text().splitlines()
+    assert stamps == ["PreToolUse mcp__lab__whoami", "PreToolUse Bash"]
+    fired = [event["hook_name"] for event in trial.events() if event.get("subtype") == "hook_response"]
+    assert fired == ["PreToolUse:mcp__lab__whoami", "PreToolUse:Bash"]
+
+    delivery = trial.json("agent/delivery.json")
+    assert used["metadata"]["delivery"] == delivery
+    assert (delivery["cli_version"], delivery["mcp_servers"]) == (VERSION, ["lab"])
+    assert delivery["mcp_source"]["installed"] is False
+    trajectory = Trajectory.model_validate(trial.json("agent/trajectory.json"))
+    calls = [call.function_name for step in trajectory.steps for call in step.tool_calls or []]
+    assert calls == ["mcp__lab__whoami", "Bash"]
+    assert trajectory.agent.version == VERSION
+
+
+def test_a_server_from_a_pinned_commit_of_a_private_repository(tmp_path: Path, claude: Path) -> None:
+    repository, commit = write_repository(tmp_path)
+    with GitServer(repository, GITHUB_TOKEN) as host, AnthropicServer([ASK, DO, END]) as server:
+        source = {"git": f"{host.url}/repo.git", "ref": "v1"}
+        trial = run_claude(
+            tmp_path,
+            claude,
+            server,
+            {
+                "mcp_config": {
+                    "mcpServers": {"lab": {"command": "uv", "args": ["run", "python", "-m", "tbench_lab.server"]}}
+                },
+                "mcp_source": source,
+                "mcp_extras": ["fancy", "absent"],
+            },
+            env={"GH_HOST": host.url.removeprefix("http://")},
+        )
+    assert (trial.reward, trial.error) == (1.0, None)
+    [told] = lab_answers(server)
+    assert told["python"] == "/opt/tbench-mcp/venv/bin/python"
+    assert told["file"].startswith("/opt/tbench-mcp/venv/lib/")
+    assert trial.json("agent/delivery.json")["mcp_source"] == {
+        **source,
+        "commit": commit,
+        "installed": True,
+        "extras": ["fancy"],
+        "extras_missing": ["absent"],
+    }
+    assert host.sent_credentials == {f"x-access-token:{GITHUB_TOKEN}"}
+
+
+def test_a_server_that_cannot_be_installed_ends_the_trial_before_the_agent(tmp_path: Path, claude: Path) -> None:
+    package = write_package(tmp_path / "package")
+    (package / "backend.py").write_text("raise RuntimeError('this backend is broken')\n")
+    with AnthropicServer([END]) as server:
+        trial = run_claude(
+            tmp_path,
+            claude,
+            server,
+            {"mcp_config": {"mcpServers": {"lab": {"command": "python"}}}, "mcp_source": {"path": str(package)}},
+        )
+    assert (trial.reward, trial.error) == (None, "McpSetupError")
+    assert "this backend is broken" in trial.result["exception_info"]["exception_message"]
+    assert "this backend is broken" in (trial.folder / "agent" / "setup" / "mcp-install.log").read_text()
+    assert trial.result["agent_execution"] is None
+    assert server.main_requests == []
+
+
+def test_two_servers_from_two_folders(tmp_path: Path, claude: Path) -> None:
+    package = write_package(tmp_path / "package")
+    servers = {
+        "lab": {"command": "python", "args": ["server.py"]},
+        "packaged": {"command": "uv", "args": ["run", "python", "-m", "tbench_lab.server"], "cwd": "tbench_lab"},
+    }
+    both = Turn("", [("mcp__lab__whoami", {}), ("mcp__packaged__whoami", {})])
+    with AnthropicServer([both, DO, END]) as server:
+        trial = run_claude(
+            tmp_path,
+            claude,
+            server,
+            {
+                "mcp_config": {"mcpServers": servers},
+                "mcp_source": {"paths": {"lab": str(LAB), "packaged": str(package)}},
+            },
+        )
+    assert trial.reward == 1.0
+    assert {s["name"]: s["status"] for s in init_event(trial)["mcp_servers"]} == dict.fromkeys(servers, "connected")
+    plain, packaged = lab_answers(server)
+    assert plain["file"] == "/opt/tbench-mcp/1-lab/src/server.py"
+    assert packaged["python"] == "/opt/tbench-mcp/2-packaged/venv/bin/python"
+    assert packaged["folder"] == "/opt/tbench-mcp/2-packaged/src/tbench_lab"
+
+
+def test_a_server_that_does_not_start_is_seen_as_failed(tmp_path: Path, claude: Path) -> None:
+    with AnthropicServer([DO, END]) as server:
+        trial = run_claude(tmp_path, claude, server, {"mcp_config": {"mcpServers": {"lab": {"command": "false"}}}})
+    assert trial.reward == 1.0
+    assert [(s["name"], s["status"]) for s in init_event(trial)["mcp_servers"]] == [("lab", "failed")]
+
+
+def test_tool_search_is_off_unless_the_profile_turns_it_on(tmp_path: Path, claude: Path) -> None:
+    with AnthropicServer([DO, END]) as server:
+        run_claude(
+            tmp_path,
+            claude,
+            server,
+            {
+                "mcp_config": {"mcpServers": {"lab": {"command": "python", "args": ["server.py"]}}},
+                "mcp_source": {"path": str(LAB)},
+            },
+            env={"ENABLE_TOOL_SEARCH": "true"},
+        )
+    offered = [tool["name"] for tool in server.main_requests[0].body["tools"]]
+    assert "mcp__lab__whoami" not in offered
+    assert "ToolSearch" in offered
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "error"),
+    [
+        (401, "authentication_error", "AgentAuthenticationError"),
+        (429, "rate_limit_error", "ApiRateLimitError"),
+        (500, "api_error", "ApiInternalServerError"),
+    ],
+)
+def test_a_refusing_provider_is_named_in_the_result(
+    tmp_path: Path, claude: Path, status: int, kind: str, error: str
+) -> None:
+    with AnthropicServer(refusal=Refusal(status, kind, "scripted refusal")) as server:
+        trial = run_claude(tmp_path, claude, server, {}, env={"CLAUDE_CODE_MAX_RETRIES": "1"})
+    assert (trial.reward, trial.error) == (0.0, error)
+    end = trial.events()[-1]
+    assert (end["type"], end["is_error"], end["api_error_status"]) == ("result", True, status)
+    assert "scripted refusal" in end["result"]
+    assert len(server.main_requests) == 2, "the first try and one retry"

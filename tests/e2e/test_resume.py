@@ -1,0 +1,230 @@
+"""Going on with a batch: nothing finished is lost or doubled, what is missing runs, only additions are taken."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from test_run import BOTH, scripted, wait_for
+
+from terminalbench.files import lock
+
+SLOW = scripted("p", script="true", sleep_sec=1.0, cost_usd=0.25)
+
+
+def finished(lab) -> dict[str, int]:
+    """Size and time of every finished trial's result."""
+    return {
+        str(f): f.stat().st_mtime_ns
+        for f in lab.batch().runs.glob("*/*/result.json")
+        if "Cancelled" not in f.read_text()
+    }
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_batch_is_finished_without_loss(lab, how: signal.Signals) -> None:
+    file = lab.experiment(SLOW, run="attempts = 3\nparallel = 1")
+    process = lab.start("run", file)
+    wait_for(lambda: len(finished(lab)) >= 2)
+    os.kill(process.pid, how)
+    process.communicate(timeout=90)
+    assert process.returncode == (-9 if how == signal.SIGKILL else 130)
+    time.sleep(1.0 if how == signal.SIGKILL else 0.0)
+    before = finished(lab)
+    assert 2 <= len(before) < 6
+    ran = lab.tbench("resume", file)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    after = finished(lab)
+    assert before.items() <= after.items()
+    assert len(after) == 6
+    assert all(outcomes == ["failed"] * 3 for outcomes in lab.outcomes().values())
+    total = sum(entry["cost_usd"] or 0 for entry in lab.index())
+    assert total == pytest.approx(0.25 * sum(1 for entry in lab.index() if entry["cost_usd"]))
+    assert lab.tbench("resume", file).returncode == 0
+    assert finished(lab) == after
+
+
+def test_a_finished_batch_is_left_alone(lab) -> None:
+    file = lab.experiment(BOTH, tasks=("a",))
+    assert lab.tbench("run", file).returncode == 0
+    jobs = sorted(p.name for p in lab.batch().runs.iterdir())
+    for arguments in (["resume", file], ["resume"], ["resume", lab.batch().folder], ["run", file, "--batch", "0"]):
+        assert lab.tbench(*arguments).returncode == 0
+    assert sorted(p.name for p in lab.batch().runs.iterdir()) == jobs
+
+
+def test_attempts_tasks_and_profiles_are_added(lab) -> None:
+    one = '[profiles.oracle]\nagent = "oracle"\n'
+    file = lab.experiment(one, tasks=("a",))
+    assert lab.tbench("run", file).returncode == 0
+    first = finished(lab)
+    assert lab.tbench("resume", file, "--attempts", "2").returncode == 0
+    assert lab.outcomes() == {("oracle", "a"): ["passed"] * 2}
+    lab.experiment(BOTH, tasks=("b", "a"), run="attempts = 2\nparallel = 2")
+    ran = lab.tbench("resume", file)
+    assert ran.returncode == 0, ran.stderr
+    assert lab.outcomes() == {
+        ("oracle", "b"): ["passed"] * 2,
+        ("oracle", "a"): ["passed"] * 2,
+        ("nop", "b"): ["failed"] * 2,
+        ("nop", "a"): ["failed"] * 2,
+    }
+    assert first.items() <= finished(lab).items()
+    assert len(finished(lab)) == 8
+    assert lab.batch().experiment_toml.read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("profiles", "tasks", "run", "expected"),
+    [
+        ('[profiles.oracle]\nagent = "nop"\n[profiles.nop]\nagent = "nop"\n', ("a", "b"), "", 'profile "oracle" is another treatment now'),
+        ('[profiles.oracle]\nagent = "oracle"\n', ("a", "b"), "", "profiles.nop: is gone"),
+        (BOTH, ("a",), "", "tasks.items: b gone"),
+        (BOTH, ("a", "b"), "timeout_multiplier = 2.0", "run.timeout_multiplier: was 1.0, is 2.0"),
+    ],
+)  # fmt: skip
+def test_anything_but_an_addition_is_refused(
+    lab, profiles: str, tasks: tuple[str, ...], run: str, expected: str
+) -> None:
+    file = lab.experiment(BOTH)
+    assert lab.tbench("run", file).returncode == 0
+    plan = lab.batch().plan_json.read_bytes()
+    lab.experiment(profiles, tasks=tasks, run=run)
+    ran = lab.tbench("resume", file)
+    assert ran.returncode == 2
+    assert expected in ran.stderr
+    assert lab.batch().plan_json.read_bytes() == plan
+
+
+def test_errors_are_tried_again_on_request_and_superseded(lab) -> None:
+    flaky = "test -e /tmp/nothing"
+    file = lab.experiment(scripted("p", script=flaky, crash="boom", cost_usd=0.5) + BOTH, tasks=("a",))
+    assert lab.tbench("run", file).returncode == 3
+    assert lab.tbench("resume", file).returncode == 3
+    assert len(list(lab.batch().runs.glob("*__p"))) == 1
+    assert lab.tbench("resume", file, "--retry-errors", "auth").returncode == 3
+    assert len(list(lab.batch().runs.glob("*__p"))) == 1
+    template = lab.batch().job_config(next(p.name for p in lab.batch().runs.glob("*__p") if p.is_dir()))
+    config = json.loads(template.read_text())
+    config["agents"][0]["kwargs"].pop("crash")
+    template.write_text(json.dumps(config))
+    ran = lab.tbench("resume", file, "--retry-errors")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert lab.outcomes()["p", "a"] == ["failed"]
+    assert "superseded" in ran.stdout
+    assert "$1.00" in ran.stdout
+    wrong = lab.tbench("resume", file, "--retry-errors", "bad-luck")
+    assert wrong.returncode == 2
+    assert "rate_limit" in wrong.stderr
+
+
+def test_a_batch_in_use_names_its_owner(lab) -> None:
+    file = lab.experiment(BOTH, tasks=("a",))
+    assert lab.tbench("run", file).returncode == 0
+    with lock(lab.batch().lock, "tbench run of somebody"):
+        ran = lab.tbench("resume", file, "--attempts", "2")
+    assert ran.returncode == 1
+    assert f"in use by tbench run of somebody (pid {os.getpid()}" in ran.stderr
+
+
+def test_a_missing_key_can_be_supplied_later(lab) -> None:
+    profile = scripted("keyed", script="true") + 'env = ["LATER_KEY"]\n'
+    file = lab.experiment(BOTH + profile, tasks=("a",))
+    assert lab.tbench("run", file).returncode == 3
+    assert lab.outcomes()["keyed", "a"] == ["not_run"]
+    assert lab.tbench("resume", file).returncode == 3
+    lab.env["LATER_KEY"] = "now-it-is-there"
+    ran = lab.tbench("resume", file)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert lab.outcomes()["keyed", "a"] == ["failed"]
+
+
+def test_what_a_retry_would_delete_is_kept_with_its_cost(lab) -> None:
+    secret = "canary-retry-5f4e3d"
+    lab.env["RETRY_TOKEN"] = secret
+    profile = scripted("p", crash="boom", cost_usd=0.5, files={"note.txt": "evidence"}) + 'env = ["RETRY_TOKEN"]\n'
+    file = lab.experiment(profile, tasks=("a",), run="retries = 1")
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 1
+    kept = list(lab.batch().superseded.glob("*/a__*-try1"))
+    assert len(kept) == 1
+    assert (kept[0] / "agent" / "note.txt").read_text() == "evidence"
+    assert (kept[0] / "result.json").is_file()
+    assert "$1.00" in ran.stdout
+    assert lab.outcomes() == {("p", "a"): ["errored"]}
+    entries = lab.index()
+    assert [e.get("superseded", False) for e in entries] == [False, True]
+    assert (lab.batch().folder / entries[1]["results_json"]).is_file()
+    for path in lab.batch().folder.rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes()
+
+
+def test_datasets_keep_their_labels_when_a_batch_grows(lab) -> None:
+    from support.tasks import write_task
+
+    for name in ("x", "y"):
+        write_task(lab.root / name / "same" / "t", solve="true" if name == "y" else "echo forty-two > /app/answer.txt")
+    file = lab.experiment('[profiles.o]\nagent = "oracle"\n')
+
+    def items(*datasets: str) -> None:
+        text = file.read_text()
+        start, end = text.index("items = "), text.index("]", text.index("items = ")) + 1
+        listed = ", ".join(f'{{ id = "t", dataset = "{d}" }}' for d in datasets)
+        file.write_text(f"{text[:start]}items = [{listed}]{text[end:]}")
+
+    items("x/same")
+    assert lab.tbench("run", file).returncode == 0
+    items("y/same", "x/same")
+    assert lab.tbench("resume", file).returncode == 0
+    found = {entry["dataset"]: entry["outcome"] for entry in lab.index()}
+    assert found == {"x/same": "passed", "y/same": "failed"}
+
+
+def test_profiles_with_odd_names_are_added_once(lab) -> None:
+    first = '[profiles."a.b__c"]\nagent = "oracle"\n'
+    file = lab.experiment(first, tasks=("a",))
+    assert lab.tbench("run", file).returncode == 0
+    lab.experiment(first + '[profiles.newone]\nagent = "nop"\n', tasks=("a",))
+    assert lab.tbench("resume", file).returncode == 0
+    assert lab.outcomes() == {("a.b__c", "a"): ["passed"], ("newone", "a"): ["failed"]}
+    jobs = sorted(p.name for p in lab.batch().runs.iterdir() if p.is_dir())
+    assert lab.tbench("resume", file).returncode == 0
+    assert sorted(p.name for p in lab.batch().runs.iterdir() if p.is_dir()) == jobs
+
+
+def test_a_selection_stays_a_selection(lab) -> None:
+    file = lab.experiment(BOTH)
+    assert lab.tbench("run", file, "--profiles", "nop", "--tasks", "a").returncode == 0
+    file.write_text(file.read_text() + "# a comment\n")
+    assert lab.tbench("resume", file).returncode == 0
+    assert lab.outcomes() == {("nop", "a"): ["failed"]}
+
+
+def test_a_moved_project_and_changed_skills_are_refused(lab) -> None:
+    lab.project.write("skill/SKILL.md", "how to")
+    profile = scripted("p", script="true")
+    lab.project.write(
+        "lab_agents.py",
+        (lab.root / "lab_agents.py")
+        .read_text()
+        .replace(
+            "    options_model = Options\n",
+            "    options_model = Options\n    from harbor.agents.capabilities import AgentCapabilities\n    capabilities = AgentCapabilities(skills=True)\n",
+        ),
+    )
+    file = lab.experiment(profile + 'skills = ["skill"]\n', tasks=("a",))
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 0, ran.stderr
+    lab.project.write("skill/SKILL.md", "how else")
+    for target in (file, lab.batch().folder):
+        ran = lab.tbench("resume", target, "--attempts", "2")
+        assert ran.returncode == 2
+        assert "another treatment now" in ran.stderr
+    lab.project.write("skill/SKILL.md", "how to")
+    elsewhere = lab.root.parent / "elsewhere"
+    lab.root.rename(elsewhere)
+    lab.root.mkdir()
+    ran = lab.tbench("resume", elsewhere / "results" / "s" / "0", "--attempts", "2")
+    assert ran.returncode == 2
+    assert "was started in" in ran.stderr

@@ -1,0 +1,191 @@
+"""Real clients through `tbench`: Claude Code with the example's MCP server, models that answer or do not, Harbor's viewer."""
+
+import json
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from conftest import REPO
+from servers.anthropic import AnthropicServer
+from servers.base import Tokens, Turn
+from servers.openai import OpenAIServer
+from support.tasks import SOLVE
+from terminalbench.harbor.results import read_job
+
+VERSION = json.loads((REPO / "tests/clients/package.json").read_text())["optionalDependencies"][
+    "@anthropic-ai/claude-code-linux-x64"
+]
+SCRIPT = [
+    Turn("I note it.", [("mcp__notes__write_note", {"text": "found it"})], Tokens(1000, 0, 0, 50)),
+    Turn("", [("Bash", {"command": SOLVE, "description": "Write the file"})], Tokens(1100, 0, 0, 60)),
+    Turn("Done.", (), Tokens(1200, 0, 0, 70)),
+]
+
+
+@pytest.fixture
+def mounts() -> str:
+    """The argument that puts the pinned CLI into the sandbox."""
+    machine = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
+    binary = REPO / f"tests/clients/node_modules/@anthropic-ai/claude-code-linux-{machine}/claude"
+    if not binary.is_file():
+        pytest.fail("no Claude Code client; run: npm ci --prefix tests/clients --ignore-scripts")
+    return json.dumps([{"type": "bind", "source": str(binary), "target": "/usr/local/bin/claude", "read_only": True}])
+
+
+def claude_profiles(url: str) -> str:
+    return f"""
+[mcp.aliases]
+notes = "notes_server"
+[defaults]
+model = "claude-sonnet-4-5"
+agent_version = "{VERSION}"
+env = {{ ANTHROPIC_API_KEY = "${{ANTHROPIC_API_KEY}}", ANTHROPIC_BASE_URL = "{url}" }}
+[profiles.notes]
+mcp_servers = ["notes"]
+hooks = "notes_server/hooks.json"
+[artifacts]
+targets = ["notes"]
+"""
+
+
+def test_claude_code_with_the_examples_server(lab, mounts: str) -> None:
+    shutil.copytree(
+        REPO / "examples" / "notes_server", lab.root / "notes_server", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    lab.env["ANTHROPIC_API_KEY"] = "sk-ant-scripted"
+    with AnthropicServer(SCRIPT) as server:
+        run = f"harbor_args = ['--mounts', '{mounts}']"
+        ran = lab.tbench("run", lab.experiment(claude_profiles(server.url), tasks=("a",), run=run))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    job = next(p for p in lab.batch().runs.iterdir() if p.is_dir())
+    trial = next(r.trial for r in read_job(job) if r.trial)
+    assert (trial.outcome, trial.agent, trial.agent_version) == ("passed", "claude-code", VERSION)
+    assert (trial.usage.input_tokens, trial.usage.output_tokens) == (3300, 180)
+    assert trial.usage.cost_usd == pytest.approx((3300 * 3 + 180 * 15) / 1e6)
+    assert trial.delivery.mcp_configured == ["notes"]
+    assert trial.delivery.mcp_connected == ["notes"]
+    assert trial.delivery.mcp_calls == {"mcp__notes__write_note": 1}
+    assert trial.delivery.hooks_fired
+    assert trial.delivery.prompt_delivered
+    assert not trial.suspect
+    assert (lab.batch().artifacts / "notes" / trial.name / "notes.md").read_text() == "- found it\n"
+    shown = lab.tbench("show", trial.name).stdout
+    assert "MCP       notes; connected: notes; calls: 1" in shown
+    for file in (lab.root / "results").rglob("*"):
+        assert not file.is_file() or b"sk-ant-scripted" not in file.read_bytes(), file
+
+
+def test_check_installs_the_agent_and_asks_the_model(lab, mounts: str) -> None:
+    shutil.copytree(
+        REPO / "examples" / "notes_server", lab.root / "notes_server", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    lab.env["ANTHROPIC_API_KEY"] = "sk-ant-scripted"
+    run = f"harbor_args = ['--mounts', '{mounts}']"
+    with AnthropicServer([Turn("ok", (), Tokens(10, 0, 0, 1))]) as server:
+        file = lab.experiment(claude_profiles(server.url), tasks=("a",), run=run)
+        ran = lab.tbench("check", file, "--json")
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        profile = json.loads(ran.stdout)["profiles"][0]
+        assert (profile["install"], profile["endpoint"], profile["problem"]) == ("ok", "ok", None)
+    ran = lab.tbench("check", file)
+    assert ran.returncode == 1
+    assert "notes    ok       failed  model: " in ran.stdout
+    assert "sk-ant-scripted" not in ran.stdout + ran.stderr
+
+
+def test_check_asks_openai_compatible_models(lab) -> None:
+    with OpenAIServer([Turn("ok", (), Tokens(10, 0, 0, 1))]) as server:
+        profile = f'[profiles.t]\nagent = "terminus-2"\nmodel = "openai/fake"\noptions = {{ api_base = "{server.url}/v1" }}\nenv = ["OPENAI_API_KEY"]\n'
+        lab.env["OPENAI_API_KEY"] = "scripted"
+        ran = lab.tbench("check", lab.experiment(profile, tasks=("a",)), "--json")
+    assert ran.returncode == 0, ran.stdout
+    assert json.loads(ran.stdout)["profiles"][0]["endpoint"] == "ok"
+
+
+def test_tasks_of_a_registry_address_are_looked_up_and_keep_their_place(lab) -> None:
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from threading import Thread
+
+    entries = [
+        {
+            "name": "far",
+            "version": "1.0",
+            "description": "x",
+            "tasks": [{"name": "b", "path": str(lab.root / "tasks" / "b")}],
+        }
+    ]
+
+    class Registry(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(entries).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            return None
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/registry.json"
+        extra = f'[datasets."far@1.0"]\nregistry_url = "{url}"\n[profiles.o]\nagent = "oracle"\n'
+        file = lab.experiment(extra, run="parallel = 1")
+        file.write_text(
+            file.read_text().replace(
+                '[{ id = "a" }, { id = "b" }]', '[{ id = "b", dataset = "far@1.0" }, { id = "a" }]'
+            )
+        )
+        assert "looked up in the registry" in lab.tbench("plan", file).stdout
+        ran = lab.tbench("run", file)
+        assert ran.returncode == 0, ran.stderr
+        assert [(e.dataset, e.task) for e in lab.events() if e.kind == "trial_started"] == [
+            ("far@1.0", "b"),
+            ("tasks", "a"),
+        ]
+        file.write_text(file.read_text().replace('id = "b"', 'id = "bb"'))
+        ran = lab.tbench("run", file)
+        assert ran.returncode == 2
+        assert 'dataset far@1.0: has no task "bb" (did you mean "b"?)' in ran.stderr or "known: b" in ran.stderr
+    finally:
+        server.shutdown()
+        server.server_close()
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 2
+    assert "its tasks could not be looked up" in ran.stderr
+
+
+def test_harbors_own_viewer_opens_a_batch(lab) -> None:
+    assert lab.tbench("run", lab.experiment('[profiles.o]\nagent = "oracle"\n', tasks=("a",))).returncode == 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    harbor = Path(sys.executable).parent / "harbor"
+    viewer = subprocess.Popen(
+        [harbor, "view", lab.batch().runs, "--port", str(port)],
+        env={**lab.env, "HARBOR_TELEMETRY": "off"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        jobs = None
+        for _ in range(300):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/jobs", timeout=5) as answer:
+                    jobs = json.loads(answer.read())
+                    break
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)
+        assert jobs is not None
+        listed = jobs if isinstance(jobs, list) else jobs["items"]
+        assert [entry["name"] for entry in listed] == [next(p.name for p in lab.batch().runs.iterdir() if p.is_dir())]
+    finally:
+        viewer.terminate()
+        viewer.wait(30)

@@ -1,0 +1,88 @@
+"""Harbor's Terminus-2 in the local sandbox against scripted OpenAI-compatible and Ollama servers."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harbor.models.trajectories import Trajectory
+
+from servers.base import Refusal, Tokens, Turn
+from servers.harbor_job import SOLVE, Trial, run_trial
+from servers.ollama import OllamaServer
+from servers.openai import OpenAIServer
+
+MODEL = "qwen3-coder:30b"
+MODEL_INFO = {
+    "max_input_tokens": 32000,
+    "max_output_tokens": 4096,
+    "input_cost_per_token": 1e-6,
+    "output_cost_per_token": 2e-6,
+}
+
+
+def act(**fields: Any) -> str:
+    """One answer in Terminus-2's JSON protocol."""
+    return json.dumps({"analysis": "a", "plan": "p", "commands": [], "task_complete": False, **fields})
+
+
+# Terminus-2 asks once more before it takes "complete" for an answer.
+SCRIPT = [
+    Turn(act(commands=[{"keystrokes": f"{SOLVE}\n", "duration": 3.0}]), (), Tokens(700, 0, 100, 40)),
+    Turn(act(task_complete=True), (), Tokens(900, 0, 200, 30)),
+    Turn(act(task_complete=True), (), Tokens(1000, 0, 300, 20)),
+]
+INPUT, CACHED, OUTPUT = 3200, 600, 90
+
+
+@pytest.fixture(autouse=True)
+def tmux() -> None:
+    """Terminus-2 works through tmux; its absence is a failure, not a reason to skip."""
+    if shutil.which("tmux", path="/usr/bin:/bin") is None:
+        pytest.fail("no /usr/bin/tmux for the sandbox; install the package tmux")
+
+
+def run_terminus(folder: Path, model: str, api_base: str, **kwargs: Any) -> Trial:
+    options = {"api_base": api_base, "record_terminal_session": False, "model_info": MODEL_INFO, **kwargs}
+    agent = {"name": "terminus-2", "model_name": model, "kwargs": options}
+    return run_trial(folder, agent, env={"OPENAI_API_KEY": "scripted"})
+
+
+def assert_solved(trial: Trial, *, cached: int) -> None:
+    assert (trial.reward, trial.error) == (1.0, None)
+    used = trial.result["agent_result"]
+    assert (used["n_input_tokens"], used["n_cache_tokens"], used["n_output_tokens"]) == (INPUT, cached, OUTPUT)
+    trajectory = Trajectory.model_validate(trial.json("agent/trajectory.json"))
+    assert sum(step.source == "agent" for step in trajectory.steps) == len(SCRIPT)
+
+
+def test_an_openai_compatible_server(tmp_path: Path) -> None:
+    with OpenAIServer(SCRIPT) as server:
+        trial = run_terminus(tmp_path, "openai/scripted", f"{server.url}/v1")
+    assert_solved(trial, cached=CACHED)
+    assert trial.result["agent_result"]["cost_usd"] == pytest.approx((INPUT * 1 + OUTPUT * 2) / 1e6, abs=1e-12)
+    assert [request.headers["authorization"] for request in server.chats] == ["Bearer scripted"] * 3
+
+
+def test_ollamas_own_api_with_its_context_length(tmp_path: Path) -> None:
+    with OllamaServer(SCRIPT, model=MODEL) as server:
+        trial = run_terminus(tmp_path, f"ollama_chat/{MODEL}", server.url, llm_call_kwargs={"num_ctx": 32768})
+    assert_solved(trial, cached=0)
+    assert trial.result["agent_result"]["cost_usd"] is None, "what a local model costs is not known"
+    assert [request.body["options"]["num_ctx"] for request in server.native_chats] == [32768] * 3
+    assert {request.body["model"] for request in server.native_chats} == {MODEL}
+
+
+def test_ollamas_openai_compatible_api(tmp_path: Path) -> None:
+    with OllamaServer(SCRIPT, model=MODEL) as server:
+        trial = run_terminus(tmp_path, f"openai/{MODEL}", f"{server.url}/v1")
+    assert_solved(trial, cached=CACHED)
+    assert server.native_chats == []
+
+
+def test_a_refusing_server_is_named_in_the_result(tmp_path: Path) -> None:
+    with OpenAIServer(refusal=Refusal(401, "invalid_api_key", "scripted refusal")) as server:
+        trial = run_terminus(tmp_path, "openai/scripted", f"{server.url}/v1")
+    assert trial.error == "AuthenticationError"
+    assert "scripted refusal" in trial.result["exception_info"]["exception_message"]

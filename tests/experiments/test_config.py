@@ -1,0 +1,224 @@
+from pathlib import Path
+
+import pytest
+
+from support.experiments import BASE, ORACLE, good, problems
+from terminalbench.errors import UserError
+from terminalbench.experiments.config import load
+
+
+def test_the_smallest_experiment(project) -> None:
+    experiment = good(project, BASE + ORACLE)
+    assert experiment.name == experiment.slug == "s"
+    assert [(t.id, t.dataset) for t in experiment.tasks] == [("a", "terminal-bench@2.0")]
+    assert (experiment.run.attempts, experiment.run.container_env) == (1, "docker")
+    assert experiment.run.run_timeout_sec is None
+    assert experiment.baseline.key == "oracle"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("schema_version = 3\n", "schema_version: must be 2, not 3"),
+        ('schema_version = "2"\n', "schema_version: must be a whole number, not a string"),
+        ("schema_version = true\n", "schema_version: must be a whole number, not true"),
+        ("", "schema_version: is required (Must be 2.)"),
+    ],
+)
+def test_the_version_must_be_two(project, text: str, expected: str) -> None:
+    assert problems(project, text + 'slug = "s"\n[tasks]\nitems = [{ id = "a" }]\n' + ORACLE) == [expected]
+
+
+@pytest.mark.parametrize("slug", [".", "..", "", "a/b", "a b", "é", "a\\n"])
+def test_a_slug_cannot_leave_the_results_folder(project, slug: str) -> None:
+    text = (BASE + ORACLE).replace('slug = "s"', f'slug = "{slug}"')
+    assert any(line.startswith("slug: must be letters, digits") for line in problems(project, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[run]\natempts = 5\n", 'run.atempts: unknown key (did you mean "attempts"?)'),
+        ("[run]\nattempts = 0\n", "run.attempts: must be at least 1, not 0"),
+        ("[run]\nattempts = 1.5\n", "run.attempts: must be a whole number, not 1.5"),
+        ("[run]\nparallel = -1\n", "run.parallel: must be at least 0, not -1"),
+        ("[run]\ntimeout_multiplier = 0\n", "run.timeout_multiplier: must be above 0, not 0"),
+        ("[run]\ntimeout_multiplier = nan\n", "run.timeout_multiplier: must be a finite number"),
+        ('[run]\nforce_rebuild = "no"\n', "run.force_rebuild: must be true or false, not a string"),
+        ('[run]\ncontainer_env = "dokcer"\n', 'run.container_env: no environment is called "dokcer" (did you mean "docker"?)'),
+        ('[run]\nexecutor = "slurm"\n', 'run.executor: no executor is called "slurm" (known: local)'),
+        ('[run]\nharbor_args = ["-k", "3"]\n', "run.harbor_args[0]: -k is not for this list"),
+        ('[run]\nharbor_args = "--debug"\n', "run.harbor_args: must be a list of strings, not a string"),
+        ('[run]\nharbor_args = ["-k3"]\n', "run.harbor_args[0]: -k3 is not for this list"),
+        ('[run]\nharbor_args = ["--verifier", "x:Y"]\n', "run.harbor_args[0]: --verifier is not for this list"),
+        ('[run]\nharbor_args = ["--debgu"]\n', 'run.harbor_args[0]: --debgu is not for this list: the plan or a profile decides it (did you mean "--debug"?)'),
+        ("[run]\nattempts = " + "9" * 400 + "\n", "run.attempts: must be at most 1e+15"),
+        ('[run]\nexecutor = "a.b:C"\n', 'run.executor: no executor is called "a.b:C"'),
+        ('[artifacts]\ntargets = ["../x"]\n', 'artifacts.targets[0]: must be the name of a folder'),
+        ('[analysis]\nbaseline = "orcale"\n', 'analysis.baseline: no profile is called "orcale" (did you mean "oracle"?)'),
+        ('[analysis]\ncontrasts = [["oracle", "oracle"]]\n', "analysis.contrasts[0]: must be two different profile keys"),
+        ('[analysis]\ninfra_errors = "zero"\n', 'analysis.infra_errors: must be one of exclude, fail, not "zero"'),
+        ('[analysis]\nalpha = 1\n', "analysis.alpha: must be at most 0.5, not 1"),
+        ('[analysis]\nanalyzers = ["x"]\n', 'analysis.analyzers[0]: no analyzer is called "x" (write pkg.mod:Object)'),
+        ('[profiels.x]\nagent = "nop"\n', 'profiels: unknown key (did you mean "profiles"?)'),
+        ('run = 3\n', "run: must be a table, not 3"),
+    ],
+)  # fmt: skip
+def test_one_mistake_gives_one_line(project, text: str, expected: str) -> None:
+    head = text if text.startswith("run =") else ""
+    found = problems(project, head + BASE + ORACLE + ("" if head else text))
+    assert len(found) == 1
+    assert found[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ("[]", "tasks.items: must not be empty"),
+        ('["a"]', "tasks.items[0]: must be a table, not a string"),
+        ('[{ id = "" }]', "tasks.items[0].id: must not be empty"),
+        ("[{}]", "tasks.items[0].id: is required (The task's id within its dataset.)"),
+        ('[{ id = "a" }, { id = "a" }]', 'tasks.items[1]: task "a" of terminal-bench@2.0 is already tasks.items[0] (remove one)'),
+        ('[{ id = "a", datset = "x@1" }]', 'tasks.items[0].datset: unknown key (did you mean "dataset"?)'),
+        ('[{ id = "a", dataset = "nowhere" }]', 'tasks.items[0].dataset: "nowhere" is not a dataset'),
+        ('[{ id = "a", dataset = "starer" }]', 'tasks.items[0].dataset: "starer" is not a dataset (did you mean "starter"?)'),
+        ('[{ id = "a", dataset = "./none" }]', "tasks.items[0].dataset: no folder of tasks at"),
+    ],
+)  # fmt: skip
+def test_wrong_tasks(project, items: str, expected: str) -> None:
+    found = problems(project, BASE.replace('[{ id = "a" }]', items) + ORACLE)
+    assert len(found) == 1
+    assert found[0].startswith(expected)
+
+
+def test_the_same_id_in_two_datasets_is_two_tasks(project) -> None:
+    text = BASE.replace('{ id = "a" }', '{ id = "a" }, { id = "a", dataset = "x@1", family = "f" }') + ORACLE
+    assert [(t.dataset, t.family) for t in good(project, text).tasks] == [("terminal-bench@2.0", None), ("x@1", "f")]
+
+
+def test_ten_mistakes_are_ten_lines_each_with_file_key_and_hint(project, tbench) -> None:
+    file = project.experiment("""
+schema_version = 2
+slug = "a/b"
+[run]
+atempts = 5
+parallel = "four"
+container_env = "dokcer"
+[tasks]
+items = [{ id = "a" }, { id = "a" }, { idd = "b", id = "c" }]
+[defaults]
+agent = "claude-code"
+[profiles.plain]
+no_mcp = true
+resoning = "low"
+[profiles.other]
+agent = "claud-code"
+[profiles.oracle]
+agent = "oracle"
+mcp_servers = ["x"]
+[profiles.tools]
+prompt = "missing.md"
+no_mcp = true
+""")
+    ran = tbench("validate", file)
+    lines = ran.err.splitlines()
+    assert ran.code == 2
+    assert ran.out == ""
+    assert len(lines) == 10
+    assert all(line.startswith(f"{file}: ") for line in lines)
+    keys = [line.removeprefix(f"{file}: ").split(": ")[0] for line in lines]
+    assert sorted(keys) == sorted([
+        "slug", "run.atempts", "run.parallel", "run.container_env", "tasks.items[1]", "tasks.items[2].idd",
+        "profiles.plain.resoning", "profiles.other.agent", "profiles.oracle.mcp_servers", "profiles.tools.prompt",
+    ])  # fmt: skip
+    assert sum(line.endswith(")") for line in lines) >= 7
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("slug = \nx = 1", "is not valid TOML: Invalid value (at line 1, column 8)"),
+        ("a = " + "[" * 3000, "is not valid TOML"),
+        ("a = " + "9" * 6000, "is not valid TOML"),
+        ("\xff", "is not valid TOML"),
+    ],
+)
+def test_what_is_no_toml_says_where(project, text: str, expected: str) -> None:
+    file = project.experiment(text)
+    with pytest.raises(UserError, match=str(file)) as caught:
+        load(file)
+    assert expected in str(caught.value)
+
+
+def test_files_that_cannot_be_read(project) -> None:
+    with pytest.raises(UserError, match="no such file.*tbench init"):
+        load(project.root / "none.toml")
+    with pytest.raises(UserError, match="is a folder"):
+        load(project.root)
+    file = project.root / "latin.toml"
+    file.write_bytes(b'name = "caf\xe9"')
+    with pytest.raises(UserError, match="is not UTF-8 text"):
+        load(file)
+
+
+def test_a_byte_order_mark_is_fine(project) -> None:
+    assert good(project, "\ufeff" + (BASE + ORACLE).lstrip()).slug == "s"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'slug = "s"\n[tasks]\ndataset = "d@1"\nids = ["a"]\n[[profiles]]\nkey = "x"\n',
+        'schema_version = 2\nslug = "s"\n[tasks.a]\n[profiles.x]\nno_mcp = true\n',
+    ],
+)
+def test_an_older_shape_names_migrate(project, tbench, text: str) -> None:
+    ran = tbench("validate", project.experiment(text))
+    assert ran.code == 2
+    assert "tbench migrate" in ran.err
+
+
+def test_relative_paths_start_at_the_project_root(project, tmp_path: Path) -> None:
+    project.write("prompts/p.md", "be brief")
+    profile = '[profiles.p]\nno_mcp = true\nprompt = "prompts/p.md"\n'
+    file = project.write("deep/er/exp.toml", BASE + profile)
+    assert load(file).root == project.root
+    outside = tmp_path / "alone"
+    outside.mkdir()
+    (outside / "prompts").mkdir()
+    (outside / "prompts" / "p.md").write_text("be brief")
+    lone = outside / "exp.toml"
+    lone.write_text(BASE + profile)
+    assert load(lone).root == outside
+    assert load(lone, project.root).root == project.root
+    with pytest.raises(UserError, match="--root is not a folder"):
+        load(lone, project.root / "none")
+
+
+def test_the_nearest_git_folder_is_a_root_too(project) -> None:
+    (project.root / "sub" / ".git").mkdir(parents=True)
+    assert load(project.write("sub/e/exp.toml", BASE + ORACLE)).root == project.root / "sub"
+
+
+def test_force_rebuild_by_environment(project, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = good(project, BASE + ORACLE)
+    monkeypatch.setenv("TERMINALBENCH_FORCE_REBUILD", "0")
+    assert not experiment.force_rebuild
+    monkeypatch.setenv("TERMINALBENCH_FORCE_REBUILD", "1")
+    assert experiment.force_rebuild
+
+
+@pytest.mark.parametrize("slug", ["index.db", "index.db-wal", ".check"])
+def test_slugs_that_have_another_use_are_refused(project, slug: str) -> None:
+    text = (BASE + ORACLE).replace('slug = "s"', f'slug = "{slug}"')
+    assert problems(project, text)[0].startswith("slug: is reserved")
+
+
+@pytest.mark.parametrize("path", ["~nosuchuser/x", "a\\u0000b", "x" * 5000])
+@pytest.mark.parametrize("key", ["prompt", "hooks", "env_file", "workflow", "skills"])
+def test_what_is_no_path_is_a_problem_of_its_key(project, key: str, path: str) -> None:
+    value = f'["{path}"]' if key == "skills" else f'"{path}"'
+    found = problems(project, BASE + f"[profiles.p]\nno_mcp = true\n{key} = {value}\n")
+    assert len(found) == 1
+    assert found[0].startswith(f"profiles.p.{key}")
+    assert len(found[0]) < 5400

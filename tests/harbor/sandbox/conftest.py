@@ -1,0 +1,64 @@
+"""Sandboxes of root and of an ordinary user, driven by the same tests."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(
+    0, str(Path(__file__).parent.parent)
+)  # the tests share `driving`; there is no package to import it from
+
+from sandbox.driving import Box, Driver
+
+_drivers: dict[str, Driver] = {}
+
+
+@pytest.fixture(params=["root", "ordinary"])
+def driver(request: pytest.FixtureRequest) -> Driver:
+    """The process that holds sandboxes, one per user, shared by the tests of a worker."""
+    user = request.param
+    if user == "root" and os.geteuid() != 0:
+        pytest.skip("the tests do not run as root")
+    if user not in _drivers or _drivers[user].process.poll() is not None:
+        _drivers[user] = Driver(user)
+    return _drivers[user]
+
+
+@pytest.fixture
+def box(driver: Driver) -> Iterator[Box]:
+    """A started sandbox without network."""
+    box = driver.box()
+    yield box
+    box.call("stop", True)
+
+
+@pytest.fixture
+def work(driver: Driver) -> Iterator[Path]:
+    """A folder of the driver's user on the host."""
+    folder = Path(tempfile.mkdtemp(dir=driver.folder / "work"))
+    os.chown(folder, driver.uid, driver.gid)
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def own_driver(request: pytest.FixtureRequest, driver: Driver) -> Iterator[Driver]:
+    """A driver for a test that kills it."""
+    own = Driver(driver.user)
+    yield own
+    if own.process.poll() is None:
+        own.close()
+    else:
+        shutil.rmtree(own.folder)
+
+
+def pytest_sessionfinish() -> None:
+    for driver in _drivers.values():
+        if driver.process.poll() is None:
+            driver.close()

@@ -1,0 +1,148 @@
+"""A process that holds sandboxes and does with them what a test says: one JSON request per line, one answer each.
+
+So the same test drives sandboxes of root and of an ordinary user, and can kill the process that holds them.
+"""
+
+import asyncio
+import ctypes
+import functools
+import json
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
+from harbor.models.trial.paths import TrialPaths
+
+from terminalbench.harbor.sandbox import cache, environment, helper
+from terminalbench.harbor.sandbox.environment import LocalSandbox
+from terminalbench.harbor.sandbox.plan import Plan
+from terminalbench.harbor.sandbox.probe import probe
+
+boxes: dict[int, LocalSandbox] = {}
+
+
+def policy(mode: str) -> NetworkPolicy:
+    return NetworkPolicy(network_mode=NetworkMode(mode))
+
+
+async def new(
+    folder: str,
+    files: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+    network: str = "no-network",
+    phases: tuple[str, ...] = (),
+    mounts: list[dict[str, Any]] | None = None,
+    no_groups: bool = False,
+    start: bool = True,
+    force: bool = False,
+    kwargs: dict[str, Any] | None = None,
+) -> int:
+    """Make an environment folder and a sandbox of it; `no_groups` forbids control groups, as many machines do."""
+    root = Path(tempfile.mkdtemp(dir=folder))
+    for name, text in (files or {"Dockerfile": "FROM debian:bookworm-slim\nWORKDIR /app\n"}).items():
+        path = root / "environment" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    trial = TrialPaths(root / "trial")
+    trial.mkdir()
+    logs = [("verifier", trial.verifier_dir), ("agent", trial.agent_dir), ("artifacts", trial.artifacts_dir)]
+    binds = [{"type": "bind", "source": str(path), "target": f"/logs/{name}"} for name, path in logs]
+    box = LocalSandbox(
+        environment_dir=root / "environment",
+        environment_name="test",
+        session_id="test__env",
+        trial_paths=trial,
+        task_env_config=EnvironmentConfig(**(config or {})),
+        mounts=[*binds, *(mounts or [])],
+        network_policy=policy(network),
+        phase_network_policies=[policy(mode) for mode in phases],
+        **(kwargs or {}),
+    )
+    number = len(boxes) + 1
+    boxes[number] = box
+    if start:
+        with mock.patch.object(environment, "Plan", functools.partial(Plan, use_groups=not no_groups)):
+            await box.start(force)
+    return number
+
+
+async def execute(box: int, command: str, **options: Any) -> dict[str, Any]:
+    return (await boxes[box].exec(command, **options)).model_dump()
+
+
+async def cancel(box: int, command: str, after_sec: float) -> str:
+    task = asyncio.create_task(boxes[box].exec(command))
+    await asyncio.sleep(after_sec)
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        return "cancelled"
+    return "finished"
+
+
+async def together(box: int, commands: list[str]) -> list[dict[str, Any]]:
+    return [done.model_dump() for done in await asyncio.gather(*(boxes[box].exec(command) for command in commands))]
+
+
+async def streamed(box: int, command: str) -> list[list[str]]:
+    chunks: list[list[str]] = []
+
+    async def keep(text: str, stream: str) -> None:
+        chunks.append([stream, text])
+
+    with boxes[box].scoped_output_callback(keep):
+        await boxes[box].exec(command)
+    return chunks
+
+
+async def network(box: int, mode: str) -> None:
+    await boxes[box].set_network_policy(policy(mode))
+
+
+async def call(box: int, method: str, *args: Any, **options: Any) -> Any:
+    return await getattr(boxes[box], method)(*args, **options)
+
+
+async def counts(box: int) -> dict[str, int]:
+    return vars(await boxes[box]._running().counts())
+
+
+async def about(box: int) -> dict[str, Any]:
+    running = boxes[box]._running()
+    return {"limits_by": running.limits_by, "scratch": running.scratch, "ids": helper.helper().ids}
+
+
+async def collect() -> dict[str, int]:
+    return vars(await asyncio.to_thread(cache.collect_leftovers))
+
+
+async def probe_lines() -> list[str]:
+    return (await asyncio.to_thread(probe)).lines()
+
+
+COMMANDS = {
+    f.__name__: f
+    for f in (new, execute, cancel, together, streamed, network, call, counts, about, collect, probe_lines)
+}
+
+
+async def main() -> None:
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        request = json.loads(line)
+        try:
+            answer = {"value": await COMMANDS[request["do"]](*request["args"], **request["options"])}
+        except Exception as error:  # noqa: BLE001 - the test decides what it means
+            answer = {"raised": type(error).__name__, "message": str(error)}
+        print(json.dumps(answer), flush=True)
+    for box in boxes.values():
+        await box.stop(delete=True)
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a killed test run leaves no driver
+    asyncio.run(main())

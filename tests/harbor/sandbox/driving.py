@@ -1,0 +1,116 @@
+"""Driving sandboxes of root and of an ordinary user by the same tests."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SECRET = "tbench-test-secret-7f3a"  # in the environment of the process that holds the sandboxes
+ORDINARY_UID = 65534
+
+
+class Raised(Exception):
+    """What the driver's side raised: its type by name, and its message."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind, self.message = kind, message
+
+
+class Driver:
+    """A process of one user that holds sandboxes."""
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+        self.uid = ORDINARY_UID if user == "ordinary" and os.geteuid() == 0 else os.geteuid()
+        self.gid = ORDINARY_UID if self.uid == ORDINARY_UID else os.getegid()
+        self.folder = Path(tempfile.mkdtemp(prefix="tbench-sandbox-"))
+        self.folder.chmod(0o755)
+        for name in ("home", "cache", "work"):
+            (self.folder / name).mkdir()
+            os.chown(self.folder / name, self.uid, self.gid)
+        self.process = self.start()
+
+    def command(self, *argv: str) -> list[str]:
+        """`argv` as this driver's user."""
+        if self.user == "ordinary" and os.geteuid() == 0:
+            return [sys.executable, str(HERE / "ordinary.py"), *argv]
+        return list(argv)
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
+        return {
+            **kept,
+            "HOME": str(self.folder / "home"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "TBENCH_TEST_SECRET": SECRET,
+            "HARBOR_TELEMETRY": "off",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(sys.executable, str(HERE / "driver.py")),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment(),
+            start_new_session=True,
+        )
+
+    def __call__(self, do: str, *args: Any, **options: Any) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"do": do, "args": args, "options": options}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, "the driver died"
+        answer = json.loads(line)
+        if "raised" in answer:
+            raise Raised(answer["raised"], answer["message"])
+        return answer["value"]
+
+    def box(self, **options: Any) -> "Box":
+        return Box(self, self("new", str(self.folder / "work"), **options))
+
+    def restart(self) -> None:
+        """A new process in place of one that was killed."""
+        self.process.wait(30)
+        self.process = self.start()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+        shutil.rmtree(self.folder)
+
+
+class Box:
+    """One sandbox of a driver."""
+
+    def __init__(self, driver: Driver, number: int) -> None:
+        self.driver, self.number = driver, number
+
+    def run(self, command: str, **options: Any) -> dict[str, Any]:
+        return self.driver("execute", self.number, command, **options)
+
+    def out(self, command: str, **options: Any) -> str:
+        """What a command that must succeed printed."""
+        done = self.run(command, **options)
+        assert done["return_code"] == 0, done
+        return done["stdout"].strip()
+
+    def python(self, code: str, **options: Any) -> str:
+        """What a Python program in the sandbox printed."""
+        return self.out(f"python3 - <<'END_OF_PROGRAM'\n{code}\nEND_OF_PROGRAM", **options)
+
+    def call(self, method: str, *args: Any, **options: Any) -> Any:
+        return self.driver("call", self.number, method, *args, **options)
+
+    def do(self, do: str, *args: Any, **options: Any) -> Any:
+        return self.driver(do, self.number, *args, **options)

@@ -1,0 +1,131 @@
+"""Bombs end in the sandbox: memory, processes, files. Where there are control groups, and where there are none."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sandbox.driving import Box, Driver, Raised
+
+MEMORY_BOMB = "python3 -c 'x = bytearray()\nwhile True: x += b\"y\" * (4 << 20)'"
+MANY_MEMORY_BOMBS = f"for i in $(seq 6); do {MEMORY_BOMB} & done; wait"
+FORK_BOMB = "python3 - <<'END'\nimport os\nwhile True:\n try: os.fork()\n except OSError: pass\nEND"
+SHELL_BOMB = "bomb() { bomb | bomb & }; bomb; sleep 5"
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(params=["groups", "no groups"])
+def tight(request: pytest.FixtureRequest, driver: Driver) -> Iterator[Box]:
+    """A sandbox with small limits, with and without control groups (an ordinary user here has none anyway)."""
+    if request.param == "groups" and driver.user == "ordinary":
+        pytest.skip("no control group is writable for this user")
+    options = {"cpus": 1, "memory_mb": 200, "storage_mb": 64}
+    box = driver.box(config=options, no_groups=request.param == "no groups")
+    by = box.do("about")["limits_by"]
+    assert (by["memory"] == "watch") == (request.param == "no groups"), by
+    yield box
+    box.call("stop", True)
+
+
+def available_mb() -> int:
+    line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+    return int(line.split()[1]) // 1024
+
+
+def works_again(box: Box) -> bool:
+    box.call("kill_processes")
+    return box.out("echo fine; rm -rf /tmp/* /dev/shm/*; python3 -c 'print(6*7)'").split() == ["fine", "42"]
+
+
+@pytest.mark.parametrize("bomb", [MEMORY_BOMB, MANY_MEMORY_BOMBS], ids=["one", "many"])
+def test_a_memory_bomb_ends_and_the_sandbox_goes_on(tight: Box, bomb: str) -> None:
+    before = available_mb()
+    done = tight.run(bomb, timeout_sec=120)
+    assert done["return_code"] in (137, 0, 1)
+    assert "memory limit of 200 MB reached" in done["stderr"] or tight.do("counts")["memory"] > 0
+    assert available_mb() > before - 3000
+    assert works_again(tight)
+
+
+def test_memory_within_the_limit_is_not_touched(tight: Box) -> None:
+    assert tight.out("python3 -c 'x = bytearray(120 << 20); import time; time.sleep(1); print(len(x) >> 20)'") == "120"
+
+
+def test_files_do_not_eat_the_memory_of_processes(tight: Box) -> None:
+    """They are memory too; a task that fills its storage may still use all of its memory."""
+    tight.out("head -c 60000000 /dev/zero > /tmp/file")
+    assert tight.out("python3 -c 'x = bytearray(150 << 20); import time; time.sleep(1); print(len(x) >> 20)'") == "150"
+
+
+@pytest.mark.parametrize("bomb", [FORK_BOMB, SHELL_BOMB], ids=["python", "shell"])
+def test_a_fork_bomb_stays_small_and_can_be_ended(tight: Box, bomb: str) -> None:
+    before = processes_here()
+    with contextlib.suppress(Raised):  # it may be over before its time
+        tight.run(bomb, timeout_sec=3)
+    assert processes_here() < before + 3000
+    assert tight.do("counts")["processes"] + tight.do("counts")["memory"] > 0
+    assert works_again(tight)
+
+
+def processes_here() -> int:
+    return len([path for path in Path("/proc").iterdir() if path.name.isdigit()])
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/logs/agent", "/usr/lib", "/dev/shm", "/root", "/app", "/var/tmp", "/etc"])
+def test_a_disk_filler_fills_only_its_own(tight: Box, place: str) -> None:
+    host = os.statvfs("/").f_bavail
+    done = tight.run(f"head -c 2000000000 /dev/zero > {place}/fill")
+    assert done["return_code"] != 0
+    assert "No space left" in done["stderr"]
+    assert int(tight.out(f"stat -c %s {place}/fill")) <= 65 << 20
+    assert os.statvfs("/").f_bavail > host - (1 << 30) // os.statvfs("/").f_frsize
+    tight.out(f"rm {place}/fill; echo fine > {place}/small && cat {place}/small")
+
+
+def test_devices_and_proc_take_no_files(tight: Box) -> None:
+    for place in ("/dev", "/sys", "/proc", "/dev/pts"):
+        assert tight.run(f"echo x > {place}/fill")["return_code"] != 0, place
+
+
+def test_a_million_small_files_end_too(tight: Box) -> None:
+    code = "i = 0\ntry:\n while True: open(f'/tmp/{i}', 'w').close(); i += 1\nexcept OSError as e: print(i, e.errno)"
+    count, number = tight.python(code, timeout_sec=120).split()
+    assert int(count) < 70_000
+    assert number == "28"
+    tight.out("find /tmp -type f -delete; echo fine > /tmp/x")
+
+
+def test_processors_are_limited(driver: Driver) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor")
+    box = driver.box(config={"cpus": 1})
+    burn = "for i in 1 2 3 4; do timeout 2 python3 -c 'while True: pass' & done; wait; "
+    used = box.out(burn + "cat /proc/self/stat | cut -d' ' -f16,17", timeout_sec=60).split()
+    ticks = sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+    assert ticks < 3.2, "four processes of two seconds got more than one processor's time"
+    box.call("stop", True)
+
+
+def test_files_on_disk_are_measured(driver: Driver) -> None:
+    box = driver.box(config={"storage_mb": 64}, kwargs={"scratch": "disk"})
+    assert box.do("about")["scratch"] == "disk"
+    done = box.run("head -c 2000000000 /dev/zero > /tmp/fill")  # one file: the kernel's file size limit
+    assert done["return_code"] != 0
+    done = box.run(
+        "for i in $(seq 1000); do head -c 30000000 /dev/urandom > /tmp/part$i || exit 1; done", timeout_sec=120
+    )
+    assert done["return_code"] == 137
+    assert "storage limit of 64 MB reached" in done["stderr"]
+    assert works_again(box)
+    box.call("stop", True)
+
+
+def test_what_the_task_does_not_say_is_limited_too(driver: Driver) -> None:
+    box = driver.box()
+    size_mb = int(box.out("df -m --output=size / | tail -1"))
+    machine_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    assert size_mb <= max(4096, machine_mb // 2)
+    assert box.out("ulimit -u; cat /proc/self/oom_score_adj").split()[-1] == "1000"
+    box.call("stop", True)

@@ -1,0 +1,107 @@
+import multiprocessing
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from terminalbench.harbor.gate import Gate, GateState
+
+
+def gate(tmp_path: Path, **fields: object) -> Gate:
+    found = Gate(tmp_path / "gate.json")
+    found.create(GateState(**fields))  # ty: ignore[invalid-argument-type]
+    return found
+
+
+def test_without_limits_everything_enters(tmp_path: Path) -> None:
+    assert gate(tmp_path).enter("t", "p") is None
+
+
+def test_the_first_trial_enters_whatever_the_guess(tmp_path: Path) -> None:
+    found = gate(tmp_path, budget_usd=0.1, guess_usd=1.0)
+    assert found.enter("a", "p") is None
+    assert "the budget of $0.10 is used up" in (found.enter("b", "p") or "")
+
+
+def test_a_profiles_own_history_is_the_estimate(tmp_path: Path) -> None:
+    found = gate(tmp_path, budget_usd=1.0, guess_usd=5.0, costs={"p": [0.1, 0.3], "q": [4.0]}, spent_usd=0.2)
+    assert found.read().likely_usd("p") == pytest.approx(0.2)
+    assert found.read().likely_usd("q") == 4.0
+    assert found.read().likely_usd("new") == pytest.approx(4.4 / 3)
+    assert found.enter("a", "p") is None
+    assert found.enter("b", "q") is not None
+
+
+def test_an_unknown_cost_is_taken_to_be_the_likely_one(tmp_path: Path) -> None:
+    found = gate(tmp_path, budget_usd=10.0, guess_usd=2.0)
+    found.enter("a", "p")
+    found.leave("a", "p", None)
+    state = found.read()
+    assert (state.spent_usd, state.priced, state.costs) == (2.0, 1, {})
+
+
+def test_a_deadline_closes_for_good(tmp_path: Path) -> None:
+    found = gate(tmp_path, deadline=100.0)
+    assert found.enter("a", "p", now=99.0) is None
+    assert "deadline" in (found.enter("b", "p", now=100.0) or "")
+    assert found.enter("c", "p", now=50.0) is not None
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    budget=st.floats(0.5, 20),
+    slots=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
+    unknown=st.floats(0, 0.3),
+    retry=st.floats(0, 0.4),
+)
+def test_the_budget_is_passed_by_at_most_one_trial_a_slot(
+    tmp_path_factory: pytest.TempPathFactory, budget: float, slots: int, seed: int, unknown: float, retry: float
+) -> None:
+    """Random costs, retries and unknowns: what is spent stays below the budget plus the dearest trial of each slot."""
+    luck = random.Random(seed)
+    found = gate(tmp_path_factory.mktemp("gate"), budget_usd=budget, guess_usd=0.5)
+    running: dict[str, float] = {}
+    spent, dearest, number = 0.0, 0.5, 0
+    while True:
+        while len(running) < slots:
+            number += 1
+            if found.enter(f"t{number}", "p") is not None:
+                break
+            running[f"t{number}"] = luck.uniform(0.01, 2.0)
+        if not running:
+            break
+        trial = luck.choice(sorted(running))
+        cost = running.pop(trial)
+        known = luck.random() >= unknown
+        likely = found.read().reserved[trial]
+        found.leave(trial, "p", cost if known else None)
+        spent += cost if known else likely
+        dearest = max(dearest, cost)
+        if luck.random() < retry and found.enter(trial, "p") is None:
+            running[trial] = luck.uniform(0.01, 2.0)
+        assert number < 10_000
+    assert spent == pytest.approx(found.read().spent_usd)
+    assert spent <= budget + slots * dearest
+
+
+def _spend(path: Path, who: int) -> None:
+    found = Gate(path)
+    for number in range(40):
+        if found.enter(f"{who}-{number}", f"p{who}") is None:
+            found.leave(f"{who}-{number}", f"p{who}", 0.01)
+
+
+def test_several_processes_share_one_budget(tmp_path: Path) -> None:
+    found = gate(tmp_path, budget_usd=100.0, guess_usd=0.01)
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_spend, args=(found.path, who)) for who in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    state = found.read()
+    assert state.spent_usd == pytest.approx(120 * 0.01)
+    assert state.reserved == {}

@@ -1,0 +1,285 @@
+"""How a trial ended, from what Harbor wrote: every rule of the outcome table."""
+
+import ast
+import builtins
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_kit import claude, error, phase, result, rewarded
+
+from terminalbench.harbor.claude_stream import ResultEvent, read_stream
+from terminalbench.harbor.error_classes import (
+    BY_PHASE,
+    HARBOR_EXCEPTIONS,
+    NOT_IN_TRIALS,
+    OTHER_EXCEPTIONS,
+    error_class,
+)
+from terminalbench.harbor.outcome import classify
+from terminalbench.records import AgentStatus, ErrorClass, Outcome
+
+NOT_VERIFIED = {"verifier_result": None, "verifier": None}
+NO_AGENT = {**NOT_VERIFIED, "agent_execution": None, "agent_result": None}
+
+
+def ended(document: dict[str, Any]) -> tuple[str, str, str | None]:
+    ending = classify(document)
+    return ending.outcome.value, ending.agent_status.value, ending.error_class and ending.error_class.value
+
+
+def with_verdict(reward: float, name: str, when: float = 20) -> dict[str, Any]:
+    return rewarded(reward, exception_info=error(name, when=when))
+
+
+def unverified(name: str, when: float = 20, **changes: Any) -> dict[str, Any]:
+    return result(**{"verifier_result": None, "verifier": None, **changes}, exception_info=error(name, when=when))
+
+
+def verifier_raised(name: str, when: float = 28) -> dict[str, Any]:
+    return result(verifier_result=None, exception_info=error(name, when=when))
+
+
+def before_agent(name: str, when: float, **changes: Any) -> dict[str, Any]:
+    return result(**NO_AGENT, **changes, exception_info=error(name, when=when))
+
+
+COLLECTING = error("OSError", when=20.1, traceback="in _collect_artifacts")
+NO_ENVIRONMENT = {"agent_setup": None, "environment_setup": None}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (rewarded(1), ("passed", "completed", None)),
+        (rewarded(1.5), ("passed", "completed", None)),
+        (rewarded(0), ("failed", "completed", None)),
+        (rewarded(0.999), ("failed", "completed", None)),
+        (rewarded(-1), ("failed", "completed", None)),
+        # the verdict is kept whatever became of the agent
+        (with_verdict(1, "AgentTimeoutError"), ("passed", "timed_out", "agent_timeout")),
+        (with_verdict(0, "AgentTimeoutError"), ("failed", "timed_out", "agent_timeout")),
+        (with_verdict(1, "ApiRateLimitError"), ("passed", "crashed", "rate_limit")),
+        (with_verdict(1, "NonZeroAgentExitCodeError"), ("passed", "crashed", "agent_crash")),
+        # Harbor's 0 is not a measurement when the machinery broke
+        (with_verdict(0, "ApiRateLimitError"), ("errored", "crashed", "rate_limit")),
+        (with_verdict(0, "AgentAuthenticationError"), ("errored", "crashed", "auth")),
+        (with_verdict(0, "NetworkConnectionError"), ("errored", "crashed", "network")),
+        (with_verdict(0, "NonZeroAgentExitCodeError"), ("errored", "crashed", "agent_crash")),
+        # ... but it is one when the agent had its chance
+        (with_verdict(0, "AgentSafetyRefusalError"), ("failed", "refused", "safety_refusal")),
+        (with_verdict(0, "ContextWindowExceededError"), ("failed", "limit_reached", "agent_limit")),
+        # no verdict
+        (unverified("AgentTimeoutError"), ("timed_out", "timed_out", "agent_timeout")),
+        (unverified("RuntimeError"), ("errored", "crashed", "agent_crash")),
+        (unverified("CancelledError"), ("cancelled", "cancelled", "cancelled")),
+        (verifier_raised("CancelledError", 25), ("cancelled", "completed", "cancelled")),
+        (verifier_raised("VerifierTimeoutError"), ("errored", "completed", "verifier")),
+        (verifier_raised("RewardFileNotFoundError"), ("errored", "completed", "verifier")),
+        (verifier_raised("EnvironmentStartTimeoutError"), ("errored", "completed", "verifier")),
+        (result(verifier_result=None), ("errored", "completed", "verifier")),
+        (result(verifier_result={"rewards": None}), ("errored", "completed", "verifier")),
+        (result(verifier_result={"rewards": {}}), ("errored", "completed", "verifier")),
+        # Harbor was interrupted in mid-sentence
+        (result(**NOT_VERIFIED), ("cancelled", "cancelled", "cancelled")),
+        (result(**NO_AGENT), ("cancelled", "not_started", "cancelled")),
+        # before the agent
+        (before_agent("AgentSetupTimeoutError", 4), ("errored", "not_started", "setup")),
+        (before_agent("NonZeroAgentExitCodeError", 4), ("errored", "not_started", "setup")),
+        (before_agent("RuntimeError", 2, agent_setup=None), ("errored", "not_started", "environment")),
+        (before_agent("EnvironmentStartTimeoutError", 2, agent_setup=None), ("errored", "not_started", "environment")),
+        (before_agent("ValueError", 1, **NO_ENVIRONMENT), ("errored", "not_started", "setup")),
+        (before_agent("CancelledError", 3), ("cancelled", "not_started", "cancelled")),
+        # after the verdict: stopping the environment failed, or somebody pressed Ctrl-C
+        (with_verdict(0, "RuntimeError", 29), ("failed", "completed", "environment")),
+        (with_verdict(1, "RuntimeError", 29), ("passed", "completed", "environment")),
+        (with_verdict(0, "CancelledError", 29), ("failed", "completed", "cancelled")),
+        # between agent and verifier
+        (result(**NOT_VERIFIED, exception_info=COLLECTING), ("errored", "completed", "environment")),
+    ],
+)
+def test_outcome(document: dict[str, Any], expected: tuple[str, str, str | None]) -> None:
+    assert ended(document) == expected
+
+
+FAILED = "Command failed (exit {code}): claude\nstdout: {out}\nstderr: {err}"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (FAILED.format(code=137, out="", err="Killed"), ErrorClass.OUT_OF_MEMORY),
+        (FAILED.format(code=1, out="this task is about an out of memory error", err="None"), ErrorClass.AGENT_CRASH),
+        (
+            FAILED.format(code=1, out="", err="x\n\nsandbox: memory limit of 512 MB reached: processes were killed\n"),
+            ErrorClass.OUT_OF_MEMORY,
+        ),
+        (FAILED.format(code=1, out="", err="sandbox: storage limit of 9 MB reached: ..."), ErrorClass.DISK_FULL),
+        (FAILED.format(code=1, out="", err="sandbox: process limit of 512 reached"), ErrorClass.PROCESS_LIMIT),
+        (FAILED.format(code=1, out="", err="OSError: [Errno 28] No space left on device"), ErrorClass.DISK_FULL),
+    ],
+)
+def test_exhausted_machine_has_a_class_of_its_own(message: str, expected: ErrorClass) -> None:
+    document = rewarded(0, exception_info=error("NonZeroAgentExitCodeError", message, when=20))
+    assert classify(document).error_class is expected
+
+
+@pytest.mark.parametrize(
+    ("rewards", "reward", "outcome"),
+    [
+        ({"reward": 1, "style": 0}, 1.0, Outcome.PASSED),
+        ({"accuracy": 1}, 1.0, Outcome.PASSED),
+        ({"accuracy": 0.5}, 0.5, Outcome.FAILED),
+        ({"accuracy": 1, "style": 1}, None, Outcome.ERRORED),
+        ({"reward": True}, None, Outcome.ERRORED),
+        ({"reward": "1"}, None, Outcome.ERRORED),
+        ({"reward": None}, None, Outcome.ERRORED),
+    ],
+)
+def test_primary_reward(rewards: dict[str, Any], reward: float | None, outcome: Outcome) -> None:
+    ending = classify(result(verifier_result={"rewards": rewards}))
+    assert (ending.reward, ending.outcome) == (reward, outcome)
+    if outcome is Outcome.ERRORED:
+        assert ending.error_class is ErrorClass.VERIFIER
+
+
+def test_why_there_is_no_verdict_is_said() -> None:
+    several = classify(result(verifier_result={"rewards": {"b": 1, "a": 1}}))
+    assert several.error_message == 'no primary reward: none of a, b is called "reward"'
+    off = result(verifier_result=None, verifier=None)
+    off["config"]["verifier"]["disable"] = True
+    assert classify(off).error_message == "verification was switched off"
+
+
+def test_install_only_is_not_run() -> None:
+    document = result(**NO_AGENT)
+    document["config"]["install_only"] = True
+    assert ended(document) == ("not_run", "not_started", None)
+
+
+def step(name: str, reward: float | None, **changes: Any) -> dict[str, Any]:
+    verdict = None if reward is None else {"rewards": {"reward": reward}}
+    return {"step_name": name, "verifier_result": verdict, "agent_execution": phase(4, 10), **changes}
+
+
+def test_a_crash_in_a_later_step_does_not_leave_the_first_steps_reward() -> None:
+    # Harbor averages over the verified steps only, so the reward of this trial says 1.0.
+    steps = [
+        step("one", 1, verifier=phase(10, 12)),
+        step("two", None, agent_execution=phase(12, 20), exception_info=error("RuntimeError", when=20)),
+    ]
+    document = result(agent_result=None, agent_execution=None, verifier=None, step_results=steps)
+    assert ended(document) == ("errored", "crashed", "agent_crash")
+
+
+def test_steps_that_all_passed() -> None:
+    steps = [step("one", 1, verifier=phase(10, 12)), step("two", 1, verifier=phase(20, 22))]
+    document = result(agent_result=None, agent_execution=None, verifier=None, step_results=steps)
+    assert ended(document) == ("passed", "completed", None)
+
+
+def test_verifier_that_breaks_in_a_step() -> None:
+    broken = step("one", None, verifier=phase(10, 12), exception_info=error("RewardFileNotFoundError", when=12))
+    document = result(
+        agent_result=None, agent_execution=None, verifier=None, verifier_result=None, step_results=[broken]
+    )
+    assert ended(document) == ("errored", "completed", "verifier")
+
+
+def session(tmp_path: Path, name: str) -> ResultEvent:
+    path = tmp_path / "claude-code.txt"
+    path.write_text(claude(name))
+    stream = read_stream(path)
+    assert stream is not None
+    assert stream.result is not None
+    return stream.result
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        ("error_401", ("errored", ErrorClass.AUTH)),
+        ("error_429", ("errored", ErrorClass.RATE_LIMIT)),
+        ("error_529", ("errored", ErrorClass.PROVIDER)),
+        ("error_network", ("errored", ErrorClass.NETWORK)),
+        ("max_turns", ("failed", ErrorClass.AGENT_LIMIT)),
+        ("denied", ("failed", None)),
+    ],
+)
+@pytest.mark.parametrize(
+    "exception", [None, error("UnknownApiError", when=20), error("NonZeroAgentExitCodeError", when=20)]
+)
+def test_claude_code_says_what_its_exit_code_does_not(
+    tmp_path: Path, stream: str, expected: tuple[str, ErrorClass | None], exception: dict[str, str] | None
+) -> None:
+    ending = classify(rewarded(0, exception_info=exception), session(tmp_path, stream))
+    if stream == "denied" and exception is not None:
+        return  # a session that ended well while its exception says otherwise: the exception counts
+    assert (ending.outcome.value, ending.error_class) == expected
+
+
+def test_claude_code_error_after_solving_the_task_is_still_a_pass(tmp_path: Path) -> None:
+    ending = classify(rewarded(1), session(tmp_path, "error_429"))
+    assert (ending.outcome, ending.agent_status) == (Outcome.PASSED, AgentStatus.CRASHED)
+
+
+def test_a_session_cannot_talk_a_verifier_error_away(tmp_path: Path) -> None:
+    document = result(verifier_result=None, exception_info=error("VerifierTimeoutError", when=28))
+    assert classify(document, session(tmp_path, "max_turns")).error_class is ErrorClass.VERIFIER
+
+
+def test_message_is_one_line_without_secrets() -> None:
+    message = (
+        "Command failed (exit 1): curl -H 'x-api-key: abc'\nstdout: working\n"
+        "stderr: warning\nfatal: Authorization: Bearer abcdefghijklmnop rejected for sk-ant-api03-AAAABBBBCCCCDDDD"
+    )
+    text = classify(result(**NOT_VERIFIED, exception_info=error("RuntimeError", message, when=20))).error_message
+    assert text is not None
+    assert text.startswith("exit 1: fatal: Authorization:")
+    assert "abcdefghijklmnop" not in text
+    assert "AAAABBBB" not in text
+
+
+def test_every_exception_of_the_installed_harbor_is_known() -> None:
+    known = set(HARBOR_EXCEPTIONS) | BY_PHASE | NOT_IN_TRIALS
+    defined = harbor_exceptions()
+    assert len(defined) > 40
+    assert defined - known == set(), "new in this Harbor: give each a class in error_classes.py"
+    assert known - defined == set(), "no longer in this Harbor: remove from error_classes.py"
+
+
+def test_no_exception_has_two_meanings() -> None:
+    assert set(HARBOR_EXCEPTIONS).isdisjoint(OTHER_EXCEPTIONS)
+    assert set(HARBOR_EXCEPTIONS).isdisjoint(BY_PHASE | NOT_IN_TRIALS)
+
+
+def test_unheard_of_exception_is_classed_by_its_phase() -> None:
+    assert error_class("SomethingNew", "", "agent") is ErrorClass.AGENT_CRASH
+    assert error_class("SomethingNew", "", "verifier") is ErrorClass.VERIFIER
+    assert error_class("SomethingNew", "", "") is ErrorClass.UNKNOWN
+
+
+def harbor_exceptions() -> set[str]:
+    """The names of all exception classes in the installed Harbor, found in its source without importing it."""
+    spec = importlib.util.find_spec("harbor")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    bases: dict[str, set[str]] = {}
+    for path in Path(next(iter(spec.submodule_search_locations))).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                names = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+                bases.setdefault(node.name, set()).update(names)
+    found: set[str] = set()
+    builtin = {name for name, value in vars(builtins).items() if _is_exception(value)}
+    grown = True
+    while grown:
+        new = {name for name, parents in bases.items() if name not in found and parents & (builtin | found)}
+        found |= new
+        grown = bool(new)
+    return found
+
+
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)

@@ -1,0 +1,221 @@
+"""The event plugin inside real Harbor jobs: what it writes, and that it never harms the job."""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from harbor.cli.job_plugins import plugin_configs_from_cli
+from jobkit import SOLVE, Job, scripted, stop, write_task
+
+from terminalbench.harbor.attempts import attempts_from_events
+from terminalbench.harbor.plugin import IMPORT_PATH, EventPlugin
+from terminalbench.harbor.results import read_job
+from terminalbench.records import Event, Outcome
+
+LIFE = ["trial_started", "environment", "agent", "collect", "verifier", "trial_ended"]
+
+
+def wait_for(job: Job, kind: str, count: int = 1, phase: str | None = None) -> None:
+    """Wait until the events say so; the test's own time limit ends a wait in vain."""
+    while True:
+        found = [event for event in job.events(kind) if phase in (None, event.phase)]
+        if len(found) >= count:
+            return
+        time.sleep(0.02)
+
+
+def test_the_life_of_a_job(tmp_path: Path) -> None:
+    tasks = [write_task(tmp_path / "tasks" / name) for name in ("zeta", "alpha")]
+    usage = {"n_input_tokens": 100, "n_cache_tokens": 40, "n_output_tokens": 7, "cost_usd": 0.5}
+    solve_zeta = f"{SOLVE}; [ $(hostname) ]"
+    job = Job(tmp_path, scripted(solve_zeta, usage=usage), tasks, settings={"n_attempts": 2})
+    job.run()
+    events = job.events()
+    assert [events[0].kind, events[-1].kind] == ["job_started", "job_ended"]
+    assert events[0].detail["trials"] == 4
+    assert events[-1].detail == {"how": "completed", "trials": 4, "outcomes": {"passed": 4}}
+    assert {(event.job, event.profile, event.pid) for event in events} == {("job", "scripted", events[0].pid)}
+    trials = {trial.name: trial for trial in job.trials()}
+    assert len(trials) == 4
+    for name, trial in trials.items():
+        mine = [event for event in events if event.trial == name]
+        assert [event.phase or event.kind for event in mine] == LIFE
+        assert {(event.task, event.dataset) for event in mine} == {(trial.task, "tests")}
+        end = mine[-1]
+        assert (end.outcome, end.reward, end.error) == ("passed", 1.0, None)
+        assert end.usage == trial.usage
+        assert end.usage is not None
+        assert (end.usage.input_tokens, end.usage.cost_usd) == (60, 0.5)
+    recorded = attempts_from_events(job.events_path, "job")
+    cells = {(trials[name].task, attempt) for name, attempt in recorded.items()}
+    assert cells == {("zeta", 1), ("zeta", 2), ("alpha", 1), ("alpha", 2)}
+    assert {name: trial.attempt for name, trial in trials.items()} == recorded
+
+
+def test_several_harbors_write_to_one_file(tmp_path: Path) -> None:
+    task = write_task(tmp_path / "answer")
+    jobs = [
+        Job(tmp_path, scripted(SOLVE), [task], name=f"job-{n}", profile=f"p{n}", heartbeat_sec=0.01,
+            settings={"n_attempts": 4})
+        for n in range(3)
+    ]  # fmt: skip
+    processes = [job.start() for job in jobs]
+    try:
+        for process in processes:
+            output, _ = process.communicate(timeout=200)
+            assert process.returncode == 0, output
+    finally:
+        for process in processes:
+            stop(process)
+    counts = Counter((event.profile, event.kind) for event in jobs[0].events())
+    for n in range(3):
+        assert counts[f"p{n}", "trial_ended"] == 4
+        assert counts[f"p{n}", "job_ended"] == 1
+        assert counts[f"p{n}", "heartbeat"] > 0
+
+
+def test_what_went_wrong_is_in_the_event(tmp_path: Path) -> None:
+    agent = scripted(error="cannot go on with sk-ant-api03-SECRETSECRET", usage={"n_output_tokens": 3})
+    job = Job(tmp_path, agent, [write_task(tmp_path / "answer")])
+    job.run()
+    (end,) = job.events("trial_ended")
+    assert (end.outcome, end.reward) == ("errored", None)
+    assert end.error == "RuntimeError: cannot go on with [redacted]"
+    assert end.detail == {"agent_status": "crashed", "error_class": "agent_crash"}
+    assert end.usage is not None
+    assert end.usage.output_tokens == 3
+
+
+def test_every_try_of_a_retried_trial_is_kept(tmp_path: Path) -> None:
+    agent = scripted("true", error="flaky", usage={"n_input_tokens": 10, "n_output_tokens": 5, "cost_usd": 0.25})
+    retry = {"max_retries": 1, "min_wait_sec": 0.01, "max_wait_sec": 0.01}
+    job = Job(tmp_path, agent, [write_task(tmp_path / "answer")], settings={"retry": retry})
+    job.run()
+    assert len(job.trials()) == 1, "Harbor deletes the folder of the first try"
+    first, second = job.events("trial_ended")
+    assert first.detail.get("retried") is True
+    assert "retried" not in second.detail
+    assert second.detail["try"] == 2
+    assert (first.trial, first.attempt) == (second.trial, second.attempt)
+    assert first.usage is not None
+    assert first.usage.cost_usd == 0.25
+    assert job.events("job_ended")[0].detail["outcomes"] == {"errored": 1}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_complete_story(tmp_path: Path, number: signal.Signals) -> None:
+    job = Job(tmp_path, scripted("sleep 200"), [write_task(tmp_path / "answer")])
+    process = job.start()
+    try:
+        wait_for(job, "trial_phase", phase="agent")
+        os.killpg(process.pid, number)
+        process.communicate(timeout=60)
+    finally:
+        stop(process)
+    assert process.returncode == 130
+    assert job.events()[-1].kind == "job_ended"
+    assert job.events("job_ended")[0].detail == {"how": "interrupted", "trials": 1, "outcomes": {"cancelled": 1}}
+    if number is signal.SIGINT:  # SIGTERM can hit Harbor where it does not notice that a trial was cancelled
+        assert len(job.events("trial_cancelled")) == 1
+    (end,) = job.events("trial_ended")
+    assert (end.outcome, end.reward) == ("cancelled", None)
+    assert job.trial().outcome is Outcome.CANCELLED
+
+
+def test_sigkill_and_resume_number_the_attempts_once(tmp_path: Path) -> None:
+    # The first attempt hangs, the second solves the task at once: after the kill only attempt 2 is on disk.
+    flag = tmp_path / "slow"
+    flag.write_text("")
+    agent = {"import_path": "scripted:FirstIsSlow", "kwargs": {"flag": str(flag), "script": SOLVE}}
+    settings = {"n_attempts": 3, "n_concurrent_trials": 2}
+    job = Job(tmp_path, agent, [write_task(tmp_path / "answer")], settings=settings, heartbeat_sec=0.05)
+    process = job.start()
+    try:
+        wait_for(job, "trial_ended")
+        wait_for(job, "heartbeat")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+    finally:
+        stop(process)
+    assert not job.events("job_ended"), "a killed process says nothing: its pid and heartbeat are the evidence"
+    (done,) = [reading for reading in job.readings() if reading.trial is not None][:1]
+    recorded = attempts_from_events(job.events_path, "job")
+    before = recorded[done.name]
+    result = job.folder / "result.json"
+    if not result.read_bytes().strip():  # Harbor was killed while it wrote it, and would refuse to resume
+        result.unlink()
+    job.run()
+    after = attempts_from_events(job.events_path, "job")
+    assert after[done.name] == before
+    trials = [r.trial for r in read_job(job.folder, profile="scripted", attempts=after) if r.trial is not None]
+    assert sorted(trial.attempt or 0 for trial in trials) == [1, 2, 3]
+
+
+def test_job_goes_on_when_nothing_can_be_written(tmp_path: Path) -> None:
+    job = Job(tmp_path, scripted(SOLVE), [write_task(tmp_path / "answer")])
+    job.events_path.mkdir()
+    output = job.run()
+    assert "terminalbench events: write: IsADirectoryError" in output
+    assert job.trial().outcome is Outcome.PASSED
+
+
+def test_job_goes_on_when_every_hook_breaks(tmp_path: Path) -> None:
+    job = Job(tmp_path, scripted(SOLVE), [write_task(tmp_path / "answer")], plugin=False)
+    options = ["--plugin", "scripted:BrokenPlugin", "--pk", f"events={job.events_path}"]
+    output = job.run(*options)
+    assert job.trial().outcome is Outcome.PASSED
+    assert "KeyError: 'broken on purpose'" in output
+    counted = sum(event.detail.get("failures", 0) for event in job.events())
+    assert counted == len(LIFE), "the hooks' failures are counted in the next line"
+    assert (tmp_path / "events.jsonl.errors.log").exists()
+
+
+def test_agent_cannot_hang_harbor_with_a_pipe(tmp_path: Path) -> None:
+    # Harbor reads trajectory.json on its event loop; without the plugin this job never ends.
+    links = "ln -s /etc/passwd /logs/agent/link; ln -s scripted.txt /logs/agent/ok"
+    script = f"{SOLVE}; mkfifo /logs/agent/trajectory.json; {links}"
+    job = Job(tmp_path, scripted(script), [write_task(tmp_path / "answer")])
+    job.run()
+    trial = job.trial()
+    assert trial.outcome is Outcome.PASSED
+    assert sorted(path.name for path in (job.folder / trial.name / "agent").iterdir()) == ["ok", "scripted.txt"]
+
+
+@pytest.mark.parametrize("option", ["evnts=x", "events=x --pk colour=red", "events=x --pk heartbeat_sec=0"])
+def test_wrong_option_is_refused_before_the_first_trial(tmp_path: Path, option: str) -> None:
+    job = Job(tmp_path, scripted(SOLVE), [write_task(tmp_path / "answer")], plugin=False)
+    job.run("--plugin", IMPORT_PATH, "--pk", *option.split(), expect=1)
+    assert job.readings() == []
+
+
+@pytest.mark.parametrize(
+    "profile", ["claude", "12", "true", "null", "1e3", "[a]", '{"x": 1}', "a=b", " spaced ", 'q"uote']
+)
+def test_every_profile_key_survives_harbors_parser(tmp_path: Path, profile: str) -> None:
+    path = tmp_path / "a b=c.jsonl"
+    words = [f"events={json.dumps(str(path))}", f"profile={json.dumps(profile)}"]
+    (config,) = plugin_configs_from_cli([IMPORT_PATH], words)
+    plugin = EventPlugin(**config.kwargs)
+    assert plugin._profile == profile
+    assert plugin._path == path
+
+
+def test_by_hand_a_profile_called_true_or_12_is_still_a_name() -> None:
+    (config,) = plugin_configs_from_cli([IMPORT_PATH], ["events=e.jsonl", "profile=true"])
+    assert EventPlugin(**config.kwargs)._profile == "true"
+    (config,) = plugin_configs_from_cli([IMPORT_PATH], ["events=e.jsonl", "profile=12"])
+    assert EventPlugin(**config.kwargs)._profile == "12"
+
+
+def test_events_decode_with_the_records_type(tmp_path: Path) -> None:
+    job = Job(tmp_path, {"name": "nop"}, [write_task(tmp_path / "answer")], profile="nop")
+    job.run()
+    for line in job.events_path.read_bytes().splitlines():
+        event = msgspec.json.decode(line, type=Event, strict=True)
+        assert event.time.endswith("Z")
+    assert job.trial().outcome is Outcome.FAILED

@@ -1,0 +1,173 @@
+"""What is found before the first trial, asked of the real Harbor."""
+
+import os
+import shutil
+from datetime import UTC, datetime
+
+import pytest
+
+from support.experiments import BASE, good
+from support.tasks import AGENTS, write_task
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import make_plan
+from terminalbench.harbor import installs
+from terminalbench.harbor.jobs import job_config
+from terminalbench.harbor.preflight import JobRequest, Report, Request, check, dropped
+from terminalbench.runner import preflight
+from terminalbench.runner.environment import child_environment
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LOCAL = '[run]\ncontainer_env = "local"\n'
+
+
+def report(
+    project,
+    profiles: str,
+    *,
+    items: str = '{ id = "a", dataset = "tasks" }',
+    shell: dict[str, str] | None = None,
+    change=None,
+) -> Report:
+    if not (project.root / "tasks").exists():
+        write_task(project.root / "tasks" / "a")
+    project.write("lab_agents.py", AGENTS)
+    experiment = good(project, BASE.replace('{ id = "a" }', items) + LOCAL + profiles)
+    batch = Batch(project.root / "results" / "s" / "0")
+    requests = []
+    for job, profile in zip(make_plan(experiment, batch, NOW).jobs, experiment.profiles, strict=True):
+        config = job_config(experiment, profile, job, batch)
+        requests.append(
+            JobRequest(
+                job.name,
+                change(config) if change else config,
+                child_environment(profile, project.root, shell or {"PATH": os.environ["PATH"]}),
+            )
+        )
+    return check(Request(tuple(requests)))
+
+
+def problems(found: Report) -> list[str]:
+    return [problem for job in found.jobs for problem in job.problems]
+
+
+def test_nothing_is_wrong_with_a_good_job(project) -> None:
+    found = report(project, '[profiles.o]\nagent = "oracle"\n[profiles.s]\nagent = "lab_agents:Scripted"\n')
+    assert (found.environment, problems(found), found.tasks) == (None, [], {})
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        ('no_mcp = true\nmodel = "anthropic/x"\n', "claude-code needs ANTHROPIC_API_KEY"),
+        ('agent = "terminus-2"\nmodel = "openai/x"\n', "terminus-2 needs OPENAI_API_KEY"),
+        ('agent = "oracle"\nenv = ["MISSING_ONE"]\n', "MISSING_ONE"),
+        ('agent = "lab_agents:Scripted"\noptions = { scirpt = "x" }\n', "scirpt"),
+        ('agent = "no_such_module:Agent"\n', "the agent cannot be used"),
+        ('agent = "simulated"\noptions = { solve_probability = 7 }\n', "solve_probability"),
+    ],
+)  # fmt: skip
+def test_a_bad_profile_is_named_and_the_others_are_fine(project, profile: str, expected: str) -> None:
+    found = report(project, f'[profiles.bad]\n{profile}[profiles.o]\nagent = "oracle"\n')
+    assert expected in found.jobs[0].problems[0]
+    assert found.jobs[1].problems == ()
+    assert found.tasks == {}
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        'agent = "terminus-2"\nmodel = "ollama_chat/qwen3"\n',
+        'agent = "terminus-2"\nmodel = "openai/x"\noptions = { api_base = "http://127.0.0.1:1/v1" }\n',
+        'agent = "simulated"\nmodel = "simulated/x"\n',
+        'agent = "terminus-2"\nmodel = "openai/x"\nenv = ["OPENAI_API_KEY"]\n',
+    ],
+)
+def test_keys_that_are_there_or_not_needed(project, profile: str) -> None:
+    shell = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "k"}
+    assert problems(report(project, f"[profiles.p]\n{profile}", shell=shell)) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ("gpus = 1", "gpu"),
+        ('network_mode = "allowlist"\nallowed_hosts = ["example.com"]', "allowlist"),
+    ],
+)
+def test_a_task_the_environment_cannot_hold_is_named(project, environment: str, expected: str) -> None:
+    write_task(project.root / "tasks" / "a")
+    write_task(project.root / "tasks" / "bad", environment=environment)
+    items = '{ id = "a", dataset = "tasks" }, { id = "bad", dataset = "tasks" }'
+    found = report(project, '[profiles.o]\nagent = "oracle"\n[profiles.n]\nagent = "nop"\n', items=items)
+    assert problems(found) == []
+    assert list(found.tasks) == [1]
+    assert expected in found.tasks[1].lower()
+
+
+@pytest.mark.parametrize("damage", ["compose", "stages", "image", "prebuilt", "no-tests"])
+def test_a_definition_that_cannot_be_honoured_is_named(project, damage: str) -> None:
+    task = write_task(project.root / "tasks" / "a")
+    write_task(project.root / "tasks" / "good")
+    environment = task / "environment"
+    if damage == "compose":
+        (environment / "docker-compose.yaml").write_text(
+            "services:\n  main:\n    build: .\n  db:\n    image: postgres\n"
+        )
+    elif damage == "stages":
+        (environment / "Dockerfile").write_text(
+            "FROM debian:bookworm AS one\nFROM debian:bookworm\nCOPY --from=one /x /x\n"
+        )
+    elif damage == "image":
+        (environment / "Dockerfile").write_text("FROM quay.io/somebody/else:1\n")
+    elif damage == "prebuilt":
+        (environment / "Dockerfile").unlink()
+        toml = task / "task.toml"
+        toml.write_text(toml.read_text() + 'docker_image = "registry.example/private:1"\n')
+    else:
+        shutil.rmtree(task / "tests")
+    items = '{ id = "a", dataset = "tasks" }, { id = "good", dataset = "tasks" }'
+    found = report(project, '[profiles.o]\nagent = "oracle"\n', items=items)
+    assert list(found.tasks) == [0], found
+
+
+def test_a_broken_agent_is_not_blamed_on_its_only_task(project) -> None:
+    project.write(
+        "bad_agent.py",
+        AGENTS.replace(
+            "    options_model = Options\n",
+            "    def __init__(self, *a, **k):\n        raise RuntimeError('my agent is broken')\n",
+        ),
+    )
+    found = report(project, '[profiles.b]\nagent = "bad_agent:Scripted"\n[profiles.o]\nagent = "oracle"\n')
+    assert found.tasks == {}
+    assert "my agent is broken" in found.jobs[0].problems[0]
+    assert found.jobs[1].problems == ()
+
+
+def test_a_key_harbor_drops_is_refused(project) -> None:
+    found = report(project, '[profiles.o]\nagent = "oracle"\n', change=lambda c: {**c, "n_atempts": 3})
+    assert problems(found) == ["Harbor drops the key n_atempts"]
+    assert list(dropped({"a": [{"b": 1, "c": 2}]}, {"a": [{"b": 1}]})) == [".a[0].c"]
+    assert list(dropped({"a": [1, 2]}, {"a": [1]})) == [".a"]
+
+
+def test_an_agent_that_cannot_be_installed_offline(project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installs, "_resolves", lambda _host: False)
+    monkeypatch.setattr(installs, "SYSTEM_PATH", str(project.root))
+    local = {"import_path": installs.LOCAL_SANDBOX}
+    assert "downloads.claude.ai cannot be reached" in (installs.not_installable("claude-code", local, ()) or "")
+    mounts = {**local, "mounts": [{"type": "bind", "source": "/x/claude", "target": "/usr/local/bin/claude"}]}
+    assert installs.not_installable("claude-code", mounts, ()) is None
+    assert installs.not_installable("claude-code", local, ("--mounts", '["/x/claude:/usr/local/bin/claude"]')) is None
+    assert installs.not_installable("claude-code", {"type": "docker"}, ()) is None
+    assert installs.not_installable("oracle", local, ()) is None
+    project.write("claude", "#!/bin/sh\n").chmod(0o755)
+    assert installs.not_installable("claude-code", local, ()) is None
+
+
+def test_a_nearly_full_disk_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _p: usage._replace(free=100 * 1024 * 1024))
+    with pytest.raises(UserError, match="only 100 MB are free"):
+        preflight.refuse_a_full_disk(tmp_path / "not" / "there" / "yet")

@@ -1,0 +1,105 @@
+"""The shell of the safe verifier, run by several shells in process namespaces like a container's."""
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from terminalbench.harbor.scripts import kill_script, parse_prepared, prepare_script
+
+UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
+SHELLS = [shell for shell in ("bash", "dash", "busybox") if shutil.which(shell)]
+
+
+def _namespaces() -> bool:
+    if not shutil.which("unshare"):
+        return False
+    return subprocess.run([*UNSHARE, "true"], capture_output=True, timeout=20, check=False).returncode == 0
+
+
+needs_namespaces = pytest.mark.skipif(not _namespaces(), reason="user namespaces are not allowed here")
+
+
+def shell(name: str, script: Path) -> str:
+    return f"busybox sh {script}" if name == "busybox" else f"{name} {script}"
+
+
+def in_container(first: str) -> str:
+    """What `first` prints as process 1 of its own namespace."""
+    done = subprocess.run([*UNSHARE, "sh", "-c", first], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_namespaces
+@pytest.mark.parametrize("name", SHELLS)
+def test_everything_is_killed_but_what_keeps_the_container(tmp_path: Path, name: str) -> None:
+    script = tmp_path / "kill.sh"
+    script.write_text(kill_script())
+    respawn = tmp_path / "respawn.sh"
+    respawn.write_text('sh "$0" & exit 0\n')  # never more than two at a time, never the same for long
+    # As in Docker: sh waits for a sleep of its own; then come the agent's leftovers, among them one called sleep.
+    left = in_container(
+        f"""sleep 1000 & keeper=$!
+        sleep 0.7
+        setsid sh -c 'trap "" TERM INT HUP; while :; do :; done' & setsid sleep 500 &
+        setsid sh {respawn} & sleep 0.2
+        {shell(name, script)} || echo "exit $?"
+        for p in /proc/[0-9]*; do
+          n=${{p#/proc/}}; read -r s < $p/stat 2>/dev/null || continue
+          case "$s" in *") Z "*) ;; *) [ $n = 1 ] || [ $n = $keeper ] && echo kept || echo "left $n $s";; esac
+        done
+        kill -0 $keeper && echo alive"""
+    )
+    assert left.split() == ["kept", "kept", "alive"], left
+
+
+@needs_namespaces
+@pytest.mark.parametrize("name", SHELLS)
+def test_where_the_first_process_sleeps_itself_no_later_one_is_spared(tmp_path: Path, name: str) -> None:
+    script, out = tmp_path / "kill.sh", tmp_path / "left"
+    script.write_text(kill_script())
+    look = f"for p in /proc/[0-9]*; do cat $p/comm; done > {out}.tmp; mv {out}.tmp {out}"
+    inner = f"sleep 0.7; setsid sleep 500 & {shell(name, script)}; {look}"
+    # Process 1 becomes `sleep`; a child of it does the work and says when it is done.
+    container = subprocess.Popen([*UNSHARE, "sh", "-c", f"sh -c '{inner}' & exec sleep 250"])
+    try:
+        while not out.exists():
+            assert container.poll() is None
+            time.sleep(0.02)
+    finally:
+        container.kill()
+        container.wait(timeout=30)
+    assert out.read_text().split().count("sleep") == 1
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_prepare_renews_the_folders(tmp_path: Path, name: str) -> None:
+    tests, logs = tmp_path / "t e s t s", tmp_path / "logs/verifier"
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/kept").write_text("x")
+    tests.symlink_to(tmp_path / "elsewhere")
+    logs.mkdir(parents=True)
+    (logs / "reward.json").write_text("1")
+    (logs / ".cafe").write_text("cafe\n")
+    script = tmp_path / "prepare.sh"
+    # Only the two folders: the search for links would look at this machine's own files.
+    body, _, _ = prepare_script("cafe", str(tests), str(logs)).partition("\nset --\n")
+    script.write_text(f'{body}\nmkdir -p -- "$tests"\n')
+    done = subprocess.run(shell(name, script).split(), capture_output=True, text=True, timeout=20, check=True)
+    prepared = parse_prepared(done.stdout, mounted=True)
+    assert (prepared.mounted, prepared.logs_moved, prepared.rewards_found) == (True, False, ["reward.json"])
+    assert list(logs.iterdir()) == []
+    assert tests.is_dir()
+    assert not tests.is_symlink()
+    assert (tmp_path / "elsewhere/kept").exists(), "a link is removed, not followed"
+
+
+def test_log_folder_the_host_does_not_see_was_moved() -> None:
+    assert parse_prepared("tbench:done\n", mounted=True).logs_moved
+    assert not parse_prepared("tbench:done\n", mounted=False).logs_moved
+    assert parse_prepared("tbench:link /app/x\n", mounted=False).problem == "it did not come to its end"
+    assert parse_prepared("tbench:failed /app/x\ntbench:done\n", mounted=False).problem == "cannot remove /app/x"
+    assert parse_prepared("noise\ntbench:link /app/a b\ntbench:done", mounted=False).links_removed == ["/app/a b"]

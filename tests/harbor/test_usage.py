@@ -1,0 +1,187 @@
+"""Tokens and cost: from the best source, with the source named, and never invented."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_kit import claude, result, write_trial
+
+from terminalbench.harbor import usage
+from terminalbench.harbor.claude_stream import Stream, read_stream
+from terminalbench.harbor.prices import Price, PriceTable, price_table
+from terminalbench.harbor.result_file import AgentContext
+from terminalbench.harbor.results import read_trial
+from terminalbench.harbor.trajectory import FinalMetrics
+from terminalbench.records import Usage
+
+PRICES = PriceTable(
+    version="test",
+    origin="test",
+    unit="USD per million tokens",
+    models={
+        "claude-sonnet-4-5": Price(provider="anthropic", input=3, output=15, cache_read=0.3, cache_write=3.75),
+        "gpt-x": Price(provider="openai", input=1, output=2),
+        "deepseek-r1": Price(provider="deepseek", input=1, output=2),
+    },
+)
+
+
+def stream(tmp_path: Path, text: str) -> Stream:
+    path = tmp_path / "claude-code.txt"
+    path.write_text(text)
+    found = read_stream(path)
+    assert found is not None
+    return found
+
+
+def test_claude_code_result_is_taken_as_it_is(tmp_path: Path) -> None:
+    found = usage.best("claude-sonnet-4-5", [], [stream(tmp_path, claude("mcp_and_hooks"))], [], PRICES)
+    assert (found.input_tokens, found.cache_read_tokens, found.cache_write_tokens) == (2000, 600, 400)
+    assert found.output_tokens == 100
+    assert found.cost_usd == pytest.approx(0.00918)
+    assert (found.source, found.cost_source) == ("claude-code", "claude-code")
+
+
+def test_our_prices_agree_with_the_cli(tmp_path: Path) -> None:
+    found = usage.best(None, [], [stream(tmp_path, claude("mcp_and_hooks"))], [])
+    assert price_table().cost("claude-sonnet-4-5", found) == pytest.approx(found.cost_usd)
+
+
+def test_cost_the_cli_invented_is_not_believed(tmp_path: Path) -> None:
+    harbor = [AgentContext(n_input_tokens=3000, n_cache_tokens=600, n_output_tokens=100, cost_usd=0.0121)]
+    found = usage.best("qwen3:8b", harbor, [stream(tmp_path, claude("unknown_model"))], [], PRICES)
+    assert (found.output_tokens, found.cost_usd, found.cost_source) == (100, None, None)
+
+
+def test_invented_cost_of_a_model_we_have_a_price_for_is_computed(tmp_path: Path) -> None:
+    text = claude("unknown_model").replace("qwen3:8b", "gpt-x")
+    found = usage.best("gpt-x", [], [stream(tmp_path, text)], [], PRICES)
+    assert found.cost_usd == pytest.approx((2000 + 600 + 400) * 1e-6 + 100 * 2e-6)
+    assert (found.source, found.cost_source) == ("claude-code", "prices:test")
+
+
+def test_older_cli_without_a_basis_is_believed_for_anthropic_models_only(tmp_path: Path) -> None:
+    def without_basis(name: str) -> Stream:
+        return stream(tmp_path, claude(name).replace('"costBasis":', '"was":'))
+
+    assert usage.best(None, [], [without_basis("mcp_and_hooks")], [], PRICES).cost_usd == pytest.approx(0.00918)
+    assert usage.best(None, [], [without_basis("unknown_model")], [], PRICES).cost_usd is None
+
+
+def test_a_session_that_got_no_answer_cost_nothing(tmp_path: Path) -> None:
+    found = usage.best("claude-sonnet-4-5", [], [stream(tmp_path, claude("error_401"))], [], PRICES)
+    assert (found.input_tokens, found.output_tokens, found.cost_usd) == (0, 0, 0.0)
+
+
+def test_the_last_result_counts_and_lines_in_between_do_not(tmp_path: Path) -> None:
+    first = claude("max_turns")
+    noise = 'not json\n{"type":"result"\n{"type":"user","message":{"content":"\\"type\\":\\"result\\""}}\n'
+    found = usage.best(None, [], [stream(tmp_path, first + noise + claude("mcp_and_hooks"))], [], PRICES)
+    assert found.input_tokens == 2000
+
+
+def test_unfinished_session_has_its_input_but_no_output(tmp_path: Path) -> None:
+    lines = claude("mcp_and_hooks").splitlines()[:-1]
+    found = usage.best("claude-sonnet-4-5", [], [stream(tmp_path, "\n".join(lines))], [], PRICES)
+    # two messages, one of them streamed in three pieces that all repeat its usage
+    assert (found.input_tokens, found.cache_read_tokens, found.cache_write_tokens) == (2000, 600, 400)
+    assert (found.output_tokens, found.cost_usd, found.source) == (None, None, "claude-code:partial")
+
+
+def test_harbor_counts_cached_tokens_as_input_and_we_do_not() -> None:
+    contexts = [AgentContext(n_input_tokens=1000, n_cache_tokens=400, n_output_tokens=50, cost_usd=0.5)]
+    found = usage.best("gpt-x", contexts, [], [], PRICES)
+    assert found == Usage(
+        input_tokens=600, cache_read_tokens=400, output_tokens=50, cost_usd=0.5, source="harbor", cost_source="harbor"
+    )
+
+
+def test_harbors_zeros_are_unknown() -> None:
+    contexts = [AgentContext(n_input_tokens=0, n_cache_tokens=0, n_output_tokens=0, cost_usd=None)]
+    assert usage.best("gpt-x", contexts, [], [], PRICES) == Usage()
+
+
+def test_tokens_without_a_cost_are_priced() -> None:
+    contexts = [AgentContext(n_input_tokens=1_000_000, n_output_tokens=1_000_000)]
+    found = usage.best("openai/gpt-x", contexts, [], [], PRICES)
+    assert (found.cost_usd, found.source, found.cost_source) == (3.0, "harbor", "prices:test")
+    assert usage.best("my/own-model", contexts, [], [], PRICES).cost_usd is None
+    assert usage.best(None, contexts, [], [], PRICES).cost_usd is None
+
+
+def test_steps_are_added_up_and_one_unknown_makes_the_sum_unknown() -> None:
+    first = AgentContext(n_input_tokens=10, n_cache_tokens=4, n_output_tokens=1, cost_usd=0.1)
+    second = AgentContext(n_input_tokens=20, n_cache_tokens=None, n_output_tokens=2, cost_usd=0.2)
+    found = usage.best(None, [first, second], [], [], PRICES)
+    assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == (26, None, 3)
+    assert found.cost_usd == pytest.approx(0.3)
+
+
+def test_trajectory_tells_what_was_written_to_the_cache() -> None:
+    contexts = [AgentContext(n_input_tokens=1000, n_cache_tokens=400, n_output_tokens=50)]
+    extra = {"total_cache_creation_input_tokens": 100}
+    metrics = [FinalMetrics(1000, 50, 400, extra=extra)]
+    found = usage.best("claude-sonnet-4-5", contexts, [], metrics, PRICES)
+    assert (found.input_tokens, found.cache_read_tokens, found.cache_write_tokens) == (500, 400, 100)
+    assert found.source == "harbor"
+    assert usage.best("claude-sonnet-4-5", [], [], metrics, PRICES).source == "trajectory"
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        ("claude-sonnet-4-5", True),
+        ("anthropic/claude-sonnet-4-5-20250929", True),
+        ("openrouter/anthropic/claude-sonnet-4-5", True),
+        ("CLAUDE-SONNET-4-5@20250929", True),
+        ("claude-sonnet-4", False),
+        ("claude-sonnet-4-5-preview", False),
+        ("deepseek-r1", True),
+        ("ollama/deepseek-r1", False),
+        ("bedrock/claude-sonnet-4-5", False),
+        ("", False),
+    ],
+)
+def test_a_price_is_that_of_the_model_and_its_own_seller(model: str, found: bool) -> None:
+    assert (PRICES.find(model) is not None) is found
+
+
+def test_shipped_prices_are_sound() -> None:
+    table = price_table()
+    assert len(table.models) > 100
+    for name, price in table.models.items():
+        assert name == name.lower()
+        assert 0 < price.input <= price.output * 2, name
+        assert price.cache_read is None or price.cache_read <= price.input, name
+
+
+def test_usage_in_a_trial(tmp_path: Path) -> None:
+    document: dict[str, Any] = result(
+        agent_result={"n_input_tokens": 1, "n_cache_tokens": 0, "n_output_tokens": 1, "cost_usd": 9.0}
+    )
+    document["config"]["agent"]["model_name"] = "anthropic/claude-sonnet-4-5"
+    folder = write_trial(tmp_path, document, {"claude-code.txt": claude("mcp_and_hooks")})
+    trial = read_trial(folder).trial
+    assert trial is not None
+    assert (trial.usage.output_tokens, trial.usage.source) == (100, "claude-code")
+
+
+def test_long_stream_is_read_at_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("terminalbench.harbor.claude_stream.SCAN_LIMIT", 4000)
+    monkeypatch.setattr("terminalbench.harbor.claude_stream._CHUNK", 700)
+    lines = claude("mcp_and_hooks").splitlines()
+    filler = '{"type":"user","message":{"content":"' + "x" * 990 + '"}}'
+    found = stream(tmp_path, "\n".join([*lines[:3], *[filler] * 50, *lines[3:]]) + "\n")
+    assert found.init is not None
+    assert found.result is not None
+    assert found.result.total_cost_usd == pytest.approx(0.00918)
+    assert found.calls is None, "what was not read cannot be counted"
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000, 1 << 20])
+def test_stream_does_not_depend_on_how_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr("terminalbench.harbor.claude_stream._CHUNK", chunk)
+    found = stream(tmp_path, claude("mcp_and_hooks").rstrip("\n"))
+    assert found.calls == {"Bash": 1, "mcp__lab__ping": 1}
+    assert found.hooks == {"SessionStart": 1, "PreToolUse": 2, "Stop": 1}
+    assert found.result is not None

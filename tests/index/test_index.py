@@ -1,0 +1,277 @@
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.results import STAMP, make_plan, make_trial
+from terminalbench.experiments.batch import Batch, allocate, latest
+from terminalbench.experiments.plan import Exclusion
+from terminalbench.index.export import export_index
+from terminalbench.index.queries import find_trials, list_batches, view_batch
+from terminalbench.index.scan import ScanReport, profile_of, scan_all, scan_batch
+from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
+from terminalbench.records import Outcome, TaskRef
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    found = allocate(tmp_path / "results", "s")
+    make_plan(found, ("p", "q"), "ab", 2)
+    return found
+
+
+def outcomes(batch: Batch) -> dict[tuple[str, str, int], str]:
+    scan_batch(batch)
+    return {(c.profile, c.task.id, c.attempt): c.outcome for c in view_batch(batch).cells}
+
+
+def test_only_what_changed_is_read_again(batch: Batch) -> None:
+    for name in ("a__1", "a__2", "b__1"):
+        make_trial(batch, name)
+    assert scan_batch(batch) == ScanReport(seen=3, read=3)
+    assert scan_batch(batch) == ScanReport(seen=3, read=0)
+    make_trial(batch, "a__1", reward=0.25)
+    assert scan_batch(batch) == ScanReport(seen=3, read=1)
+    (batch.runs / f"{STAMP}__p" / "a__1" / "result.json").unlink()
+    (batch.runs / f"{STAMP}__p" / "a__1").rmdir()
+    assert scan_batch(batch) == ScanReport(seen=2, read=0, removed=1)
+
+
+def test_the_index_comes_back(batch: Batch) -> None:
+    make_trial(batch, "a__1", cost=0.5)
+    root = batch.folder.parent.parent
+    scan_all(root)
+    before = list_batches(root)
+    (root / FILE_NAME).unlink()
+    scan_all(root)
+    assert list_batches(root) == before
+    assert scan_all(root, rebuild=True).read == 1
+    assert before[0]["cost_usd"] == 0.5
+
+
+def test_a_batch_that_is_gone_leaves_the_index(batch: Batch) -> None:
+    make_trial(batch, "a__1")
+    root = batch.folder.parent.parent
+    scan_all(root)
+    batch.folder.rename(root.parent / "away")
+    assert scan_all(root).removed == 1
+    assert list_batches(root) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"config": 3}', b"[" * 5000])
+def test_what_cannot_be_read_is_counted(batch: Batch, content: bytes) -> None:
+    make_trial(batch, "a__1")
+    (make_trial(batch, "b__1") / "result.json").write_bytes(content)
+    report = scan_batch(batch)
+    assert len(report.unreadable) == 1
+    assert "b__1" in report.unreadable[0]
+    view = view_batch(batch)
+    cell = next(c for c in view.cells if (c.profile, c.task.id, c.attempt) == ("p", "a", 1))
+    assert cell.outcome == Outcome.PASSED
+
+
+def test_every_planned_cell_has_a_state(batch: Batch) -> None:
+    make_trial(batch, "a__1")
+    make_trial(batch, "a__2", reward=0.0, second=1)
+    make_trial(batch, "b__1", reward=None, error="RuntimeError")
+    make_trial(batch, "b__2", reward=None, error="CancelledError")
+    assert outcomes(batch) == {
+        ("p", "a", 1): "passed",
+        ("p", "a", 2): "failed",
+        ("p", "b", 1): "errored",
+        ("p", "b", 2): "cancelled",
+        ("q", "a", 1): "not_run",
+        ("q", "a", 2): "not_run",
+        ("q", "b", 1): "not_run",
+        ("q", "b", 2): "not_run",
+    }
+
+
+def test_a_trial_run_again_counts_once_and_costs_twice(batch: Batch) -> None:
+    make_trial(batch, "a__0", reward=None, error="CancelledError", cost=1.0)
+    make_trial(batch, "a__1", second=1, job=f"{STAMP}-w2__p", cost=1.0)
+    make_trial(batch, "a__2", second=2, job=f"{STAMP}-w2__p", cost=1.0)
+    assert outcomes(batch)["p", "a", 1] == outcomes(batch)["p", "a", 2] == "passed"
+    view = view_batch(batch)
+    assert [row.name for row in view.superseded] == ["a__0"]
+    assert sum(row.usage.cost_usd or 0 for row in view.rows()) == 3.0
+
+
+def test_what_was_left_out_says_why(tmp_path: Path) -> None:
+    batch = allocate(tmp_path, "s")
+    excluded = (
+        Exclusion("needs a GPU", task=TaskRef("a", "d")),
+        Exclusion("gave up", profile="p", task=TaskRef("b", "d"), errored=True),
+    )
+    make_plan(batch, ("p",), "ab", 1, excluded=excluded)
+    scan_batch(batch)
+    cells = {c.task.id: (c.outcome, c.reason) for c in view_batch(batch).cells}
+    assert cells == {"a": ("not_run", "needs a GPU"), "b": ("errored", "gave up")}
+
+
+def test_an_unfinished_trial_is_not_dropped(batch: Batch) -> None:
+    folder = batch.runs / f"{STAMP}__p" / "a__1"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"task": {"path": "/x/a", "source": "d"}, "trial_name": "a__1"}))
+    assert outcomes(batch)["p", "a", 1] == "cancelled"
+
+
+def test_the_export_has_relative_paths_and_every_cell(batch: Batch) -> None:
+    make_trial(batch, "a__1")
+    scan_batch(batch)
+    export_index(batch, view_batch(batch))
+    runs = json.loads(batch.index_json.read_text())["runs"]
+    assert len(runs) == 8
+    first = runs[0]
+    assert (first["task_id"], first["agent_key"], first["success"], first["resolved"], first["accuracy"]) == (
+        "a",
+        "p",
+        True,
+        True,
+        1.0,
+    )
+    assert first["elapsed_sec"] == 60.0
+    assert (batch.folder / first["results_json"]).is_file()
+    assert runs[-1]["success"] is None
+
+
+def test_finding_trials_by_the_beginning_of_their_name(batch: Batch) -> None:
+    for name in ("a__xy", "a__xz", "ab__xy"):
+        make_trial(batch, name)
+    root = batch.folder.parent.parent
+    scan_all(root)
+    assert [row.name for _, row in find_trials(root, "a__x")] == ["a__xy", "a__xz"]
+    assert [row.name for _, row in find_trials(root, "a_")] == ["a__xy", "a__xz"]
+    assert find_trials(root, "%") == []
+
+
+def test_the_latest_batch_is_the_latest_with_data(tmp_path: Path) -> None:
+    assert latest(tmp_path, "s") is None
+    first, empty = allocate(tmp_path, "s"), allocate(tmp_path, "s")
+    make_plan(first)
+    make_trial(first, "a__1")
+    assert (first.number, empty.number) == (0, 1)
+    assert latest(tmp_path, "s") == first
+
+
+def test_migrations_are_applied_once_and_kept_in_order(tmp_path: Path) -> None:
+    for _ in range(2):
+        with open_index(tmp_path) as connection:
+            rows = [row[0] for row in connection.execute("SELECT name FROM migrations ORDER BY name")]
+    assert rows == [name for name, _ in MIGRATIONS] == sorted(name for name, _ in MIGRATIONS)
+
+
+def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"not a database at all, but long enough to look like one" * 40)
+    with open_index(tmp_path) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM trials").fetchone()[0] == 0
+    assert (tmp_path / f"{FILE_NAME}.damaged").exists()
+
+
+def test_two_scans_at_once(batch: Batch) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    for number in range(60):
+        make_trial(batch, f"a__{number}")
+    root = batch.folder.parent.parent
+    with ThreadPoolExecutor(4) as pool:
+        reports = [future.result() for future in [pool.submit(scan_all, root) for _ in range(4)]]
+    assert {report.seen for report in reports} == {60}
+    with sqlite3.connect(root / FILE_NAME) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM trials").fetchone()[0] == 60
+
+
+@pytest.mark.parametrize(("job", "profile"), [("2026-01-01__10-00-00__a__b", "a__b"), ("other", None), ("a__b", None)])
+def test_the_profile_of_a_job(job: str, profile: str | None) -> None:
+    assert profile_of(job) == profile
+
+
+def test_what_cannot_be_read_is_named_every_time(batch: Batch) -> None:
+    (make_trial(batch, "a__1") / "result.json").write_text("{")
+    for _ in range(2):
+        assert len(scan_batch(batch).unreadable) == 1
+    assert list_batches(batch.folder.parent.parent)[0]["not_measured"] == 8
+
+
+def test_a_plan_that_cannot_be_read_hides_nothing(batch: Batch) -> None:
+    make_trial(batch, "a__1")
+    batch.plan_json.write_text('{"slug": 3')
+    root = batch.folder.parent.parent
+    for rebuild in (False, True):
+        assert any("plan.json" in problem for problem in scan_all(root, rebuild=rebuild).unreadable)
+    listed = list_batches(root)[0]
+    assert (listed["batch"], listed["name"], listed["passed"], listed["planned"]) == (
+        "s/0",
+        "plan.json cannot be read",
+        1,
+        None,
+    )
+
+
+def test_the_list_agrees_with_the_summary(batch: Batch) -> None:
+    make_trial(batch, "a__0", reward=None, error="CancelledError")
+    make_trial(batch, "a__1", second=1, job=f"{STAMP}-w2__p")
+    make_trial(batch, "a__2", second=2, job=f"{STAMP}-w2__p")
+    root = batch.folder.parent.parent
+    scan_all(root)
+    listed = list_batches(root)[0]
+    assert (listed["trials"], listed["passed"], listed["not_measured"]) == (2, 2, 6)
+
+
+def test_a_folder_of_foreign_harbor_jobs(tmp_path: Path) -> None:
+    ours = allocate(tmp_path / "results", "s")
+    make_plan(ours)
+    make_trial(ours, "a__1")
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    (ours.runs / f"{STAMP}__p").rename(jobs / "my-job")
+    for name in ("config.json", "result.json"):
+        (jobs / "my-job" / name).write_text("{}")
+    assert scan_all(jobs).seen == 1
+    assert [(b["name"], b["passed"]) for b in list_batches(jobs)] == [("a folder of Harbor jobs", 1)]
+    assert [row.task for _, row in find_trials(jobs, "a__")] == ["a"]
+
+
+def test_a_locked_index_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from terminalbench.errors import TbenchError
+    from terminalbench.index import store
+
+    with open_index(tmp_path):
+        pass
+    real = sqlite3.connect
+
+    def impatient(path: Path, **options: Any) -> sqlite3.Connection:
+        options["timeout"] = 0.1
+        return real(path, **options)
+
+    monkeypatch.setattr(store.sqlite3, "connect", impatient)
+    holder = real(tmp_path / FILE_NAME, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        with pytest.raises(TbenchError, match="locked"), open_index(tmp_path):
+            pass
+    finally:
+        holder.close()
+    assert not (tmp_path / f"{FILE_NAME}.damaged").exists()
+
+
+def test_an_error_run_again_never_fills_a_cell(tmp_path: Path) -> None:
+    batch = allocate(tmp_path, "s")
+    make_plan(batch, ("p",), "a", 2, superseded=(f"{STAMP}__p/a__1",))
+    make_trial(batch, "a__1", reward=None, error="RuntimeError")
+    make_trial(batch, "a__2", second=2)
+    scan_batch(batch)
+    view = view_batch(batch)
+    assert [c.outcome for c in view.cells] == ["passed", "not_run"]
+    assert [row.name for row in view.superseded] == ["a__1"]
+
+
+def test_of_two_errors_the_newer_counts(tmp_path: Path) -> None:
+    batch = allocate(tmp_path, "s")
+    make_plan(batch, ("p",), "a", 1)
+    make_trial(batch, "a__1", reward=None, error="RuntimeError")
+    make_trial(batch, "a__2", reward=None, error="RuntimeError", second=5)
+    scan_batch(batch)
+    assert [cell.row.name for cell in view_batch(batch).cells if cell.row] == ["a__2"]

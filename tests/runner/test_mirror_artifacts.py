@@ -1,0 +1,74 @@
+import os
+from pathlib import Path
+
+from terminalbench.runner.mirror_artifacts import SEAL, Mirrored, mirror_batch, mirror_trial
+
+
+def trial(root: Path, name: str = "a__1", target: str = "notes") -> Path:
+    folder = root / "runs" / "job" / name / "agent" / "sessions" / target
+    folder.mkdir(parents=True)
+    (folder / "n.md").write_text("one")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "x").write_text("two")
+    return root / "runs" / "job" / name
+
+
+def test_all_trials_are_copied_once(tmp_path: Path) -> None:
+    for name in ("a__1", "b__1"):
+        trial(tmp_path, name)
+    destination = tmp_path / "artifacts"
+    assert mirror_batch(tmp_path / "runs", ["notes", "none"], destination) == Mirrored(copied=2)
+    assert (destination / "notes" / "b__1" / "deep" / "x").read_text() == "two"
+    assert mirror_batch(tmp_path / "runs", ["notes"], destination) == Mirrored(unchanged=2)
+
+
+def test_a_change_is_copied_again_and_whole(tmp_path: Path) -> None:
+    folder = trial(tmp_path)
+    mirror_trial(folder, ["notes"], tmp_path / "out")
+    (folder / "agent" / "sessions" / "notes" / "n.md").write_text("changed")
+    (folder / "agent" / "sessions" / "notes" / "deep" / "x").unlink()
+    assert mirror_trial(folder, ["notes"], tmp_path / "out").copied == 1
+    copy = tmp_path / "out" / "notes" / "a__1"
+    assert (copy / "n.md").read_text() == "changed"
+    assert not (copy / "deep" / "x").exists()
+    assert sorted(p.name for p in (tmp_path / "out" / "notes").iterdir()) == ["a__1"]
+
+
+def test_links_and_special_files_of_an_agent_do_no_harm(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("host")
+    folder = trial(tmp_path)
+    notes = folder / "agent" / "sessions" / "notes"
+    (notes / "link").symlink_to(secret)
+    (notes / "up").symlink_to(tmp_path)
+    os.mkfifo(notes / "pipe")
+    assert mirror_trial(folder, ["notes"], tmp_path / "out").copied == 1
+    copy = tmp_path / "out" / "notes" / "a__1"
+    assert (copy / "link").is_symlink()
+    assert not (copy / "pipe").exists()
+    planted = tmp_path / "runs" / "job" / "c__1" / "agent" / "sessions"
+    planted.mkdir(parents=True)
+    (planted / "notes").symlink_to(tmp_path)
+    assert mirror_trial(planted.parent.parent, ["notes"], tmp_path / "out") == Mirrored()
+
+
+def test_each_step_of_a_multi_step_trial_is_kept(tmp_path: Path) -> None:
+    base = tmp_path / "runs" / "job" / "m__1" / "steps"
+    for step in ("one", "two"):
+        folder = base / step / "agent" / "sessions" / "notes"
+        folder.mkdir(parents=True)
+        (folder / "n.md").write_text(step)
+    assert mirror_batch(tmp_path / "runs", ["notes"], tmp_path / "out").copied == 2
+    assert (tmp_path / "out" / "notes" / "m__1" / "two" / "n.md").read_text() == "two"
+
+
+def test_one_that_cannot_be_copied_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
+    trial(tmp_path, "a__1")
+    trial(tmp_path, "b__1")
+    blocked = tmp_path / "out" / "notes"
+    blocked.mkdir(parents=True)
+    (blocked / "a__1").write_text("in the way")
+    (blocked / "a__1").chmod(0o400)
+    done = mirror_batch(tmp_path / "runs", ["notes"], tmp_path / "out")
+    assert done.copied + len(done.failed) == 2
+    assert (tmp_path / "out" / "notes" / "b__1" / SEAL).exists()

@@ -1,0 +1,121 @@
+"""Run one real Harbor job in the local sandbox: a tiny task, one agent, the result files it leaves."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SANDBOX = "terminalbench.harbor.sandbox.environment:LocalSandbox"
+INSTRUCTION = "Write the word hello into /app/out.txt.\n"
+SOLVE = "echo hello > /app/out.txt"
+TASK_TOML = """schema_version = "1.4"
+[task]
+name = "tests/say-hello"
+[verifier]
+timeout_sec = 60.0
+[agent]
+timeout_sec = 120.0
+[environment]
+build_timeout_sec = 120.0
+"""
+TEST_SH = """#!/bin/bash
+if [ "$(cat /app/out.txt 2>/dev/null)" = hello ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
+"""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One finished trial: its folder and its `result.json`."""
+
+    folder: Path
+    result: Mapping[str, Any]
+
+    @property
+    def reward(self) -> float | None:
+        """What the verifier gave; None when it gave nothing."""
+        verdict = self.result["verifier_result"]
+        return verdict["rewards"]["reward"] if verdict else None
+
+    @property
+    def error(self) -> str | None:
+        """The type of the exception that ended the trial."""
+        info = self.result["exception_info"]
+        return info["exception_type"] if info else None
+
+    def json(self, name: str) -> Any:
+        """A JSON file of the trial."""
+        return json.loads((self.folder / name).read_text())
+
+    def events(self) -> list[dict[str, Any]]:
+        """The events Claude Code printed."""
+        lines = (self.folder / "agent" / "claude-code.txt").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def write_task(folder: Path) -> Path:
+    """A task that is solved by `SOLVE` and by nothing else; returns its folder."""
+    task = folder / "say-hello"
+    (task / "environment").mkdir(parents=True)
+    (task / "tests").mkdir()
+    (task / "task.toml").write_text(TASK_TOML)
+    (task / "instruction.md").write_text(INSTRUCTION)
+    (task / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
+    (task / "tests" / "test.sh").write_text(TEST_SH)
+    return task
+
+
+def run_trial(
+    folder: Path,
+    agent: Mapping[str, Any],
+    *,
+    env: Mapping[str, str] | None = None,
+    mounts: Sequence[Mapping[str, Any]] = (),
+    timeout_sec: float = 240,
+) -> Trial:
+    """Run `agent` once on the tiny task with `harbor run -c`; `env` is all the child gets beyond the basics."""
+    config = {
+        "job_name": "job",
+        "jobs_dir": str(folder / "jobs"),
+        "n_concurrent_trials": 1,
+        "quiet": True,
+        "environment": {"import_path": SANDBOX, "mounts": list(mounts)},
+        "agents": [agent],
+        "tasks": [{"path": str(write_task(folder))}],
+    }
+    job_file = folder / "job.json"
+    job_file.write_text(json.dumps(config))
+    home = folder / "home"
+    home.mkdir()
+    basics = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "TMPDIR") if name in os.environ}
+    child = {
+        **basics,
+        "HOME": str(home),
+        "HARBOR_TELEMETRY": "off",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        **(env or {}),
+    }
+    harbor = Path(sys.executable).with_name("harbor")
+    process = subprocess.Popen(
+        [str(harbor), "run", "-c", str(job_file), "-y"],
+        env=child,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout_sec)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    results = list((folder / "jobs" / "job").glob("*/result.json"))
+    assert len(results) == 1, f"expected one trial, harbor said:\n{output}"
+    return Trial(results[0].parent, json.loads(results[0].read_text()))

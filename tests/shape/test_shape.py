@@ -1,0 +1,95 @@
+"""The shape of the house: what commands load, what is documented, what the installed Harbor offers."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import REPO
+from support.experiments import BASE, ORACLE
+from terminalbench.cli.commands import SECTIONS
+
+COMMANDS = [entry.name for section in SECTIONS for entry in section.commands]
+HEAVY = [
+    "harbor",
+    "litellm",
+    "pydantic",
+    "rich",
+    "tomlkit",
+    "numpy",
+    "scipy",
+    "starlette",
+    "jinja2",
+    "asyncio",
+    "msgspec",
+]
+
+
+def loaded(arguments: list[str], cwd: Path) -> set[str]:
+    code = (
+        "import sys; from terminalbench.cli.main import main; code = main(sys.argv[1:]); "
+        "print('\\nMODULES', code, *sorted({m.split('.')[0] for m in sys.modules}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=60)
+    words = ran.stdout.rsplit("MODULES", 1)[1].split()
+    assert words[0] == "0", ran.stderr
+    return set(words[1:])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["validate", "experiments/exp.toml"]])
+def test_light_commands_load_nothing_heavy(project, arguments: list[str]) -> None:
+    project.experiment(BASE + ORACLE)
+    assert loaded(arguments, project.root).isdisjoint(HEAVY)
+
+
+def test_planning_does_not_load_harbor(project) -> None:
+    project.experiment(BASE + ORACLE)
+    assert loaded(["plan", "experiments/exp.toml"], project.root).isdisjoint({"harbor", "litellm", "pydantic"})
+
+
+def test_the_table_of_agents_is_that_of_the_installed_harbor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    from terminalbench.harbor.describe import describe
+
+    kept = json.loads((REPO / "src/terminalbench/experiments/harbor.json").read_text())
+    assert kept == describe(), (
+        "run: python -m terminalbench.harbor.describe > src/terminalbench/experiments/harbor.json"
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented(name: str) -> None:
+    page = (REPO / "docs" / "cli.md").read_text()
+    assert re.search(rf"^#+ `tbench {name}\b", page, re.MULTILINE)
+
+
+def test_lock_files_hold_no_addresses() -> None:
+    for file in REPO.glob("requirements*.lock"):
+        text = file.read_text()
+        assert "://" not in text
+        for line in text.splitlines():
+            assert re.match(r"([a-zA-Z0-9._-]+(\[[\w,-]+\])?==|    --hash=sha256:)", line), line
+
+
+def test_the_lock_pins_the_harbor_the_project_names() -> None:
+    assert re.search(r"^harbor==0\.24\.", (REPO / "requirements.lock").read_text(), re.MULTILINE)
+
+
+def test_the_readme_names_the_two_commands() -> None:
+    text = (REPO / "README.md").read_text()
+    assert "make demo" in text
+    assert "make test" in text
+
+
+def test_the_options_of_our_simulated_agent_are_known() -> None:
+    from terminalbench.experiments.agents import agent_info
+    from terminalbench.harbor.agents.simulated import SimulatedAgent
+
+    info = agent_info("simulated")
+    options = SimulatedAgent.options_model
+    assert info is not None
+    assert options is not None
+    assert sorted(info.options or ()) == sorted(options.model_fields)

@@ -1,0 +1,120 @@
+"""Run real Harbor jobs for tests, and read how each trial ended."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import terminalbench
+
+ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.harbor.sandbox.environment:LocalSandbox")
+"""Where the trials run: "module:Class", or one of Harbor's types, such as "docker"."""
+
+HARBOR = "import sys; from harbor.cli.main import app; sys.exit(app())"
+JOB_TIMEOUT_SEC = 540
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one trial ended; what the solution and the verifier printed; the solution's exit status when not 0."""
+
+    reward: float | None
+    error: str | None
+    output: str
+    exit_code: str | None
+
+
+def environment_config(environment: str = ENVIRONMENT) -> dict[str, str]:
+    """The `environment` of a job configuration."""
+    return {"import_path": environment} if ":" in environment else {"type": environment}
+
+
+def session_folder(factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this test session share, and nobody else."""
+    base = factory.getbasetemp()
+    return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+
+
+def once(folder: Path, produce: Callable[[Path], None]) -> Path:
+    """`folder` with what `produce` puts there: called once, also when several workers ask; the others wait."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            produce(folder)
+            (folder / "done").touch()
+    return folder
+
+
+def run_harbor(folder: Path, config: dict[str, Any], *, home: Path, status: int = 0) -> str:
+    """Run a job, or go on with it, in a process group of its own that ends with it; what Harbor printed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    home.mkdir(exist_ok=True)
+    (folder / "job.json").write_text(json.dumps(config))
+    source = str(Path(terminalbench.__file__).parents[1])
+    env = {
+        **os.environ,
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "HARBOR_TELEMETRY": "off",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+    command = [sys.executable, "-c", HARBOR, "run", "-c", str(folder / "job.json"), "-y"]
+    process = subprocess.Popen(
+        command, env=env, cwd=folder, text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        printed, _ = process.communicate(timeout=JOB_TIMEOUT_SEC)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.returncode == status, printed[-4000:]
+    return printed
+
+
+def trials(folder: Path) -> list[dict[str, Any]]:
+    """The `result.json` of every finished trial of the job in `folder`."""
+    return [json.loads(path.read_text()) for path in sorted((folder / "job").glob("*/result.json"))]
+
+
+def run_tasks(folder: Path, agent: str, tasks: list[Path], *, home: Path, environment: str = ENVIRONMENT) -> None:
+    """One attempt at each task by one of Harbor's own agents."""
+    config = {
+        "job_name": "job",
+        "jobs_dir": str(folder),
+        "n_concurrent_trials": 3,
+        "quiet": True,
+        "environment": environment_config(environment),
+        "agents": [{"name": agent}],
+        "tasks": [{"path": str(task), "source": "starter"} for task in tasks],
+    }
+    run_harbor(folder, config, home=home)
+
+
+def results(folder: Path) -> dict[str, Result]:
+    """How each trial ended, by the name of its task's folder."""
+    found = {}
+    for content in trials(folder):
+        trial = folder / "job" / content["trial_name"]
+        printed = [trial / name for name in ("agent/oracle.txt", "verifier/test-stdout.txt")]
+        exit_code = trial / "agent/exit-code.txt"
+        error = content["exception_info"]
+        found[Path(content["task_id"]["path"]).name] = Result(
+            reward=((content["verifier_result"] or {}).get("rewards") or {}).get("reward"),
+            error=f"{error['exception_type']}: {error['exception_message']}" if error else None,
+            output="\n".join(file.read_text(errors="replace")[-3000:] for file in printed if file.exists()),
+            exit_code=exit_code.read_text() if exit_code.exists() else None,
+        )
+    return found

@@ -1,0 +1,45 @@
+"""Every starter task in real Harbor jobs: its solution earns 1; nothing, wrong solutions and cheats earn 0."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from starter.jobs import Result, results, run_tasks
+from starter.mutants import CASES
+from terminalbench.starter import TASKS_DIR, task_ids
+
+pytestmark = pytest.mark.timeout(600)  # whole jobs, on a busy machine
+
+
+@pytest.mark.parametrize("task", task_ids())
+def test_the_solution_earns_one(oracle: dict[str, Result], task: str) -> None:
+    assert oracle[task].error is None
+    assert oracle[task].exit_code is None, oracle[task].output
+    assert oracle[task].reward == 1, oracle[task].output
+
+
+@pytest.mark.parametrize("task", task_ids())
+def test_doing_nothing_earns_zero(nop: dict[str, Result], task: str) -> None:
+    assert nop[task].error is None
+    assert nop[task].reward == 0, nop[task].output
+    assert "FAILED (" in nop[task].output, "the zero does not come from a check"
+
+
+@pytest.mark.parametrize(("task", "name"), CASES, ids=lambda value: value)
+def test_a_wrong_solution_earns_zero(mutants: dict[str, Result], task: str, name: str) -> None:
+    result = mutants[f"{task}.{name}"]
+    assert result.error is None
+    assert result.reward == 0, f"the checks of {task} did not notice: {name}\n{result.output}"
+    assert "FAILED (" in result.output, "the zero does not come from a check"
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(1800)
+def test_the_solutions_earn_one_under_docker(tmp_path: Path) -> None:
+    subprocess.run(["docker", "info"], check=True, capture_output=True, timeout=60)
+    tasks = [TASKS_DIR / task for task in task_ids()]
+    run_tasks(tmp_path, "oracle", tasks, home=Path.home(), environment="docker")
+    assert {name: (result.reward, result.error) for name, result in results(tmp_path).items()} == dict.fromkeys(
+        task_ids(), (1, None)
+    )

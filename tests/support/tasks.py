@@ -1,0 +1,72 @@
+"""Small real Harbor tasks, written on the spot."""
+
+from pathlib import Path
+
+ANSWER = "forty-two"
+SOLVE = f"echo {ANSWER} > /app/answer.txt"
+TEST_SH = f"""#!/bin/bash
+if [ "$(cat /app/answer.txt 2>/dev/null)" = {ANSWER} ]; then echo 1 > /logs/verifier/reward.txt
+else echo 0 > /logs/verifier/reward.txt; fi
+"""
+
+
+def write_task(folder: Path, *, environment: str = "", agent_sec: float = 60.0, solve: str = SOLVE) -> Path:
+    """A task that wants one word in /app/answer.txt. `environment` is added to its [environment] table."""
+    for name in ("environment", "solution", "tests"):
+        (folder / name).mkdir(parents=True)
+    (folder / "task.toml").write_text(
+        f'schema_version = "1.4"\n[task]\nname = "tests/{folder.name}"\n[agent]\ntimeout_sec = {agent_sec}\n'
+        f"[verifier]\ntimeout_sec = 60.0\n[environment]\nbuild_timeout_sec = 120.0\n{environment}\n"
+    )
+    (folder / "instruction.md").write_text("Write the answer to /app/answer.txt.\n")
+    (folder / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
+    (folder / "solution" / "solve.sh").write_text(f"#!/bin/bash\n{solve}\n")
+    (folder / "tests" / "test.sh").write_text(TEST_SH)
+    return folder
+
+
+AGENTS = '''
+"""Agents for tests: importable from the project root, as a user's own would be."""
+
+import asyncio
+import os
+
+from harbor.agents.base import BaseAgent
+from harbor.agents.options import AgentOptions
+
+
+class Options(AgentOptions):
+    script: str = "true"
+    sleep_sec: float = 0.0
+    files: dict[str, str] = {}
+    cost_usd: float | None = None
+    crash: str | None = None
+
+
+class Scripted(BaseAgent):
+    """Runs a script, writes files to its log folder, sleeps, crashes: as told."""
+
+    options_model = Options
+
+    @staticmethod
+    def name() -> str:
+        return "scripted"
+
+    def version(self) -> str:
+        return "1"
+
+    async def setup(self, environment) -> None:
+        pass
+
+    async def run(self, instruction, environment, context) -> None:
+        for name, text in self.options.files.items():
+            path = self.logs_dir / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace("{env}", repr(sorted(os.environ))))
+        context.cost_usd = self.options.cost_usd
+        await environment.exec(self.options.script)
+        await asyncio.sleep(self.options.sleep_sec)
+        if self.options.crash:
+            raise RuntimeError(self.options.crash)
+'''
+"""A module `lab_agents.py` for a project root: `lab_agents:Scripted`."""

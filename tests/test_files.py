@@ -1,0 +1,150 @@
+import errno
+import multiprocessing
+import os
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from terminalbench import files
+from terminalbench.errors import TbenchError
+from terminalbench.records import TaskRef, Usage
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def test_a_written_file_reads_back_and_leaves_no_temporary(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.json"
+    files.write_json(path, {"task": TaskRef("a", "d"), "path": Path("x")})
+    assert files.read_json(path) == {"task": {"id": "a", "dataset": "d"}, "path": "x"}
+    assert [p.name for p in path.parent.iterdir()] == ["a.json"]
+
+
+def test_the_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    files.write_json(path, 1)
+
+    def full(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_json(path, 2)
+    assert path.read_text() == "1\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_new_file_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        files.write_text(tmp_path / "a", "x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_corrupt_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"a": ')
+    with pytest.raises(TbenchError, match="a.json: not readable as JSON"):
+        files.read_json(path)
+
+
+@given(records=st.lists(json_values, max_size=6), cut=st.integers(1, 30), more=json_values)
+def test_jsonl_survives_a_torn_last_line(
+    tmp_path_factory: pytest.TempPathFactory, records: list, cut: int, more: object
+) -> None:
+    path = tmp_path_factory.mktemp("jsonl") / "e.jsonl"
+    for record in [*records, {"torn": "line"}]:
+        files.append_jsonl(path, record)
+    whole = path.read_bytes()
+    last_line = len(whole) - whole.rstrip(b"\n").rfind(b"\n") - 1
+    path.write_bytes(whole[: len(whole) - min(cut, last_line - 1)])
+    torn_newline_only = cut == 1
+
+    assert files.read_jsonl(path).records == records
+    files.append_jsonl(path, more)
+    after = files.read_jsonl(path)
+    assert after.records == ([*records, {"torn": "line"}, more] if torn_newline_only else [*records, more])
+    assert len(after.bad) == (0 if torn_newline_only else 1)
+
+
+def test_tail_gives_each_line_once_and_waits_for_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl"
+    assert files.tail_jsonl(path, 0).records == []
+    files.append_jsonl(path, 1)
+    first = files.tail_jsonl(path, 0)
+    assert first.records == [1]
+    with path.open("ab") as stream:
+        stream.write(b'{"half": ')
+    assert files.tail_jsonl(path, first.offset).records == []
+    with path.open("ab") as stream:
+        stream.write(b"1}\n")
+    second = files.tail_jsonl(path, first.offset)
+    assert second.records == [{"half": 1}]
+    path.write_bytes(b"7\n")
+    assert files.tail_jsonl(path, second.offset).records == [7]
+
+
+def _append_many(path: Path, who: int) -> None:
+    for number in range(200):
+        files.append_jsonl(path, {"who": who, "number": number, "pad": "x" * (number % 90)})
+
+
+def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl"
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_append_many, args=(path, who)) for who in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    found = files.read_jsonl(path)
+    assert not found.bad
+    for who in range(3):
+        assert [r["number"] for r in found.records if r["who"] == who] == list(range(200))
+
+
+def test_a_lock_names_its_owner_and_is_free_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with files.lock(path, "tbench run"):
+        with pytest.raises(files.LockHeld) as caught, files.lock(path, "second"):
+            pass
+        assert caught.value.owner is not None
+        assert caught.value.owner.pid == os.getpid()
+        assert "tbench run" in str(caught.value)
+    with files.lock(path, "third") as owner:
+        assert owner.what == "third"
+
+
+def _hold_and_die(path: Path, ready: Event) -> None:
+    with files.lock(path, "doomed"):
+        ready.set()
+        os.kill(os.getpid(), 9)
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    worker = context.Process(target=_hold_and_die, args=(path, ready))
+    worker.start()
+    assert ready.wait(60)
+    worker.join(60)
+    stale = files.lock_owner(path)
+    assert stale is not None
+    assert stale.what == "doomed"
+    with files.lock(path, "heir") as owner:
+        assert owner.pid == os.getpid()
+
+
+def test_unknown_stays_unknown_on_disk(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "u.json", Usage(input_tokens=0))
+    read = files.read_json(tmp_path / "u.json", Usage)
+    assert (read.input_tokens, read.cost_usd) == (0, None)

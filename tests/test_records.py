@@ -1,0 +1,66 @@
+"""Records survive the disk: what is written is what is read, and unknown stays unknown."""
+
+import msgspec
+import pytest
+
+from terminalbench.records import (
+    AgentStatus,
+    Delivery,
+    ErrorClass,
+    Event,
+    Outcome,
+    Phases,
+    Trial,
+    Usage,
+)
+
+FULL = Trial(
+    id="1",
+    name="answer__abc",
+    job="2026__claude",
+    task="answer",
+    outcome=Outcome.ERRORED,
+    agent_status=AgentStatus.CRASHED,
+    profile="claude",
+    attempt=2,
+    reward=0.0,
+    rewards={"reward": 0.0},
+    error_class=ErrorClass.RATE_LIMIT,
+    phases=Phases(agent_sec=1.5),
+    usage=Usage(input_tokens=0, cost_usd=0.0, source="harbor"),
+    suspect=["no_tool_calls"],
+    delivery=Delivery(mcp_configured=["lab"], mcp_connected=[], hooks_fired={}),
+    simulated=True,
+    trajectory_paths=["answer__abc/agent/trajectory.json"],
+)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        FULL,
+        Trial(id="1", name="n", job="j", task="t", outcome=Outcome.NOT_RUN, agent_status=AgentStatus.NOT_STARTED),
+        Event(time="2026-01-01T00:00:00Z", kind="heartbeat", job="j", pid=1),
+    ],
+)
+def test_round_trip(record: msgspec.Struct) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(record), type=type(record)) == record
+
+
+def test_zero_and_empty_are_written_because_they_are_not_unknown() -> None:
+    written = msgspec.json.decode(msgspec.json.encode(FULL))
+    assert written["usage"] == {"input_tokens": 0, "cost_usd": 0.0, "source": "harbor"}
+    assert written["delivery"] == {"mcp_configured": ["lab"], "mcp_connected": [], "hooks_fired": {}}
+    assert written["reward"] == 0.0
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_only_a_verdict_is_a_measurement(outcome: Outcome) -> None:
+    trial = msgspec.structs.replace(FULL, outcome=outcome)
+    assert trial.measured is (outcome in (Outcome.PASSED, Outcome.FAILED))
+
+
+def test_usage_is_known_as_soon_as_one_number_is() -> None:
+    assert not Usage(source="harbor").known
+    assert Usage(output_tokens=0).known
+    assert Usage(cost_usd=0.0).known

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What the end-to-end tests use besides Python: the real Claude Code CLI (npm, pinned) and tmux. A no-op when it is there.
+# What the end-to-end tests use besides Python: the real Claude Code CLI and axe (npm, pinned), tmux and Chromium (Debian).
+# A no-op when they are there.
 set -eu
 lock=tests/clients/package-lock.json
 mark=tests/clients/node_modules/.installed
@@ -12,12 +13,16 @@ if [ "$(cat "$mark" 2>/dev/null || true)" != "$(cksum <"$lock")" ]; then
         echo "setup: no npm here: the tests with the real Claude Code CLI will fail; install Node.js" >&2
     fi
 fi
-if [ ! -x /usr/bin/tmux ] && [ ! -x /bin/tmux ]; then
+debian() { # debian COMMAND PACKAGE WHOSE-TESTS
+    [ ! -x "/usr/bin/$1" ] && [ ! -x "/bin/$1" ] || return 0
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-        echo "setup: installing tmux (Debian)" >&2
-        { apt-get install -y -qq tmux || { apt-get update -qq && apt-get install -y -qq tmux; }; } >/dev/null 2>&1 ||
-            echo "setup: tmux could not be installed; the Terminus-2 tests will fail" >&2
+        echo "setup: installing $2 (Debian)" >&2
+        install="apt-get install -y -qq --no-install-recommends $2"
+        { $install || { apt-get update -qq && $install; }; } >/dev/null 2>&1 ||
+            echo "setup: $2 could not be installed; the $3 tests will fail" >&2
     else
-        echo "setup: no tmux here: the Terminus-2 tests will fail; install the package tmux" >&2
+        echo "setup: no $1 here: the $3 tests will fail; install the package $2" >&2
     fi
-fi
+}
+debian tmux tmux Terminus-2
+debian chromium chromium browser

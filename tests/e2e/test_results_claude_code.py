@@ -36,7 +36,7 @@ def test_everything_that_was_delivered(tmp_path: Path, cli: Path) -> None:
         "hooks": HOOKS,
         "append_system_prompt": "The magic word is XYZZY.",
     }
-    with AnthropicServer([ASK, DO, END]) as server:
+    with AnthropicServer([ASK, DO, END], pace_sec=0.6) as server:
         trial = read(tmp_path, cli, server, kwargs)
     assert (trial.outcome, trial.agent_status, trial.suspect) == (Outcome.PASSED, AgentStatus.COMPLETED, [])
     assert (trial.agent, trial.agent_version, trial.model) == ("claude-code", VERSION, "claude-sonnet-4-5")
@@ -58,7 +58,7 @@ def test_everything_that_was_delivered(tmp_path: Path, cli: Path) -> None:
 
 def test_server_that_does_not_start_is_seen(tmp_path: Path, cli: Path) -> None:
     broken = {"mcpServers": {"lab": {"command": "/nonexistent/server"}}}
-    with AnthropicServer([DO, END]) as server:
+    with AnthropicServer([DO, END], pace_sec=0.6) as server:
         trial = read(tmp_path, cli, server, {"mcp_config": broken})
     assert trial.outcome is Outcome.PASSED
     assert (trial.delivery.mcp_configured, trial.delivery.mcp_connected) == (["lab"], [])
@@ -73,7 +73,7 @@ def test_refused_key_is_an_error_and_not_a_failure(tmp_path: Path, cli: Path) ->
 
 
 def test_running_out_of_turns_is_a_failure_of_the_agent(tmp_path: Path, cli: Path) -> None:
-    with AnthropicServer([ASK, DO, END]) as server:
+    with AnthropicServer([ASK, DO, END], pace_sec=0.6) as server:
         trial = read(tmp_path, cli, server, {"max_turns": 1, "mcp_config": SERVER, "mcp_source": {"path": str(LAB)}})
     assert (trial.outcome, trial.agent_status) == (Outcome.FAILED, AgentStatus.LIMIT_REACHED)
     assert trial.error_class is ErrorClass.AGENT_LIMIT

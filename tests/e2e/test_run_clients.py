@@ -61,7 +61,7 @@ def test_claude_code_with_the_examples_server(lab, mounts: str) -> None:
         REPO / "examples" / "notes_server", lab.root / "notes_server", ignore=shutil.ignore_patterns("__pycache__")
     )
     lab.env["ANTHROPIC_API_KEY"] = "sk-ant-scripted"
-    with AnthropicServer(SCRIPT) as server:
+    with AnthropicServer(SCRIPT, pace_sec=0.6) as server:
         run = f"harbor_args = ['--mounts', '{mounts}']"
         ran = lab.tbench("run", lab.experiment(claude_profiles(server.url), tasks=("a",), run=run))
     assert ran.returncode == 0, ran.stdout + ran.stderr

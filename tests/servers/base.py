@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -107,12 +108,16 @@ class ScriptedServer:
 
     The turn to play is the number of assistant messages already in the conversation, so that any number
     of conversations can go on at once and a retried request gets the same answer. Past the end of the
-    script the last turn repeats.
+    script the last turn repeats. `pace_sec` is how long the model thinks before each of its turns: a
+    conversation that no model could have had in the time is marked as suspect.
     """
 
-    def __init__(self, script: Sequence[Turn] = (), refusal: Refusal | None = None) -> None:
+    def __init__(
+        self, script: Sequence[Turn] = (), refusal: Refusal | None = None, *, pace_sec: float = 0.0
+    ) -> None:
         self.script = tuple(script)
         self.refusal = refusal
+        self.pace_sec = pace_sec
         self.requests: list[Request] = []
         self._lock = threading.Lock()
         handler = type("BoundHandler", (Handler,), {"scripted": self})
@@ -140,7 +145,8 @@ class ScriptedServer:
             self.requests.append(request)
 
     def turn(self, messages: Sequence[Mapping[str, Any]]) -> Turn:
-        """The answer due after `messages`."""
+        """The answer due after `messages`, when the model has thought."""
+        time.sleep(self.pace_sec)
         said = sum(message.get("role") == "assistant" for message in messages)
         return self.script[min(said, len(self.script) - 1)]
 

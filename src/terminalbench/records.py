@@ -152,6 +152,22 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.outcome in (Outcome.PASSED, Outcome.FAILED)
 
 
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an analyzer says about one trial: a truth, a number or a label, and where it saw it.
+
+    `trial` is `<job>/<name>` within the batch. A `value` of None means the analyzer could not tell; `reason` says why.
+    `steps` are step ids of the trajectory.
+    """
+
+    trial: str
+    analyzer: str
+    version: str
+    name: str
+    value: bool | int | float | str | None = None
+    reason: str | None = None
+    steps: list[int] = []
+
+
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of `events.jsonl`: something happened to a job or a trial.
 

@@ -112,9 +112,7 @@ class ScriptedServer:
     conversation that no model could have had in the time is marked as suspect.
     """
 
-    def __init__(
-        self, script: Sequence[Turn] = (), refusal: Refusal | None = None, *, pace_sec: float = 0.0
-    ) -> None:
+    def __init__(self, script: Sequence[Turn] = (), refusal: Refusal | None = None, *, pace_sec: float = 0.0) -> None:
         self.script = tuple(script)
         self.refusal = refusal
         self.pace_sec = pace_sec

@@ -1,0 +1,165 @@
+"""What an analysis is made of: the rows that go in, the comparison that comes out. Written as `comparison.json`.
+
+Rates and differences are fractions (0.031, not 3.1). `None` means unknown or not computable, never zero.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from terminalbench.records import Outcome, TaskRef
+
+type Metric = Literal["pass", "cost", "tokens", "time"]
+type Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One planned trial as the statistics see it. `trial` is `<batch>/<job>/<name>`, None when it never started.
+
+    `cost_usd` and `tokens` are those of the trial that counts plus those of every try it superseded.
+    """
+
+    task: TaskRef
+    profile: str
+    attempt: int
+    outcome: Outcome
+    batch: str
+    trial: str | None = None
+    reason: str | None = None
+    error_class: str | None = None
+    cost_usd: float | None = None
+    tokens: int | None = None
+    agent_sec: float | None = None
+    wall_sec: float | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    task_digest: str | None = None
+    environment: str | None = None
+    agent: str | None = None
+    agent_version: str | None = None
+    model: str | None = None
+    profile_id: str | None = None
+    simulated: bool = False
+
+    @property
+    def measured(self) -> bool:
+        """Whether the verifier's word counts."""
+        return self.outcome in (Outcome.PASSED, Outcome.FAILED)
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A confidence interval, and the question it answers."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+    question: str = ""
+
+
+class TaskSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One profile on one task: counts, the measured rate with its Jeffreys interval, the trials behind it."""
+
+    task: TaskRef
+    planned: int
+    measured: int
+    passed: int
+    rate: float | None = None
+    interval: Interval | None = None
+    outcomes: dict[str, int] = {}
+    flaky: bool = False
+    trials: list[str] = []
+
+
+class ProfileSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One profile over all its tasks.
+
+    `rate` is the mean over tasks of the measured pass rate, `rate_all` counts every planned trial that was not
+    measured as not passed. `coverage` is measured / planned. `pass_at` and `pass_hat` are keyed by k.
+    """
+
+    profile: str
+    planned: int
+    measured: int
+    passed: int
+    coverage: float
+    tasks: list[TaskSummary]
+    outcomes: dict[str, int]
+    errors: dict[str, int] = {}
+    rate: float | None = None
+    rate_all: float | None = None
+    interval: Interval | None = None
+    pass_at: dict[int, float] = {}
+    pass_hat: dict[int, float] = {}
+    cost_usd: float | None = None
+    cost_unknown_trials: int = 0
+    superseded_trials: int = 0
+    tokens: int | None = None
+    cost_per_success: float | None = None
+    cost_per_success_interval: Interval | None = None
+    mean_agent_sec: float | None = None
+    simulated: bool = False
+    on_pareto_front: bool = False
+
+
+class TaskDifference(msgspec.Struct, frozen=True):
+    """One task of a contrast: the mean of the metric under each profile, and new minus old."""
+
+    task: TaskRef
+    new: float
+    old: float
+    difference: float
+
+
+class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One way to compare two profiles: over measured trials only, or over all that were planned."""
+
+    units: int
+    trials: int
+    difference: float | None = None
+    interval: Interval | None = None
+    suite_interval: Interval | None = None
+    p: float | None = None
+    wins: int = 0
+    losses: int = 0
+    ties: int = 0
+
+
+class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """`new` against `old`: the estimate under the declared rule, the other way beside it, and the verdict.
+
+    `sentence` is what a person reads first. `p_adjusted` is Holm's over the contrasts of the report.
+    """
+
+    new: str
+    old: str
+    metric: Metric
+    rule: Literal["exclude", "fail"]
+    estimate: Estimate
+    other_way: Estimate
+    verdict: Verdict
+    sentence: str
+    p_adjusted: float | None = None
+    unit: Literal["task", "family"] = "task"
+    tasks: list[TaskDifference] = []
+    only_new: list[TaskRef] = []
+    only_old: list[TaskRef] = []
+    smallest_detectable: float | None = None
+    trials_needed: int | None = None
+    margin: float | None = None
+    error_rate_p: float | None = None
+    warnings: list[str] = []
+
+
+class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Everything a report says about profiles. Pure function of rows and settings; no clock, no files."""
+
+    batches: list[str]
+    metric: Metric
+    alpha: float
+    baseline: str
+    profiles: list[ProfileSummary]
+    contrasts: list[Contrast]
+    pareto: list[str] = []
+    warnings: list[str] = []
+    departures: list[str] = []

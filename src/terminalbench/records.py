@@ -171,8 +171,9 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of `events.jsonl`: something happened to a job or a trial.
 
-    `kind` is one of job_started, job_ended, trial_started, trial_held, trial_phase, trial_ended,
-    trial_cancelled, heartbeat, note. `time` is UTC, ISO 8601.
+    `kind` is one of job_started, job_ended, trial_waiting, trial_started, trial_held, trial_phase, trial_ended,
+    trial_cancelled, heartbeat, note. `time` is UTC, ISO 8601. A waiting trial says in `error` what it waits for, and
+    in `detail` the `cause` (rate_limit, retry) and `until` when; a held one never starts.
     """
 
     time: str

@@ -1,10 +1,15 @@
-"""Which trials of a Harbor job folder are finished: those whose result.json can be read and was not cancelled."""
+"""Which trials of a Harbor job folder are finished: those whose result.json can be read and was not cancelled.
+
+One that we cancelled because it hung is finished too: it would hang again.
+"""
 
 from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
+
+from terminalbench.harbor.hangs import HUNG
 
 
 class _Task(msgspec.Struct):
@@ -46,6 +51,6 @@ def finished_trials(job_folder: Path) -> Counter[tuple[str, str]]:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             continue
         task = result.config.task
-        if result.done:
+        if result.done or (file.parent / HUNG).is_file():
             counts[task.source or "", PurePosixPath(task.path or task.name or "").name] += 1
     return counts

@@ -24,6 +24,7 @@ from terminalbench.harbor.agent_files import is_plain, read_plain
 from terminalbench.harbor.attempts import number_attempts
 from terminalbench.harbor.claude_stream import Stream
 from terminalbench.harbor.delivery import deliver, read_notes
+from terminalbench.harbor.hangs import read_hang
 from terminalbench.harbor.outcome import Ending, classify
 from terminalbench.harbor.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
 from terminalbench.harbor.safety import read_safety
@@ -186,12 +187,12 @@ def live_ending(trial_dir: Path, result: Any) -> LiveEnding:
     found = from_result(result)
     logs = _AgentLogs(trial_dir, found)
     used = usage_sources.best(found.model, found.contexts, logs.by_folder, [])
-    return LiveEnding(classify(found, logs.session), used)
+    return LiveEnding(classify(found, logs.session, read_hang(trial_dir)), used)
 
 
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: int | None) -> Trial:
     logs = _AgentLogs(trial_dir, result)
-    ending = classify(result, logs.session)
+    ending = classify(result, logs.session, read_hang(trial_dir))
     used = logs.usage(result.model, result)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)

@@ -114,7 +114,7 @@ def run_jobs(
         side_by_side,
         watch,
         lambda: listener.progress(progress),
-        lambda: gate.read().closed if gate is not None else None,
+        lambda: gate.read().closed,
     )
     with announced(batch):
         ends = supervisor.run()
@@ -134,12 +134,11 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
     )
 
 
-def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate | None:
-    """The gate of a batch with a budget or a deadline, which counts from now; None without either."""
+def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
+    """The gate of a batch: its budget, its deadline, which counts from now, and rate limits as they are met."""
     budget, seconds = plan.settings.get("budget_usd"), plan.settings.get("run_timeout_sec")
-    if budget is None and seconds is None:
-        return None
     state = GateState(budget_usd=budget, deadline=time.time() + seconds if seconds is not None else None)
+    state.seed = plan.settings.get("seed") or 0
     state.costs = spent.costs
     known = sum(cost for costs in spent.costs.values() for cost in costs)
     state.spent_usd = known + spent.unknown * state.likely_usd("")

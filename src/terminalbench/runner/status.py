@@ -14,6 +14,7 @@ from terminalbench.index.scan import find_batches
 from terminalbench.records import Event
 from terminalbench.runner.live import announced_batches, live_processes
 from terminalbench.runner.progress import Progress
+from terminalbench.runner.waiting import Waiting
 
 
 class RunningBatch(msgspec.Struct, frozen=True):
@@ -30,6 +31,7 @@ class RunningBatch(msgspec.Struct, frozen=True):
     running: int
     outcomes: dict[str, int]
     cost_usd: float | None
+    waiting: list[Waiting] = []
 
 
 def running_batches(results_root: Path | None = None) -> list[RunningBatch]:
@@ -66,4 +68,5 @@ def _status(batch: Batch) -> RunningBatch | None:
         running=len(progress.running),
         outcomes=dict(outcomes),
         cost_usd=progress.cost_usd if progress.done > progress.cost_unknown else None,
+        waiting=list(progress.waiting.trials.values()),
     )

@@ -16,6 +16,12 @@ from terminalbench.runner.process import JobProcess, harbor_program, log_tail, s
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 
 MAX_WAVES = 10
+SILENT_SEC = 300.0
+"""A Harbor that has said nothing for so long, not even a heartbeat, hangs: it is ended, and the rest runs anew."""
+
+START_SEC = 1800.0
+"""The same before its first word, when it looks up and downloads tasks."""
+
 _POLL_SEC = 0.1
 _GRACE_SEC = 30.0
 
@@ -60,6 +66,17 @@ class _Line:
     reasons: dict[Cell, str] = field(default_factory=dict)
     left_over: dict[Cell, str] = field(default_factory=dict)
     not_started: dict[Cell, str] = field(default_factory=dict)
+    heard_at: float = 0.0
+    silent: str | None = None
+
+    def why_hung(self, now: float) -> str | None:
+        """Why its Harbor process is taken to hang, or None."""
+        quiet = now - self.heard_at
+        if not self.started and quiet > START_SEC:
+            return f"Harbor did not start a trial within {START_SEC:g} s"
+        if self.started and quiet > SILENT_SEC:
+            return f"Harbor hung: no sign of life for {SILENT_SEC:g} s"
+        return None
 
 
 @dataclass
@@ -97,6 +114,7 @@ class Supervisor:
                     if not self._after(line):
                         running.remove(line)
                         ended.append(line)
+                self._end_hung(running)
                 self._forward_signals(running)
                 self.tick()
                 time.sleep(_POLL_SEC)
@@ -116,6 +134,7 @@ class Supervisor:
         write_json(self.batch.job_config(job.name), config)
         line.waves.append(job)
         line.started = Counter()
+        line.heard_at, line.silent = time.monotonic(), None
         line.process = start_job(
             job.name,
             job.profile,
@@ -138,7 +157,7 @@ class Supervisor:
             return False
         last = log_tail(self.batch.job_log(line.waves[-1].name))
         wave = line.waves[-1]
-        why = f"Harbor ended its job (code {code}): {last}"
+        why = line.silent or f"Harbor ended its job (code {code}): {last}"
         if code == 0:
             why = "Harbor finished its job and left no readable result"
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
@@ -180,9 +199,18 @@ class Supervisor:
         self._offset = found.offset
         by_job = {line.waves[-1].name: line for line in running}
         for event in found.records:
+            if event.job in by_job:
+                by_job[event.job].heard_at = time.monotonic()
             if event.kind == "trial_started" and event.job in by_job:
                 by_job[event.job].started[event.dataset or "", event.task or ""] += 1
             self.watch(event)
+
+    def _end_hung(self, running: list[_Line]) -> None:
+        for line in running:
+            reason = line.why_hung(time.monotonic())
+            if reason is not None and line.silent is None and line.process is not None:
+                line.silent = reason
+                line.process.kill()
 
     def _forward_signals(self, running: list[_Line]) -> None:
         if not self.signals:

@@ -118,8 +118,12 @@ def test_who_bounds_the_agent(task: dict, known: bool) -> None:
 class _Task:
     cancelled = 0
 
-    def cancel(self) -> None:
+    def cancel(self) -> bool:
         self.cancelled += 1
+        return True
+
+    def done(self) -> bool:
+        return False
 
 
 def test_a_watch_asks_once_and_then_insists() -> None:

@@ -13,6 +13,7 @@ class Batch:
       plan.json                             the resolved plan; resume reads this, never the TOML
       events.jsonl                          append-only lifecycle of jobs and trials
       gate.json                             budget, deadline and what has been spent; models that are rate limited
+      control.json                          what was told to the live run (`tbench ctl`, the watchdog)
       runs/<timestamp>__<profile>.job.json  the exact JobConfig handed to `harbor run -c`
       runs/<timestamp>__<profile>/          Harbor's job folder, untouched
       runs/index.json                       export of the index
@@ -48,6 +49,11 @@ class Batch:
     def gate_json(self) -> Path:
         """Budget, deadline, spend and rate limits: see `terminalbench.harbor.gate`."""
         return self.folder / "gate.json"
+
+    @property
+    def control_json(self) -> Path:
+        """What was told to the live run: see `terminalbench.harbor.control`."""
+        return self.folder / "control.json"
 
     @property
     def runs(self) -> Path:

@@ -1,5 +1,6 @@
-"""Whether a trial may start now, and if not, what it waits for. Reads the batch's gate; decides nothing by itself."""
+"""Whether a trial may start now, and if not, what it waits for: by the batch's gate and by what the run was told."""
 
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.pacing import draw, retry_at
 
@@ -38,33 +40,55 @@ def stamp(moment: datetime) -> str:
 
 
 class Admission:
-    """Asks the gate for the trials of one Harbor process, and remembers what they did before."""
+    """Asks for the trials of one Harbor process, and remembers what they did before."""
 
-    def __init__(self, gate: Gate | None, profile: str) -> None:
+    def __init__(self, gate: Gate | None, control: ControlFile | None, profile: str) -> None:
         self.gate = gate
+        self.control = control
         self._profile = profile
+        self._inside: set[str] = set()
         self._entered: dict[str, float] = {}
         self._failed: dict[str, float] = {}
         self._tries: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def why_wait(self, trial: str, lane: str) -> Wait | None:
-        """What a trial has to wait for, or None when it may ask to enter."""
+        """What a trial has to wait for; None when it may ask to enter, and a place is kept for it."""
         now = time.time()
         try:
             state = self.gate.read() if self.gate is not None else GateState()
+            control = self.told()
         except (OSError, msgspec.DecodeError):
             return None
-        if state.why_closed(self._profile, now) is not None:
+        if state.why_closed(self._profile, now) or control.why_stopped(self._profile):
             return None
-        return waiting(state, trial, lane, self._retry_at(state, trial), now)
+        with self._lock:
+            wait = told_to_wait(control, self._profile, len(self._inside))
+            wait = wait or waiting(state, trial, lane, self._retry_at(state, trial), now)
+            if wait is None:
+                self._inside.add(trial)
+        return wait
 
     def enter(self, trial: str) -> str | None:
         """Let a trial in and note when; or why it may never start."""
-        reason = self.gate.enter(trial, self._profile) if self.gate is not None else None
+        reason = self.told().why_stopped(self._profile)
+        if reason is None and self.gate is not None:
+            reason = self.gate.enter(trial, self._profile)
         if reason is None:
             self._entered[trial] = time.time()
             self._tries[trial] += 1
+        else:
+            self.left(trial)
         return reason
+
+    def left(self, trial: str) -> None:
+        """A trial is over, or will never start: its place is free."""
+        with self._lock:
+            self._inside.discard(trial)
+
+    def told(self) -> Control:
+        """What the run was told."""
+        return self.control.read() if self.control is not None else Control()
 
     def failed(self, trial: str) -> None:
         """A trial will be tried again."""
@@ -84,6 +108,17 @@ class Admission:
         if trial not in self._failed:
             return 0.0
         return retry_at(self._failed[trial], self._tries[trial], draw(state.seed, "retry", trial, self._tries[trial]))
+
+
+def told_to_wait(control: Control, profile: str, running: int) -> Wait | None:
+    """What a trial waits for because somebody said so, while `running` others of its profile run. Pure."""
+    reason = control.why_paused(profile)
+    if reason is not None:
+        return Wait("paused", f"paused: {reason}")
+    limit = control.at_once(profile)
+    if limit is not None and running >= limit:
+        return Wait("parallel", f"at most {limit} trials of {profile} at once")
+    return None
 
 
 def waiting(state: GateState, trial: str, lane: str, retry_at: float, now: float) -> Wait | None:

@@ -15,7 +15,10 @@ from terminalbench.files import write_json
 from terminalbench.harbor.agent_files import read_plain
 
 HUNG = "hung.json"
-"""Left in the folder of a trial that was ended because a phase of it did not end."""
+"""Left in the folder of a trial that we ended: a phase of it did not end, or somebody asked."""
+
+HELD = "held.json"
+"""Left in the folder of a trial that was not let in: it never started."""
 
 AGENT_SEC = 3600.0
 """The limit of an agent on a task that names none, before `timeout_multiplier`."""
@@ -29,11 +32,12 @@ _VERIFIER_SEC = 600.0
 _SIZE_LIMIT = 1 << 20
 
 
-class Hang(msgspec.Struct, frozen=True):
-    """A phase that did not end in time."""
+class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why we ended a trial: a phase that did not end in time, or because somebody `asked`."""
 
     phase: str
     reason: str
+    asked: bool = False
 
 
 def read_hang(trial_dir: Path) -> Hang | None:
@@ -52,6 +56,14 @@ def write_hang(trial_dir: Path, phase: str, limit_sec: float) -> Hang:
     found = Hang(phase, f"{_SPOKEN.get(phase, phase)} did not end within {limit_sec:g} s")
     write_json(trial_dir / HUNG, found)
     return found
+
+
+def leave_word(trial_dir: Path, reason: str, *, started: bool) -> None:
+    """Leave the word that somebody cancelled a trial: it counts as finished, and will not be run again."""
+    if started:
+        write_json(trial_dir / HUNG, Hang("cancelled", f"cancelled: {reason}", asked=True))
+    else:
+        write_json(trial_dir / HELD, {"reason": f"cancelled: {reason}", "cancelled": True})
 
 
 _SPOKEN = {

@@ -66,7 +66,7 @@ def classify(result: Any, session: ResultEvent | None = None, hang: Hang | None 
     """How the trial of `result` (a decoded `result.json`, a dict, or Harbor's `TrialResult`) ended.
 
     `session` is the last word of a Claude Code session, if there was one: the CLI may report an error that
-    never became an exception. `hang` is the note of a trial that we ended because a phase of it hung.
+    never became an exception. `hang` is the note of a trial that we ended.
     """
     trial = from_result(result)
     rewards = _numbers(trial.verifier_result.rewards if trial.verifier_result else None)
@@ -74,7 +74,9 @@ def classify(result: Any, session: ResultEvent | None = None, hang: Hang | None 
     error, phase = _exception(trial)
     found = error_class(error.exception_type, error.exception_message, phase or "") if error else None
     kind, message = error.exception_type if error else None, _message(error)
-    if hang is not None and found is ErrorClass.CANCELLED:
+    if hang is not None and hang.asked and found is ErrorClass.CANCELLED:
+        message = hang.reason
+    elif hang is not None and found is ErrorClass.CANCELLED:
         where = "stop" if trial.verifier_result is not None else hang.phase
         found, phase, kind, message = PHASES.get(where, ErrorClass.UNKNOWN), where, "Hang", hang.reason
     elif session is not None and (error is None or error.exception_type in _VAGUE):

@@ -68,8 +68,9 @@ class PhaseWatch:
         if running is None or running.task is None:
             return False
         running.asked_at = self.clock()
-        running.task.cancel()
-        return True
+        if running.task.done():
+            self.ended(trial)
+        return running.task.cancel()
 
     def insist(self) -> None:
         """Ask those again that were asked long ago and still run."""

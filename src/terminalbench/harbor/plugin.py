@@ -32,15 +32,25 @@ from terminalbench.harbor import evidence
 from terminalbench.harbor.admission import Admission, Wait, stamp
 from terminalbench.harbor.agent_files import remove_traps
 from terminalbench.harbor.attempts import assign, attempts_from_events
+from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.gate import Gate
-from terminalbench.harbor.hangs import AGENT_SEC, GRACE_SEC, has_agent_limit, phase_limits, read_task, write_hang
+from terminalbench.harbor.hangs import (
+    AGENT_SEC,
+    GRACE_SEC,
+    HELD,
+    has_agent_limit,
+    leave_word,
+    phase_limits,
+    read_task,
+    write_hang,
+)
 from terminalbench.harbor.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
 from terminalbench.harbor.pacing import is_pressure, lane_name
 from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.ratelimit import wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
-from terminalbench.harbor.results import HELD, LiveEnding, live_ending
+from terminalbench.harbor.results import LiveEnding, live_ending
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
 from terminalbench.records import Event, Usage
@@ -78,7 +88,10 @@ class EventPlugin(BaseJobPlugin):
             raise ValueError("heartbeat_sec must be more than 0")
         self._grace_sec = float(grace_sec)
         self._gate = None if gate is None else Gate(Path(str(gate)))
-        self._door = Admission(self._gate, self._profile or "")
+        control = None if self._gate is None else ControlFile(self._gate.path.with_name("control.json"))
+        self._door = Admission(self._gate, control, self._profile or "")
+        self._alive: dict[str, TrialHookEvent] = {}
+        self._told: set[str] = set()
         self._phases = PhaseWatch(time.monotonic, min(INSIST_SEC, self._grace_sec))
         self._held: set[str] = set()
         self._writer = EventWriter(self._path)
@@ -91,6 +104,7 @@ class EventPlugin(BaseJobPlugin):
         self._running: set[str] = set()
         self._outcomes: dict[str, str] = {}
         self._beats: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop = None  # ty: ignore[invalid-assignment] - known when the job starts
         self._ended = False
 
     @override
@@ -112,7 +126,7 @@ class EventPlugin(BaseJobPlugin):
         try:
             for kind in TrialEvent:
                 job.add_hook(kind, self._hook(kind))
-            loop = asyncio.get_running_loop()
+            self._loop = loop = asyncio.get_running_loop()
             self._beats = [loop.create_task(self._heartbeat()), loop.create_task(self._watch_phases())]
         except Exception as error:  # noqa: BLE001 - as above
             self._writer.failed("hooks", error)
@@ -144,6 +158,8 @@ class EventPlugin(BaseJobPlugin):
         return hook
 
     async def _trial_started(self, event: TrialHookEvent) -> None:
+        self._alive[event.trial_name] = event
+        self._phases.started(event.trial_name, {}, asyncio.current_task())
         await self._wait(event)
         try:
             reason = await asyncio.to_thread(self._door.enter, event.trial_name)
@@ -176,6 +192,8 @@ class EventPlugin(BaseJobPlugin):
     async def _hold(self, event: TrialHookEvent, reason: str) -> None:
         """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
         self._held.add(event.trial_name)
+        self._alive.pop(event.trial_name, None)
+        self._phases.ended(event.trial_name)
         write_json(self._job_dir / event.trial_name / HELD, {"reason": reason})
         self._write("trial_held", event, error=reason)
         self._interrupt_when_drained()
@@ -201,6 +219,8 @@ class EventPlugin(BaseJobPlugin):
     async def _trial_ended(self, event: TrialHookEvent) -> None:
         self._running.discard(event.trial_name)
         self._phases.ended(event.trial_name)
+        self._alive.pop(event.trial_name, None)
+        self._door.left(event.trial_name)
         result = from_result(event.result)
         known = LiveEnding(classify(result), from_contexts(result.contexts) or Usage())
         asked: float | None = None
@@ -313,9 +333,24 @@ class EventPlugin(BaseJobPlugin):
                     hang = await asyncio.to_thread(write_hang, folder, late.phase, late.limit_sec)
                     self._write("note", detail={"trial": late.trial}, error=f"{late.trial}: {hang.reason}; ended")
                     self._phases.cancel(late.trial)
+                await asyncio.to_thread(self._obey)
                 self._phases.insist()
-            except OSError as error:
+            except (OSError, msgspec.DecodeError) as error:
                 self._writer.failed("phases", error)
+
+    def _obey(self) -> None:
+        """End the trials that the run was told to cancel or to run again."""
+        told = self._door.told()
+        for action, wanted in (("cancel", told.cancel), ("requeue", told.requeue)):
+            for trial, reason in wanted.items():
+                event = self._alive.get(trial)
+                if event is None or trial in self._told:
+                    continue
+                self._told.add(trial)
+                if action == "cancel":
+                    leave_word(self._job_dir / trial, reason, started=trial in self._running)
+                self._write("control", event, error=reason, detail={"action": action, "done": True})
+                self._loop.call_soon_threadsafe(self._phases.cancel, trial)
 
     def _end(self, how: str) -> None:
         if self._ended or not self._job:

@@ -24,7 +24,7 @@ from terminalbench.harbor.agent_files import is_plain, read_plain
 from terminalbench.harbor.attempts import number_attempts
 from terminalbench.harbor.claude_stream import Stream
 from terminalbench.harbor.delivery import deliver, read_notes
-from terminalbench.harbor.hangs import read_hang
+from terminalbench.harbor.hangs import HELD, read_hang
 from terminalbench.harbor.outcome import Ending, classify
 from terminalbench.harbor.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
 from terminalbench.harbor.safety import read_safety
@@ -32,8 +32,6 @@ from terminalbench.harbor.suspicion import WITHOUT_MODEL, suspect
 from terminalbench.records import Phases, Trial, Usage
 
 RESULT = "result.json"
-HELD = "held.json"
-"""Left in the folder of a trial that was not let in: it never started."""
 _RESULT_LIMIT = 1 << 30
 _SMALL_LIMIT = 16 << 20
 _SIMULATED = "simulated"

@@ -12,6 +12,7 @@ from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.files import lock, read_json, write_bytes, write_json
+from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.jobs import command, job_config, wave_config
 from terminalbench.records import Event, TaskRef
@@ -112,6 +113,7 @@ def run_jobs(
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
     side_by_side = int(plan.settings.get("profiles_parallel") or 0)
     gate = put_up_gate(batch, plan, spent or Spent())
+    ControlFile(batch.control_json).clear()
     supervisor = Supervisor(
         batch,
         launches,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec
 from terminalbench.files import append_jsonl, tail_jsonl, write_json
+from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.finished import finished_trials
 from terminalbench.records import Event
 from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
@@ -68,6 +69,7 @@ class _Line:
     not_started: dict[Cell, str] = field(default_factory=dict)
     heard_at: float = 0.0
     silent: str | None = None
+    requeued: set[Cell] = field(default_factory=set)
 
     def why_hung(self, now: float) -> str | None:
         """Why its Harbor process is taken to hang, or None."""
@@ -95,6 +97,10 @@ class Supervisor:
     signals: int = 0
     _offset: int = 0
 
+    def why_over(self, profile: str) -> str | None:
+        """Why nothing of a profile may start any more: a budget, a deadline, or somebody stopped it."""
+        return self.closed() or ControlFile(self.batch.control_json).read().why_stopped(profile)
+
     def run(self) -> list[JobEnd]:
         """Run everything to its end. After a signal nothing new starts, and running trials are cancelled."""
         waiting = deque(_Line(launch) for launch in self.launches)
@@ -107,6 +113,10 @@ class Supervisor:
             while running or (waiting and not self.signals and not self.closed()):
                 while waiting and len(running) < limit and not self.signals and not self.closed():
                     line = waiting.popleft()
+                    if reason := self.why_over(line.launch.job.profile):
+                        line.not_started = dict.fromkeys(wanted(line.launch.job), reason)
+                        ended.append(line)
+                        continue
                     self._start(line, line.launch.job)
                     running.append(line)
                 self._follow(running)
@@ -151,14 +161,16 @@ class Supervisor:
         self._retire(line)
         if not missing or self.signals:
             return False
-        reason = self.closed()
+        reason = self.why_over(line.launch.job.profile)
         if reason is not None:
             line.not_started = dict.fromkeys(missing, reason)
             return False
         last = log_tail(self.batch.job_log(line.waves[-1].name))
         wave = line.waves[-1]
         why = line.silent or f"Harbor ended its job (code {code}): {last}"
-        if code == 0:
+        if set(missing) <= line.requeued:
+            why = "it was to be run again"
+        elif code == 0:
             why = "Harbor finished its job and left no readable result"
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
         else:
@@ -170,6 +182,7 @@ class Supervisor:
         if len(line.waves) >= MAX_WAVES or not chosen:
             line.left_over = {cell: line.reasons.get(cell, why) for cell in missing}
             return False
+        line.requeued = set()
         name = free_wave_name(self.batch, line.launch.job.name)
         self._start(line, next_wave(line.launch.job, chosen, name))
         return True
@@ -203,6 +216,8 @@ class Supervisor:
                 by_job[event.job].heard_at = time.monotonic()
             if event.kind == "trial_started" and event.job in by_job:
                 by_job[event.job].started[event.dataset or "", event.task or ""] += 1
+            if event.kind == "control" and event.detail.get("done") and event.job in by_job:
+                by_job[event.job].requeued.add((event.dataset or "", event.task or ""))
             self.watch(event)
 
     def _end_hung(self, running: list[_Line]) -> None:

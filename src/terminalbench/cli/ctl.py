@@ -45,7 +45,7 @@ def command(
     tbench ctl requeue fix-git__a1b --reason x   end a running trial and run it again
     tbench ctl cancel sonnet --reason "wrong"    end running trials, start no others
 
-    A cancelled trial is not run again by tbench resume. Every change is an event of the batch, with its reason.
+    tbench resume runs later what was cancelled. Every change is an event of the batch, with its reason.
     """
     from terminalbench.runner.control import Order, give
 

@@ -6,6 +6,7 @@ environment. `AGENT_SEC` is the limit of such an agent; every phase as a whole m
 """
 
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def write_hang(trial_dir: Path, phase: str, limit_sec: float) -> Hang:
 
 
 def leave_word(trial_dir: Path, reason: str, *, started: bool) -> None:
-    """Leave the word that somebody cancelled a trial: it counts as finished, and will not be run again."""
+    """Leave the word that somebody cancelled a trial: it counts as finished, and this run does not run it again."""
     if started:
         write_json(trial_dir / HUNG, Hang("cancelled", f"cancelled: {reason}", asked=True))
     else:
@@ -90,6 +91,17 @@ def has_agent_limit(task: dict[str, Any]) -> bool:
     if not isinstance(steps, list) or not steps:
         return False
     return all(isinstance(s, dict) and _number(_table(s, "agent"), "timeout_sec") is not None for s in steps)
+
+
+def bound_agents(configs: Iterable[Any]) -> None:
+    """Give every trial whose task does not bound its agent a limit: Harbor would wait for it for ever."""
+    bounded: dict[str, bool] = {}
+    for config in configs:
+        folder = config.task.get_local_path()
+        if str(folder) not in bounded:
+            bounded[str(folder)] = has_agent_limit(read_task(folder))
+        if not bounded[str(folder)] and config.agent.override_timeout_sec is None:
+            config.agent = config.agent.model_copy(update={"override_timeout_sec": AGENT_SEC})
 
 
 def phase_limits(task: dict[str, Any], config: Any, grace_sec: float = GRACE_SEC) -> dict[str, float]:

@@ -8,6 +8,7 @@ started afterwards and was let through resets it.
 """
 
 import random
+from typing import Any
 
 import msgspec
 
@@ -35,6 +36,11 @@ def lane_name(model: str | None, agent: str) -> str:
         return agent
     price = price_table().find(model) if "/" not in model else None
     return f"{price.provider}/{model}" if price else model
+
+
+def lane_of(agent: Any) -> str:
+    """The same, of an agent as Harbor configures it."""
+    return lane_name(agent.model_name, agent.name or agent.import_path or "agent")
 
 
 def is_pressure(error_class: ErrorClass | None, error_type: str | None) -> bool:

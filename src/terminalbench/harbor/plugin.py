@@ -36,19 +36,18 @@ from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.gate import Gate
 from terminalbench.harbor.hangs import (
-    AGENT_SEC,
     GRACE_SEC,
     HELD,
-    has_agent_limit,
+    bound_agents,
     leave_word,
     phase_limits,
     read_task,
     write_hang,
 )
 from terminalbench.harbor.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
-from terminalbench.harbor.pacing import is_pressure, lane_name
+from terminalbench.harbor.pacing import is_pressure, lane_of
 from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
-from terminalbench.harbor.ratelimit import wait_in_logs
+from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.results import LiveEnding, live_ending
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
@@ -118,7 +117,7 @@ class EventPlugin(BaseJobPlugin):
             self._writer.start()
             atexit.register(self._at_exit)
             self._attempts = await asyncio.to_thread(self._number, job)
-            await asyncio.to_thread(_bound_agents, job)
+            await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
             detail = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
             self._write("job_started", detail=detail)
         except Exception as error:  # noqa: BLE001 - a plugin must not end the job it watches
@@ -176,7 +175,7 @@ class EventPlugin(BaseJobPlugin):
     async def _wait(self, event: TrialHookEvent) -> None:
         """Stay here while a rate limit, or the pause before a further try, keeps the trial from starting."""
         told: Wait | None = None
-        lane = _lane(event)
+        lane = lane_of(event.config.agent)
         while (wait := await asyncio.to_thread(self._door.why_wait, event.trial_name, lane)) is not None:
             if wait != told:
                 self._write("trial_waiting", event, error=wait.reason, detail=wait.detail())
@@ -224,23 +223,27 @@ class EventPlugin(BaseJobPlugin):
         result = from_result(event.result)
         known = LiveEnding(classify(result), from_contexts(result.contexts) or Usage())
         asked: float | None = None
+        hits = 0
         try:
             # Now: a retry deletes the folder of the failed try, and its cost would be known nowhere else.
             work = asyncio.to_thread(live_ending, self._job_dir / event.trial_name, result)
             known = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)
             asked = await self._pace(event, known.ending)
+            hits = await asyncio.wait_for(
+                asyncio.to_thread(count_hits, self._job_dir / event.trial_name), _READ_TIMEOUT_SEC
+            )
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
             await self._keep_failed_try(event, result)
             free = event.config.agent.name in WITHOUT_MODEL
             await self._settle(event, 0.0 if free else known.usage.cost_usd)
-            self._write_end(event, result, known.ending, known.usage, asked)
+            self._write_end(event, result, known.ending, known.usage, pressure_told(asked, hits))
             self._interrupt_when_drained()
 
     async def _pace(self, event: TrialHookEvent, ending: Ending) -> float | None:
         """Tell the gate how the provider treated the trial; return the seconds it asked us to wait."""
-        trial, lane = event.trial_name, _lane(event)
+        trial, lane = event.trial_name, lane_of(event.config.agent)
         if is_pressure(ending.error_class, ending.error_type):
             work = asyncio.to_thread(wait_in_logs, self._job_dir / trial, datetime.now(UTC))
             asked = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)
@@ -270,7 +273,7 @@ class EventPlugin(BaseJobPlugin):
             self._writer.failed(f"evidence of {event.trial_name}", error)
 
     def _write_end(
-        self, event: TrialHookEvent, result: HarborResult, ending: Ending, usage: Usage, asked: float | None
+        self, event: TrialHookEvent, result: HarborResult, ending: Ending, usage: Usage, pressure: dict[str, Any]
     ) -> None:
         retried = self._will_retry(event.trial_name, result)
         self._outcomes[event.trial_name] = ending.outcome.value
@@ -279,8 +282,7 @@ class EventPlugin(BaseJobPlugin):
             detail["error_class"] = ending.error_class.value
         if retried:
             detail["retried"] = True
-        if asked is not None:
-            detail["asked_wait_sec"] = round(asked, 3)
+        detail |= pressure
         said = ": ".join(part for part in (ending.error_type, ending.error_message) if part)
         self._write(
             "trial_ended",
@@ -378,21 +380,6 @@ class EventPlugin(BaseJobPlugin):
             }
         record = Event(time=now, kind=kind, job=self._job, pid=os.getpid(), profile=self._profile, **about, **fields)
         self._writer.put(record)
-
-
-def _lane(event: TrialHookEvent) -> str:
-    agent = event.config.agent
-    return lane_name(agent.model_name, agent.name or agent.import_path or "agent")
-
-
-def _bound_agents(job: Any) -> None:
-    """Give every trial whose task does not bound its agent a limit: Harbor would wait for it for ever."""
-    bounded: dict[str, bool] = {}
-    for config in job._remaining_trial_configs:  # Harbor has no public list of what it is going to run
-        folder = config.task.get_local_path()
-        known = bounded.setdefault(str(folder), has_agent_limit(read_task(folder)))
-        if not known and config.agent.override_timeout_sec is None:
-            config.agent = config.agent.model_copy(update={"override_timeout_sec": AGENT_SEC})
 
 
 def _spelled(value: object) -> str:

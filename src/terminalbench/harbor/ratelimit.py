@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Any
 
 from terminalbench.harbor.agent_files import open_plain
 
@@ -37,6 +38,12 @@ _RESET = re.compile(
     rf"(?<![A-Za-z-])(?:anthropic-ratelimit-[a-z-]{{1,40}}-reset|x-ratelimit-reset(?:-[a-z-]{{1,20}})?){_GAP}{_VALUE}",
     re.IGNORECASE,
 )
+HITS = re.compile(
+    r"\"(?:error_)?status(?:_code)?\\*\":\s?429\b|rate_limit_error|\bRateLimitError\b|\b429 Too Many Requests",
+    re.IGNORECASE,
+)
+"""An answer 429 of a provider, as clients log it."""
+
 _PART = re.compile(rf"({_NUMBER})\s?({_UNIT})", re.IGNORECASE)
 _FACTORS = {"ms": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
 _EPOCH = 1e9
@@ -60,6 +67,17 @@ def wait_in_logs(trial_dir: Path, now: datetime) -> float | None:
     """The longest wait that a file of the trial's agent, or its exception, asks for at its end."""
     waits = (asked_wait(text, now) for text in log_tails(trial_dir))
     return max((wait for wait in waits if wait is not None), default=None)
+
+
+def count_hits(trial_dir: Path) -> int:
+    """How many answers 429 the ends of the trial's logs tell of."""
+    return sum(len(HITS.findall(text)) for text in log_tails(trial_dir))
+
+
+def pressure_told(asked_sec: float | None, hits: int) -> dict[str, Any]:
+    """What the event of a trial's end says: how long the provider asked to wait, how often it said 429."""
+    asked = {} if asked_sec is None else {"asked_wait_sec": round(asked_sec, 3)}
+    return asked | ({"rate_limit_hits": hits} if hits else {})
 
 
 def log_tails(trial_dir: Path) -> Iterator[str]:

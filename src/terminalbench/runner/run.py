@@ -16,8 +16,10 @@ from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.jobs import command, job_config, wave_config
 from terminalbench.records import Event, TaskRef
+from terminalbench.runner.guard import Guard
 from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
+from terminalbench.runner.observe import Observer
 from terminalbench.runner.preflight import refuse_a_full_disk, refuse_if_nothing_is_left
 from terminalbench.runner.prepare import Prepared, prepare
 from terminalbench.runner.progress import Progress
@@ -104,11 +106,18 @@ def run_jobs(
     listener.prepared(plan, batch)
     progress = Progress({job.profile: job.trials for job in jobs}, time.monotonic())
 
+    guard = Guard(batch, plan, Observer(batch))
+
     def watch(event: Event) -> None:
         progress.add(event)
+        guard.add(event)
         listener.event(event)
         if event.kind == "trial_ended" and event.trial and plan.artifacts:
             mirror_trial(batch.job_folder(event.job) / event.trial, plan.artifacts, batch.artifacts)
+
+    def tick() -> None:
+        guard.look()
+        listener.progress(progress)
 
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
     side_by_side = int(plan.settings.get("profiles_parallel") or 0)
@@ -119,11 +128,13 @@ def run_jobs(
         launches,
         side_by_side,
         watch,
-        lambda: listener.progress(progress),
+        tick,
         lambda: gate.read().closed,
     )
     with announced(batch):
+        guard.begin()
         ends = supervisor.run()
+        guard.end()
     plan = _with_left_overs(plan, ends)
     write_json(batch.plan_json, plan)
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()

@@ -175,7 +175,7 @@ class Supervisor:
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
         else:
             line.search.learn(wave, line.started, finished_trials(self.batch.job_folder(wave.name)))
-            self._note(line, why)
+            self._note(line, why, code)
         for cell in line.search.culprits:
             line.reasons.setdefault(cell, why)
         chosen = line.search.choose(missing)
@@ -199,13 +199,16 @@ class Supervisor:
             line.process.kill()  # what Harbor left in its group, if anything
             self.batch.worker(line.process.job).unlink(missing_ok=True)
 
-    def _note(self, line: _Line, text: str) -> None:
+    def _note(self, line: _Line, text: str, code: int) -> None:
         from datetime import UTC, datetime
 
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         job = line.waves[-1]
         pid = line.process.process.pid if line.process else 0
-        append_jsonl(self.batch.events_jsonl, Event(now, "note", job.name, pid, profile=job.profile, error=text))
+        append_jsonl(
+            self.batch.events_jsonl,
+            Event(now, "note", job.name, pid, profile=job.profile, error=text, detail={"code": code}),
+        )
 
     def _follow(self, running: list[_Line]) -> None:
         found = tail_jsonl(self.batch.events_jsonl, self._offset, Event)

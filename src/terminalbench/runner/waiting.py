@@ -46,7 +46,7 @@ class WaitingRoom:
             where = event.profile or ""
             self.trials[event.trial] = Waiting(where, event.trial, cause, event.error or cause, until)
             self._jobs[event.trial] = event.job
-        else:
+        elif event.kind in ("trial_started", "trial_held", "trial_cancelled", "trial_ended"):
             self._leave(event.trial)
 
     def lines(self, now: datetime | None = None) -> list[str]:

@@ -85,7 +85,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would run: one job per profile, in the order of the file.
 
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
-    trials (`<job>/<trial>`) that were run again on request.
+    trials (`<job>/<trial>`) that were run again on request. `analysis` and `declared` (tasks, profiles, attempts) are
+    what was declared before the first trial; they stay as they are when the batch grows.
     """
 
     slug: str
@@ -97,6 +98,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     profiles: tuple[ProfileRecord, ...] = ()
     settings: dict[str, Any] = {}
     analysis: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     artifacts: tuple[str, ...] = ()
     selected_tasks: tuple[str, ...] = ()
     selected_profiles: tuple[str, ...] = ()
@@ -175,6 +177,11 @@ def make_plan(
         profiles=tuple(_profile_record(profile, experiment.root) for profile in profiles),
         settings=dataclasses.asdict(experiment.run),
         analysis=dataclasses.asdict(experiment.analysis),
+        declared={
+            "tasks": [f"{task.dataset}/{task.id}" for task in tasks],
+            "profiles": [profile.key for profile in profiles],
+            "attempts": experiment.run.attempts,
+        },
         artifacts=tuple(experiment.artifacts.targets),
         selected_tasks=selection.tasks,
         selected_profiles=selection.profiles,

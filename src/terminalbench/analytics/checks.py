@@ -17,7 +17,7 @@ ERROR_ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Comparability:
-    """What stands against a comparison (`refused`), what a reader must know, and the tasks that are not the same task."""
+    """What stands against a comparison (`refused`), what a reader must know, and tasks that are not the same."""
 
     refused: list[str]
     warnings: list[str]
@@ -102,5 +102,7 @@ def _error_rates(new: str, old: str, rows: Sequence[Sequence[Row]]) -> tuple[flo
     p = stats.fisher_p(counts[0], counts[1])
     if p >= ERROR_ALPHA:
         return p, []
-    shown = [f"{name} {broken} of {broken + measured}" for name, (broken, measured) in zip((new, old), counts, strict=True)]
+    shown = [
+        f"{name} {broken} of {broken + measured}" for name, (broken, measured) in zip((new, old), counts, strict=True)
+    ]
     return p, [f"trials broke at different rates ({', '.join(shown)}): those measured may not be alike"]

@@ -7,6 +7,7 @@ from terminalbench.analytics import stats
 from terminalbench.analytics.checks import Comparability, comparability
 from terminalbench.analytics.contrast import (
     PENDING,
+    WAYS,
     Evidence,
     Looks,
     Sample,
@@ -17,10 +18,12 @@ from terminalbench.analytics.contrast import (
     estimate,
     judge,
     looks_now,
+    same_values,
     sample,
     sequential_record,
     size_of,
     task_differences,
+    value_of,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Row, Verdict
 from terminalbench.analytics.sentence import sentence
@@ -70,7 +73,9 @@ def _unknown_k(summaries: Sequence, settings: Settings) -> list[str]:
     lacking = [s.profile for s in summaries if settings.k is not None and settings.k not in s.pass_at]
     if not lacking:
         return []
-    return [f"pass@{settings.k} is unknown for {', '.join(lacking)}: not every task has {settings.k} attempts that count"]
+    return [
+        f"pass@{settings.k} is unknown for {', '.join(lacking)}: not every task has {settings.k} attempts that count"
+    ]
 
 
 @dataclass(frozen=True)
@@ -83,27 +88,35 @@ class _Prepared:
     checked: Comparability
     samples: dict[Way, Sample | None]
     estimates: dict[Way, Estimate]
+    planned: tuple[ProfileRows, ProfileRows]
 
 
 def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepared:
+    planned = (new, old)
     if settings.looks != 1:
         new, old = ended_only(new), ended_only(old)
     checked = comparability(new, old, settings.profiles)
     tasks = [task for task in new.tasks if task in old.tasks and task not in checked.changed]
     samples: dict[Way, Sample | None] = {}
     estimates: dict[Way, Estimate] = {}
-    for way in ("exclude", "fail"):
+    for way in WAYS:
         samples[way] = sample(new, old, tasks, settings.metric, way) if not checked.refused else None
-        estimates[way] = estimate(samples[way], settings.metric, settings.alpha, settings.seed)
-    return _Prepared(new, old, tasks, checked, samples, estimates)
+    estimates["exclude"] = estimate(samples["exclude"], settings.metric, settings.alpha, settings.seed)
+    alike = same_values(samples["exclude"], samples["fail"])
+    estimates["fail"] = (
+        estimates["exclude"] if alike else estimate(samples["fail"], settings.metric, settings.alpha, settings.seed)
+    )
+    return _Prepared(new, old, tasks, checked, samples, estimates, planned)
 
 
 def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contrast]:
-    adjusted = {way: stats.holm([p.estimates[way].p for p in prepared]) for way in ("exclude", "fail")}
+    adjusted = {way: stats.holm([p.estimates[way].p for p in prepared]) for way in WAYS}
     family = max(1, sum(p.estimates[settings.rule].p is not None for p in prepared))
     found = []
     for place, contrast in enumerate(prepared):
-        ways = {way: _evidence(contrast, way, adjusted[way][place], settings, family) for way in ("exclude", "fail")}
+        ways: dict[Way, Evidence] = {}
+        for way in WAYS:
+            ways[way] = _evidence(contrast, way, adjusted[way][place], settings, family)
         found.append(_contrast(contrast, ways, settings, family))
     return found
 
@@ -119,7 +132,7 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Setti
     declared = ways[settings.rule]
     other = ways["fail" if settings.rule == "exclude" else "exclude"]
     shares = [coverage(side, prepared.tasks, settings.metric) for side in (new, old)]
-    looks = looks_now(new, old, prepared.tasks, settings, family)
+    looks = looks_now(*prepared.planned, settings, family)
     verdict, reason = _verdict(prepared, ways, looks, settings, shares)
     size = size_of(declared.estimate, settings, family)
     found = prepared.samples[settings.rule]
@@ -200,8 +213,6 @@ def _too_early(looks: Looks) -> str | None:
 
 def _alone(prepared: _Prepared, with_value: set[TaskKey], settings: Settings) -> tuple[list[TaskRef], ...]:
     """Tasks with a value only under new, only under old, and under neither; those that changed stand apart."""
-    from terminalbench.analytics.contrast import value_of
-
     value = value_of(settings.metric, settings.rule)
     sides = (prepared.new, prepared.old)
     having = [{task for task, rows in side.tasks.items() if any(value(r) is not None for r in rows)} for side in sides]

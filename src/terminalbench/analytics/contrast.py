@@ -14,6 +14,7 @@ from terminalbench.records import Outcome
 
 type Way = Literal["exclude", "fail"]
 """`exclude`: measured trials only; `fail`: all that were planned, those not measured as not passed."""
+WAYS: tuple[Way, Way] = ("exclude", "fail")
 PENDING = (Outcome.NOT_RUN, Outcome.CANCELLED)
 _FIELDS = {"cost": "cost_usd", "tokens": "tokens", "time": "agent_sec"}
 
@@ -58,6 +59,16 @@ def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], metric:
     return Sample(kept, cells[0], cells[1], pairs, any(ref.family is not None for ref in refs))
 
 
+def same_values(one: Sample | None, other: Sample | None) -> bool:
+    """Whether two samples hold the same values: every trial was measured."""
+    if one is None or other is None:
+        return one is other
+    return one.tasks == other.tasks and all(
+        np.array_equal(a.count, b.count) and np.array_equal(a.total, b.total)
+        for a, b in ((one.new, other.new), (one.old, other.old))
+    )
+
+
 def estimate(found: Sample | None, metric: Metric, alpha: float, seed: int) -> Estimate:
     """The mean difference over tasks with its two intervals and its p."""
     if found is None:
@@ -88,9 +99,7 @@ def task_differences(found: Sample | None, new: ProfileRows) -> list[TaskDiffere
     if found is None:
         return []
     ours, theirs = found.new.mean.tolist(), found.old.mean.tolist()
-    return [
-        TaskDifference(new.ref(task), a, b, a - b) for task, a, b in zip(found.tasks, ours, theirs, strict=True)
-    ]
+    return [TaskDifference(new.ref(task), a, b, a - b) for task, a, b in zip(found.tasks, ours, theirs, strict=True)]
 
 
 def coverage(profile: ProfileRows, tasks: Sequence[TaskKey], metric: Metric) -> float | None:
@@ -123,8 +132,9 @@ class Looks:
     looks: int | None = None
 
 
-def looks_now(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], settings: Settings, family: int) -> Looks:
+def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: int) -> Looks:
     """Where the plan of looks stands, for one of `family` contrasts. Only the pass rate is decided by e-values."""
+    tasks = [task for task in new.tasks if task in old.tasks]
     if settings.looks == "any":
         if settings.metric == "pass":
             return Looks("e-value", family / settings.alpha)
@@ -133,14 +143,19 @@ def looks_now(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], sett
         planned_looks = settings.looks
     if planned_looks == 1:
         return Looks("plain", settings.alpha)
-    rows = [row for side in (new, old) for task in tasks for row in side.tasks[task]]
+    rows = [row for side in (new, old) for task in tasks for row in side.tasks[task] if not _left_out(row)]
     look = sequential.look_reached(sum(row.outcome not in PENDING for row in rows), len(rows), planned_looks)
     level = sequential.nominal_level(look, planned_looks, settings.alpha / family) if look else 0.0
     return Looks("obrien-fleming", level, look, planned_looks)
 
 
+def _left_out(row: Row) -> bool:
+    """Whether the plan leaves a trial out for a reason: it is not to come."""
+    return row.outcome is Outcome.NOT_RUN and row.reason is not None
+
+
 def ended_only(profile: ProfileRows) -> ProfileRows:
-    """The profile without trials that are still to come: at a declared look they are not missing, only not there yet."""
+    """The profile without trials that are still to come: at a declared look they are not missing."""
     tasks = {task: [row for row in rows if row.outcome not in PENDING] for task, rows in profile.tasks.items()}
     return ProfileRows(profile.profile, {task: rows for task, rows in tasks.items() if rows})
 
@@ -163,7 +178,9 @@ class Evidence:
 
     def inside(self, margin: float | None) -> bool:
         """Whether the interval, widened for the family of contrasts, lies within the margin."""
-        return margin is not None and self.narrow is not None and -margin < self.narrow.low and self.narrow.high < margin
+        return (
+            margin is not None and self.narrow is not None and -margin < self.narrow.low and self.narrow.high < margin
+        )
 
     def direction(self) -> int:
         """+1 where new has more of the metric, -1 where it has less."""

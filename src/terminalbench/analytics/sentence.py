@@ -9,7 +9,7 @@ def amount(value: float, metric: Metric, *, sign: bool = True, unit: bool = True
     if metric == "pass":
         return f"{100 * value:{mark}.1f}{' pt' if unit else ''}"
     if metric == "cost":
-        number = f"{abs(value):.2f}" if abs(value) >= 1 or value == 0 else f"{abs(value):.2g}"
+        number = f"{abs(value):.2f}" if abs(value) >= 0.1 or value == 0 else f"{abs(value):.2g}"
         lead = "-" if value < 0 else mark
         return f"{lead}{'$' if unit else ''}{number}"
     if metric == "tokens":
@@ -41,7 +41,7 @@ def sentence(
     smallest: float | None = None,
     reason: str | None = None,
 ) -> str:
-    """`new vs old: +3.1 pt (-6.0 to +12.2), 4 tasks better, 3 worse, p = 0.48: inconclusive; 21 trials can only ...`."""
+    """`new vs old: +3.1 pt (-6.0 to +12.2), 4 tasks better, 3 worse, p = 0.48: inconclusive; 21 trials ...`."""
     head = f"{names[0]} vs {names[1]}" + ("" if metric == "pass" else f", {metric}")
     if found.difference is None:
         return f"{head}: {reason or 'no task was measured under both'}: inconclusive"

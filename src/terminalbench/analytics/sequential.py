@@ -43,7 +43,7 @@ def _crossing(looks: int, constant: float) -> float:
 
 
 def look_reached(done: int, planned: int, looks: int) -> int:
-    """The last of `looks` equally spaced looks that is due when `done` of `planned` trials are in; 0 is before the first."""
+    """The last of `looks` equally spaced looks that is due with `done` of `planned` trials; 0 is before the first."""
     return min(looks, int(looks * done / planned + 1e-9)) if planned else 0
 
 

@@ -1,4 +1,4 @@
-"""What a comparison is asked: the plan a batch declared before its first trial, what was asked since, and the difference."""
+"""What a comparison is asked: what a batch declared before its first trial, what is asked now, where they differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -15,7 +15,7 @@ _DECLARED = ("hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_er
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything `compare` needs besides the rows. `contrasts` are (new, old); `profiles` what each was declared to be."""
+    """Everything `compare` needs besides the rows. `contrasts` are (new, old); `profiles` as declared."""
 
     baseline: str
     contrasts: tuple[tuple[str, str], ...]
@@ -73,22 +73,24 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
     declared = plan.analysis
     baseline = _known(asked.baseline, order) or names[views[0].batch, plan.baseline]
     contrasts = tuple((_known(new, order), _known(old, order)) for new, old in asked.contrasts)
-    planned = _declared_contrasts(views, names, baseline)
-    looks = declared.get("looks", 1)
+    if not contrasts and asked.baseline is not None:
+        contrasts = tuple((name, baseline) for name in order if name != baseline)
     return Settings(
         baseline=baseline,
-        contrasts=contrasts or planned,
+        contrasts=contrasts or _declared_contrasts(views, names, baseline),
         metric=asked.metric,
         alpha=declared.get("alpha", 0.05),
         margin=declared.get("equivalence_margin"),
         rule=declared.get("infra_errors", "exclude"),
         coverage=declared.get("coverage", DEFAULT_COVERAGE),
-        looks=looks,
+        looks=declared.get("looks", 1),
         effect=declared.get("effect"),
         hypothesis=declared.get("hypothesis"),
         k=asked.k,
         seed=plan.settings.get("seed") or 0,
-        profiles={names[v.batch, p.key]: p.content for v in views for p in v.plan.profiles if (v.batch, p.key) in names},
+        profiles={
+            names[v.batch, p.key]: p.content for v in views for p in v.plan.profiles if (v.batch, p.key) in names
+        },
         warnings=tuple(_differing_plans(views)),
         departures=tuple(_departures(views, names, asked)),
     )
@@ -103,7 +105,7 @@ def _known(name: str | None, order: Sequence[str]) -> Any:
 def _declared_contrasts(
     views: Sequence[BatchView], names: Mapping[tuple[str, str], str], baseline: str
 ) -> tuple[tuple[str, str], ...]:
-    """Those the plans declare, else each profile against the baseline; and each later treatment of a name against the first."""
+    """Those the plans declare, else each against the baseline; and each later treatment of a name against its first."""
     order = list(dict.fromkeys(names.values()))
     pairs: list[tuple[str, str]] = []
     for view in views:

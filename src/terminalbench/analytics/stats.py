@@ -19,6 +19,7 @@ BOOTSTRAP_DRAWS = 2_000
 _FEW_VALUES = 64
 _CHUNK = 2_000
 _NOISE = 1e-9
+_SLACK = 1e-7
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def sign_flip_p(differences: ArrayLike, seed: int = 0) -> float:
     if scale == 0:
         return 1.0
     values = np.round(values / scale, 9)
-    observed = abs(float(values.sum())) - _NOISE * len(values)
+    observed = abs(float(values.sum())) - _SLACK * len(values)
     sizes = np.sort(np.abs(values[values != 0]))
     if len(sizes) <= EXACT_UP_TO:
         sums = np.zeros(1)
@@ -155,15 +156,15 @@ def _random_sums(sizes: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     random = np.random.default_rng(seed)
     values, counts = np.unique(sizes, return_counts=True)
     if len(values) <= _FEW_VALUES:
-        plus = random.binomial(counts, 0.5, (DRAWS, len(values)))
-        return (2 * plus - counts) @ values
+        plus = random.binomial(counts, 0.5, (DRAWS, len(values))).astype(float)
+        return 2 * (plus @ values) - counts @ values
     parts = []
-    for start in range(0, DRAWS, _CHUNK):
-        rows = min(_CHUNK, DRAWS - start)
-        bits = random.integers(0, 256, (rows, -(-len(sizes) // 8)), dtype=np.uint8)
-        signs = np.unpackbits(bits, axis=1, count=len(sizes)).astype(float)
-        parts.append(2 * (signs @ sizes) - sizes.sum())
-    return np.concatenate(parts)
+    single = sizes.astype(np.float32)
+    for _ in range(0, DRAWS, _CHUNK):
+        bits = np.frombuffer(random.bytes(_CHUNK * -(-len(sizes) // 8)), dtype=np.uint8).reshape(_CHUNK, -1)
+        signs = np.unpackbits(bits, axis=1, count=len(sizes)).astype(np.float32)
+        parts.append(signs @ single)
+    return 2 * np.concatenate(parts).astype(float) - sizes.sum()
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
@@ -221,13 +222,19 @@ def ratio_interval(above: ArrayLike, below: ArrayLike, alpha: float, seed: int =
     top, bottom = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
     if len(top) < 2 or bottom.sum() <= 0:
         return None
-    weights = np.random.default_rng(seed).multinomial(len(top), np.full(len(top), 1 / len(top)), BOOTSTRAP_DRAWS)
-    totals = weights @ bottom
+    drawn = _resamples(len(top), seed)
+    totals = bottom[drawn].sum(axis=1)
     usable = totals > 0
     if (~usable).mean() >= alpha / 2:
         return None
-    low, high = np.quantile((weights @ top)[usable] / totals[usable], [alpha / 2, 1 - alpha / 2])
+    low, high = np.quantile(top[drawn].sum(axis=1)[usable] / totals[usable], [alpha / 2, 1 - alpha / 2])
     return Bounds(float(low), float(high), f"bootstrap over tasks, {BOOTSTRAP_DRAWS} draws")
+
+
+@lru_cache(maxsize=2)
+def _resamples(count: int, seed: int) -> NDArray[np.int64]:
+    """Which units each bootstrap draw takes; the same for every profile of a report."""
+    return np.random.default_rng(seed).integers(0, count, (BOOTSTRAP_DRAWS, count))
 
 
 def fisher_p(first: tuple[int, int], second: tuple[int, int]) -> float:

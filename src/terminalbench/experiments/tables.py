@@ -127,7 +127,9 @@ class ArtifactsTable:
 class AnalysisTable:
     """`[analysis]`: the questions, fixed before the run; see docs/statistics.md."""
 
-    hypothesis: str | None = key("What you expect, in a sentence; shown beside the result.", default=None, non_empty=True)
+    hypothesis: str | None = key(
+        "What you expect, in a sentence; shown beside the result.", default=None, non_empty=True
+    )
     baseline: str | None = key("Profile the others are compared with. Default: the first.", default=None)
     contrasts: list[list[str]] | None = key(
         'Pairs to compare, `[["new", "old"], ...]`. Default: each profile against the baseline.', default=None

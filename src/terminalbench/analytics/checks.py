@@ -33,6 +33,7 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     changed = [task for task in common if len(_digests(new, task) | _digests(old, task)) > 1]
     refused, warnings = _factors(new.profile, old.profile, measured, declared)
     warnings += _same_treatment(new, old)
+    warnings += _unequal_attempts(new, old, common)
     warnings += _in_time(new.profile, old.profile, measured)
     error_p, flagged = _error_rates(new.profile, old.profile, rows)
     if changed:
@@ -74,6 +75,16 @@ def _same_treatment(new: ProfileRows, old: ProfileRows) -> list[str]:
     if ids[0] == ids[1] and len(ids[0]) == 1 and None not in ids[0]:
         return [f"{new.profile} and {old.profile} are the same treatment: what differs is noise"]
     return []
+
+
+def _unequal_attempts(new: ProfileRows, old: ProfileRows, common: Sequence[TaskKey]) -> list[str]:
+    planned = {len(side.tasks[task]) for side in (new, old) for task in common}
+    if len(planned) < 2:
+        return []
+    return [
+        f"{min(planned)} to {max(planned)} attempts a task: if they were added where results varied, the interval "
+        "about these tasks is a little too narrow, and the difference a little too small"
+    ]
 
 
 def _in_time(new: str, old: str, measured: Sequence[Sequence[Row]]) -> list[str]:

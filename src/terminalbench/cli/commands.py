@@ -38,6 +38,12 @@ SECTIONS = (
         (
             CommandEntry("list", "terminalbench.cli.list", "List the batches, newest first."),
             CommandEntry("show", "terminalbench.cli.show", "Show one trial."),
+            CommandEntry(
+                "analyze", "terminalbench.cli.analyze", "Find out what each trial did, and write tables of it."
+            ),
+            CommandEntry(
+                "errors", "terminalbench.cli.errors", "Show why trials did not pass, and what the others did."
+            ),
             CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),
         ),
     ),

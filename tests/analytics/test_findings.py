@@ -234,7 +234,12 @@ def test_failure_classes(tmp_path: Path, name: str) -> None:
 
 
 def test_silence_before_the_deadline_is_being_stuck(tmp_path: Path) -> None:
-    late = rewarded(0.0, exception_info=error("AgentTimeoutError", when=599.0), agent_execution=phase(4, 600), verifier=phase(601, 605))
+    late = rewarded(
+        0.0,
+        exception_info=error("AgentTimeoutError", when=599.0),
+        agent_execution=phase(4, 600),
+        verifier=phase(601, 605),
+    )
     found = analyse(tmp_path, late, trajectory(*[bash(f"cat {n}") for n in range(14)]))["failure_class"]
     assert found.value == "timeout_stuck"
     assert found.reason == "no step in the last 582 of 596 seconds"

@@ -128,6 +128,8 @@ def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow) -> CellState
 def selected(source: Source, wanted: Filter) -> BatchView:
     """The view with only the wanted tasks and profiles, in the plan too. An unknown name is an error."""
     view = source.view
+    if not wanted.tasks and not wanted.profiles:
+        return view
     profiles = [job.profile for job in view.plan.jobs]
     for name in wanted.profiles:
         if name not in profiles:
@@ -147,7 +149,11 @@ def selected(source: Source, wanted: Filter) -> BatchView:
         view.batch,
         msgspec.structs.replace(view.plan, jobs=jobs, baseline=baseline),
         [cell for cell in view.cells if cell.profile in keys and cell.task in tasks],
-        [row for row in view.superseded if row.profile in keys and (row.dataset, row.task) in places],
+        [
+            row
+            for row in view.superseded
+            if row.profile in keys and (not wanted.tasks or (row.dataset, row.task) in places)
+        ],
     )
 
 

@@ -13,7 +13,6 @@ import msgspec
 
 from terminalbench.analytics.actions import Action
 from terminalbench.analytics.atif import Step, Trajectory
-from terminalbench.analytics.failures import normalised
 
 MOVES = 600
 """Moves of a trial that are compared; a longer trial is compared by its first ones."""
@@ -23,6 +22,8 @@ _ACTS = frozenset(
     {"edit", "write", "delete", "test", "mcp", "delegate", "build", "install", "run", "fetch", "finish", "other"}
 )
 _SPACE = re.compile(r"\s+")
+_FOLDERS = re.compile(r"(?:[\w.~-]*/)+")
+_CHANCE = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{7,64}\b|\d+")
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,7 +93,11 @@ def _key(action: Action) -> tuple[str, str]:
     target = changed[0] if changed else action.target
     if changed or action.effects.reads:
         return action.kind, (changed or action.effects.reads)[0].rsplit("/", 1)[-1]
-    return (action.kind, "") if action.kind in ("test", "finish") else (action.kind, normalised(target)[:80])
+    return (
+        (action.kind, "")
+        if action.kind in ("test", "finish")
+        else (action.kind, _CHANCE.sub("N", _FOLDERS.sub("", target))[:80])
+    )
 
 
 def _next(moves: Sequence[Action], start: int, acting: bool) -> Action | None:

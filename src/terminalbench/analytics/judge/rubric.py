@@ -174,5 +174,6 @@ def _value_type(point: Point) -> Any:
         return Literal[tuple(point.labels)] | None  # ty: ignore[invalid-type-form]
     if point.kind in ("number", "integer"):
         number: Any = float if point.kind == "number" else int
-        return Annotated[number, msgspec.Meta(ge=point.minimum, le=point.maximum)] | None
+        low, high = (None if bound is None else number(bound) for bound in (point.minimum, point.maximum))
+        return Annotated[number, msgspec.Meta(ge=low, le=high)] | None
     return {"bool": bool | None, "text": str | None}[point.kind]

@@ -38,6 +38,7 @@ SECTIONS = (
         (
             CommandEntry("list", "terminalbench.cli.list", "List the batches, newest first."),
             CommandEntry("show", "terminalbench.cli.show", "Show one trial."),
+            CommandEntry("label", "terminalbench.cli.label", "Say yourself what a trial shows."),
             CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),
         ),
     ),

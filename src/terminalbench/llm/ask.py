@@ -82,6 +82,12 @@ def add(one: Usage, other: Usage) -> Usage:
     )
 
 
+def status_fault(status: int) -> Fault:
+    """What an HTTP status says about a call."""
+    known = {401: Fault.AUTH, 403: Fault.AUTH, 404: Fault.NOT_FOUND, 408: Fault.TIMEOUT, 429: Fault.RATE_LIMIT}
+    return known.get(status) or (Fault.SERVER if status >= 500 else Fault.BAD_REQUEST)
+
+
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """The seconds a server asks to wait: given as a number, or as a date."""
     value = next((v for k, v in headers.items() if k.lower().endswith("retry-after")), None)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, override
 
+from terminalbench.llm.ask import status_fault
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Reply, Schema
 from terminalbench.llm.scrub import one_line
 from terminalbench.records import Usage
@@ -204,11 +205,7 @@ def _usage(result: Mapping[str, Any]) -> Usage:
 def _failure(result: Mapping[str, Any], usage: Usage) -> ModelError:
     status = result.get("api_error_status")
     said = one_line(f"Claude Code: {result.get('result') or result.get('subtype') or 'it failed'}")
-    fault = {401: Fault.AUTH, 403: Fault.AUTH, 404: Fault.NOT_FOUND, 408: Fault.TIMEOUT, 429: Fault.RATE_LIMIT}.get(
-        status if isinstance(status, int) else 0, Fault.BAD_REQUEST
-    )
-    if isinstance(status, int) and status >= 500:
-        fault = Fault.SERVER
+    fault = status_fault(status if isinstance(status, int) else 0)
     if status is None and "onnect" in said:
         fault = Fault.UNREACHABLE
     if "/login" in said:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, override
 
-from terminalbench.llm.ask import retry_after
+from terminalbench.llm.ask import retry_after, status_fault
 from terminalbench.llm.model import (
     OUTPUT_TOKENS,
     TIMEOUT_SEC,
@@ -151,24 +151,29 @@ def _source() -> str:
 def _failure(litellm: Any, error: Exception) -> ModelError:
     kinds = litellm.exceptions
     table = (
-        (kinds.AuthenticationError, Fault.AUTH),
-        (kinds.PermissionDeniedError, Fault.AUTH),
-        (kinds.NotFoundError, Fault.NOT_FOUND),
-        (kinds.RateLimitError, Fault.RATE_LIMIT),
         (kinds.Timeout, Fault.TIMEOUT),
         (kinds.ContextWindowExceededError, Fault.TOO_LONG),
         (kinds.ContentPolicyViolationError, Fault.REFUSED),
-        (kinds.ServiceUnavailableError, Fault.SERVER),
-        (kinds.InternalServerError, Fault.SERVER),
-        (kinds.BadGatewayError, Fault.SERVER),
-        (kinds.BadRequestError, Fault.BAD_REQUEST),
         (kinds.APIConnectionError, Fault.UNREACHABLE),
-        (kinds.APIError, Fault.SERVER),
     )
-    fault = next((fault for kind, fault in table if isinstance(error, kind)), Fault.BAD_REQUEST)
+    status = getattr(error, "status_code", None)
+    fault = next((fault for kind, fault in table if isinstance(error, kind)), None)
+    if fault is None:
+        fault = status_fault(status if isinstance(status, int) else 0)
+    if _has_cause(error, "ConnectError"):  # some providers call a closed port a server error
+        fault = Fault.UNREACHABLE
     return ModelError(
         fault, one_line(f"{type(error).__name__}: {error}"), retry_after_sec=retry_after(_headers(error), time.time())
     )
+
+
+def _has_cause(error: BaseException, name: str) -> bool:
+    seen: BaseException | None = error
+    while seen is not None:
+        if type(seen).__name__ == name:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 def _headers(error: Exception) -> Mapping[str, str]:

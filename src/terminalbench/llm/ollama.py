@@ -12,7 +12,7 @@ from typing import Any, override
 from urllib.parse import urlsplit
 
 from terminalbench.errors import did_you_mean
-from terminalbench.llm.ask import retry_after
+from terminalbench.llm.ask import retry_after, status_fault
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Price, Reply, Schema
 from terminalbench.llm.scrub import one_line
 from terminalbench.records import Usage
@@ -143,8 +143,7 @@ class OllamaModel(ChatModel):
             return ModelError(
                 Fault.NOT_FOUND, one_line(f"Ollama at {self.url}: {said}"), hint=self._suggest(self.model)
             )
-        faults = {401: Fault.AUTH, 403: Fault.AUTH, 408: Fault.TIMEOUT, 429: Fault.RATE_LIMIT}
-        fault = faults.get(error.code) or (Fault.SERVER if error.code >= 500 else Fault.BAD_REQUEST)
+        fault = status_fault(error.code)
         if fault is Fault.BAD_REQUEST and "context" in said:
             fault = Fault.TOO_LONG
         after = retry_after(dict(error.headers or {}), time.time())

@@ -85,7 +85,7 @@ ROOT_CAUSE = {
     "root_cause_confidence": {"value": 0.8, "reason": "plain"},
     "missed_insight": {"value": "Run the test again.", "reason": "plain"},
 }
-COMPARISON = {
+COMPARISON: dict[str, Any] = {
     "better": "tie",
     "decisive": "Nothing parts them.",
     "story": "Both did the same.",
@@ -95,7 +95,7 @@ COMPARISON = {
         {"trial": "B", "step": 4, "quote": "ValueError: 1h"},
     ],
 }
-SYNTHESIS = {
+SYNTHESIS: dict[str, Any] = {
     "summary": "Both finish without a check.",
     "claims": [{"text": "No trial ran its tests again.", "trials": ["T1", "T2"], "confidence": "medium"}],
     "improvements": ["Ask for a last test run."],

@@ -53,6 +53,7 @@ class Asker:
         self.judged = self.hits = 0
         self.total = 0
         self.stopped: str | None = None
+        self.not_ready: ModelError | None = None
         self._budget = budget_usd
         self._patience = patience
         self._progress = progress
@@ -112,7 +113,7 @@ class Asker:
                 try:
                     self.model.ready()
                 except ModelError as error:
-                    self.stopped = str(error)
+                    self.not_ready, self.stopped = error, str(error)
             if self.stopped is not None:
                 return self.stopped
             if self._budget is None:

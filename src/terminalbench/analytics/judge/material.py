@@ -101,22 +101,28 @@ def load_material(trial: JudgeTrial) -> Material:
     """Everything about one trial that a judge may see. Raises NoMaterial."""
     if not trial.trajectories:
         raise NoMaterial("the trial has no trajectory")
-    numbered: list[tuple[int, Step]] = []
+    parts: list[Trajectory] = []
     notes: list[str] = []
     for path in trial.trajectories:
         try:
-            found = read_trajectory(path)
+            parts.append(read_trajectory(path))
         except UnreadableTrajectory as error:
             notes.append(f"a trajectory {error}")
-            continue
-        offset = max((number for number, _ in numbered), default=0)
-        numbered += [(offset + step.id, step) for step in found.own_steps()]
-        notes += _left_out(found)
-    if not numbered:
+    steps = number_steps(*parts)
+    if not steps:
         raise NoMaterial(notes[0] if notes else "its trajectory has no steps")
-    ranks = _ranks([step for _, step in numbered])
-    steps = tuple(Numbered(n, step, rank) for (n, step), rank in zip(numbered, ranks, strict=True))
+    notes += [note for part in parts for note in _left_out(part)]
     return Material(trial, steps, clean(_verifier_tail(trial)), tuple(notes))
+
+
+def number_steps(*trajectories: Trajectory) -> tuple[Numbered, ...]:
+    """The steps of one trial under the numbers a judge cites, each with its rank."""
+    numbered: list[tuple[int, Step]] = []
+    for trajectory in trajectories:
+        offset = max((number for number, _ in numbered), default=0)
+        numbered += [(offset + step.id, step) for step in trajectory.own_steps()]
+    ranks = _ranks([step for _, step in numbered])
+    return tuple(Numbered(n, step, rank) for (n, step), rank in zip(numbered, ranks, strict=True))
 
 
 def texts_of(step: Step) -> Iterator[str]:

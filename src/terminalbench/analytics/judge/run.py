@@ -32,10 +32,11 @@ _AROUND = 4000
 
 
 def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> JudgeResult:
-    """Judge the trials and write judge.json and judge.md. Raises UserError for a wrong request or model.
+    """Judge the trials and write judge.json and judge.md. Raises UserError for a wrong request, and ModelError for a
+    model that cannot be asked at all (no key, no such model, nobody there) when the cache has no answers either.
 
-    A model that fails on the way leaves the rest not judged, with the reason; it raises nothing. Whatever was answered
-    is in the cache, so that the same call goes on where it ended.
+    A model that fails on the way leaves the rest not judged, with the reason. Whatever was answered is in the cache, so
+    that the same call goes on where it ended.
     """
     model = chat_model(request.model)
     work = _Work.of(request, model)
@@ -43,6 +44,8 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
     asker.total = work.questions
     parallel = 1 if request.budget_usd is not None and model.price() is None else request.concurrency
     done = work.run(asker, parallel)
+    if asker.not_ready is not None and not asker.judged:
+        raise asker.not_ready
     unusable = asker.cache.unusable
     notes = [f"{len(unusable)} unusable files in {CACHE} were asked again: {unusable[0]}"] if unusable else []
     result = JudgeResult(

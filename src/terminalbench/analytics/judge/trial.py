@@ -37,20 +37,16 @@ def judge_trial(trial: JudgeTrial, rubrics: Sequence[Rubric], answers: Answers, 
         # Without a trajectory nobody knows whether MCP was in play.
         wanted = [rubric for rubric in wanted if rubric.applies != "mcp" or trial.mcp]
         return [j for r in wanted for j in _unanswered(r, trial, answers.skip(r, trial.key, str(error)))]
+    wanted = [rubric for rubric in wanted if rubric.applies != "mcp" or trial.mcp or material.calls_mcp]
+    try:
+        text = fit(material.steps, budget, count_text)
+    except TooSmall as error:
+        return [j for r in wanted for j in _unanswered(r, trial, answers.skip(r, trial.key, str(error)))]
     book = QuoteBook(material)
     found: list[Judgement] = []
     for rubric in wanted:
-        if rubric.applies == "mcp" and not trial.mcp and not material.calls_mcp:
-            continue
-        try:
-            text = fit(material.steps, budget, count_text)
-        except TooSmall as error:
-            answer = answers.skip(rubric, trial.key, str(error))
-        else:
-            answer = answers.put(
-                rubric, trial.key, messages(rubric, facts(rubric, material), shown(rubric, material, text))
-            )
-        found += _settle(rubric, trial, answer, book)
+        question = messages(rubric, facts(rubric, material), shown(rubric, material, text))
+        found += _settle(rubric, trial, answers.put(rubric, trial.key, question), book)
     return found
 
 

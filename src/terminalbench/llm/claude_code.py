@@ -56,6 +56,13 @@ class ClaudeCodeModel(ChatModel):
         self.model = name or None
         self.name = f"claude-code:{name}" if name else "claude-code"
         self.timeout_sec = timeout_sec
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    @override
+    def stop(self) -> None:
+        for process in list(self._running):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
 
     @override
     def ready(self) -> None:
@@ -90,11 +97,13 @@ class ClaudeCodeModel(ChatModel):
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        self._running.add(process)
         try:
             output, errors = process.communicate(question, timeout=self.timeout_sec)
         except subprocess.TimeoutExpired:
             raise ModelError(Fault.TIMEOUT, f"Claude Code did not answer in {self.timeout_sec:g} s") from None
         finally:
+            self._running.discard(process)
             _end(process)
         if output.strip():
             return output

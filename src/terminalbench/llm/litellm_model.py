@@ -108,8 +108,7 @@ class LiteLLMModel(ChatModel):
         counted = litellm.token_counter(
             model=self.name, messages=[{"role": m.role, "content": m.content} for m in messages]
         )
-        exact = litellm.utils._select_tokenizer(self.name)["type"] == "openai_tokenizer" and "gpt" in self.name
-        return Count(counted, exact)
+        return Count(counted, exact=_has_tokenizer(self.name.rpartition("/")[2]))
 
     def _info(self) -> Mapping[str, Any]:
         with suppress(Exception):  # LiteLLM raises a bare Exception for a model that is not in its list
@@ -140,6 +139,16 @@ class LiteLLMModel(ChatModel):
             source="provider",
             cost_source=_source() if cost is not None else None,
         )
+
+
+def _has_tokenizer(model: str) -> bool:
+    import tiktoken
+
+    try:
+        tiktoken.encoding_name_for_model(model)
+    except KeyError:
+        return False
+    return True
 
 
 def _source() -> str:

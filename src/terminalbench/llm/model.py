@@ -111,6 +111,9 @@ class ChatModel(ABC):
     def ready(self) -> None:  # noqa: B027  most models have nothing to find out
         """Find out cheaply what would make every call fail. Raises ModelError."""
 
+    def stop(self) -> None:  # noqa: B027  most models cannot
+        """Give up the calls that are under way, where that can be done."""
+
     def price(self) -> Price | None:
         """What it charges; None when that is not known."""
         return None

@@ -468,3 +468,31 @@ def test_claude_code_as_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert result.spend.cost_usd == pytest.approx((5000 * 3 + 300 * 15) / 1e6)
     assert "ValueError: 1h" in body, "tool output reaches the judge"
     assert judge_batch(asked).cache_hits == 1
+
+
+def test_an_interrupt_keeps_what_was_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from terminalbench.llm.replay import ReplayModel
+
+    class Interrupted(ReplayModel):
+        asked = 0
+        stopped = False
+
+        def ask(self, messages, schema=None):
+            self.asked += 1
+            if self.asked == 2:
+                raise KeyboardInterrupt
+            return super().ask(messages, schema)
+
+        def stop(self) -> None:
+            Interrupted.stopped = True
+
+    asked = request(tmp_path, ALL, rubrics=["strategy", "root_cause"], concurrency=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "terminalbench.analytics.judge.run.chat_model", lambda spec: Interrupted(spec.removeprefix("replay:"))
+        )
+        with pytest.raises(KeyboardInterrupt):
+            judge_batch(asked)
+    assert Interrupted.stopped
+    result = judge_batch(asked)
+    assert (result.cache_hits, result.spend.calls, result.judged) == (1, 1, 2)

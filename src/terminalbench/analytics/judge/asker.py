@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Protocol
 
 from terminalbench.analytics.judge.cache import AnswerCache
 from terminalbench.analytics.judge.request import NotJudged, Progress, Spend
 from terminalbench.analytics.judge.rubric import Rubric
 from terminalbench.llm.ask import Patience, ask
-from terminalbench.llm.model import FATAL, OUTPUT_TOKENS, ChatModel, Message, ModelError
+from terminalbench.llm.model import FATAL, OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError
 from terminalbench.llm.replay import request_digest
 from terminalbench.records import Usage
 
@@ -55,7 +55,8 @@ class Asker:
         self.stopped: str | None = None
         self.not_ready: ModelError | None = None
         self._budget = budget_usd
-        self._patience = patience
+        self._halted = Event()
+        self._patience = patience or Patience(sleep=self._wait)
         self._progress = progress
         self._price = model.price() if budget_usd is not None else None
         self._lock = Lock()
@@ -92,6 +93,13 @@ class Asker:
         self._tell()
         return Answer(reason=reason)
 
+    def halt(self, reason: str) -> None:
+        """Ask nothing more, and end what is under way where that can be done. Answers that still come are kept."""
+        with self._lock:
+            self.stopped = self.stopped or reason
+        self._halted.set()
+        self.model.stop()
+
     @property
     def spend(self) -> Spend:
         """What the calls of this run cost so far."""
@@ -104,6 +112,10 @@ class Asker:
                 cost_usd=sum(known) if known else None,
                 unknown=len(self._usages) - len(known),
             )
+
+    def _wait(self, seconds: float) -> None:
+        if self._halted.wait(seconds):
+            raise ModelError(Fault.BAD_REQUEST, self.stopped or "stopped")
 
     def _start(self, messages: Sequence[Message]) -> float | str:
         """Make room in the budget for one call: the reserved amount, or why it must not start."""

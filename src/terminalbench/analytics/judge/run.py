@@ -43,7 +43,11 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
     asker = Asker(model, request.output / CACHE, request.budget_usd, patience, request.progress)
     asker.total = work.questions
     parallel = 1 if request.budget_usd is not None and model.price() is None else request.concurrency
-    done = work.run(asker, parallel)
+    try:
+        done = work.run(asker, parallel)
+    except KeyboardInterrupt:
+        asker.halt("interrupted")
+        raise
     if asker.not_ready is not None and not asker.judged:
         raise asker.not_ready
     unusable = asker.cache.unusable
@@ -138,7 +142,7 @@ def _each[T, R](work: Callable[[T], R], items: Sequence[T], parallel: int) -> li
     try:
         return list(pool.map(work, items))
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _room(request: JudgeRequest, model: ChatModel) -> int:

@@ -47,6 +47,7 @@ SECTIONS = (
             CommandEntry(
                 "errors", "terminalbench.cli.errors", "Show why trials did not pass, and what the others did."
             ),
+            CommandEntry("label", "terminalbench.cli.label", "Say yourself what a trial shows."),
             CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),
         ),
     ),

@@ -22,6 +22,11 @@ from terminalbench.errors import TbenchError
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path` by `data` atomically and durably; on any error the old file stays as it was."""
+    with _naming(path):
+        _write_bytes(path, data)
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
@@ -64,6 +69,11 @@ def read_json(path: Path, kind: Any = Any) -> Any:
 def append_jsonl(path: Path, record: Any, *, durable: bool = False) -> None:
     """Append one record as one line; a torn last line left by a crash is closed first."""
     line = msgspec.json.encode(record, enc_hook=_encode_other) + b"\n"
+    with _naming(path):
+        _append(path, line, durable=durable)
+
+
+def _append(path: Path, line: bytes, *, durable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
@@ -165,8 +175,9 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
             raise LockHeld(path, lock_owner(path)) from None
         since = datetime.now(UTC).isoformat(timespec="seconds")
         owner = Owner(os.getpid(), socket.gethostname(), since, what, start_ticks(os.getpid()))
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, msgspec.json.encode(owner) + b"\n", 0)
+        with _naming(path):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, msgspec.json.encode(owner) + b"\n", 0)
         yield owner
         os.ftruncate(handle, 0)
     finally:
@@ -197,6 +208,16 @@ def lock_owner(path: Path) -> Owner | None:
         return msgspec.json.decode(path.read_bytes(), type=Owner)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """An error while writing names the file that was wanted, not a temporary one or none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _encode_other(value: Any) -> Any:

@@ -9,6 +9,7 @@ import fcntl
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ from typing import Any
 import msgspec
 
 from terminalbench.errors import TbenchError
+
+_NAME_SEC = 2.0
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -172,7 +175,7 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LockHeld(path, lock_owner(path)) from None
+            raise LockHeld(path, _holder(path)) from None
         since = datetime.now(UTC).isoformat(timespec="seconds")
         owner = Owner(os.getpid(), socket.gethostname(), since, what, start_ticks(os.getpid()))
         with _naming(path):
@@ -200,6 +203,18 @@ def start_ticks(pid: int) -> int | None:
         return int(fields[19]) if fields[0] != "Z" else None
     except (OSError, IndexError, ValueError):
         return None
+
+
+def _holder(path: Path) -> Owner | None:
+    """Who holds a lock that is taken. Its new owner may not have written its name yet: then a dead one stands there."""
+    deadline = time.monotonic() + _NAME_SEC
+    while True:
+        owner = lock_owner(path)
+        if owner is not None and (owner.host != socket.gethostname() or start_ticks(owner.pid) == owner.start_ticks):
+            return owner
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.01)
 
 
 def lock_owner(path: Path) -> Owner | None:

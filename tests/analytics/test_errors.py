@@ -10,7 +10,7 @@ from support.results import make_plan, make_trial
 from support.trajectories import bash, call, edit, put, trajectory
 from terminalbench.analytics.actions import actions_of
 from terminalbench.analytics.atif import parse_trajectory
-from terminalbench.analytics.contrast import Divergence, Told, first_divergence
+from terminalbench.analytics.divergence import Divergence, Told, first_divergence
 from terminalbench.experiments.batch import Batch, allocate
 
 PASSED = "===== 3 passed in 0.10s ====="

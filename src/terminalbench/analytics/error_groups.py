@@ -7,7 +7,7 @@ from itertools import islice
 import msgspec
 
 from terminalbench.analytics.analyzers import load_analyzers
-from terminalbench.analytics.contrast import Divergence, Told, first_divergence
+from terminalbench.analytics.divergence import Divergence, Told, first_divergence
 from terminalbench.analytics.run import Picked, Progress, analyse, pick, read_findings, trial_files
 from terminalbench.analytics.views import Filter
 from terminalbench.errors import UserError, did_you_mean

@@ -11,7 +11,7 @@ from terminalbench.cli.places import results_option
 from terminalbench.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from terminalbench.analytics.contrast import Decision
+    from terminalbench.analytics.divergence import Decision
     from terminalbench.analytics.error_groups import ErrorReport, FailureGroup, Solved
 
 _GROUPS = 15

@@ -9,7 +9,7 @@ import fcntl
 import os
 import socket
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +22,17 @@ from terminalbench.errors import TbenchError
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path` by `data` atomically and durably; on any error the old file stays as it was."""
+    write_lines(path, (data,))
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Replace `path` by `lines` (each with its newline) as they come, atomically: the file is never held in memory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            for line in lines:
+                stream.write(line)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
@@ -61,9 +67,14 @@ def read_json(path: Path, kind: Any = Any) -> Any:
         raise TbenchError(f"not readable as JSON: {error}", where=str(path)) from error
 
 
+def encode_line(value: Any) -> bytes:
+    """`value` as one line of a JSONL file."""
+    return msgspec.json.encode(value, enc_hook=_encode_other) + b"\n"
+
+
 def append_jsonl(path: Path, record: Any, *, durable: bool = False) -> None:
     """Append one record as one line; a torn last line left by a crash is closed first."""
-    line = msgspec.json.encode(record, enc_hook=_encode_other) + b"\n"
+    line = encode_line(record)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:

@@ -14,6 +14,12 @@ BUILTIN: dict[str, dict[str, str]] = {
         "claude-code": "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent",
         "simulated": "terminalbench.harbor.agents.simulated:SimulatedAgent",
     },
+    "analyzers": {
+        "trial": "terminalbench.analytics.outcome_findings:Analyzer",
+        "behaviour": "terminalbench.analytics.behaviour:Analyzer",
+        "tripwires": "terminalbench.analytics.tripwires:Analyzer",
+        "failure": "terminalbench.analytics.failures:Analyzer",
+    },
     "chat models": {
         "claude-code": "terminalbench.llm.claude_code:ClaudeCodeModel",
         "litellm": "terminalbench.llm.litellm_model:LiteLLMModel",

@@ -5,6 +5,8 @@ import os
 import signal
 import time
 
+from terminalbench.runner.alerts import AlertBoard, Standing
+
 AGENTS = '''
 import asyncio
 from harbor.agents.base import BaseAgent
@@ -42,6 +44,13 @@ def alerts(lab) -> list[tuple[str, str, str | None]]:
     return [(e.detail["cause"], e.detail["state"], e.profile) for e in found]
 
 
+def standing(lab) -> list[Standing]:
+    board = AlertBoard()
+    for event in lab.events():
+        board.add(event)
+    return list(board.standing.values())
+
+
 def test_stall_auth_and_a_dead_child_are_named_and_dealt_with(lab) -> None:
     lab.project.write("lab_agents.py", AGENTS)
     run = "parallel = 1\nattempts = 20\nstall_sec = 1.0"
@@ -53,7 +62,12 @@ def test_stall_auth_and_a_dead_child_are_named_and_dealt_with(lab) -> None:
             time.sleep(0.1)
 
     try:
-        until(("stall", "raised", "quiet"))
+        while not any(e.phase == "agent" and e.profile == "quiet" for e in lab.events()):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+        while not any(alert.cause == "stall" for alert in standing(lab)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
         until(("auth", "raised", "keyless"))
         said = lab.tbench("status", "--results", lab.root / "results").stdout
         assert "warning (stall): a__" in said

@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ POLL_SEC = 1.0
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a trial does not start yet, and until when, in seconds since the epoch; None: until somebody says so."""
+    """Why a trial does not start yet, and until when, by `time.monotonic`; None: until somebody says so."""
 
     cause: str
     reason: str
@@ -26,12 +26,14 @@ class Wait:
 
     def detail(self) -> dict[str, Any]:
         """What the event `trial_waiting` says besides the reason."""
-        until = None if self.until is None else datetime.fromtimestamp(self.until, UTC)
-        return {"cause": self.cause} | ({"until": stamp(until)} if until else {})
+        if self.until is None:
+            return {"cause": self.cause}
+        until = datetime.now(UTC) + timedelta(seconds=self.until - time.monotonic())
+        return {"cause": self.cause, "until": stamp(until)}
 
-    def left_sec(self, now: float) -> float:
+    def left_sec(self) -> float:
         """How long to sleep before looking again."""
-        return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - now))
+        return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - time.monotonic()))
 
 
 def stamp(moment: datetime) -> str:
@@ -54,7 +56,7 @@ class Admission:
 
     def why_wait(self, trial: str, lane: str) -> Wait | None:
         """What a trial has to wait for; None when it may ask to enter, and a place is kept for it."""
-        now = time.time()
+        now = time.monotonic()
         try:
             state = self.gate.read() if self.gate is not None else GateState()
             control = self.told()
@@ -75,7 +77,7 @@ class Admission:
         if reason is None and self.gate is not None:
             reason = self.gate.enter(trial, self._profile)
         if reason is None:
-            self._entered[trial] = time.time()
+            self._entered[trial] = time.monotonic()
             self._tries[trial] += 1
         else:
             self.left(trial)
@@ -92,7 +94,7 @@ class Admission:
 
     def failed(self, trial: str) -> None:
         """A trial will be tried again."""
-        self._failed[trial] = time.time()
+        self._failed[trial] = time.monotonic()
 
     def press(self, trial: str, lane: str, asked_sec: float | None) -> None:
         """A trial was rate limited."""

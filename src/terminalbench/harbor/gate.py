@@ -27,6 +27,8 @@ class GateState(msgspec.Struct, omit_defaults=True):
 
     `costs` are the known costs of ended trials by profile; `priced` counts ended trials whose cost is unknown and was
     taken to be the likely cost. `closed` says why nothing starts any more. `lanes` are the models under pressure.
+    Its times are on the clock that only goes forward (`time.monotonic`), which all processes of a machine share:
+    setting the time neither ends nor extends a run.
     """
 
     budget_usd: float | None = None
@@ -83,10 +85,10 @@ class Gate:
     def enter(self, trial: str, profile: str, now: float | None = None) -> str | None:
         """Reserve for a trial that wants to start; or why it may not. The first refusal closes the gate for good."""
         known = self.read()
-        if known.budget_usd is None and known.why_closed(profile, time.time() if now is None else now) is None:
+        if known.budget_usd is None and known.why_closed(profile, time.monotonic() if now is None else now) is None:
             return None  # nothing to reserve
         with self._locked() as state:
-            reason = state.why_closed(profile, time.time() if now is None else now)
+            reason = state.why_closed(profile, time.monotonic() if now is None else now)
             if reason is None:
                 state.reserved = {**state.reserved, trial: state.likely_usd(profile)}
             else:
@@ -109,7 +111,7 @@ class Gate:
     def press(self, lane: str, *, started_at: float, asked_sec: float | None, now: float | None = None) -> Lane:
         """A trial was rate limited: the others of its lane wait. Returns the lane as it is now."""
         with self._locked() as state:
-            moment = time.time() if now is None else now
+            moment = time.monotonic() if now is None else now
             raised = pressed(state.lanes.get(lane, Lane()), started_at=started_at, now=moment, asked_sec=asked_sec)
             state.lanes = {**state.lanes, lane: raised}
             return raised

@@ -180,7 +180,7 @@ class EventPlugin(BaseJobPlugin):
             if wait != told:
                 self._write("trial_waiting", event, error=wait.reason, detail=wait.detail())
                 told = wait
-            await asyncio.sleep(wait.left_sec(time.time()))
+            await asyncio.sleep(wait.left_sec())
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,19 +16,12 @@ from terminalbench.harbor.gate import Gate
 from terminalbench.harbor.ratelimit import HITS
 from terminalbench.harbor.sandbox.activity import FILE_NAME as ACTIVITY
 from terminalbench.records import Event
+from terminalbench.runner.preflight import free_mb
 from terminalbench.runner.watchdog import Sample
 
 _MOST_FILES = 2000
 _MOST_BYTES = 256 << 10
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
-
-
-def free_mb(folder: Path) -> float | None:
-    """Megabytes left on the disk of a folder."""
-    try:
-        return shutil.disk_usage(folder).free / (1 << 20)
-    except OSError:
-        return None
 
 
 def memory_mb() -> float | None:

@@ -20,7 +20,7 @@ from terminalbench.runner.guard import Guard
 from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.observe import Observer
-from terminalbench.runner.preflight import refuse_a_full_disk, refuse_if_nothing_is_left
+from terminalbench.runner.preflight import disk_is_full, refuse_a_full_disk, refuse_if_nothing_is_left
 from terminalbench.runner.prepare import Prepared, prepare
 from terminalbench.runner.progress import Progress
 from terminalbench.runner.provenance import provenance
@@ -56,6 +56,7 @@ class Listener:
     prepared: Callable[[Plan, Batch], None] = lambda _plan, _batch: None
     progress: Callable[[Progress], None] = lambda _progress: None
     event: Callable[[Event], None] = lambda _event: None
+    stopped: Callable[[str], None] = lambda _reason: None
 
 
 def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = True) -> Prepared:
@@ -130,11 +131,14 @@ def run_jobs(
         watch,
         tick,
         lambda: gate.read().closed,
+        lambda: disk_is_full(batch.folder),
     )
     with announced(batch):
         guard.begin()
         ends = supervisor.run()
         guard.end()
+    if supervisor.stop_reason is not None:
+        listener.stopped(supervisor.stop_reason)
     plan = _with_left_overs(plan, ends)
     write_json(batch.plan_json, plan)
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
@@ -154,10 +158,8 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
 def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
     """The gate of a batch: its budget, its deadline, which counts from its start, and rate limits as they are met."""
     budget, seconds = plan.settings.get("budget_usd"), plan.settings.get("run_timeout_sec")
-    state = GateState(
-        budget_usd=budget, deadline=time.time() + seconds - spent.seconds if seconds is not None else None
-    )
-    state.seed = plan.settings.get("seed") or 0
+    deadline = time.monotonic() + seconds - spent.seconds if seconds is not None else None
+    state = GateState(budget_usd=budget, deadline=deadline, seed=plan.settings.get("seed") or 0)
     state.costs = spent.costs
     known = sum(cost for costs in spent.costs.values() for cost in costs)
     state.spent_usd = known + spent.unknown * state.likely_usd("")

@@ -220,6 +220,10 @@ def test_activity_is_new_bytes_in_the_logs_or_the_sandboxs_sign_of_life(tmp_path
     assert machine.alerts() == []
     machine.look(30.0)
     assert machine.alerts() == [("stall", "raised")]
+    for found in read_jsonl(machine.batch.events_jsonl, Event).records:
+        machine.guard.add(found)  # as a run does: the alert itself is no activity
+    machine.look()
+    assert machine.alerts() == [("stall", "raised")]
     with (folder / "agent" / "log.txt").open("a") as log:
         log.write('"error_status":429\n' * 5)
     machine.look()

@@ -18,7 +18,9 @@ from terminalbench.files import encode_json
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
-from terminalbench.report.text import summary
+from terminalbench.records import Outcome
+from terminalbench.report.text import money, summary
+from terminalbench.runner.notify import Notifier
 from terminalbench.runner.progress import Progress
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult, prepare_run, run
@@ -55,9 +57,9 @@ def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, top_
 
 def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
     teller.done()
-    for problem in result.problems:
-        click.echo(problem, err=True)
     view = refresh(result.batch)
+    for problem in dict.fromkeys((*result.problems, *_notify_end(view, result.interrupted))):
+        click.echo(problem, err=True)
     if as_json:
         click.echo(encode_json(as_document(view, result.interrupted)).decode(), nl=False)
     else:
@@ -68,6 +70,16 @@ def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
         click.echo(f"\nbatch {view.plan.batch}: {place}")
         click.echo(f"look closer: tbench show <trial>{where}, tbench list{where}, harbor view {place}/runs")
     return EXIT_INTERRUPTED if result.interrupted else exit_code(view)
+
+
+def _notify_end(view: BatchView, interrupted: bool) -> list[str]:
+    """Tell whoever wants to know that it is over; return what went wrong."""
+    notifier = Notifier.of(view.plan)
+    measured, passed = (sum(c.measured for c in view.cells), sum(c.outcome is Outcome.PASSED for c in view.cells))
+    how = "interrupted" if interrupted else "finished"
+    spent = money(view.rows())
+    notifier.tell("finished", f"{how}: {measured} of {len(view.cells)} measured, {passed} passed, cost {spent}")
+    return notifier.finish()
 
 
 def refresh(batch: Batch) -> BatchView:

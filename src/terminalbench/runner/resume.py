@@ -63,11 +63,12 @@ def resume(
         if any(process.pid != os.getpid() for process in live_processes(batch)):
             _end_leftovers(batch)
         plan = _grown(batch, request, experiment)
-        scan_batch(batch)
+        scanned = scan_batch(batch)
         view = view_batch(batch)
         missing = missing_cells(view, request.retry_errors)
         if not missing:
-            return RunResult(batch, view.plan, False)
+            problems = tuple(f"unreadable: {problem}" for problem in scanned.unreadable)
+            return RunResult(batch, view.plan, False, problems, view)
         _end_leftovers(batch)
         refuse_changed_folders(batch, plan)
         view = _without_retried(batch, view, request.retry_errors)

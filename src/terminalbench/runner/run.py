@@ -14,6 +14,7 @@ from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, 
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.jobs import command, job_config, wave_config
+from terminalbench.index.queries import BatchView
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
@@ -26,12 +27,13 @@ from terminalbench.runner.supervise import JobEnd, Launch, Supervisor
 
 @dataclass(frozen=True)
 class RunResult:
-    """A batch that has run, to its end or until it was interrupted."""
+    """A batch that has run, to its end or until it was interrupted. `view` is its state, when nothing had to run."""
 
     batch: Batch
     plan: Plan
     interrupted: bool
     problems: tuple[str, ...] = ()
+    view: BatchView | None = None
 
 
 @dataclass(frozen=True)

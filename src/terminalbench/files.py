@@ -10,7 +10,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,16 +25,22 @@ _NAME_SEC = 2.0
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path` by `data` atomically and durably; on any error the old file stays as it was."""
+    write_lines(path, (data,))
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Replace `path` by `lines` (each with its newline) as they come, atomically: the file is never held in memory."""
     with _naming(path):
-        _write_bytes(path, data)
+        _write_lines(path, lines)
 
 
-def _write_bytes(path: Path, data: bytes) -> None:
+def _write_lines(path: Path, lines: Iterable[bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            for line in lines:
+                stream.write(line)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
@@ -69,11 +75,15 @@ def read_json(path: Path, kind: Any = Any) -> Any:
         raise TbenchError(f"not readable as JSON: {error}", where=str(path)) from error
 
 
+def encode_line(value: Any) -> bytes:
+    """`value` as one line of a JSONL file."""
+    return msgspec.json.encode(value, enc_hook=_encode_other) + b"\n"
+
+
 def append_jsonl(path: Path, record: Any, *, durable: bool = False) -> None:
     """Append one record as one line; a torn last line left by a crash is closed first."""
-    line = msgspec.json.encode(record, enc_hook=_encode_other) + b"\n"
     with _naming(path):
-        _append(path, line, durable=durable)
+        _append(path, encode_line(record), durable=durable)
 
 
 def _append(path: Path, line: bytes, *, durable: bool) -> None:

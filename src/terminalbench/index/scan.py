@@ -49,6 +49,7 @@ def scan_all(results_root: Path, *, rebuild: bool = False) -> ScanReport:
     with open_index(results_root) as connection:
         if rebuild:
             with transaction(connection):
+                connection.execute("DELETE FROM findings")
                 connection.execute("DELETE FROM trials")
                 connection.execute("DELETE FROM batches")
         present = list(find_batches(results_root))
@@ -61,6 +62,7 @@ def scan_all(results_root: Path, *, rebuild: bool = False) -> ScanReport:
         with transaction(connection):
             for key in gone:
                 removed = connection.execute("DELETE FROM trials WHERE batch = ?", (key,)).rowcount
+                connection.execute("DELETE FROM findings WHERE batch = ?", (key,))
                 connection.execute("DELETE FROM batches WHERE batch = ?", (key,))
                 total += ScanReport(removed=removed)
     return total

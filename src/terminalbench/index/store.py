@@ -31,6 +31,16 @@ MIGRATIONS: list[tuple[str, str]] = [
         CREATE INDEX trials_by_name ON trials (trial);
         """,
     ),
+    (
+        "002_findings",
+        """
+        CREATE TABLE findings (
+            batch TEXT NOT NULL, job TEXT NOT NULL, trial TEXT NOT NULL, analyzer TEXT NOT NULL, version TEXT NOT NULL,
+            stamp TEXT NOT NULL, found BLOB NOT NULL,
+            PRIMARY KEY (batch, job, trial, analyzer)
+        ) WITHOUT ROWID;
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another."""
 

@@ -25,7 +25,7 @@ from support.tasks import write_task
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_json, write_json
 
-TASKS = 10
+ATTEMPTS = 5
 EXPERIMENT = """
 schema_version = 2
 slug = "bench"
@@ -64,59 +64,69 @@ def run(argv: list[str], root: Path) -> Took:
     return Took(cpu, time.monotonic() - started)
 
 
+def task_name(number: int) -> str:
+    """Tasks are told apart by their number alone, so that the documents of one can be made those of another."""
+    return f"task{number:05}"
+
+
 def seed(root: Path) -> Batch:
-    """A batch that really ran: ten tasks, one attempt each."""
+    """A batch that really ran: one trial."""
     (root / "pyproject.toml").touch()
-    for number in range(TASKS):
-        write_task(root / "tasks" / f"t{number}")
-    write_experiment(root, 1)
+    write_experiment(root, 1, 1)
     run([*TBENCH, "run", "exp.toml"], root)
     return Batch(root / "results" / "bench" / "0")
 
 
-def write_experiment(root: Path, attempts: int) -> None:
-    """The experiment file, with so many attempts of each task."""
-    items = ", ".join(f'{{ id = "t{number}" }}' for number in range(TASKS))
+def write_experiment(root: Path, tasks: int, attempts: int) -> None:
+    """The experiment file, and the tasks it names."""
+    names = [task_name(number) for number in range(tasks)]
+    for name in names:
+        if not (root / "tasks" / name).exists():
+            write_task(root / "tasks" / name)
+    items = ", ".join(f'{{ id = "{name}" }}' for name in names)
     (root / "exp.toml").write_text(EXPERIMENT.format(attempts=attempts, items=items))
 
 
 def grow(root: Path, batch: Batch, trials: int) -> Path:
     """Make the batch one of `trials` finished trials; the path of its JobConfig."""
-    attempts = trials // TASKS
-    write_experiment(root, attempts)
+    tasks = trials // ATTEMPTS
+    write_experiment(root, tasks, ATTEMPTS)
     shutil.copy(root / "exp.toml", batch.experiment_toml)
     plan = read_json(batch.plan_json)
-    plan["settings"]["attempts"] = attempts
-    for job in plan["jobs"]:
-        job["attempts"] = attempts
+    plan["settings"]["attempts"] = ATTEMPTS
+    (job,) = plan["jobs"]
+    job |= {"attempts": ATTEMPTS, "tasks": [renumbered(job["tasks"][0], number) for number in range(tasks)]}
     write_json(batch.plan_json, plan)
-    name = plan["jobs"][0]["name"]
-    for file in (batch.job_config(name), batch.job_folder(name) / "config.json"):
+    folder = batch.job_folder(job["name"])
+    for file in (batch.job_config(job["name"]), folder / "config.json"):
         config = json.loads(file.read_text())
-        file.write_text(json.dumps({**config, "n_attempts": attempts}))
-    (batch.job_folder(name) / "lock.json").unlink(
-        missing_ok=True
-    )  # Harbor writes it anew; the old one has fewer trials
-    folders = sorted(entry for entry in batch.job_folder(name).iterdir() if entry.is_dir())
-    originals = {folder.name.partition("__")[0]: folder for folder in reversed(folders)}
-    for task, original in originals.items():
-        have = sum(folder.name.startswith(f"{task}__") for folder in folders)
-        for number in range(have, attempts):
-            copy_trial(original, f"{task}__{number:07}")
-    return batch.job_config(name)
+        config |= {"n_attempts": ATTEMPTS, "tasks": [renumbered(config["tasks"][0], n) for n in range(tasks)]}
+        file.write_text(json.dumps(config))
+    (folder / "lock.json").unlink(missing_ok=True)  # Harbor writes another; the old one has fewer trials
+    original = next(folder.glob(f"{task_name(0)}__*/"))
+    for number in range(tasks):
+        for attempt in range(ATTEMPTS):
+            copy_trial(original, number, attempt)
+    return batch.job_config(job["name"])
 
 
-def copy_trial(original: Path, name: str) -> None:
+def renumbered(document: dict, number: int) -> dict:
+    """The same document about another task."""
+    return json.loads(json.dumps(document).replace(task_name(0), task_name(number)))
+
+
+def copy_trial(original: Path, number: int, attempt: int) -> None:
     """Another finished trial: the files are hard links, but for those that name it."""
-    folder = original.with_name(name)
+    folder = original.with_name(f"{task_name(number)}__{attempt:07}")
+    if folder.exists() or (number, attempt) == (0, 0):
+        return  # it is there from a smaller size, or it is the original
     shutil.copytree(original, folder, copy_function=os.link, symlinks=True)
     for file in ("result.json", "config.json"):
-        text = (original / file).read_text().replace(original.name, name)
-        document = json.loads(text)
+        document = json.loads((original / file).read_text().replace(original.name, folder.name))
         if file == "result.json":
             document["id"] = str(uuid.uuid4())
         (folder / file).unlink()
-        (folder / file).write_text(json.dumps(document))
+        (folder / file).write_text(json.dumps(renumbered(document, number)))
 
 
 def main() -> None:
@@ -129,15 +139,15 @@ def main() -> None:
     try:
         batch = seed(root)
         floor = run([*TBENCH, "--version"], root)
-        print("a finished batch, nothing to do; CPU seconds")
-        print(f"{'trials':>8} {'harbor run -c':>14} {'tbench resume':>14} {'ratio':>7} {'harbor per trial':>17}")
+        print(f"a finished batch of {ATTEMPTS} attempts at each task, nothing to do; CPU seconds")
+        print(f"{'trials':>8} {'harbor run -c':>14} {'tbench resume':>14} {'ratio':>7} {'harbor / trial':>15}")
         for trials in sorted(options.harbor_trials):
             config = grow(root, batch, trials)
             run([*TBENCH, "resume", "exp.toml"], root)
             ours = run([*TBENCH, "resume", "exp.toml"], root)
             theirs = run([HARBOR, "run", "-c", str(config), "-y"], root)
             ratio, each = theirs.cpu_sec / ours.cpu_sec, 1000 * theirs.cpu_sec / trials
-            print(f"{trials:>8} {theirs.cpu_sec:>14.2f} {ours.cpu_sec:>14.2f} {ratio:>7.1f} {each:>14.1f} ms")
+            print(f"{trials:>8} {theirs.cpu_sec:>14.2f} {ours.cpu_sec:>14.2f} {ratio:>7.1f} {each:>12.1f} ms")
         grow(root, batch, options.trials)
         first = run([*TBENCH, "resume", "exp.toml"], root)
         again = run([*TBENCH, "resume", "exp.toml"], root)

@@ -27,13 +27,17 @@ from terminalbench.runner.supervise import JobEnd, Launch, Supervisor
 
 @dataclass(frozen=True)
 class RunResult:
-    """A batch that has run, to its end or until it was interrupted. `view` is its state, when nothing had to run."""
+    """A batch that has run, to its end or until it was interrupted, or stopped for a reason (a full disk).
+
+    `view` is its state, when nothing had to run.
+    """
 
     batch: Batch
     plan: Plan
     interrupted: bool
     problems: tuple[str, ...] = ()
     view: BatchView | None = None
+    stopped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def run_jobs(
     write_json(batch.plan_json, plan)
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
     problems = tuple(f"artifacts were not copied: {failure}" for failure in mirrored.failed)
-    return RunResult(batch, plan, bool(supervisor.signals), problems)
+    return RunResult(batch, plan, bool(supervisor.signals), problems, stopped=supervisor.stop_reason)
 
 
 def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launch:

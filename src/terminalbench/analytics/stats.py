@@ -20,6 +20,7 @@ _FEW_VALUES = 64
 _CHUNK = 2_000
 _NOISE = 1e-9
 _SLACK = 1e-7
+_ALL = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,17 @@ def sign_flip_p(differences: ArrayLike, seed: int = 0) -> float:
 
 
 def _random_sums(sizes: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Sums of `sizes` under random signs. Equal sizes are drawn together: their plus signs are binomial."""
+    """Sums of `sizes` under random signs, a random bit each. Of equal sizes only the number of set bits matters."""
     random = np.random.default_rng(seed)
     values, counts = np.unique(sizes, return_counts=True)
     if len(values) <= _FEW_VALUES:
-        plus = random.binomial(counts, 0.5, (DRAWS, len(values))).astype(float)
-        return 2 * (plus @ values) - counts @ values
+        full, rest = np.divmod(counts, 64)
+        masks = [
+            mask for words, bits in zip(full, rest, strict=True) for mask in [_ALL] * words + [(1 << int(bits)) - 1]
+        ]
+        drawn = np.frombuffer(random.bytes(8 * DRAWS * len(masks)), dtype=np.uint64).reshape(DRAWS, -1)
+        plus = np.bitwise_count(drawn & np.array(masks, dtype=np.uint64)).astype(float)
+        return 2 * (plus @ np.repeat(values, full + 1)) - counts @ values
     parts = []
     single = sizes.astype(np.float32)
     for _ in range(0, DRAWS, _CHUNK):

@@ -1,6 +1,6 @@
 """How often the statistics are right when the truth is known: simulated profiles on simulated tasks, always seeded.
 
-.venv/bin/python tests/simulate/simulate.py [--reps 1000]      (or: make simulate)
+.venv/bin/python tests/simulate/simulate.py [--reps 400]      (or: make simulate)
 
 Difficulty is U-shaped, as in suites of agent tasks: a task's pass probability is Beta(0.5, 0.6). An effect moves tasks
 the more, the less settled they are. `varied` adds effects that differ from task to task around the same mean.
@@ -203,7 +203,7 @@ def grid(ask: Callable[[int, int], dict[str, float]]) -> Iterable[tuple[str, dic
 def main() -> None:
     """Everything docs/statistics.md reports."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reps", type=int, default=1000, help="repetitions of each case")
+    parser.add_argument("--reps", type=int, default=400, help="repetitions of each case")
     reps = parser.parse_args().reps
     for world in (SAME, VARIED):
         table(f"False positives, {world.name}", grid(lambda t, k, w=world: rejections(w, t, k, reps)))

@@ -157,7 +157,7 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
 def _growth(plan: Plan) -> list[str]:
     """What was added to a batch after its first trial."""
     declared = plan.declared
-    found = []
+    found = list(plan.departures)
     attempts = max((job.attempts for job in plan.jobs), default=0)
     if declared.get("attempts") not in (None, attempts):
         found.append(f"attempts: {declared['attempts']} were declared, {attempts} are planned now")

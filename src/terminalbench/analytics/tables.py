@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from terminalbench.analytics.analyzers import ERROR, Loaded
 from terminalbench.analytics.metrics import (
     ProfileMetrics,
@@ -131,10 +129,12 @@ def _test(contrast: Contrast) -> dict[str, Any]:
         "test": f"sign-flip permutation of the differences by {contrast.unit}, two-sided",
         "adjustment": "Holm, over the contrasts of this metric",
         "rule": contrast.rule,
-        **msgspec.structs.asdict(contrast.estimate),
+        "p": contrast.estimate.p,
         "p_adjusted": contrast.p_adjusted,
         "verdict": contrast.verdict,
         "smallest_detectable": contrast.smallest_detectable,
+        "estimate": contrast.estimate,
+        "other_way": contrast.other_way,
         "sentence": contrast.sentence,
     }
 

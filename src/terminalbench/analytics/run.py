@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from terminalbench.analytics import tables
 from terminalbench.analytics.analyzers import Loaded, load_analyzers, run_analyzer
-from terminalbench.analytics.findings_cache import FindingsCache, tables_digest
+from terminalbench.analytics.findings_cache import FindingsCache, rules_digest
 from terminalbench.analytics.judging import JudgeAsk, judge, judged_before
 from terminalbench.analytics.metrics import ProfileMetrics
 from terminalbench.analytics.model import Comparison, Metric
@@ -191,7 +191,7 @@ def _analyse_trial(cache: FindingsCache, trial: TrialFiles, row: TrialRow, analy
     stamps: dict[tuple[str, ...], str] = {}
     for loaded in analyzers:
         if loaded.targets not in stamps:
-            stamps[loaded.targets] = f"{tables_digest()}|{stamp_of(trial, loaded.targets)}"
+            stamps[loaded.targets] = f"{rules_digest()}|{stamp_of(trial, loaded.targets)}"
         stamp = stamps[loaded.targets]
         found = kept.get(loaded.name)
         if found is None or (found.version, found.stamp) != (loaded.version, stamp):

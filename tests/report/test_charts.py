@@ -27,7 +27,8 @@ from terminalbench.report.charts import (
 )
 from terminalbench.report.charts.heatmap import MOST_MARKS, WORDS, marks
 from terminalbench.report.charts.scatter import binned
-from terminalbench.report.charts.svg import SERIES, clean, compact, marker, nice_ticks, short
+from terminalbench.report.charts.svg import SERIES, compact, marker, nice_ticks
+from terminalbench.report.foreign import clean, short
 
 BAD = "<b>&\"'\x1b\ud800\u202e"
 

@@ -37,7 +37,9 @@ SECTIONS = (
         "Look at results",
         (
             CommandEntry("list", "terminalbench.cli.list", "List the batches, newest first."),
-            CommandEntry("show", "terminalbench.cli.show", "Show one trial."),
+            CommandEntry("show", "terminalbench.cli.show", "Show one trial: what it was told, did, and how it ended."),
+            CommandEntry("query", "terminalbench.cli.query", "Ask the index a question in SQL."),
+            CommandEntry("export", "terminalbench.cli.export", "Write trials as CSV, JSON, Parquet or JUnit XML."),
             CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),
         ),
     ),

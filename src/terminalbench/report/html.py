@@ -12,7 +12,8 @@ from terminalbench.records import Outcome
 from terminalbench.report import figures, pictures, sentences
 from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.heatmap import WORDS
-from terminalbench.report.charts.svg import clean, esc, short
+from terminalbench.report.charts.svg import esc
+from terminalbench.report.foreign import clean, short
 from terminalbench.report.model import Report, TrialRef
 
 LINKED_TRIALS = 4000

@@ -7,7 +7,7 @@ from terminalbench.analytics.model import Contrast, Metric
 from terminalbench.records import Outcome
 from terminalbench.report import figures
 from terminalbench.report.charts.heatmap import WORDS
-from terminalbench.report.charts.svg import short
+from terminalbench.report.foreign import short
 from terminalbench.report.model import Group, Report
 from terminalbench.report.sentences import headlines
 from terminalbench.report.text import MARKS

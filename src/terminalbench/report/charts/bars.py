@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from terminalbench.report.charts.svg import SERIES, box, drawing, label, legend, linked, short
+from terminalbench.report.charts.svg import SERIES, box, drawing, label, legend, linked
+from terminalbench.report.foreign import short
 
 _WIDTH = 400.0
 

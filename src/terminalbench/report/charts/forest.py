@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from terminalbench.report.charts.svg import box, clean, drawing, label, line, linked, nice_ticks, num, short
+from terminalbench.report.charts.svg import box, drawing, label, line, linked, nice_ticks, num
+from terminalbench.report.foreign import clean, short
 
 _WIDTH, _ROW, _SIDE = 400.0, 46.0, 14.0
 

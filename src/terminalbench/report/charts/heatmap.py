@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from terminalbench.records import Outcome
-from terminalbench.report.charts.svg import box, drawing, esc, label, linked, num, short
+from terminalbench.report.charts.svg import box, drawing, esc, label, linked, num
+from terminalbench.report.foreign import short
 
 WORDS = {
     Outcome.PASSED: "passed",

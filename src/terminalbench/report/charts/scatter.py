@@ -4,18 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from terminalbench.report.charts.svg import (
-    compact,
-    drawing,
-    label,
-    legend,
-    line,
-    linked,
-    marker,
-    nice_ticks,
-    num,
-    short,
-)
+from terminalbench.report.charts.svg import compact, drawing, label, legend, line, linked, marker, nice_ticks, num
+from terminalbench.report.foreign import short
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 260.0, 46.0, 12.0, 22.0, 40.0
 

@@ -4,14 +4,9 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from terminalbench.report.foreign import clean, short
+
 SERIES = 8
-
-
-def clean(value: str) -> str:
-    """Somebody else's text without control, direction and half characters: each becomes a visible mark."""
-    if value.isprintable():
-        return value
-    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in value)
 
 
 def esc(value: object) -> str:
@@ -23,15 +18,6 @@ def num(value: float) -> str:
     """A coordinate with at most one decimal."""
     text = f"{value:.1f}"
     return text.removesuffix(".0") if text != "-0.0" else "0"
-
-
-def short(text: str, letters: int) -> str:
-    """A label of at most that many letters, its middle left out: names often differ at their ends."""
-    text = " ".join(clean(text).split())
-    if len(text) <= letters:
-        return text
-    head = (letters - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (letters - 1 - head) :]}"
 
 
 def drawing(width: float, height: float, title: str, description: str, body: Iterable[str], *, linked: bool) -> str:

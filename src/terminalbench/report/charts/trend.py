@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from terminalbench.report.charts.svg import SERIES, drawing, label, legend, line, linked, marker, num, short
+from terminalbench.report.charts.svg import SERIES, drawing, label, legend, line, linked, marker, num
+from terminalbench.report.foreign import short
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 230.0, 46.0, 16.0, 12.0, 34.0
 

@@ -38,6 +38,7 @@ SECTIONS = (
         (
             CommandEntry("list", "terminalbench.cli.list", "List the batches, newest first."),
             CommandEntry("show", "terminalbench.cli.show", "Show one trial: what it was told, did, and how it ended."),
+            CommandEntry("report", "terminalbench.cli.report", "Write the report of a batch: one HTML file, and text."),
             CommandEntry("query", "terminalbench.cli.query", "Ask the index a question in SQL."),
             CommandEntry("export", "terminalbench.cli.export", "Write trials as CSV, JSON, Parquet or JUnit XML."),
             CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),

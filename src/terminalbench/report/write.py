@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Comparison
+from terminalbench.analytics.rows import rows_of
+from terminalbench.analytics.settings import settings_of
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
-from terminalbench.index.queries import BatchView
+from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.index.results import read_findings
+from terminalbench.index.scan import scan_batch
 from terminalbench.records import Finding
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.html import render_html
@@ -27,6 +32,13 @@ class Source:
     view: BatchView
     comparison: Comparison
     findings: tuple[Finding, ...] | None = None
+
+
+def open_source(batch: Batch) -> Source:
+    """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
+    scan_batch(batch)
+    view = view_batch(batch)
+    return Source(batch, view, compare(rows_of([view]), settings_of([view])), read_findings(batch))
 
 
 def write_report(this: Source, others: Sequence[Source] = (), output: Path | None = None) -> tuple[Path, Path]:

@@ -37,9 +37,7 @@ def command(
     return EXIT_OK
 
 
-def _batches(
-    targets: tuple[Path, ...], numbers: str | None, results: Path | None, root: Path | None
-) -> "list[Batch]":
+def _batches(targets: tuple[Path, ...], numbers: str | None, results: Path | None, root: Path | None) -> "list[Batch]":
     from terminalbench.cli.analyze import find_batches_of
     from terminalbench.cli.targets import find_target
 

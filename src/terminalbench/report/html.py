@@ -104,7 +104,7 @@ def _attempts(cell: Sequence[TrialRef], all_linked: bool) -> Markup:
             for ref in found
         )
         parts.append(f'<span class="o {outcome.value}">{word}</span> {shown}')
-    return Markup("<br>".join(parts))  # noqa: S704  the only foreign text, the link, is escaped
+    return Markup("; ".join(parts))  # noqa: S704  the only foreign text, the link, is escaped
 
 
 def _cells(refs: Sequence[TrialRef]) -> list[tuple[int, int, int]]:

@@ -57,16 +57,16 @@ def stacked_bars(rows: Sequence[Bar], title: str, unit: str) -> str:
 
 
 def bars(rows: Sequence[Bar], series: Sequence[str], title: str, unit: str) -> str:
-    """One group a row, one bar a series within it, all on one scale from zero. The number stands at each bar."""
+    """One group a row, one bar a series within it, all on one scale from zero. None is no bar."""
     most = max((part.value for row in rows for part in row.parts), default=1.0) or 1.0
     body: list[str] = []
     y = 6.0
     for row in rows:
         body += [label(2, y + 12, short(row.label, 44), "b"), label(_WIDTH - 2, y + 12, row.note, "dim e")]
         y += 18
-        for part in row.parts:
+        for part in (part for part in row.parts if part.value):
             index = series.index(part.name)
-            width = max(1.5, (_WIDTH - 120) * part.value / most) if part.value else 0.0
+            width = max(1.5, (_WIDTH - 120) * part.value / most)
             drawn = box(0, y, width, 11, f"part s{index % SERIES}")
             drawn += label(width + 5, y + 10, f"{part.value:g} {short(part.name, 14)}")
             body.append(linked(part.href, f"{row.label}, {part.name}: {part.value:g} {unit}", drawn))

@@ -75,8 +75,8 @@ def _row(row: ForestRow, y: float, at: Callable[[float], float]) -> str:
         numbers += f" ({row.low:+.1f} to {row.high:+.1f})"
     parts = [
         box(0, y, _WIDTH, _ROW - 4, "hit"),
-        label(2, y + 14, short(row.label, 34), "b"),
-        label(_WIDTH - 2, y + 14, numbers, "e"),
+        label(2, y + 14, short(row.label, 34), "b halo"),
+        label(_WIDTH - 2, y + 14, numbers, "e halo"),
     ]
     middle = y + 29
     if row.low is not None and row.high is not None:

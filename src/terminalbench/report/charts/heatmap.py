@@ -46,14 +46,15 @@ class HeatRow:
 def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tasks by profile") -> str:
     """The map with its legend."""
     most = max((len(cell.outcomes) for row in rows for cell in row.cells), default=1)
-    column = max(58.0, _STEP * min(most, MOST_MARKS) + 14)
+    longest = max((len(name) for name in profiles), default=0)
+    column = max(58.0, _STEP * min(most, MOST_MARKS) + 14, 7.4 * min(longest, 16) + 8)
     width = _LABEL + column * len(profiles) + 4
     width = max(width, 340)
-    letters = int(column / 7)
+    letters = int((column - 8) / 7.4)
     body = [label(_LABEL + column * (i + 0.5), 16, short(name, letters), "b m") for i, name in enumerate(profiles)]
     y = float(_HEAD)
     for row in rows:
-        name = label(2, y + 15, short(row.label, 22))
+        name = label(2, y + 15, short(row.label, 20))
         body.append(linked(row.href, row.label, name))
         for index, cell in enumerate(row.cells):
             text = f"{row.label}, {profiles[index]}: {spoken(cell.outcomes)}"
@@ -64,7 +65,7 @@ def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tas
     description = "; ".join(
         f"{name}: {spoken(tuple(o for row in rows for o in row.cells[i].outcomes))}" for i, name in enumerate(profiles)
     )
-    return drawing(width, y, title, f"{len(rows)} tasks. {description}.", [*body, *key], linked=has_links)
+    return drawing(width, y, title, f"{len(rows)} tasks. {description}.", [*body, *key], linked=has_links, least=0.85)
 
 
 def spoken(outcomes: Sequence[Outcome]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from terminalbench.report.charts.svg import compact, drawing, label, legend, line, linked, marker, nice_ticks, num
 from terminalbench.report.foreign import short
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 260.0, 46.0, 12.0, 22.0, 40.0
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 268.0, 46.0, 12.0, 30.0, 40.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ def _point(index: int, point: FrontPoint, x: float, y_at: Callable[[float], floa
         parts.append(line(x, y_at(point.low), x, y_at(point.high), "thin"))
     parts.append(marker(index, x, y_at(point.rate), 6, "mark"))
     right = x < _WIDTH * 0.62
-    parts.append(label(x + (10 if right else -10), y_at(point.rate) - 7, short(point.label, 18), "" if right else "e"))
+    parts.append(
+        label(x + (10 if right else -10), y_at(point.rate) - 7, short(point.label, 18), "halo" if right else "e halo")
+    )
     return "".join(parts)
 
 
@@ -82,9 +84,10 @@ def scatter(series: Sequence[str], dots: Sequence[Dot], x_label: str, y_label: s
         size = 3.2 if most == 1 else 2.5 + 6 * math.sqrt(dot.count / most)
         drawn = marker(dot.series, x_at(dot.x), y_at(dot.y), size, "mark")
         body.append(linked(dot.href, dot.text or series[dot.series], drawn))
-    key, end = legend(series, _WIDTH, _HEIGHT + 12)
+    drawn_series = sorted({dot.series for dot in dots})
+    key, end = legend([series[i] for i in drawn_series], _WIDTH, _HEIGHT + 12, kinds=drawn_series)
     trials = sum(d.count for d in dots)
-    description = f"{trials} trials of {len(series)} profiles: {', '.join(series)}."
+    description = f"{trials} trials of {', '.join(series[i] for i in drawn_series)}."
     return drawing(_WIDTH, end, title, description, [*body, *key], linked=any(d.href for d in dots))
 
 

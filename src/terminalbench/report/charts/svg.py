@@ -20,13 +20,19 @@ def num(value: float) -> str:
     return text.removesuffix(".0") if text != "-0.0" else "0"
 
 
-def drawing(width: float, height: float, title: str, description: str, body: Iterable[str], *, linked: bool) -> str:
-    """The whole picture. One with links inside is a group to assistive technology, so that they stay reachable."""
+def drawing(
+    width: float, height: float, title: str, description: str, body: Iterable[str], *, linked: bool, least: float = 0
+) -> str:
+    """The whole picture. One with links inside is a group to assistive technology, so that they stay reachable.
+
+    `least` is the share of its size below which it is not drawn: the page around it scrolls instead.
+    """
+    narrow = f"min-width:{num(width * least)}px;" if least else ""
     role = "group" if linked else "img"
     name = f' aria-label="{esc(title)}"' if linked else ""
     return (
         f'<svg class="chart" role="{role}"{name} viewBox="0 0 {num(width)} {num(height)}" '
-        f'style="max-width:{num(width * 1.25)}px"><title>{esc(title)}</title><desc>{esc(description)}</desc>'
+        f'style="{narrow}max-width:{num(width * 1.25)}px"><title>{esc(title)}</title><desc>{esc(description)}</desc>'
         f"{''.join(body)}</svg>"
     )
 
@@ -79,11 +85,16 @@ def marker(series: int, x: float, y: float, size: float, classes: str) -> str:
     return f'<path class="{full}" d="{shapes[kind]}"/>'
 
 
-def legend(names: Sequence[str], width: float, y: float, *, boxes: bool = False) -> tuple[list[str], float]:
-    """Which shape and colour is which; wraps at the width. Also says where the next thing may start."""
+def legend(
+    names: Sequence[str], width: float, y: float, *, boxes: bool = False, kinds: Sequence[int] | None = None
+) -> tuple[list[str], float]:
+    """Which shape and colour is which; wraps at the width. Also says where the next thing may start.
+
+    `kinds` are the series the names stand for, where they are not simply counted.
+    """
     parts: list[str] = []
     x = 4.0
-    for index, name in enumerate(names):
+    for index, name in zip(kinds or range(len(names)), names, strict=True):
         text = short(name, 34)
         needs = 24 + 6.6 * len(text)
         if x > 4 and x + needs > width:

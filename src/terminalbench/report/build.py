@@ -51,6 +51,7 @@ def build_report(this: Measured, others: Iterable[Measured] = ()) -> Report:
         not_measured=evidence.not_measured(cells, refs),
         suspects=evidence.suspects(cells, refs) + signals.tripwires(refs.values(), found),
         failures=signals.failure_groups(refs.values()),
+        judged=signals.judged(refs.values(), this.findings or ()),
         tools=signals.tool_use(refs.values(), found, len(names)),
         efforts=signals.efforts(refs.values(), found),
         flaky=_flaky(comparison, tasks, names, refs),
@@ -184,7 +185,7 @@ def _facts(view: BatchView, names: list[str], tasks: list[TaskRef]) -> tuple[tup
 
 
 def _notes(view: BatchView) -> tuple[str, ...]:
-    notes = list(view.plan.notes)
+    notes = [*view.plan.departures, *view.plan.notes]
     for item in view.plan.excluded:
         what = " on ".join(
             part for part in (item.profile, f"{item.task.dataset}/{item.task.id}" if item.task else None) if part

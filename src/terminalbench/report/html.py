@@ -78,6 +78,7 @@ def _environment(metric: Metric) -> jinja2.Environment:
         "size": lambda value: figures.size_text(value, metric),
         "p": figures.p_text,
         "plural": figures.plural,
+        "looks": sentences.looks_sentence,
         "short": short,
         "word": lambda outcome: WORDS[Outcome(outcome)],
         "attempts": _attempts,

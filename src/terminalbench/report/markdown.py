@@ -9,7 +9,7 @@ from terminalbench.report import figures
 from terminalbench.report.charts.heatmap import WORDS
 from terminalbench.report.foreign import short
 from terminalbench.report.model import Group, Report
-from terminalbench.report.sentences import headlines
+from terminalbench.report.sentences import headlines, looks_sentence
 from terminalbench.report.text import MARKS
 
 ROWS = 60
@@ -35,6 +35,10 @@ def render_markdown(report: Report) -> str:
         parts.append("## Failure classes\n\n" + _groups(report, report.failures))
     elif not report.analysed:
         parts.append("No findings yet: `tbench analyze` adds failure classes, tool mix and backtracks.")
+    if report.judged:
+        parts.append(
+            "## What the judge says\n\nWith quotes in [judge.md](judge.md).\n\n" + _groups(report, report.judged)
+        )
     if report.tools:
         parts.append("## Tool calls\n\n" + _tools(report))
     if report.flaky:
@@ -97,15 +101,17 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
     ]
     head = ["counting", "difference", "tasks like these", "these tasks", "p", "better, worse, equal"]
     lines.append(_table(head, rows))
-    notes = []
+    notes = [f"Cannot be compared: {_text(reason)}." for reason in contrast.refused]
+    notes += [_text(looks_sentence(contrast))] if contrast.sequential else []
     if contrast.p_adjusted is not None:
         notes.append(f"p after Holm: {figures.p_text(contrast.p_adjusted)}.")
     if contrast.smallest_detectable is not None:
         notes.append(
             f"Smallest difference this size can show: {figures.size_text(contrast.smallest_detectable, metric)}."
         )
-    if contrast.trials_needed is not None:
-        notes.append(f"To show the one observed: about {figures.plural(contrast.trials_needed, 'trial')}.")
+    if contrast.trials_needed is not None and contrast.effect is not None:
+        wanted = figures.size_text(abs(contrast.effect), metric)
+        notes.append(f"To show one of {wanted}: about {figures.plural(contrast.trials_needed, 'trial')}.")
     notes += [f"Warning: {_text(warning)}." for warning in contrast.warnings]
     return "\n".join([*lines, "", " ".join(notes)]) if notes else "\n".join(lines)
 

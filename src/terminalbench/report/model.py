@@ -159,6 +159,7 @@ class Report:
     not_measured: tuple[Group, ...] = ()
     suspects: tuple[Group, ...] = ()
     failures: tuple[Group, ...] = ()
+    judged: tuple[Group, ...] = ()
     tools: tuple[ToolUse, ...] = ()
     efforts: tuple[Effort, ...] = ()
     flaky: tuple[Flaky, ...] = ()

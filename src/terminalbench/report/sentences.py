@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from terminalbench.analytics.model import Contrast
 from terminalbench.report.figures import plural, range_text, rate_text
 from terminalbench.report.model import Delivery, ProfileLine, Report
 
@@ -43,6 +44,21 @@ def coverage_sentence(report: Report) -> str:
     if not lost:
         return f"All {plural(report.planned, 'planned trial')} were measured."
     return f"{report.measured:,} of {plural(report.planned, 'planned trial')} were measured; {lost:,} were not."
+
+
+def looks_sentence(contrast: Contrast) -> str:
+    """What a declared plan of looks says now."""
+    looks = contrast.sequential
+    if looks is None:
+        return ""
+    decided = "decided" if looks.decided else "not decided"
+    level = "" if looks.level is None else f"{looks.level:.4g}"
+    if looks.method == "e-value":
+        found = "unknown" if looks.e_value is None else f"{looks.e_value:.3g}"
+        return f"Looked at any time: the e-value is {found}, {level} decides: {decided}."
+    if not looks.look:
+        return f"Before the first of {looks.looks} declared looks: {decided}."
+    return f"Look {looks.look} of {looks.looks}: p of {level} or less decides: {decided}."
 
 
 def delivery_sentence(item: Delivery, profile: str) -> str | None:

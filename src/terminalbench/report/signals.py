@@ -10,6 +10,8 @@ from terminalbench.report.model import Effort, Group, ToolUse, TrialRef
 FAILURE_CLASS = "failure_class"
 BACKTRACKS = "backtracks"
 TOOL_PREFIX = "tool_mix."
+JUDGE = "judge:"
+LABEL_LETTERS = 40
 TRIPWIRES = {
     "edited_tests": "it changed test files",
     "touched_reward": "it named reward or verifier files",
@@ -82,6 +84,22 @@ def tripwires(refs: Iterable[TrialRef], found: Found) -> tuple[Group, ...]:
                 label = f": {finding.value}" if isinstance(finding.value, str) else ""
                 hits.append((f"{ref.outcome.value.replace('_', ' ')}, and {says}{label}", ref))
     return grouped(hits)
+
+
+def judged(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[Group, ...]:
+    """What the model that judges answered with a label, a truth or a small number, and how often it could not."""
+    by_name = {ref.name: ref for ref in refs if ref.name}
+    hits = []
+    for finding in findings:
+        ref = by_name.get(finding.trial)
+        if ref is None or not finding.analyzer.startswith(JUDGE):
+            continue
+        value = finding.value
+        if isinstance(value, float) or (isinstance(value, str) and len(value) > LABEL_LETTERS):
+            continue
+        answer = "not judged" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        hits.append((f"{finding.name}: {answer}", ref))
+    return tuple(sorted(grouped(hits), key=lambda group: (group.what.partition(":")[0], -group.count)))
 
 
 def _number(finding: Finding | None) -> float | None:

@@ -67,6 +67,26 @@ def test_a_large_report_stays_small_and_says_what_it_leaves_out() -> None:
     assert len(render_markdown(report).encode()) < 100_000
 
 
+def test_beyond_that_size_trials_are_named_but_not_linked() -> None:
+    page = render_html(build_report(measured({"p": {f"t{n}": "x" * 50 for n in range(100)}})))
+    assert "../runs/" not in page
+    assert "too many to link each" in page
+
+
+def test_long_reasons_do_not_make_a_large_report_larger() -> None:
+    made = measured(large(3, 500, 5))
+    cells = [
+        msgspec.structs.replace(cell, reason=f"{index} the environment could not be built: " + "x" * 3000)
+        if cell.outcome in ("errored", "timed_out")
+        else cell
+        for index, cell in enumerate(made.view.cells)
+    ]
+    view = msgspec.structs.replace(made.view, cells=cells)
+    page = render_html(build_report(Measured(view, made.comparison, made.findings)))
+    assert len(page.encode()) < 1_500_000
+    assert "rarer ones, in metrics_detail.csv" in page
+
+
 def test_hostile_words_stay_words() -> None:
     marks = {HOSTILE: {HOSTILE: "+xTE"}, "q": {HOSTILE: "x+xE"}}
     report = build_report(measured(marks, name=HOSTILE))

@@ -17,7 +17,8 @@ from terminalbench.report.foreign import clean, short
 from terminalbench.report.model import Report, TrialRef
 
 LINKED_TRIALS = 4000
-"""Up to so many trials, every one is linked; beyond, those that passed are named by their attempt alone."""
+"""Up to so many trials, every one is linked; beyond, those that passed are named by their attempt alone, and where
+even the others are so many, all are."""
 
 LISTED_CELLS = 60
 REASON_LETTERS = 160
@@ -26,7 +27,9 @@ REASON_LETTERS = 160
 def render_html(report: Report) -> str:
     """The whole page."""
     template = _environment(report.comparison.metric).get_template("report.html")
-    linked = report.planned <= LINKED_TRIALS
+    passed = sum(line.summary.passed for line in report.profiles)
+    few = report.planned <= LINKED_TRIALS
+    linked = [o for o in Outcome if few or (o is not Outcome.PASSED and report.planned - passed <= LINKED_TRIALS)]
     return template.render(
         report=report,
         comparison=report.comparison,
@@ -36,7 +39,8 @@ def render_html(report: Report) -> str:
         names=report.profile_names(),
         anchors={task.ref: f"t{index}" for index, task in enumerate(report.tasks)},
         labels={task.ref: task.label for task in report.tasks},
-        all_linked=linked,
+        linked=linked,
+        brief=not few,
         listed_cells=LISTED_CELLS,
         charts={name: _chart(make(report)) for name, make in _PICTURES.items()},
     )
@@ -92,16 +96,15 @@ def _text(name: str) -> str:
     return files("terminalbench.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _attempts(cell: Sequence[TrialRef], all_linked: bool) -> Markup:
-    """The trials of a cell by outcome, each attempt a link to its folder."""
+def _attempts(cell: Sequence[TrialRef], linked: Sequence[Outcome]) -> Markup:
+    """The trials of a cell by outcome, each attempt a link to its folder where its outcome is one of `linked`."""
     parts = []
     for outcome, word in WORDS.items():
         found = [ref for ref in cell if ref.outcome is outcome]
         if not found:
             continue
-        bare = outcome is Outcome.PASSED and not all_linked
         shown = " ".join(
-            f'<a href="{esc(ref.href)}">{ref.attempt}</a>' if ref.href and not bare else str(ref.attempt)
+            f'<a href="{esc(ref.href)}">{ref.attempt}</a>' if ref.href and outcome in linked else str(ref.attempt)
             for ref in found
         )
         parts.append(f'<span class="o {outcome.value}">{word}</span> {shown}')
@@ -116,8 +119,8 @@ def _cells(refs: Sequence[TrialRef]) -> list[tuple[int, int, int]]:
     return [(task, profile, count) for (task, profile), count in counts.items()]
 
 
-def _reasons(cell: Sequence[TrialRef]) -> list[str]:
-    """Why trials of a cell did not pass, each reason once, short."""
+def _reasons(cell: Sequence[TrialRef], brief: bool) -> list[str]:
+    """Why trials of a cell did not pass, each reason once; `brief` keeps the first, shorter."""
     found: dict[str, None] = {}
     for ref in cell:
         if ref.outcome is Outcome.PASSED:
@@ -125,5 +128,5 @@ def _reasons(cell: Sequence[TrialRef]) -> list[str]:
         reason = ref.reason if ref.outcome is not Outcome.FAILED else None
         text = ": ".join(part for part in (ref.failure or ref.error_class, reason) if part)
         if text:
-            found[short(text, REASON_LETTERS)] = None
-    return list(found)[:3]
+            found[short(text, REASON_LETTERS // 3 if brief else REASON_LETTERS)] = None
+    return list(found)[: 1 if brief else 3]

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.targets import Target
+from terminalbench.cli.topping_up import top_up_target
 from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
@@ -40,12 +41,15 @@ def run_file(file: Path, root: Path | None, selection: Selection, *, strict: boo
     return _tell_end(teller, result, as_json=as_json)
 
 
-def resume_target(target: Target, request: ResumeRequest, *, as_json: bool) -> int:
+def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, top_up: bool = False) -> int:
     """Go on with a batch; print what a person or a machine wants to know."""
     teller = Teller(quiet=as_json)
     teller.say("looking at what is there ...")
     listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped)
-    result = resume(target.batch, request, target.experiment, listener)
+    if top_up:
+        result = top_up_target(target, listener, quiet=as_json)
+    else:
+        result = resume(target.batch, request, target.experiment, listener)
     return _tell_end(teller, result, as_json=as_json)
 
 

@@ -25,6 +25,13 @@ class Measured:
     findings: tuple[Finding, ...] | None = None
     href: str = "../"
     """The batch folder as seen from the report; ends with a slash."""
+    foreign: bool = False
+    """Harbor jobs that are not ours: they lie in the folder itself, not in `runs/`."""
+
+    def link(self, row: TrialRow) -> str:
+        """Where a trial's folder is, as seen from the report."""
+        folder = row.folder.removeprefix("runs/") if self.foreign else row.folder
+        return self.href + quote(folder, errors="surrogatepass")
 
 
 def build_report(this: Measured, others: Iterable[Measured] = ()) -> Report:
@@ -34,7 +41,7 @@ def build_report(this: Measured, others: Iterable[Measured] = ()) -> Report:
     cells = [cell for cell in view.cells if cell.profile in names]
     tasks = list(dict.fromkeys(cell.task for cell in cells))
     found = signals.by_trial(this.findings or ())
-    refs = _refs(cells, names, tasks, found, lambda row: _link(this.href, row))
+    refs = _refs(cells, names, tasks, found, this.link)
     others = sorted([this, *others], key=lambda m: (_created(m.view) or "", m.view.batch))
     return Report(
         title=view.plan.name or view.plan.slug,
@@ -56,7 +63,7 @@ def build_report(this: Measured, others: Iterable[Measured] = ()) -> Report:
         efforts=signals.efforts(refs.values(), found),
         flaky=_flaky(comparison, tasks, names, refs),
         delivery=evidence.delivery(cells, refs),
-        superseded=evidence.superseded(view, lambda row: _link(this.href, row)),
+        superseded=evidence.superseded(view, this.link),
         notes=_notes(view),
         trend=tuple(_batch(m, this) for m in others) if len(others) > 1 else (),
     )
@@ -102,10 +109,6 @@ def total_tokens(usage: Usage) -> int | None:
     counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens)
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
-
-
-def _link(base: str, row: TrialRow) -> str:
-    return base + quote(row.folder, errors="surrogatepass")
 
 
 def _tasks(tasks: list[TaskRef], profiles: int, refs: Mapping[int, TrialRef]) -> tuple[TaskLine, ...]:

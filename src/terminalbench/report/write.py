@@ -14,7 +14,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.results import read_findings
-from terminalbench.index.scan import scan_batch
+from terminalbench.index.scan import ForeignJobs, scan_batch
 from terminalbench.records import Finding
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.html import render_html
@@ -53,4 +53,7 @@ def write_report(this: Source, others: Sequence[Source] = (), output: Path | Non
 
 def _measured(source: Source, folder: Path) -> Measured:
     relative = os.path.relpath(source.batch.folder.resolve(), folder.resolve())
-    return Measured(source.view, source.comparison, source.findings, quote(Path(relative).as_posix()) + "/")
+    href = quote(Path(relative).as_posix(), errors="surrogatepass") + "/"
+    return Measured(
+        source.view, source.comparison, source.findings, href, foreign=isinstance(source.batch, ForeignJobs)
+    )

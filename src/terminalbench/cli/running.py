@@ -57,9 +57,12 @@ def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, top_
 
 def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
     teller.done()
-    view = refresh(result.batch)
-    for problem in dict.fromkeys((*result.problems, *_notify_end(view, result.interrupted))):
+    view = result.view or refresh(result.batch)
+    told = [] if result.view is not None else _notify_end(view, result.interrupted)
+    for problem in dict.fromkeys((*result.problems, *told)):
         click.echo(problem, err=True)
+    if result.view is not None:
+        export_index(result.batch, view)
     if as_json:
         click.echo(encode_json(as_document(view, result.interrupted)).decode(), nl=False)
     else:

@@ -16,6 +16,7 @@ from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.jobs import command, job_config, wave_config
+from terminalbench.index.queries import BatchView
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.live import announced
@@ -31,12 +32,17 @@ from terminalbench.runner.supervise import JobEnd, Launch, Supervisor
 
 @dataclass(frozen=True)
 class RunResult:
-    """A batch that has run, to its end or until it was interrupted."""
+    """A batch that has run, to its end or until it was interrupted, or stopped for a reason (a full disk).
+
+    `view` is its state, when nothing had to run.
+    """
 
     batch: Batch
     plan: Plan
     interrupted: bool
     problems: tuple[str, ...] = ()
+    view: BatchView | None = None
+    stopped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,8 @@ def run_jobs(
     write_json(batch.plan_json, plan)
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
     problems = tuple(f"artifacts were not copied: {failure}" for failure in mirrored.failed)
-    return RunResult(batch, plan, bool(supervisor.signals), (*problems, *notifier.finish()))
+    problems += tuple(notifier.finish())
+    return RunResult(batch, plan, bool(supervisor.signals), problems, stopped=supervisor.stop_reason)
 
 
 def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launch:

@@ -18,7 +18,7 @@ from terminalbench.files import encode_json
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
-from terminalbench.records import Outcome
+from terminalbench.records import Event, Outcome
 from terminalbench.report.text import money, summary
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.progress import Progress
@@ -38,7 +38,9 @@ def run_file(file: Path, root: Path | None, selection: Selection, *, strict: boo
         reasons = "\n  ".join(_exclusion_lines(prepared.plan))
         raise UserError(f"would be left out (--strict):\n  {reasons}", where=str(file))
     result = run(
-        experiment, prepared, Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped)
+        experiment,
+        prepared,
+        Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped, event=teller.event),
     )
     return _tell_end(teller, result, as_json=as_json)
 
@@ -47,7 +49,7 @@ def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, top_
     """Go on with a batch; print what a person or a machine wants to know."""
     teller = Teller(quiet=as_json)
     teller.say("looking at what is there ...")
-    listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped)
+    listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped, event=teller.event)
     if top_up:
         result = top_up_target(target, listener, quiet=as_json)
     else:
@@ -165,6 +167,12 @@ class Teller:
             click.echo(f"left out: {line}", err=True)
         if not self.quiet:
             click.echo(f"{plan.name}: going on with batch {batch.number} ({plan.folder})", err=True)
+
+    def event(self, event: Event) -> None:
+        """Say what the watchdog has found, when it comes up."""
+        if event.kind == "alert" and event.detail.get("state") == "raised" and not self.quiet:
+            self.done()
+            click.echo(f"{event.detail.get('severity')} ({event.detail.get('cause')}): {event.error}", err=True)
 
     def progress(self, progress: Progress) -> None:
         """Renew the line, at most twice a second."""

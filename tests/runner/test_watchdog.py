@@ -261,3 +261,13 @@ def test_what_a_killed_run_left_standing_is_cleared_by_the_next(tmp_path) -> Non
 def test_the_memory_of_this_machine_is_known() -> None:
     found = memory_mb()
     assert found is None or found > 0
+
+
+def test_what_an_agent_said_does_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from terminalbench.cli.running import Teller
+
+    told = event("alert", None, error="x\x1b[2Jy", detail={"cause": "auth", "severity": "error", "state": "raised"})
+    Teller(quiet=False).event(told)
+    Teller(quiet=True).event(told)
+    Teller(quiet=False).event(event("alert", None, error="z", detail={"cause": "auth", "state": "cleared"}))
+    assert capsys.readouterr().err == "error (auth): x�[2Jy\n"

@@ -20,6 +20,7 @@ from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import Event, Outcome
 from terminalbench.report.text import money, summary
+from terminalbench.report.trial import printable
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.progress import Progress
 from terminalbench.runner.resume import ResumeRequest, resume
@@ -172,14 +173,15 @@ class Teller:
         """Say what the watchdog has found, when it comes up."""
         if event.kind == "alert" and event.detail.get("state") == "raised" and not self.quiet:
             self.done()
-            click.echo(f"{event.detail.get('severity')} ({event.detail.get('cause')}): {event.error}", err=True)
+            said = printable(event.error or "")
+            click.echo(f"{event.detail.get('severity')} ({event.detail.get('cause')}): {said}", err=True)
 
     def progress(self, progress: Progress) -> None:
         """Renew the line, at most twice a second."""
         now = time.monotonic()
         if self.live and now - self.told_at >= _REFRESH_SEC:
             self.told_at = now
-            self.say(progress.line(now))
+            self.say(printable(progress.line(now)))
 
     def stopped(self, reason: str) -> None:
         """Say why the run was ended, at once: what follows may fail for the same reason."""

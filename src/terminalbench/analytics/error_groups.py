@@ -8,9 +8,9 @@ import msgspec
 
 from terminalbench.analytics.analyzers import load_analyzers
 from terminalbench.analytics.divergence import Divergence, Told, first_divergence
-from terminalbench.analytics.picking import Picked, pick, ran, read_findings, trial_files
+from terminalbench.analytics.picking import Picked, pick, read_findings, trial_files
 from terminalbench.analytics.run import Progress, analyse
-from terminalbench.analytics.views import Filter
+from terminalbench.analytics.views import Filter, ran
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.results import ReadState

@@ -37,22 +37,27 @@ class Pair:
 
 
 def pairs(trials: Sequence[JudgeTrial], contrasts: Sequence[tuple[str, str]]) -> list[Pair]:
-    """One pair for each contrast and task that both profiles have a measured trial of.
+    """One pair for each contrast, batch and task that both profiles have a trial of which ended.
 
     Of several attempts the first two with different outcomes stand for them, else the first of each.
     """
     found: list[Pair] = []
     measured = [t for t in trials if t.outcome in (Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT)]
-    tasks = list(dict.fromkeys((t.task.dataset, t.task.id) for t in measured))
+    tasks = list(dict.fromkeys(map(_place, measured)))
     for new, old in contrasts:
         for task in tasks:
-            here = [t for t in measured if (t.task.dataset, t.task.id) == task]
+            here = [t for t in measured if _place(t) == task]
             options = [
                 Pair(a, b) for a in here if a.profile == new for b in here if b.profile == old
             ]  # in the order of attempts
             differing = [pair for pair in options if pair.new.outcome != pair.old.outcome]
             found += (differing or options)[:1]
     return found
+
+
+def _place(trial: JudgeTrial) -> tuple[object, ...]:
+    """Trials of different batches are never paired: more than the profile may differ between them."""
+    return trial.files.batch, trial.task.dataset, trial.task.id
 
 
 def default_contrasts(trials: Sequence[JudgeTrial]) -> list[tuple[str, str]]:

@@ -21,9 +21,7 @@ def may_apply(rubric: Rubric, trial: JudgeTrial) -> bool:
     """Whether a rubric has a question about this trial, as far as can be told without its trajectory."""
     if rubric.scope != "trial" or trial.outcome is Outcome.NOT_RUN:
         return False
-    if rubric.applies == "failed":
-        return trial.outcome in FAILURES
-    return rubric.applies != "mcp" or trial.mcp is not False
+    return trial.outcome in FAILURES if rubric.applies == "failed" else True
 
 
 def judge_trial(trial: JudgeTrial, rubrics: Sequence[Rubric], answers: Answers, budget: int) -> list[Judgement]:

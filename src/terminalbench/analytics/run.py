@@ -9,6 +9,8 @@ from typing import Any
 
 from terminalbench.analytics.analyzers import ERROR, Loaded, load_analyzers, run_analyzer
 from terminalbench.analytics.findings_cache import FindingsCache, tables_digest
+from terminalbench.analytics.judge.kept import kept_findings, refresh_findings
+from terminalbench.analytics.judge.request import JudgeOptions, JudgeResult
 from terminalbench.analytics.metrics import (
     ProfileMetrics,
     Tally,
@@ -38,7 +40,10 @@ type Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """What to analyse. `analyzers` come on top of those the batch declared; `import_root` is where they are found."""
+    """What to analyse. `analyzers` come on top of those the batch declared; `import_root` is where they are found.
+
+    With `judge` a model reads the trials too; `judge_only` leaves the analyzers and their tables as they are.
+    """
 
     batches: tuple[Batch, ...]
     wanted: Filter = field(default_factory=Filter)
@@ -46,6 +51,8 @@ class AnalysisRequest:
     analyzers: tuple[str, ...] = ()
     import_root: Path | None = None
     progress: Progress | None = None
+    judge: JudgeOptions | None = None
+    judge_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,11 +73,13 @@ class AnalysisResult:
     missing: tuple[str, ...]
     notes: tuple[str, ...]
     views: tuple[BatchView, ...]
+    folders: tuple[Batch, ...] = ()
+    judged: JudgeResult | None = None
 
     @property
     def incomplete(self) -> bool:
-        """Whether something that was planned could not be analysed."""
-        return bool(self.missing)
+        """Whether something that was planned could not be analysed, or judged."""
+        return bool(self.missing) or (self.judged is not None and self.judged.incomplete)
 
 
 @dataclass(frozen=True)
@@ -90,10 +99,13 @@ class Picked:
 def run_analysis(request: AnalysisRequest) -> AnalysisResult:
     """Analyse, write the tables, and say what is missing. Raises UserError when nothing is left to analyse."""
     chosen = pick(request.batches, request.wanted)
-    analyzers = _analyzers(request, chosen)
-    read = analyse(chosen, analyzers, request.progress)
     output = request.output or default_output(request.batches, request.wanted)
-    tables = write_tables(chosen, analyzers, output, request.wanted)
+    read, tables = 0, _Tables((), {}, (), ())
+    if not request.judge_only:
+        analyzers = _analyzers(request, chosen)
+        read = analyse(chosen, analyzers, request.progress)
+        tables = write_tables(chosen, analyzers, output, request.wanted)
+    judged = _judge(chosen, output, request)
     return AnalysisResult(
         output=output,
         written=tables.written,
@@ -106,7 +118,20 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
         missing=(*_not_there(chosen), *tables.problems),
         notes=(*_superseded(chosen), *tables.notes),
         views=tuple(part.view for part in chosen),
+        folders=request.batches,
+        judged=judged,
     )
+
+
+def _judge(chosen: Sequence[Picked], output: Path, request: AnalysisRequest) -> JudgeResult | None:
+    if request.judge is None:
+        return None
+    from terminalbench.analytics.judge.analysis import judge_request
+    from terminalbench.analytics.judge.run import judge_batch
+
+    result = judge_batch(judge_request(chosen, output, request.judge))
+    refresh_findings(output, request.batches)
+    return result
 
 
 def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:
@@ -230,6 +255,8 @@ def write_tables(chosen: Sequence[Picked], analyzers: Sequence[Loaded], output: 
                 tallies.setdefault(cell.profile, Tally()).add(cell, values)
                 _note_problems(problems, found)
                 yield from map(encode_line, found)
+        trials = {f"{row.job}/{row.name}" for part in chosen for row in part.trials}
+        yield from map(encode_line, kept_findings(output, [part.source.batch for part in chosen], trials))
 
     def details() -> Iterator[bytes]:
         columns = detail_columns(further)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from terminalbench.cli.judging import estimate_text, judge_options, judge_wish, judged_text
 from terminalbench.cli.options import ListCommand, profiles_option, root_option, tasks_option
 from terminalbench.cli.places import results_option
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
@@ -33,6 +34,7 @@ _MISSING_SHOWN = 12
 @click.option("--succeeded", is_flag=True, help="Only trials that passed.")
 @click.option("--failed", is_flag=True, help="Only trials that ran and did not pass.")
 @click.option("--list", "only_list", is_flag=True, help="List the trials that would be analysed, and stop.")
+@judge_options
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @results_option
 @root_option
@@ -49,9 +51,10 @@ def command(
     """Find out what each trial did, and write tables of it to the batch's analytics folder.
 
     Takes an experiment file, a batch folder, or any folder of Harbor jobs; without one, the newest batch. Trials that
-    were analysed before are not read again. Exit code 3: something could not be analysed, and it is said what.
+    were analysed before are not read again. With a model, it also judges the trials by rubrics (docs/judge.md). Exit
+    code 3: something could not be analysed or judged, and it is said what.
     """
-    from terminalbench.analytics.run import AnalysisRequest, pick, run_analysis
+    from terminalbench.analytics.run import AnalysisRequest, default_output, pick, run_analysis
 
     target = find_batches_of(experiment, batch, results, root)
     wanted = _filter(chosen)
@@ -59,17 +62,25 @@ def command(
         click.echo(_listing(pick(target.batches, wanted)))
         return EXIT_OK
     loaded = target.experiment
+    wish = judge_wish(chosen, loaded, target.batches, quiet)
+    place = output.resolve() if output is not None else None
+    if wish.only_estimate:
+        click.echo(estimate_text(pick(target.batches, wanted), place or default_output(target.batches, wanted), wish))
+        return EXIT_OK
     request = AnalysisRequest(
         batches=target.batches,
         wanted=wanted,
-        output=output.resolve() if output is not None else None,
+        output=place,
         analyzers=tuple(loaded.analysis.analyzers) if loaded is not None else (),
         import_root=target.import_root,
         progress=Teller(quiet).progress,
+        judge=wish.options,
+        judge_only=wish.only_judge,
     )
     result = run_analysis(request)
     if not quiet:
-        click.echo(_summary(result))
+        parts = ["" if wish.only_judge else _summary(result), judged_text(result, wish)]
+        click.echo("\n\n".join(filter(None, parts)))
     return EXIT_INCOMPLETE if result.incomplete else EXIT_OK
 
 

@@ -92,6 +92,7 @@ def test_a_quote_that_is_not_there_makes_an_answer_not_judged(tmp_path: Path) ->
     assert cause.value is None
     assert (cause.reason or "").startswith("not judged: evidence not found (said 'tool_misuse'")
     assert cause.steps == []
+    assert "answers dropped: their quotes were not found" in result.sentence()
     assert value_of(result.findings, "root_cause_confidence").value is None
     assert value_of(result.findings, "critical_step").value == 6
     assert "(unsupported: not found there)" in (tmp_path / "analytics" / "judge.md").read_text()

@@ -8,7 +8,7 @@ from terminalbench.analytics.judge.asker import Answers
 from terminalbench.analytics.judge.evidence import QuoteBook
 from terminalbench.analytics.judge.material import Material, NoMaterial, load_material
 from terminalbench.analytics.judge.prompt import messages
-from terminalbench.analytics.judge.request import NOT_JUDGED, JudgeTrial, Narrative, Quote
+from terminalbench.analytics.judge.request import NO_EVIDENCE, NOT_JUDGED, JudgeTrial, Narrative, Quote
 from terminalbench.analytics.judge.rubric import PairAnswer, Rubric
 from terminalbench.analytics.judge.select import TooSmall, fit
 from terminalbench.llm.tokens import count_text
@@ -102,7 +102,7 @@ def _settle(pair: Pair, said: PairAnswer, sides: dict[str, Material]) -> Narrati
     if said.better is None:
         return _narrative(pair, reason=f"cannot be told: {said.reason}", quotes=quotes)
     if held != {pair.new.key, pair.old.key}:
-        reason = f"{NOT_JUDGED}evidence not found for {'either trial' if not held else 'one of the trials'}"
+        reason = f"{NO_EVIDENCE} for {'either trial' if not held else 'one of the trials'}"
         return _narrative(pair, reason=reason, quotes=quotes)
     winner = TIE if said.better == TIE else sides[said.better].trial.profile
     return _narrative(

@@ -12,6 +12,7 @@ from terminalbench.records import Finding, Outcome, TaskRef
 TOKEN_BUDGET = 60_000
 CONCURRENCY = 4
 NOT_JUDGED = "not judged: "
+NO_EVIDENCE = f"{NOT_JUDGED}evidence not found"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +163,7 @@ class NotJudged(msgspec.Struct, frozen=True, omit_defaults=True):
 class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Everything that came of it. `judged` and `not_judged` count questions, not answers within them.
 
-    `stopped` says why the rest was not asked: a fault of the model, the budget.
+    `unsupported` counts answers that were given and dropped because none of their quotes was found. `stopped` says why the rest was not asked: a fault of the model, the budget.
     """
 
     model: str
@@ -172,6 +173,7 @@ class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     synthesis: Synthesis | None = None
     judged: int = 0
     not_judged: list[NotJudged] = []
+    unsupported: int = 0
     spend: Spend = Spend()
     cache_hits: int = 0
     stopped: str | None = None
@@ -191,6 +193,8 @@ class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         if not self.spend.calls:
             cost = "nothing spent"
         line = f"{self.model} judged {self.judged} of {asked} questions ({self.cache_hits} from the cache), {cost}"
+        if self.unsupported:
+            line += f"; {self.unsupported} answers dropped: their quotes were not found"
         return f"{line}; stopped: {self.stopped}" if self.stopped else line
 
 

@@ -9,6 +9,7 @@ from terminalbench.analytics.judge.estimate import Counting
 from terminalbench.analytics.judge.output import write_result
 from terminalbench.analytics.judge.pair import TIE, Pair, default_contrasts, pairs, tell
 from terminalbench.analytics.judge.request import (
+    NO_EVIDENCE,
     Estimate,
     Judgement,
     JudgeRequest,
@@ -60,6 +61,7 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
         synthesis=done.synthesis,
         judged=asker.judged,
         not_judged=sorted(asker.not_judged, key=lambda entry: (entry.rubric, entry.trial)),
+        unsupported=done.unsupported,
         spend=asker.spend,
         cache_hits=asker.hits,
         stopped=asker.stopped,
@@ -83,6 +85,11 @@ class _Done:
     judgements: list[Judgement]
     narratives: list[Narrative]
     synthesis: Synthesis | None
+
+    @property
+    def unsupported(self) -> int:
+        told = [self.synthesis] if self.synthesis is not None else []
+        return sum(said.reason.startswith(NO_EVIDENCE) for said in (*self.judgements, *self.narratives, *told))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from terminalbench.analytics.judge.clean import clean
 from terminalbench.analytics.judge.evidence import QuoteBook
 from terminalbench.analytics.judge.material import Material, NoMaterial, load_material
 from terminalbench.analytics.judge.prompt import messages
-from terminalbench.analytics.judge.request import NOT_JUDGED, Judgement, JudgeTrial, Quote
+from terminalbench.analytics.judge.request import NO_EVIDENCE, NOT_JUDGED, Judgement, JudgeTrial, Quote
 from terminalbench.analytics.judge.rubric import Point, Rubric
 from terminalbench.analytics.judge.select import TooSmall, fit
 from terminalbench.llm.tokens import count_text
@@ -94,7 +94,7 @@ def _judgement(rubric: Rubric, trial: JudgeTrial, point: Point, answer: Answer, 
     if value is None:
         reason = f"cannot be told: {reason}" if reason else "cannot be told"
     elif point.evidence and not held:
-        value, reason = None, f"{NOT_JUDGED}evidence not found (said {value!r}: {reason})"
+        value, reason = None, f"{NO_EVIDENCE} (said {value!r}: {reason})"
     elif held < len(quotes):
         reason = f"{reason} ({len(quotes) - held} of {len(quotes)} quotes not found in the cited step)"
     return Judgement(

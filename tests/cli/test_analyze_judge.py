@@ -75,6 +75,16 @@ def test_only_the_judge(experiment: Path, model: str, tbench: Any) -> None:
     assert {finding.analyzer for finding in findings()} == {"judge:strategy"}
 
 
+def test_what_was_paid_for_serves_every_selection(experiment: Path, model: str, tbench: Any) -> None:
+    tbench("analyze", experiment, "--llm-only", "--model", model, "--rubric", "strategy", "--profiles", "other")
+    assert (ANALYTICS / "selection" / "judge.json").exists()
+    assert not (ANALYTICS / "selection" / "judge-cache").exists()
+    everything = ("--llm-only", "--model", model, "--rubric", "strategy")
+    assert "(2 from the cache), nothing spent" in tbench("analyze", experiment, *everything, "--batch", "all").out
+    assert "nothing spent" in tbench("analyze", experiment, *everything, "--output", "elsewhere").out
+    assert not Path("elsewhere/judge-cache").exists()
+
+
 def test_the_experiment_file_names_the_judge(experiment: Path, model: str, tbench: Any) -> None:
     experiment.write_text(FILE + f'[analysis]\njudge_model = "{model}"\n')
     assert "judged 6 of 6" in tbench("analyze", experiment).out

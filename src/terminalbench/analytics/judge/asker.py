@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Protocol
 
@@ -42,13 +41,13 @@ class Asker:
     def __init__(
         self,
         model: ChatModel,
-        folder: Path,
+        cache: AnswerCache,
         budget_usd: float | None = None,
         patience: Patience | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.model = model
-        self.cache = AnswerCache(folder)
+        self.cache = cache
         self.not_judged: list[NotJudged] = []
         self.judged = self.hits = 0
         self.total = 0

@@ -11,6 +11,7 @@ from terminalbench.records import Finding, Outcome, TaskRef
 
 TOKEN_BUDGET = 60_000
 CONCURRENCY = 4
+CACHE = "judge-cache"
 NOT_JUDGED = "not judged: "
 NO_EVIDENCE = f"{NOT_JUDGED}evidence not found"
 
@@ -70,9 +71,9 @@ class JudgeOptions:
 class JudgeRequest:
     """Which trials to judge, by which rubrics, with which model, and within which limits.
 
-    `output` is the analytics folder; the cache, judge.json and judge.md land there. `contrasts` are pairs
-    (new, old) of profiles; without them each profile stands against the first. `rubrics` are names of our own or
-    paths of TOML files; without them all of our own.
+    `output` is where judge.json and judge.md go. Answers are kept in the first of `caches` and looked up in all of
+    them; without any, in `judge-cache` below `output`. `contrasts` are pairs (new, old) of profiles; without them each
+    profile stands against the first. `rubrics` are names of our own or paths of TOML files; without them all of ours.
     """
 
     model: str
@@ -83,6 +84,7 @@ class JudgeRequest:
     budget_usd: float | None = None
     token_budget: int = TOKEN_BUDGET
     concurrency: int = CONCURRENCY
+    caches: Sequence[Path] = ()
     progress: Callable[[Progress], None] | None = field(default=None, compare=False)
 
 
@@ -163,7 +165,8 @@ class NotJudged(msgspec.Struct, frozen=True, omit_defaults=True):
 class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Everything that came of it. `judged` and `not_judged` count questions, not answers within them.
 
-    `unsupported` counts answers that were given and dropped because none of their quotes was found. `stopped` says why the rest was not asked: a fault of the model, the budget.
+    `unsupported` counts answers that were given and dropped because none of their quotes was found. `stopped` says why
+    the rest was not asked: a fault of the model, the budget.
     """
 
     model: str

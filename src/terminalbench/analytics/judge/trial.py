@@ -14,6 +14,7 @@ from terminalbench.analytics.judge.select import TooSmall, fit
 from terminalbench.llm.tokens import count_text
 from terminalbench.records import Outcome
 
+_REASON = 1000
 FAILURES = (Outcome.FAILED, Outcome.TIMED_OUT)
 
 
@@ -90,7 +91,7 @@ def _judgement(rubric: Rubric, trial: JudgeTrial, point: Point, answer: Answer, 
     cited = given.evidence if point.evidence else []
     quotes = [Quote(trial.key, e.step, e.quote, book.holds(e.step, e.quote)) for e in cited]
     held = sum(quote.found for quote in quotes)
-    value, reason = given.value, given.reason.strip()
+    value, reason = given.value, _bounded(given.reason)
     if value is None:
         reason = f"cannot be told: {reason}" if reason else "cannot be told"
     elif point.evidence and not held:
@@ -106,6 +107,11 @@ def _judgement(rubric: Rubric, trial: JudgeTrial, point: Point, answer: Answer, 
         quotes=quotes,
         cached=answer.cached,
     )
+
+
+def _bounded(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _REASON else f"{flat[: _REASON - 1]}…"
 
 
 def _unanswered(rubric: Rubric, trial: JudgeTrial, answer: Answer) -> list[Judgement]:

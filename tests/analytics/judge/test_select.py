@@ -226,3 +226,11 @@ def test_shown_text_hides_secrets_and_what_cannot_be_seen(monkeypatch: pytest.Mo
 @given(st.text(max_size=200))
 def test_cleaning_twice_changes_nothing_more(text: str) -> None:
     assert normal(clean(clean(text))) == normal(clean(text))
+
+
+@pytest.mark.parametrize("piece", ["a-", "<", "< ", "<\t/ ", "[step ", "\x1b[", "\x1b]0;", "data-", "​", "key-"])
+def test_hostile_texts_take_no_more_than_linear_time(piece: str) -> None:
+    # Quadratic time would take hours here, and end at the test's timeout.
+    shown = clean(piece * 50_000)
+    assert not contains(normal(shown), "nothing like this is in it")
+    assert count_text(shown) >= 0

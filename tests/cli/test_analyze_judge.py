@@ -41,7 +41,7 @@ def findings(folder: Path = ANALYTICS) -> list[Finding]:
 
 def test_without_a_model_one_line_says_so(experiment: Path, tbench: Any) -> None:
     ran = tbench("analyze", experiment)
-    assert (ran.code, ran.out.count("nothing was judged: no model is set")) == (0, 1)
+    assert (ran.code, ran.out.count("nothing was judged")) == (0, 1)
     assert "judged" not in tbench("analyze", experiment, "--no-llm").out
     assert not (ANALYTICS / "judge.json").exists()
 
@@ -135,10 +135,10 @@ def test_a_judge_that_answers_badly_leaves_the_analysis_incomplete(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--no-llm", "--llm-only"], "--no-llm and --llm-only exclude each other"),
-        (["--no-llm", "--model", "x/y"], "--no-llm and --model exclude each other"),
-        (["--llm-only"], "no model is set to judge with"),
-        (["--estimate-cost"], "no model is set to judge with"),
+        (["--no-llm", "--llm-only"], "--no-llm excludes --llm-only"),
+        (["--no-llm", "--model", "x/y"], "--no-llm excludes --llm-only, --model"),
+        (["--llm-only"], "no judge model is set"),
+        (["--estimate-cost"], "no judge model is set"),
         (["--model", "nosuchmodel"], 'LiteLLM knows no provider for "nosuchmodel"'),
         (["--model", "replay:none.jsonl"], "there are no recorded answers at none.jsonl"),
         (["--model", "replay:answers.jsonl", "--rubric", "stratgy"], 'did you mean "strategy"'),

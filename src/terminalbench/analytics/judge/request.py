@@ -57,17 +57,6 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeOptions:
-    """What an analysis is told about judging. `compare` (new, old) replaces the contrasts that were declared."""
-
-    model: str
-    rubrics: tuple[str, ...] = ()
-    compare: tuple[str, str] | None = None
-    budget_usd: float | None = None
-    progress: Callable[[Progress], None] | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class JudgeRequest:
     """Which trials to judge, by which rubrics, with which model, and within which limits.
 

@@ -1,0 +1,77 @@
+"""The judge as a part of an analysis: which trials it reads, and where its findings go."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from terminalbench.analytics.picking import Picked, analytics_of, ran, trial_files
+from terminalbench.analytics.settings import settings_of
+from terminalbench.records import Finding
+
+if TYPE_CHECKING:
+    from terminalbench.analytics.judge.request import Estimate, JudgeRequest, JudgeResult, Progress
+
+
+@dataclass(frozen=True)
+class JudgeAsk:
+    """Which model judges, by which rubrics, for at most how much."""
+
+    model: str
+    rubrics: tuple[str, ...] = ()
+    budget_usd: float | None = None
+    contrasts: tuple[tuple[str, str], ...] = ()
+    progress: "Callable[[Progress], None] | None" = field(default=None, compare=False)
+
+
+def judge(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> "JudgeResult":
+    """Judge the chosen trials; answers of an earlier run are not paid for again."""
+    from terminalbench.analytics.judge.run import judge_batch
+
+    return judge_batch(_request(chosen, ask, output))
+
+
+def estimate_cost(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> "Estimate":
+    """What `judge` would ask and cost. Calls nothing, writes nothing."""
+    from terminalbench.analytics.judge.run import estimate
+
+    return estimate(_request(chosen, ask, output))
+
+
+def said_before(chosen: Sequence[Picked], output: Path) -> list[Finding]:
+    """What the judge said of the chosen trials in an earlier run into the same folder, and what people say of them."""
+    from terminalbench.analytics.judge.kept import kept_findings
+
+    keys = {f"{row.job}/{row.name}" for part in chosen for row in part.trials}
+    return list(kept_findings(output, [part.source.batch for part in chosen], keys))
+
+
+def _request(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> "JudgeRequest":
+    from terminalbench.analytics.judge.request import CACHE, JudgeRequest, JudgeTrial
+
+    trials = [
+        JudgeTrial(
+            files=trial_files(part.source, cell.row),
+            task=cell.task,
+            profile=cell.profile,
+            attempt=cell.attempt,
+            outcome=cell.outcome,
+        )
+        for part in chosen
+        for cell in part.cells
+        if cell.row is not None and ran(cell)
+    ]
+    # One cache for a batch, whatever part of it is judged and wherever the result goes.
+    batches = [part.source.batch for part in chosen]
+    caches = dict.fromkeys([analytics_of(batches), *(batch.analytics for batch in batches)])
+    return JudgeRequest(
+        model=ask.model,
+        trials=trials,
+        output=output,
+        # Trials of different batches are never paired, so the first batch's contrasts serve for all.
+        contrasts=ask.contrasts or settings_of([chosen[0].view]).contrasts,
+        rubrics=ask.rubrics,
+        budget_usd=ask.budget_usd,
+        caches=[folder / CACHE for folder in caches],
+        progress=ask.progress,
+    )

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from servers.anthropic import AnthropicServer
@@ -24,6 +23,7 @@ from support.judging import (
     point,
     recorded,
     say,
+    trajectory_of,
     write_trial,
 )
 from terminalbench.analytics.judge.output import estimate_lines, read_result
@@ -92,6 +92,7 @@ def test_a_quote_that_is_not_there_makes_an_answer_not_judged(tmp_path: Path) ->
     assert cause.value is None
     assert (cause.reason or "").startswith("not judged: evidence not found (said 'tool_misuse'")
     assert cause.steps == []
+    assert "answers dropped: their quotes were not found" in result.sentence()
     assert value_of(result.findings, "root_cause_confidence").value is None
     assert value_of(result.findings, "critical_step").value == 6
     assert "(unsupported: not found there)" in (tmp_path / "analytics" / "judge.md").read_text()
@@ -127,12 +128,16 @@ def test_an_answer_out_of_form_is_not_judged_and_never_a_default(tmp_path: Path,
 
 
 def test_a_trial_without_a_trajectory_is_not_judged(tmp_path: Path) -> None:
-    trial = msgspec.structs.replace(write_trial(tmp_path), trajectories=[])
+    trial = write_trial(tmp_path)
+    trajectory_of(trial).unlink()
     result = judge_batch(request(tmp_path, ALL, [trial], rubrics=["strategy", "root_cause", "mcp_use"]))
     assert result.judged == 0
     assert {finding.value for finding in result.findings} == {None}
-    assert [entry.reason for entry in result.not_judged] == ["the trial has no trajectory"] * 2
+    assert [entry.reason for entry in result.not_judged] == [
+        "trajectory.json trajectory.json is missing, not a plain file, or larger than 512 MB"
+    ] * 2
     assert result.spend.calls == 0
+    assert not result.incomplete
 
 
 def test_answers_are_paid_for_once(tmp_path: Path) -> None:
@@ -148,8 +153,8 @@ def test_what_changes_the_question_asks_again(tmp_path: Path) -> None:
     trial = write_trial(tmp_path)
     asked = request(tmp_path, ALL, [trial], rubrics=["strategy"])
     judge_batch(asked)
-    text = trial.trajectories[0].read_text()
-    trial.trajectories[0].write_text(text.replace("The file was updated", "Done"))
+    text = trajectory_of(trial).read_text()
+    trajectory_of(trial).write_text(text.replace("The file was updated", "Done"))
     assert judge_batch(asked).spend.calls == 1
     rubric = tmp_path / "mine.toml"
     ours = Path(load_rubric.__code__.co_filename).parent / "rubrics" / "strategy.toml"
@@ -318,7 +323,7 @@ def test_secrets_of_the_environment_reach_neither_model_nor_disk(
         call(6, "Bash", {"command": f"login {CANARY}"}, f"token {CANARY} sk-live-abcdefghijklmnop"),
         say(7, "x"),
     ]
-    trial = msgspec.structs.replace(write_trial(tmp_path, steps=steps, verifier=CANARY), error=f"no {CANARY}")
+    trial = write_trial(tmp_path, steps=steps, verifier=CANARY, error=f"no {CANARY}")
     with Judging() as server:
         monkeypatch.setenv("OPENAI_API_BASE", f"{server.url}/v1")
         judge_batch(request(tmp_path, {}, [trial], model="openai/gpt-4o", rubrics=["strategy", "root_cause"]))

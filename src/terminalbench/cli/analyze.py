@@ -55,7 +55,8 @@ def command(
     """
     from terminalbench.analytics.picking import pick
     from terminalbench.analytics.run import run_analysis
-    from terminalbench.cli.analyzing import Teller, listing, summary
+    from terminalbench.cli.analyzing import Teller, listing, place, summary
+    from terminalbench.report.write import report_analysis
 
     target = find_batches_of(experiment, batch, results, root)
     teller = Teller(quiet)
@@ -66,8 +67,11 @@ def command(
     if chosen["estimate_cost"]:
         return _estimate(request)
     result = run_analysis(request)
+    report = report_analysis(target.batches, result)
     if not quiet:
         click.echo(summary(result))
+        if report:
+            click.echo(f"report: {place(report[0])}")
         if request.judge is None and not chosen["no_llm"]:
             click.echo(_NO_MODEL)
     if result.judge_error is not None:

@@ -9,11 +9,12 @@ from urllib.parse import quote
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Comparison
 from terminalbench.analytics.rows import rows_of
+from terminalbench.analytics.run import AnalysisResult
 from terminalbench.analytics.settings import settings_of
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
 from terminalbench.index.queries import BatchView, view_batch
-from terminalbench.index.results import read_findings
+from terminalbench.index.results import FINDINGS_FILE, read_findings
 from terminalbench.index.scan import ForeignJobs, scan_batch
 from terminalbench.records import Finding
 from terminalbench.report.build import Measured, build_report
@@ -39,6 +40,17 @@ def open_source(batch: Batch) -> Source:
     scan_batch(batch)
     view = view_batch(batch)
     return Source(batch, view, compare(rows_of([view]), settings_of([view])), read_findings(batch))
+
+
+def report_analysis(batches: Sequence[Batch], result: AnalysisResult) -> tuple[Path, ...]:
+    """Write the report of an analysis beside its tables. Of a sample, or of several batches, there is none."""
+    if len(batches) != 1 or result.comparison is None:
+        if result.profiles:  # its tables are new: a report of other trials must not stand beside them
+            for name in (HTML, MARKDOWN):
+                (result.output / name).unlink(missing_ok=True)
+        return ()
+    findings = read_findings(batches[0], result.output / FINDINGS_FILE)
+    return write_report(Source(batches[0], result.views[0], result.comparison, findings), output=result.output)
 
 
 def write_report(this: Source, others: Sequence[Source] = (), output: Path | None = None) -> tuple[Path, Path]:

@@ -29,6 +29,7 @@ SECTIONS = (
                 "resume", "terminalbench.cli.resume", "Go on with a batch: finish it, add to it, retry errors."
             ),
             CommandEntry("status", "terminalbench.cli.status", "Show what runs now, and how far it is."),
+            CommandEntry("ctl", "terminalbench.cli.ctl", "Steer a live run: pause, resume, requeue, cancel."),
             CommandEntry("kill", "terminalbench.cli.kill", "End a running batch, and verify it."),
             CommandEntry("mirror", "terminalbench.cli.mirror", "Copy session folders out of every trial again."),
         ),

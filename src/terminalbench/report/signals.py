@@ -23,6 +23,14 @@ type Found = Mapping[str, Mapping[str, Finding]]
 """The findings of each trial (`<job>/<name>`), by their name."""
 
 
+def shown(finding: Finding) -> bool:
+    """Whether a report has a use for it."""
+    name = finding.name
+    if name in TRIPWIRES or name.startswith(TOOL_PREFIX):
+        return bool(finding.value)
+    return name in (FAILURE_CLASS, BACKTRACKS) or finding.analyzer.startswith(JUDGE)
+
+
 def by_trial(findings: Iterable[Finding]) -> dict[str, dict[str, Finding]]:
     """Findings by trial and name; a later one of the same name stands for an earlier one."""
     found: dict[str, dict[str, Finding]] = defaultdict(dict)

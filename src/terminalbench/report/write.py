@@ -20,6 +20,7 @@ from terminalbench.records import Finding
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.html import render_html
 from terminalbench.report.markdown import render_markdown
+from terminalbench.report.signals import shown
 
 HTML = "report.html"
 MARKDOWN = "comparison_report.md"
@@ -27,7 +28,7 @@ MARKDOWN = "comparison_report.md"
 
 @dataclass(frozen=True)
 class Source:
-    """One batch as a report needs it. `findings` is None when it was never analysed."""
+    """One batch as a report needs it, with the findings it shows; None when it was never analysed."""
 
     batch: Batch
     view: BatchView
@@ -39,7 +40,8 @@ def open_source(batch: Batch) -> Source:
     """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
     scan_batch(batch)
     view = view_batch(batch)
-    return Source(batch, view, compare(rows_of([view]), settings_of([view])), read_findings(batch))
+    comparison = compare(rows_of([view]), settings_of([view]))
+    return Source(batch, view, comparison, _findings(batch.analytics / FINDINGS_FILE))
 
 
 def report_analysis(batches: Sequence[Batch], result: AnalysisResult) -> tuple[Path, ...]:
@@ -49,7 +51,7 @@ def report_analysis(batches: Sequence[Batch], result: AnalysisResult) -> tuple[P
             for name in (HTML, MARKDOWN):
                 (result.output / name).unlink(missing_ok=True)
         return ()
-    findings = read_findings(batches[0], result.output / FINDINGS_FILE)
+    findings = _findings(result.output / FINDINGS_FILE)
     return write_report(Source(batches[0], result.views[0], result.comparison, findings), output=result.output)
 
 
@@ -61,6 +63,21 @@ def write_report(this: Source, others: Sequence[Source] = (), output: Path | Non
     write_text(page, render_html(report))
     write_text(text, render_markdown(report))
     return page, text
+
+
+def _findings(path: Path) -> tuple[Finding, ...] | None:
+    """What a report shows of the findings in a file, each word kept once: there may be a hundred thousand."""
+    if not path.is_file():
+        return None
+    words: dict[str, str] = {}
+
+    def once(word: str) -> str:
+        return words.setdefault(word, word)
+
+    return tuple(
+        Finding(once(f.trial), once(f.analyzer), once(f.version), once(f.name), f.value)
+        for f in read_findings(path, shown)
+    )
 
 
 def _measured(source: Source, folder: Path) -> Measured:

@@ -13,7 +13,7 @@ from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judging import JudgeAsk
-    from terminalbench.analytics.run import AnalysisRequest
+    from terminalbench.analytics.run import AnalysisRequest, AnalysisResult
     from terminalbench.analytics.views import Filter, Only
     from terminalbench.cli.analyzing import Teller
     from terminalbench.experiments.batch import Batch
@@ -55,8 +55,7 @@ def command(
     """
     from terminalbench.analytics.picking import pick
     from terminalbench.analytics.run import run_analysis
-    from terminalbench.cli.analyzing import Teller, listing, place, summary
-    from terminalbench.report.write import report_analysis
+    from terminalbench.cli.analyzing import Teller, listing, summary
 
     target = find_batches_of(experiment, batch, results, root)
     teller = Teller(quiet)
@@ -67,16 +66,24 @@ def command(
     if chosen["estimate_cost"]:
         return _estimate(request)
     result = run_analysis(request)
-    report = report_analysis(target.batches, result)
+    page = _report(request, result)
     if not quiet:
-        click.echo(summary(result))
-        if report:
-            click.echo(f"report: {place(report[0])}")
+        click.echo(summary(result, page))
         if request.judge is None and not chosen["no_llm"]:
             click.echo(_NO_MODEL)
     if result.judge_error is not None:
         raise result.judge_error
     return EXIT_INCOMPLETE if result.incomplete else EXIT_OK
+
+
+def _report(request: "AnalysisRequest", result: "AnalysisResult") -> Path | None:
+    """Write report.html and comparison_report.md; there is none about a sample."""
+    from terminalbench.report.write import remove_report, write_analysed
+
+    if request.wanted.is_sample:
+        remove_report(result.output)
+        return None
+    return write_analysed(request.batches, result.views, result.comparison, result.output)[0]
 
 
 def _request(target: "Batches", chosen: dict[str, Any], teller: "Teller") -> "AnalysisRequest":

@@ -11,10 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.files import BadLine, each_jsonl
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow, list_batches, view_batch
 from terminalbench.index.scan import ForeignJobs, find_batches, scan_all, scan_batch
@@ -113,8 +112,7 @@ class Results:
         rows: list[dict[str, Any]] = []
         for found in self._batches(batch):
             key = found.folder.relative_to(self.root).as_posix()
-            file = found.analytics / FINDINGS_FILE
-            rows += [_finding(key, finding) for finding in read_findings(file)] if file.is_file() else []
+            rows += [_finding(key, finding) for finding in read_findings(found) or ()]
         return Table(FINDINGS, rows)
 
     def _batches(self, key: str | None) -> list[Batch]:
@@ -147,24 +145,27 @@ def trial_records(view: BatchView) -> list[dict[str, Any]]:
     ]
 
 
-def read_findings(path: Path, wanted: Callable[[Finding], bool] | None = None) -> Iterator[Finding]:
-    """The findings in a file, one at a time; only those `wanted`. Raises TbenchError at a line that cannot be read.
-
-    Ten thousand trials have a hundred megabytes of them: they are never all in memory. A last line without its end is
-    still being written, and left out.
-    """
-    decoder = msgspec.json.Decoder(Finding)
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.endswith(b"\n") or not line.strip():
-                continue
-            try:
-                finding = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                hint = "tbench analyze writes the file again"
-                raise TbenchError(f"line {number} cannot be read: {error}", where=str(path), hint=hint) from error
-            if wanted is None or wanted(finding):
-                yield finding
+def read_findings(
+    batch: Batch, file: Path | None = None, keep: Callable[[Finding], bool] | None = None
+) -> tuple[Finding, ...] | None:
+    """What `tbench analyze` found, or what of it to keep; None: never analysed. Raises TbenchError for bad lines."""
+    path = file or batch.analytics / FINDINGS_FILE
+    if not path.is_file():
+        return None
+    kept: list[Finding] = []
+    bad: list[BadLine] = []
+    for line in each_jsonl(path, Finding):
+        if isinstance(line, BadLine):
+            bad.append(line)
+        elif keep is None or keep(line):
+            kept.append(line)
+    if bad:
+        raise TbenchError(
+            f"{len(bad)} lines cannot be read, the first is line {bad[0].number}: {bad[0].reason}",
+            where=str(path),
+            hint="tbench analyze writes the file again",
+        )
+    return tuple(kept)
 
 
 def _record(batch: str, cell: CellState | None, row: TrialRow | None) -> dict[str, Any]:

@@ -23,8 +23,8 @@ type Found = Mapping[str, Mapping[str, Finding]]
 """The findings of each trial (`<job>/<name>`), by their name."""
 
 
-def shown(finding: Finding) -> bool:
-    """Whether a report has a use for it."""
+def needed(finding: Finding) -> bool:
+    """Whether a report shows it; of ten thousand trials only these are held in memory."""
     name = finding.name
     if name in TRIPWIRES or name.startswith(TOOL_PREFIX):
         return bool(finding.value)

@@ -26,8 +26,10 @@ type Found = Mapping[str, Mapping[str, Finding]]
 
 def needed(finding: Finding) -> bool:
     """Whether a report shows it; of ten thousand trials only these are held in memory."""
-    mine = finding.name in (FAILURE_CLASS, BACKTRACKS, *TRIPWIRES) or finding.name.startswith(TOOL_PREFIX)
-    return mine or finding.analyzer.startswith(JUDGE)
+    name = finding.name
+    if name in TRIPWIRES or name.startswith(TOOL_PREFIX):
+        return bool(finding.value)
+    return name in (FAILURE_CLASS, BACKTRACKS) or finding.analyzer.startswith(JUDGE)
 
 
 def by_trial(findings: Iterable[Finding]) -> dict[str, dict[str, Finding]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import json_option, root_option
+from terminalbench.cli.options import json_option, root_option, watch_option
 from terminalbench.cli.places import results_option
 
 
@@ -19,6 +19,7 @@ from terminalbench.cli.places import results_option
     metavar="[CLASS]",
     help="Run errored trials again (of one class, or all); the new ones supersede them.",
 )
+@watch_option
 @json_option
 @results_option
 @root_option
@@ -27,6 +28,7 @@ def command(
     batch: int | None,
     attempts: int | None,
     retry_errors: str | None,
+    watch: bool,
     as_json: bool,
     results: Path | None,
     root: Path | None,
@@ -41,4 +43,4 @@ def command(
     from terminalbench.runner.resume import ResumeRequest
 
     found = find_target(target, batch, results, root)
-    return resume_target(found, ResumeRequest(attempts, retry_errors), as_json=as_json)
+    return resume_target(found, ResumeRequest(attempts, retry_errors), as_json=as_json, watch=watch)

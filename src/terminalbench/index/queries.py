@@ -130,6 +130,12 @@ def _cell(plan: Plan, profile: str, task: TaskRef, attempt: int, row: TrialRow |
     return CellState(profile, task, attempt, Outcome.NOT_RUN)
 
 
+def batch_rows(batch: Batch, results_root: Path) -> list[TrialRow]:
+    """Every trial folder of a batch, with or without a plan, in the order they started. Scan it first."""
+    with open_index(results_root) as connection:
+        return _rows(connection, batch.folder.relative_to(results_root).as_posix())
+
+
 def find_trials(results_root: Path, name: str, limit: int = 20) -> list[tuple[str, TrialRow]]:
     """The trials whose name starts with `name`, with the batch they are in."""
     escaped = name.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")

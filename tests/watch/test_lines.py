@@ -15,7 +15,12 @@ from terminalbench.watch.lines import Lines
 from terminalbench.watch.state import LiveState
 
 
-def told(events: list[Event], **settings: object) -> list[str]:
+@pytest.fixture(autouse=True)
+def nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def told(events: list[Event]) -> list[str]:
     state, lines = LiveState(), Lines()
     state.replan(plan(agents={"p": "simulated"}, attempts=2))
     found = []
@@ -117,8 +122,8 @@ def test_harbor_jobs_of_others_are_watched_too(project, tbench) -> None:
     assert "1/?" in ran.out
 
 
-@pytest.mark.parametrize("arguments", [["no-such.toml"], ["."], ["--batch", "7"]])
-def test_what_is_no_batch_is_a_clear_error(project, tbench, arguments: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [["no-such.toml"], ["."], ["--batch", "7"], []])
+def test_what_is_no_batch_is_a_clear_error(project, tbench, arguments: list[str]) -> None:
     ran = tbench("watch", *arguments)
     assert ran.code == 2
     assert ran.err.startswith("error: ")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from terminalbench.experiments.batch import Batch
     from terminalbench.watch.feed import Feed
 
-_POLL_SEC = 0.25
 _TERMINATED = 143
 
 
@@ -53,6 +52,8 @@ def _find(target: Path | None, number: int | None, results: Path | None, root: P
     from terminalbench.index.scan import find_batches
 
     if target is None:
+        if number is not None:
+            raise UserError("--batch goes with an experiment file", hint="tbench watch EXPERIMENT.toml --batch N")
         running = _running(results)
         if running is not None:
             return running
@@ -65,14 +66,16 @@ def _find(target: Path | None, number: int | None, results: Path | None, root: P
 
 
 def _running(results: Path | None) -> "Batch | None":
-    """The running batch that was started last, of this user or of one results folder."""
+    """The running batch that was started last: of one results folder, else of this project, else of this user."""
     from terminalbench.experiments.batch import Batch
+    from terminalbench.experiments.config import project_root
     from terminalbench.runner.status import running_batches
 
     found = running_batches(results.resolve() if results else None)
     if not found:
         return None
-    newest = max(found, key=lambda status: status.since or "")
+    here = project_root(Path.cwd() / "any.toml", None).resolve()
+    newest = max(found, key=lambda status: (Path(status.batch).is_relative_to(here), status.since or ""))
     others = [status.batch for status in found if status is not newest]
     if others:
         click.echo(f"also running: {', '.join(others)}", err=True)
@@ -82,12 +85,12 @@ def _running(results: Path | None) -> "Batch | None":
 def _stream(feed: "Feed", *, as_json: bool) -> None:
     import time
 
-    from terminalbench.cli.watching import Stream
+    from terminalbench.cli.watching import POLL_SEC, Stream
 
     stream = Stream(feed, as_json=as_json)
     stream.follow()
     while not feed.over:
-        time.sleep(_POLL_SEC)
+        time.sleep(POLL_SEC)
         stream.follow()
 
 

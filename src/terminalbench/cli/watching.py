@@ -6,6 +6,7 @@ Whatever goes wrong here is said and ends the watching, never the run.
 import os
 import signal
 import sys
+import threading
 import time
 
 import click
@@ -17,6 +18,9 @@ from terminalbench.watch.attached import EXIT_LEFT, EXIT_OVER, EXIT_STOP, Attach
 from terminalbench.watch.feed import Feed
 from terminalbench.watch.lines import Lines
 from terminalbench.watch.terminal import usable
+
+POLL_SEC = 0.25
+_END_SEC = 5.0
 
 
 class Stream:
@@ -46,13 +50,41 @@ class Stream:
             click.echo(line)
 
 
+class Printing:
+    """A stream in a thread of its own: a reader that is slow, stuck or gone holds up nothing but the lines."""
+
+    def __init__(self, batch: Batch, *, as_json: bool) -> None:
+        self._stream = Stream(Feed(batch), as_json=as_json)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lines", daemon=True)
+        # Now and not in the thread: what has happened so far is passed over, and what comes is not.
+        self._stream.skip()
+        self._thread.start()
+
+    def end(self) -> None:
+        """Print the last lines."""
+        self._over.set()
+        self._thread.join(_END_SEC)
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(POLL_SEC):
+                self._stream.follow()
+            self._stream.follow()
+        except Exception as error:  # noqa: BLE001  said once; the run does not depend on it
+            if isinstance(error, BrokenPipeError):
+                # Nobody reads any more: what the run prints at its end goes nowhere instead of failing.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            click.echo(f"watching ended: {type(error).__name__}: {error}; the run goes on", err=True)
+
+
 class Watching:
     """Watches a run from inside its process: call `start` when the batch is there, `tick` often, `end` at the end."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._view: AttachedView | None = None
-        self._stream: Stream | None = None
+        self._printing: Printing | None = None
 
     def start(self, batch: Batch) -> None:
         """Show the view, or begin to print."""
@@ -66,24 +98,18 @@ class Watching:
             self._print_lines()
 
     def tick(self) -> None:
-        """Look after the view, or print what is new."""
+        """Look after the view."""
         if self._view is not None:
             self._look_after(self._view)
-        if self._stream is not None:
-            try:
-                self._stream.follow()
-            except Exception as error:  # noqa: BLE001  a reader that went away or a bug here must not end the run
-                self._stream = None
-                _silence_broken_output(error)
-                click.echo(f"watching ended: {type(error).__name__}: {error}; the run goes on", err=True)
 
     def end(self) -> None:
         """Take the view away; print the last lines."""
         view, self._view = self._view, None
         if view is not None:
             view.end()
-        self.tick()
-        self._stream = None
+        printing, self._printing = self._printing, None
+        if printing is not None:
+            printing.end()
 
     def _look_after(self, view: AttachedView) -> None:
         code = view.poll()
@@ -101,15 +127,7 @@ class Watching:
         self._print_lines()
 
     def _print_lines(self) -> None:
-        self._stream = Stream(Feed(self._batch), as_json=self.as_json)
         try:
-            self._stream.skip()
+            self._printing = Printing(self._batch, as_json=self.as_json)
         except OSError as error:
-            self._stream = None
             click.echo(f"watching ended: {error}; the run goes on", err=True)
-
-
-def _silence_broken_output(error: Exception) -> None:
-    """Nobody reads standard output any more: what the run prints at its end goes nowhere instead of failing."""
-    if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

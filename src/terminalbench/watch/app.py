@@ -33,6 +33,7 @@ class Ending(StrEnum):
     STOP = "stop"
     INTERRUPTED = "interrupted"
     TERMINATED = "terminated"
+    ORPHANED = "orphaned"
 
 
 @dataclass
@@ -72,8 +73,8 @@ class App:
     def _heard(self, heard: Heard, live: Live) -> Ending | None:
         if heard.data:
             self._pressed(heard.data)
-        if heard.closed:
-            return Ending.OVER
+        if heard.closed:  # without a word: the run did not end, it was killed
+            return Ending.OVER if self.terminal.last_words else Ending.ORPHANED
         if heard.hung_up:
             return Ending.TERMINATED
         if self.controls.wish is not None:

@@ -36,7 +36,7 @@ class AttachedView:
         """Start the view. It stays in our process group: only that may read this terminal."""
         theirs, ours = os.pipe()
         saved = termios.tcgetattr(sys.stdin.fileno())
-        argv = [sys.executable, "-m", "terminalbench.watch.attached", str(batch.folder), str(theirs)]
+        argv = [sys.executable, "-P", "-m", "terminalbench.watch.attached", str(batch.folder), str(theirs)]
         try:
             process = subprocess.Popen(argv, pass_fds=(theirs,))
         except OSError:
@@ -76,7 +76,7 @@ class AttachedView:
         # Whoever changes a terminal from the background is stopped: the run must not be.
         before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         try:
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self.saved)
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self.saved)
             sys.stdout.write(RESET)
             sys.stdout.flush()
         except (OSError, termios.error):
@@ -93,6 +93,8 @@ def main(arguments: list[str]) -> int:
     folder, channel = Path(arguments[0]), int(arguments[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is meant for the run, until the view listens itself
     ending = show(Feed(Batch(folder)), channel)
+    if ending is Ending.ORPHANED:
+        print(f"the run was killed; tbench resume {folder} goes on with it", file=sys.stderr)
     return {Ending.LEFT: EXIT_LEFT, Ending.STOP: EXIT_STOP, Ending.TERMINATED: 128 + signal.SIGTERM}.get(
         ending, EXIT_OVER
     )

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.live import START, Teller, at, job, job_event, plan
+from terminalbench.analytics import stats
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import TrialRow, assign_cells
 from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage
@@ -268,7 +269,10 @@ def test_an_agent_without_a_model_has_no_unknown_cost() -> None:
 )
 def test_wilson(passed: int, measured: int, low: float, high: float) -> None:
     """The last row is the example of Newcombe (1998), method 3."""
-    assert wilson(passed, measured) == pytest.approx((low, high), abs=5e-5)
+    found = wilson(passed, measured)
+    assert found == pytest.approx((low, high), abs=5e-5)
+    other = stats.wilson(passed / measured, measured, 0.05)
+    assert found == pytest.approx((other.low, other.high))
     assert wilson(0, 0) is None
 
 

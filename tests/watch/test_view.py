@@ -67,7 +67,8 @@ def picture(**changes: object) -> Frame:
         state=busy(),
         place="s/0",
         now=START + 901,
-        limits=Limits(budget_usd=5.0, deadline=START + 4000, spent_usd=4.18, priced=2),
+        limits=Limits(budget_usd=5.0, deadline=4000.0, spent_usd=4.18, priced=2),
+        forward=901.0,
         signs={(job("baseline"), "wide__1"): START + 897},
     )
     return replace(frame, **changes)

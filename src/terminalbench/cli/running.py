@@ -41,8 +41,9 @@ def run_file(
     if strict and prepared.plan.excluded:
         reasons = "\n  ".join(_exclusion_lines(prepared.plan))
         raise UserError(f"would be left out (--strict):\n  {reasons}", where=str(file))
+    listener = Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped)
     with teller:
-        result = run(experiment, prepared, Listener(prepared=teller.started, progress=teller.progress))
+        result = run(experiment, prepared, listener)
     return _tell_end(teller, result, as_json=as_json)
 
 
@@ -50,7 +51,7 @@ def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, watc
     """Go on with a batch; print what a person or a machine wants to know."""
     teller = Teller(quiet=as_json, watch=watch)
     teller.say("looking at what is there ...")
-    listener = Listener(prepared=teller.resumed, progress=teller.progress)
+    listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped)
     with teller:
         result = resume(target.batch, request, target.experiment, listener)
     return _tell_end(teller, result, as_json=as_json)
@@ -182,6 +183,13 @@ class Teller:
         if self.live and now - self.told_at >= _REFRESH_SEC:
             self.told_at = now
             self.say(progress.line(now))
+
+    def stopped(self, reason: str) -> None:
+        """Say why the run was ended, at once: what follows may fail for the same reason."""
+        self.done()
+        if self.watching is not None:
+            self.watching.end()
+        click.echo(f"stopped: {reason}", err=True)
 
     def done(self) -> None:
         """Leave the line."""

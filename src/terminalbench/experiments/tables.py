@@ -125,8 +125,11 @@ class ArtifactsTable:
 
 @dataclass(frozen=True)
 class AnalysisTable:
-    """`[analysis]`: the questions, fixed before the run."""
+    """`[analysis]`: the questions, fixed before the run; see docs/statistics.md."""
 
+    hypothesis: str | None = key(
+        "What you expect, in a sentence; shown beside the result.", default=None, non_empty=True
+    )
     baseline: str | None = key("Profile the others are compared with. Default: the first.", default=None)
     contrasts: list[list[str]] | None = key(
         'Pairs to compare, `[["new", "old"], ...]`. Default: each profile against the baseline.', default=None
@@ -139,8 +142,41 @@ class AnalysisTable:
         "Trials that broke: leave them out of the rate, or count them as failed. Both are always shown.",
         default="exclude",
     )
+    coverage: float = key(
+        "Share of a profile's planned trials that must be measured before there is a verdict.",
+        default=0.9,
+        minimum=0,
+        maximum=1,
+    )
+    looks: int | Literal["any"] = key(
+        "Looks at the result before it is final: 1 = only at the end, 2 to 20 = equally spaced (O'Brien-Fleming), "
+        '`"any"` = at any time (e-value).',
+        default=1,
+        minimum=1,
+        maximum=20,
+    )
+    effect: float | None = key(
+        "Difference of pass rates (0 to 1) you want to be able to show; `plan` and `compare` say what that takes.",
+        default=None,
+        above=0,
+        maximum=1,
+    )
     judge_model: str | None = key("Model of the optional LLM analyses.", default=None)
     analyzers: list[str] = key("Further analyzers, `pkg.mod:Object`.", factory=list)
+
+
+@dataclass(frozen=True)
+class TopUpTable:
+    """`[top_up]`: the rule of `tbench resume --top-up`, fixed before the first trial."""
+
+    interval_width: float = key(
+        "Width of the interval of each contrast (0.2 = 20 points) at which no more attempts are added.",
+        above=0,
+        maximum=2,
+        example="0.2",
+    )
+    max_attempts: int = key("Most attempts of one task by one profile.", default=10, minimum=2, maximum=1000)
+    trials_per_round: int = key("Trials added before the intervals are looked at again.", default=20, minimum=2)
 
 
 @dataclass(frozen=True)
@@ -170,3 +206,4 @@ class ExperimentTable:
     mcp: McpTable = key("Where MCP servers live.", factory=McpTable)
     artifacts: ArtifactsTable = key("What to keep of each trial.", factory=ArtifactsTable)
     analysis: AnalysisTable = key("The questions.", factory=AnalysisTable)
+    top_up: TopUpTable | None = key("Where further attempts go, and when they end.", default=None)

@@ -83,6 +83,12 @@ def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
     return BatchView(key, plan, cells, superseded)
 
 
+def trial_rows(results_root: Path, batch: str) -> list[TrialRow]:
+    """Every trial the index has of a batch, in the order they started."""
+    with open_index(results_root) as connection:
+        return _rows(connection, batch)
+
+
 def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState], list[TrialRow]]:
     """Give each planned cell the trial that counts for it; what is over was superseded.
 
@@ -100,7 +106,7 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
         for task in job.tasks:
             newest_first = reversed(by_cell.pop((job.profile, task.label, task.ref.id), []))
             found = sorted(newest_first, key=_rank)
-            for attempt in range(1, job.attempts + 1):
+            for attempt in range(1, job.attempts_of(task) + 1):
                 row = found.pop(0) if found else None
                 cells.append(_cell(plan, job.profile, task.ref, attempt, row))
             if found:
@@ -128,12 +134,6 @@ def _cell(plan: Plan, profile: str, task: TaskRef, attempt: int, row: TrialRow |
             profile, task, attempt, Outcome.ERRORED if excluded.errored else Outcome.NOT_RUN, None, excluded.reason
         )
     return CellState(profile, task, attempt, Outcome.NOT_RUN)
-
-
-def batch_rows(batch: Batch, results_root: Path) -> list[TrialRow]:
-    """Every trial folder of a batch, with or without a plan, in the order they started. Scan it first."""
-    with open_index(results_root) as connection:
-        return _rows(connection, batch.folder.relative_to(results_root).as_posix())
 
 
 def find_trials(results_root: Path, name: str, limit: int = 20) -> list[tuple[str, TrialRow]]:

@@ -89,6 +89,7 @@ class App:
             now=now,
             controls=self.controls,
             limits=self.feed.limits,
+            forward=time.monotonic() if self.feed.here else None,
             note=self.feed.note,
             signs=self._signs,
             tail=self._tail,

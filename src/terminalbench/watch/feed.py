@@ -15,7 +15,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import lock_owner, read_json, tail_jsonl
 from terminalbench.harbor.results import ReadState
-from terminalbench.index.queries import TrialRow, batch_rows
+from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import ForeignJobs, scan_batch
 from terminalbench.records import Event, Outcome
 from terminalbench.runner.live import live_processes
@@ -29,7 +29,7 @@ WITHOUT_EVENTS = "no events.jsonl: read from the index"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What the live view needs of gate.json."""
+    """What the live view needs of gate.json. `deadline` is on the forward clock (`time.monotonic`) of its machine."""
 
     budget_usd: float | None = None
     deadline: float | None = None
@@ -46,7 +46,7 @@ class _JobResult(msgspec.Struct, frozen=True):
 class Feed:
     """Follows one batch. `poll` brings `state` up to date; `over` is set when nothing of the batch runs any more.
 
-    `each` is told of every event, right after the state has taken it in.
+    `here` says whether it runs on this machine. `each` is told of every event, right after the state has taken it in.
     """
 
     batch: Batch
@@ -54,6 +54,7 @@ class Feed:
     limits: Limits | None = None
     note: str | None = None
     over: bool = False
+    here: bool = False
     each: Callable[[Event], None] = lambda _event: None
     _offset: int = 0
     _plan_stamp: tuple[int, int] | None = None
@@ -89,7 +90,8 @@ class Feed:
         return alive
 
     def _has_processes(self, now: float) -> bool:
-        if live_processes(self.batch):
+        self.here = bool(live_processes(self.batch))
+        if self.here:
             return True
         owner = lock_owner(self.batch.lock)
         if owner is None or owner.host == socket.gethostname():
@@ -146,7 +148,8 @@ class Feed:
         root = self.batch.folder if isinstance(self.batch, ForeignJobs) else self.batch.folder.parent.parent
         scan_batch(self.batch, root)
         self._restart()
-        events = [event for row in batch_rows(self.batch, root) for event in events_of(row)]
+        rows = trial_rows(root, self.batch.folder.relative_to(root).as_posix())
+        events = [event for row in rows for event in events_of(row)]
         self._take(events, self._told)
         self._told = {(event.job, event.trial, event.kind) for event in events}
         self.state.events = 0  # none was read from the file: the next look goes to the index again

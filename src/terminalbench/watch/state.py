@@ -114,14 +114,15 @@ class LiveState:
         for job in plan.jobs:
             profile = self.profiles.setdefault(job.profile, LiveProfile(job.profile, free.get(job.profile, False)))
             for task in job.tasks:
+                attempts = job.attempts_of(task)
                 cell = self._cell(job.profile, task.label, task.ref.id)
-                cell.slots = (cell.slots or 0) + job.attempts
+                cell.slots = (cell.slots or 0) + attempts
                 names = ((job.profile, task.ref), (job.profile, None), (None, task.ref), (None, None))
                 cell.excluded = any(name in left_out for name in names)
                 if cell.excluded:
-                    profile.left_out += job.attempts
+                    profile.left_out += attempts
                 else:
-                    profile.planned = (profile.planned or 0) + job.attempts
+                    profile.planned = (profile.planned or 0) + attempts
 
     def _profile(self, key: str) -> LiveProfile:
         if key not in self.profiles:

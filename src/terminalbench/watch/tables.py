@@ -20,13 +20,17 @@ _STYLES = {"passed": "green", "failed": "red", "timed_out": "yellow", "errored":
 
 @dataclass(frozen=True)
 class Frame:
-    """Everything one picture shows. `signs` are the times running trials last wrote to their logs."""
+    """Everything one picture shows. `signs` are the times running trials last wrote to their logs.
+
+    `forward` is the time on the clock of the deadline, None when that is another machine's.
+    """
 
     state: LiveState
     place: str
     now: float
     controls: Controls = field(default_factory=Controls)
     limits: Limits | None = None
+    forward: float | None = None
     note: str | None = None
     signs: dict[TrialKey, float] = field(default_factory=dict)
     tail: LogTail | None = None

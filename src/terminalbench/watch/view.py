@@ -155,9 +155,9 @@ def _spend(frame: Frame, total: LiveProfile, *, narrow: bool) -> str:
 
 
 def _deadline(frame: Frame) -> str:
-    if frame.limits is None or frame.limits.deadline is None or frame.over:
+    if frame.limits is None or frame.limits.deadline is None or frame.forward is None or frame.over:
         return ""
-    left = frame.limits.deadline - frame.now
+    left = frame.limits.deadline - frame.forward
     return f"deadline in {clock(left)}" if left > 0 else "deadline has passed"
 
 

@@ -156,6 +156,19 @@ def test_a_retry_costs_and_is_no_result() -> None:
     assert (p.done, p.retries, p.broken, p.cost_usd, p.durations) == (1, 1, 0, 0.75, [10.0])
 
 
+def test_what_waits_is_known_with_its_reason() -> None:
+    trial = Teller("a__1")
+    planned = plan(("p", "q"), profiles_parallel=1)
+    state = replay(
+        planned,
+        [job_event(0, "job_started"), trial.started(0), trial.ended(5, "errored", error_class="network", error="reset", retried=True)],
+    )  # fmt: skip
+    assert (state.retrying, state.in_line) == (["network: reset"], ["q"])
+    state.apply(trial.started(9, 2))
+    state.apply(job_event(10, "job_started", "q"))
+    assert (state.retrying, state.in_line) == ([], [])
+
+
 def test_a_later_wave_takes_the_place_of_what_was_cut_off_or_cancelled() -> None:
     first, second, again = Teller("a__1"), Teller("b__1", "b"), Teller("a__2", wave=2)
     state = replay(

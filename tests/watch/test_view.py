@@ -14,6 +14,7 @@ from terminalbench.records import Event, TaskRef
 from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.feed import Limits
 from terminalbench.watch.layout import Cell, Column, Row, cut, table
+from terminalbench.watch.lines import Lines
 from terminalbench.watch.logs import LogTail
 from terminalbench.watch.model import LiveProfile
 from terminalbench.watch.state import LiveState, replay
@@ -53,6 +54,7 @@ def busy() -> LiveState:
         Teller("wide__1", WIDE, "baseline", attempt=2).started(830),
         Teller("wide__1", WIDE, "baseline", attempt=2).phase(833, "agent"),
         Teller("http-item-store__2", "http-item-store", long).started(880),
+        Teller("evil__7", HOSTILE, long).ended(885, "errored", error_class="network", error=f"reset by {HOSTILE}", retried=True),
         Event(at(890), "alert", job("baseline"), 1, profile="baseline", detail=alert),
         Event(at(895), "alert", job("baseline"), 1, profile="baseline", detail=alert),
         Teller("http-item-store__9", "http-item-store", long, attempt=2).event(896, "trial_held", error="the budget of $5.00 is used up"),
@@ -109,15 +111,51 @@ def test_no_picture_is_larger_than_its_terminal_or_drives_it(width: int, height:
         assert line.plain.isprintable()
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=2), max_leaves=3
+)
+KINDS = (
+    "job_started",
+    "job_ended",
+    "trial_started",
+    "trial_held",
+    "trial_phase",
+    "trial_ended",
+    "trial_cancelled",
+    "note",
+    "alert",
+    "?",
+)
+NAMES = ("try", "retried", "error_class", "step", "message", "cause", "severity", "resumed", "lost", "x")
+ANY_EVENT = st.builds(
+    Event, time=st.text(max_size=5) | st.floats(-1e6, 1e6).map(at), kind=st.sampled_from(KINDS), job=st.sampled_from("jk"), pid=st.just(1),
+    profile=st.none() | st.sampled_from("pq"), trial=st.none() | st.sampled_from("xyz"), task=st.none() | st.sampled_from("ab"),
+    outcome=st.none() | st.sampled_from(["passed", "failed", "cancelled", "new"]), error=st.none() | st.text(max_size=9),
+    detail=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ANY_EVENT, max_size=25), st.booleans())
+def test_no_event_whatever_it_says_breaks_the_view(events: list[Event], planned: bool) -> None:
+    state, lines = replay(plan(("p",), ("a", "b")) if planned else None, []), Lines()
+    for event in events:
+        state.apply(event)
+        assert (lines.line(state, event) or "").isprintable()
+    state.close()
+    assert all(line.plain.isprintable() for line in render(Frame(state, "s/0", START), 90, 30))
+    assert all(profile.running == 0 for profile in state.profiles.values())
+
+
 def test_every_fact_has_a_place_on_a_wide_terminal() -> None:
     shown = text(picture(), 200, 50)
     for fact in (
         "An experiment", "s/0", "running 15:01", "left",
         "8/30 done", "2 running", "1 held", "1 cancelled", "$4.18 (2 guessed) of $5.00", "deadline in 51:39",
-        "4/10", "50 %", "9 to 91 %", "$2.12 + 1 unknown", "$2.56 + 1 unknown", "no model", "954k", "setup 1", "agent_timeout 1",
+        "4/10", "50 %", "9 to 91 %", "$2.12 + 1 unknown", "$3.06 + 1 unknown", "no model", "954k", "setup 1", "agent_timeout 1",
         "alert (error) [baseline]: rate_limit: 12 answers of 429 within a minute (2 times), 0:06 ago",
         "held: 1 do not start: the budget of $5.00 is used up", "6 planned trials are left out: needs 64 GB of memory",
-        "1 lines unreadable", "Running (2)", "agent", "1:11", "0:04 ago", "T timed_out", "E errored", "+ passed", "retried 1x",
+        "1 lines unreadable", "1 wait to be tried again: network: reset by evil", "Running (2)", "agent", "1:11", "0:04 ago", "T timed_out", "E errored", "+ passed", "retried 1x",
     ):  # fmt: skip
         assert fact in shown, fact
 

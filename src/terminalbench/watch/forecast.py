@@ -88,7 +88,7 @@ class Pace:
 
     def expected_sec(self, trial: LiveTrial) -> float:
         """What a trial of the profile probably takes."""
-        cells = self.state.records.by_task.get((trial.dataset, trial.task), [])
+        cells = self.state.tally.by_task.get((trial.dataset, trial.task), [])
         own = next((cell for cell in cells if cell.profile == trial.profile and cell.timed), None)
         if own is not None:
             return own.seconds / own.timed

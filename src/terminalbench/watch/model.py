@@ -1,4 +1,4 @@
-"""What the live view knows: profiles, cells, jobs, trials. Filled by `terminalbench.watch.state`."""
+"""What the live view knows: profiles, cells, jobs, trials. Filled by `terminalbench.watch.state` and `tally`."""
 
 from bisect import bisect_left, insort
 from collections import Counter, deque
@@ -165,12 +165,13 @@ class LiveProfile:
 
 @dataclass
 class LiveJob:
-    """One Harbor job: what runs and what is held in it, until it is over."""
+    """One Harbor job: what runs, what is held and what waits to be tried again (with the reasons), until it is over."""
 
     name: str
     profile: str
     running: dict[str, LiveTrial] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
+    retrying: dict[str, str] = field(default_factory=dict)
     over: bool = False
 
 
@@ -179,7 +180,5 @@ class Records:
     """The parts of a state that hold one entry per thing seen."""
 
     trials: dict[TrialKey, LiveTrial] = field(default_factory=dict)
-    cells: dict[tuple[str, str, str], LiveCell] = field(default_factory=dict)
-    by_task: dict[TaskKey, list[LiveCell]] = field(default_factory=dict)
     jobs: dict[str, LiveJob] = field(default_factory=dict)
     finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))

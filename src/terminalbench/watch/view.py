@@ -26,7 +26,7 @@ from terminalbench.watch.tables import (
     running_lines,
 )
 
-SHORTEST_BAR, LONGEST_BAR = 8, 30
+SHORTEST_BAR, LONGEST_BAR, SHORTEST_NAME = 8, 30, 10
 _SEVERITIES = {"critical": "bold red", "error": "bold red", "warning": "yellow"}
 
 
@@ -87,7 +87,7 @@ def share(height: int, profiles: int, errors: int, notices: int, running: int, f
     left -= shown
     some_errors = min(errors, 3 if height >= 24 else 1 if left > 4 else 0)
     left -= some_errors
-    some_notices = min(notices, 4 if height >= 24 else 2 if height >= 14 else 1)
+    some_notices = min(notices, 8 if height >= 45 else 5 if height >= 30 else 4 if height >= 24 else 1 + (height >= 14))
     some_notices = some_notices if left >= some_notices + spaced else 0
     left -= some_notices + (spaced and some_notices > 0)
     lines = left - spaced
@@ -112,14 +112,19 @@ def title_line(frame: Frame, width: int) -> Text:
     word = "over" if frame.over else "stopping" if frame.stopping else "running" if state.events else "starting"
     until = state.last if frame.over and state.last is not None else frame.now
     elapsed = clock(until - state.began) if state.began is not None else ""
-    left = None if frame.over or frame.stopping else eta_sec(state, frame.now)
+    ending = frame.over or frame.stopping
+    left = None if ending else eta_sec(state, frame.now)
+    gap = "  ·  " if width >= NARROW else "  "
     pieces = [
-        Piece(clean(name), 3, "bold"),
         Piece(clean(frame.place), 1),
         Piece(f"{word} {elapsed}".strip(), 0, "bold"),
-        Piece(f"about {clock(left)} left" if left is not None else "" if frame.over else "time left unknown", 2),
+        Piece(f"about {clock(left)} left" if left is not None else "" if ending else "time left unknown", 2),
     ]
-    return joined(pieces, width, "  ·  " if width >= NARROW else "  ")
+    line = joined(pieces, width, gap)
+    room = width - line.cell_len - len(gap)
+    if name == frame.place or room < SHORTEST_NAME:
+        return line
+    return Text.assemble((cut(clean(name), room), "bold"), gap, line, no_wrap=True)
 
 
 def progress_line(frame: Frame, width: int) -> Text:
@@ -181,10 +186,19 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         lines.append((notice.severity, f"{mark} {word}{who}: {notice.text}{times}{age}"))
     if frame.note:
         lines.append(("info", f"- {frame.note}"))
-    lines += [("info", f"- {text}") for text in _left_out(state)]
+    lines += [("info", f"- {text}") for text in [*_waiting(frame), *_left_out(state)]]
     if state.bad_lines or state.lost_lines:
         lines.append(("warning", f"! events: {state.bad_lines} lines unreadable, {state.lost_lines} lost"))
+    lines.sort(key=lambda line: line[0] not in _SEVERITIES)
     return [Text(cut(clean(text), width), _SEVERITIES.get(kind, "")) for kind, text in lines]
+
+
+def _waiting(frame: Frame) -> list[str]:
+    if frame.over or frame.stopping:
+        return []
+    retrying, in_line = frame.state.retrying, frame.state.in_line
+    texts = [f"{len(retrying)} wait to be tried again: {retrying[-1]}"] if retrying else []
+    return [*texts, f"waiting for their turn: {', '.join(in_line)}"] if in_line else texts
 
 
 def _left_out(state: LiveState) -> list[str]:

@@ -228,11 +228,13 @@ def test_alerts_notes_and_kinds_nobody_knows_are_shown_with_their_reason() -> No
             Event(at(9), "alert", "j", 1, profile="p", detail=alert),
             Event(at(2), "control", "j", 1, detail={"reason": "lower it", "parallel": 2}),
             Event(at(3), "surprise", "j", 1, detail={"x": 1}),
+            Event(at(4), "note", "j", 1, detail={"top_up": {"reason": "4 trials more", "added": [1, 2]}}),
             Event("not a time", "heartbeat", "j", 1),
         ],
     )
     assert [(n.kind, n.severity, n.text, n.count) for n in state.notices.worst()] == [
         ("alert", "error", "rate_limit: 12 answers of 429 in a minute", 2),
+        ("note", "info", "top_up: 4 trials more", 1),
         ("surprise", "info", "x 1", 1),
         ("control", "info", "lower it", 1),
         ("note", "info", "Harbor ended its job", 1),

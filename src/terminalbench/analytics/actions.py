@@ -87,6 +87,7 @@ def _of_step(step: Step, taxonomy: Taxonomy, *, subagent: bool) -> Iterator[Acti
         seen = result or shared
         text = seen.text if seen is not None else ""
         failed = _failed(step, call, result, taxonomy)
+        command = taxonomy.command(call)
         yield Action(
             step=step.id,
             time=step.time,
@@ -98,8 +99,8 @@ def _of_step(step: Step, taxonomy: Taxonomy, *, subagent: bool) -> Iterator[Acti
             passed=_passed(text, failed) if "test" in effects.kinds else None,
             truncated=result is not None and taxonomy.is_truncated(text),
             same=_same(call),
-            target=_target(taxonomy, call, effects),
-            command=taxonomy.command(call),
+            target=_target(taxonomy, call, effects, command),
+            command=command,
             subagent=subagent or step.extra.get("is_sidechain") is True,
         )
 
@@ -134,6 +135,8 @@ def _details(step: Step, call: Call) -> Mapping[str, Any]:
 
 
 def _flag(extra: Mapping[str, Any]) -> bool | None:
+    if not extra:
+        return None
     for name in _FLAGS:
         if isinstance(extra.get(name), bool):
             return extra[name]
@@ -153,8 +156,8 @@ def _same(call: Call) -> bytes:
     return hashlib.blake2b(call.name.encode(errors="replace") + b"\0" + data, digest_size=12).digest()
 
 
-def _target(taxonomy: Taxonomy, call: Call, effects: Effects) -> str:
+def _target(taxonomy: Taxonomy, call: Call, effects: Effects, command: str | None) -> str:
     """What the call is about, short and comparable: the file, else the command in one line."""
     files = effects.edits or effects.writes or effects.deletes or effects.reads
-    text = files[0] if files else taxonomy.command(call) or taxonomy.target(call)
+    text = files[0] if files else command or taxonomy.target(call)
     return _SPACE.sub(" ", text).strip()[:_QUOTE]

@@ -167,8 +167,11 @@ def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Pro
 def _analyse_trial(cache: FindingsCache, trial: TrialFiles, row: TrialRow, analyzers: Sequence[Loaded]) -> bool:
     kept = cache.kept(row.job, row.name)
     stale = []
+    stamps: dict[tuple[str, ...], str] = {}
     for loaded in analyzers:
-        stamp = f"{tables_digest()}|{stamp_of(trial, loaded.targets)}"
+        if loaded.targets not in stamps:
+            stamps[loaded.targets] = f"{tables_digest()}|{stamp_of(trial, loaded.targets)}"
+        stamp = stamps[loaded.targets]
         found = kept.get(loaded.name)
         if found is None or (found.version, found.stamp) != (loaded.version, stamp):
             stale.append((loaded, stamp))

@@ -1,6 +1,7 @@
 """What an analyzer is given: one trial, where its files are, and what its trajectory did."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -124,7 +125,7 @@ def stamp_of(trial: TrialFiles, targets: tuple[str, ...] = ()) -> str:
     paths = [trial.folder / "result.json", *trial.trajectory_paths]
     paths += [trial.folder / "verifier" / name for name in ("ctrf.json", "test-stdout.txt")]
     for path in trial.trajectory_paths:
-        paths += sorted(path.parent.glob("trajectory.cont-*.json"))
+        paths += _continuations(path)
     marks = [_mark(path) for path in paths]
     for target in targets:
         folder = trial.artifacts(target)
@@ -132,6 +133,13 @@ def stamp_of(trial: TrialFiles, targets: tuple[str, ...] = ()) -> str:
             f"{root}/{name}:{_mark(Path(root) / name)}" for root, _, names in os.walk(folder) for name in names
         )
     return "|".join(marks)
+
+
+def _continuations(path: Path) -> Iterator[Path]:
+    number = 1
+    while (further := path.with_name(f"trajectory.cont-{number}.json")).is_file():
+        yield further
+        number += 1
 
 
 def _mark(path: Path) -> str:

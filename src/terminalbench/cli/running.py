@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from terminalbench.cli.targets import Target
+from terminalbench.cli.topping_up import top_up_target
 from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
@@ -47,13 +48,18 @@ def run_file(
     return _tell_end(teller, result, as_json=as_json)
 
 
-def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, watch: bool = False) -> int:
+def resume_target(
+    target: Target, request: ResumeRequest, *, as_json: bool, top_up: bool = False, watch: bool = False
+) -> int:
     """Go on with a batch; print what a person or a machine wants to know."""
     teller = Teller(quiet=as_json, watch=watch)
     teller.say("looking at what is there ...")
     listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped)
     with teller:
-        result = resume(target.batch, request, target.experiment, listener)
+        if top_up:
+            result = top_up_target(target, listener, teller.tell)
+        else:
+            result = resume(target.batch, request, target.experiment, listener)
     return _tell_end(teller, result, as_json=as_json)
 
 
@@ -139,6 +145,7 @@ class Teller:
         self.live = sys.stderr.isatty() and not quiet
         self.told_at = 0.0
         self.watching = _watching(as_json=quiet) if watch else None
+        self.later: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -146,6 +153,16 @@ class Teller:
     def __exit__(self, *_: object) -> None:
         if self.watching is not None:
             self.watching.end()
+        for text in self.later:
+            click.echo(text, err=True)
+
+    def tell(self, text: str) -> None:
+        """Say something that stays: now, or when whoever watches has left the terminal."""
+        if self.watching is not None:
+            self.later.append(text)
+        elif not self.quiet:
+            self.done()
+            click.echo(text, err=True)
 
     def say(self, text: str) -> None:
         """Put a text on the line, cut to the width of the terminal."""

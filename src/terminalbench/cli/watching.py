@@ -83,11 +83,14 @@ class Watching:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
+        self._batch: Batch | None = None
         self._view: AttachedView | None = None
         self._printing: Printing | None = None
 
     def start(self, batch: Batch) -> None:
-        """Show the view, or begin to print."""
+        """Show the view, or begin to print. A batch that goes on in rounds starts several times."""
+        if self._batch is not None:
+            return
         self._batch = batch
         if not self.as_json and usable():
             try:
@@ -95,7 +98,7 @@ class Watching:
             except OSError as error:
                 click.echo(f"the live view cannot be started: {error}; the run goes on", err=True)
         if self._view is None:
-            self._print_lines()
+            self._print_lines(batch)
 
     def tick(self) -> None:
         """Look after the view."""
@@ -124,10 +127,10 @@ class Watching:
             click.echo("the run goes on here; Ctrl-C stops it", err=True)
         elif code != EXIT_OVER:
             click.echo(f"the live view ended (code {code}); the run goes on here, Ctrl-C stops it", err=True)
-        self._print_lines()
+        self._print_lines(view.batch)
 
-    def _print_lines(self) -> None:
+    def _print_lines(self, batch: Batch) -> None:
         try:
-            self._printing = Printing(self._batch, as_json=self.as_json)
+            self._printing = Printing(batch, as_json=self.as_json)
         except OSError as error:
             click.echo(f"watching ended: {error}; the run goes on", err=True)

@@ -27,6 +27,7 @@ _END_SEC = 5.0
 class AttachedView:
     """The view's process, seen from the run."""
 
+    batch: Batch
     process: subprocess.Popen[bytes]
     channel: int
     saved: list
@@ -44,7 +45,7 @@ class AttachedView:
             raise
         finally:
             os.close(theirs)
-        return cls(process, ours, saved)
+        return cls(batch, process, ours, saved)
 
     def poll(self) -> int | None:
         """How the view ended; None while it is shown."""

@@ -1,11 +1,24 @@
 """Numbers as the live view writes them: unknown is said, never shown as zero. Pure."""
 
-from terminalbench.report.text import Money
+from terminalbench.report.text import MARKS, Money
 from terminalbench.runner.progress import clock
 from terminalbench.watch.forecast import wilson
 from terminalbench.watch.model import LiveProfile
 
 NOTHING = "-"
+_MARKS = {outcome.value: mark for outcome, mark in MARKS.items()}
+
+
+def ending(outcome: str) -> str:
+    """How a trial ended: its mark and its word."""
+    return f"{_MARKS.get(outcome, '?')} {outcome}"
+
+
+def price(cost_usd: float | None, profile: LiveProfile | None, unknown: str = "unknown") -> str:
+    """What a trial cost; one of an agent that calls no model costs nothing, which is not unknown."""
+    if cost_usd is not None:
+        return f"${cost_usd:.2f}"
+    return "no model" if profile is not None and profile.free else unknown
 
 
 def duration(seconds: float | None, unknown: str = NOTHING) -> str:

@@ -3,14 +3,12 @@
 from dataclasses import dataclass, field
 
 from terminalbench.records import Event
-from terminalbench.report.text import MARKS
 from terminalbench.watch import figures
 from terminalbench.watch.layout import clean
 from terminalbench.watch.notices import notice_of
 from terminalbench.watch.state import LiveState
 
 _SILENT = ("job_started", "job_ended", "trial_started", "trial_phase", "trial_cancelled", "heartbeat")
-_MARKS = {outcome.value: mark for outcome, mark in MARKS.items()}
 
 
 @dataclass
@@ -47,17 +45,16 @@ def trial_line(state: LiveState, event: Event) -> str:
     outcome = event.outcome or "errored"
     profile = state.profiles.get(event.profile or "")
     cost = event.usage.cost_usd if event.usage is not None else None
-    free = profile is not None and profile.free and cost is None
     attempt = f" #{event.attempt}" if event.attempt is not None else ""
     why = ": ".join(str(part) for part in (event.detail.get("error_class"), event.error) if part)
     parts = [
         clock_time(event),
         f"{total.done}/{planned}",
-        f"{_MARKS.get(outcome, '?')} {outcome}{', is tried again' if retried else ''}",
+        figures.ending(outcome) + (", is tried again" if retried else ""),
         f"{event.task or event.trial}{attempt}",
         event.profile or "",
         figures.duration(trial.duration, "?") if trial is not None and not retried else "",
-        "no model" if free else f"${cost:.2f}" if cost is not None else "cost unknown",
+        figures.price(cost, profile, "cost unknown"),
         why if outcome != "passed" else "",
     ]
     return "  ".join(clean(part) for part in parts if part)

@@ -1,7 +1,9 @@
 """What a person should read in the live view: alerts, notes, and whatever an unknown kind of event says."""
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from terminalbench.records import Event
 
@@ -54,9 +56,18 @@ def notice_of(event: Event, time: float | None) -> Notice:
     if isinstance(resumed, dict):
         text = "resumed: " + ", ".join(f"{count} of {profile}" for profile, count in resumed.items())
         return Notice(event.kind, "info", text, time)
-    text = event.error or next((str(detail[name]) for name in _TEXT if detail.get(name)), "")
+    text = event.error or _said(detail)
     cause = str(detail.get("cause") or "")
     text = ": ".join(part for part in (cause, text) if part)
     text = text or ", ".join(f"{name} {value}" for name, value in detail.items()) or "no text"
     severity = str(detail.get("severity") or ("warning" if event.kind == "alert" else "info"))
     return Notice(event.kind, severity, text, time, event.profile)
+
+
+def _said(detail: Mapping[str, Any]) -> str:
+    """The text in a detail, or in a table of it."""
+    direct = next((str(detail[name]) for name in _TEXT if detail.get(name)), None)
+    if direct is not None:
+        return direct
+    nested = ((name, _said(value)) for name, value in detail.items() if isinstance(value, dict))
+    return next((f"{name}: {text}" for name, text in nested if text), "")

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from terminalbench.report.text import MARKS
 from terminalbench.runner.progress import clock
 from terminalbench.watch import figures
 from terminalbench.watch.controls import Controls
@@ -144,17 +143,12 @@ def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int
         outcome = trial.outcome or ""
         mark, *who = _who(frame, trial)
         why = ": ".join(part for part in (trial.error_class, trial.error) if part) if outcome != "passed" else ""
-        profile = frame.state.profiles.get(trial.profile)
-        free = profile is not None and profile.free and trial.cost_usd is None
-        money = "no model" if free else f"${trial.cost_usd:.2f}" if trial.cost_usd is not None else "unknown"
-        word = Cell(f"{_MARKS.get(outcome, '?')} {outcome}", _STYLES.get(outcome, ""))
+        money = figures.price(trial.cost_usd, frame.state.profiles.get(trial.profile))
+        word = Cell(figures.ending(outcome), _STYLES.get(outcome, ""))
         again = f"retried {trial.retries}x " if trial.retries else ""
         cells = [mark, word, *who, Cell(figures.duration(trial.duration, "?")), Cell(money), Cell(clean(again + why))]
         rows.append(Row(cells, _row_style(frame, trial)))
     return _titled("Last finished", _FINISHED_COLUMNS, rows, len(trials), width)
-
-
-_MARKS = {outcome.value: mark for outcome, mark in MARKS.items()}
 
 
 def _titled(title: str, columns: tuple[Column, ...], rows: list[Row], total: int, width: int) -> list[Text]:

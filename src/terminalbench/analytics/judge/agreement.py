@@ -7,11 +7,12 @@ from math import sqrt
 import msgspec
 
 from terminalbench.analytics.judge.labels import Labels
+from terminalbench.analytics.stats import wilson
 from terminalbench.records import Finding
 
-LEVEL = 0.95
 FEWEST = 10
 """Pairs below which an interval for kappa would be a fiction."""
+_ALPHA = 0.05
 _Z = 1.959963984540054
 
 
@@ -77,18 +78,18 @@ def _agreement(name: str, pairs: Sequence[tuple[object, object]], unjudged: int)
     if not pairs:
         return Agreement(name=name, pairs=0, unjudged=unjudged)
     agreed = sum(judge == person for judge, person in pairs)
-    low, high = _wilson(agreed, len(pairs))
+    share = wilson(agreed / len(pairs), len(pairs), _ALPHA)
     kappa, error = cohens_kappa(pairs)
-    shown = kappa is not None and error is not None and len(pairs) >= FEWEST
+    half = _Z * error if error is not None and len(pairs) >= FEWEST else None
     return Agreement(
         name=name,
         pairs=len(pairs),
         agreed=agreed,
-        low=low,
-        high=high,
+        low=share.low,
+        high=share.high,
         kappa=kappa,
-        kappa_low=max(-1.0, kappa - _Z * error) if shown and kappa is not None and error is not None else None,
-        kappa_high=min(1.0, kappa + _Z * error) if shown and kappa is not None and error is not None else None,
+        kappa_low=None if kappa is None or half is None else max(-1.0, kappa - half),
+        kappa_high=None if kappa is None or half is None else min(1.0, kappa + half),
         unjudged=unjudged,
     )
 
@@ -109,13 +110,6 @@ def cohens_kappa(pairs: Sequence[tuple[object, object]]) -> tuple[float | None, 
     apart = sum(cell[v, w] / n * (second[v] + first[w]) ** 2 for v in values for w in values if v != w)
     variance = same + (1 - observed) ** 2 * apart - (observed * chance - 2 * chance + observed) ** 2
     return kappa, sqrt(max(0.0, variance) / n) / (1 - chance) ** 2
-
-
-def _wilson(agreed: int, n: int) -> tuple[float, float]:
-    share, z2 = agreed / n, _Z**2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z * sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _is_bool(*values: object) -> bool:

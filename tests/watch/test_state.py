@@ -2,7 +2,9 @@
 
 import random
 from collections import Counter
+from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,12 +163,16 @@ def test_what_waits_is_known_with_its_reason() -> None:
     planned = plan(("p", "q"), profiles_parallel=1)
     state = replay(
         planned,
-        [job_event(0, "job_started"), trial.started(0), trial.ended(5, "errored", error_class="network", error="reset", retried=True)],
+        [
+            job_event(0, "job_started"), trial.started(0), trial.ended(5, "errored", error_class="network", retried=True),
+            trial.event(6, "trial_waiting", error="a further try", detail={"cause": "retry", "until": at(36)}),
+        ],
     )  # fmt: skip
-    assert (state.retrying, state.in_line) == (["network: reset"], ["q"])
+    assert state.waiting.lines(datetime.fromtimestamp(START + 26, UTC)) == ["waiting 10 s: a further try"]
+    assert state.in_line == ["q"]
     state.apply(trial.started(9, 2))
     state.apply(job_event(10, "job_started", "q"))
-    assert (state.retrying, state.in_line) == ([], [])
+    assert (state.waiting.lines(), state.in_line) == ([], [])
 
 
 def test_a_later_wave_takes_the_place_of_what_was_cut_off_or_cancelled() -> None:
@@ -218,27 +224,50 @@ def test_held_trials_wait_until_their_job_ends() -> None:
     assert state.held == []
 
 
-def test_alerts_notes_and_kinds_nobody_knows_are_shown_with_their_reason() -> None:
-    alert = {"cause": "rate_limit", "message": "12 answers of 429 in a minute", "severity": "error"}
+def test_notes_orders_and_kinds_nobody_knows_are_shown_with_their_reason() -> None:
+    note = Event(at(0), "note", "j", 1, profile="p", error="Harbor ended its job")
     state = replay(
         plan(),
         [
-            Event(at(0), "note", "j", 1, profile="p", error="Harbor ended its job"),
-            Event(at(1), "alert", "j", 1, profile="p", detail=alert),
-            Event(at(9), "alert", "j", 1, profile="p", detail=alert),
-            Event(at(2), "control", "j", 1, detail={"reason": "lower it", "parallel": 2}),
+            note,
+            msgspec.structs.replace(note, time=at(5)),
+            Event(
+                at(2),
+                "control",
+                "",
+                1,
+                "p",
+                error="quota",
+                detail={"action": "pause", "target": "p", "by": "tbench ctl"},
+            ),
             Event(at(3), "surprise", "j", 1, detail={"x": 1}),
+            Event(at(1), "bad", "j", 1, detail={"message": "look", "severity": "error"}),
             Event(at(4), "note", "j", 1, detail={"top_up": {"reason": "4 trials more", "added": [1, 2]}}),
             Event("not a time", "heartbeat", "j", 1),
         ],
     )
     assert [(n.kind, n.severity, n.text, n.count) for n in state.notices.worst()] == [
-        ("alert", "error", "rate_limit: 12 answers of 429 in a minute", 2),
+        ("bad", "error", "look", 1),
+        ("note", "info", "Harbor ended its job", 2),
         ("note", "info", "top_up: 4 trials more", 1),
         ("surprise", "info", "x 1", 1),
-        ("control", "info", "lower it", 1),
-        ("note", "info", "Harbor ended its job", 1),
+        ("control", "info", "pause p: quota", 1),
     ]
+
+
+def test_an_alert_stands_until_it_is_cleared() -> None:
+    detail = {
+        "cause": "stalled",
+        "message": "no sign for 10 min",
+        "severity": "warning",
+        "since": at(1),
+        "state": "raised",
+    }
+    raised = Teller("a__1").event(1, "alert", error="no sign for 10 min", detail=detail)
+    state = replay(plan(), [raised])
+    assert [(alert.cause, alert.trial) for alert in state.alerts.standing.values()] == [("stalled", "a__1")]
+    state.apply(Teller("a__1").event(2, "alert", error="no sign for 10 min", detail={**detail, "state": "cleared"}))
+    assert not state.alerts.standing
 
 
 def test_torn_and_misplaced_lines_do_no_harm() -> None:

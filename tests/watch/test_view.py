@@ -33,7 +33,7 @@ def busy() -> LiveState:
         excluded=(Exclusion("needs 64 GB of memory", task=TaskRef("left-out", "d")),),
     )  # fmt: skip
     long = "with-notes-and-a-very-long-name"
-    alert = {"cause": "rate_limit", "message": "12 answers of 429 within a minute", "severity": "error"}
+    alert = {"cause": "rate_limit", "severity": "error", "since": at(890), "state": "raised"}
     retry = Teller("csv-clean__2", "csv-clean", long)
     events = [
         *(job_event(0, "job_started", p) for p in ("baseline", long, "oracle")),
@@ -55,8 +55,9 @@ def busy() -> LiveState:
         Teller("wide__1", WIDE, "baseline", attempt=2).phase(833, "agent"),
         Teller("http-item-store__2", "http-item-store", long).started(880),
         Teller("evil__7", HOSTILE, long).ended(885, "errored", error_class="network", error=f"reset by {HOSTILE}", retried=True),
-        Event(at(890), "alert", job("baseline"), 1, profile="baseline", detail=alert),
-        Event(at(895), "alert", job("baseline"), 1, profile="baseline", detail=alert),
+        Teller("evil__7", HOSTILE, long).event(886, "trial_waiting", error=f"tried again after {HOSTILE}", detail={"cause": "retry", "until": at(930)}),
+        Event(at(890), "alert", job("baseline"), 1, profile="baseline", error="12 answers of 429 within a minute", detail=alert),
+        Event(at(891), "control", "", 1, "baseline", error="too many", detail={"action": "set", "target": "all", "value": 2}),
         Teller("http-item-store__9", "http-item-store", long, attempt=2).event(896, "trial_held", error="the budget of $5.00 is used up"),
     ]  # fmt: skip
     state = replay(planned, events)
@@ -153,9 +154,9 @@ def test_every_fact_has_a_place_on_a_wide_terminal() -> None:
         "An experiment", "s/0", "running 15:01", "left",
         "8/30 done", "2 running", "1 held", "1 cancelled", "$4.18 (2 guessed) of $5.00", "deadline in 51:39",
         "4/10", "50 %", "9 to 91 %", "$2.12 + 1 unknown", "$3.06 + 1 unknown", "no model", "954k", "setup 1", "agent_timeout 1",
-        "alert (error) [baseline]: rate_limit: 12 answers of 429 within a minute (2 times), 0:06 ago",
+        "error (rate_limit) [baseline]: 12 answers of 429 within a minute, for 0:11", "control [baseline]: set all 2: too many, 0:10 ago",
         "held: 1 do not start: the budget of $5.00 is used up", "6 planned trials are left out: needs 64 GB of memory",
-        "1 lines unreadable", "1 wait to be tried again: network: reset by evil", "Running (2)", "agent", "1:11", "0:04 ago", "T timed_out", "E errored", "+ passed", "retried 1x",
+        "1 lines unreadable", "waiting 29 s: tried again after evil", "Running (2)", "agent", "1:11", "0:04 ago", "T timed_out", "E errored", "+ passed", "retried 1x",
     ):  # fmt: skip
         assert fact in shown, fact
 

@@ -67,7 +67,9 @@ def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
     teller.done()
     for problem in result.problems:
         click.echo(problem, err=True)
-    view = refresh(result.batch)
+    view = result.view or refresh(result.batch)
+    if result.view is not None:
+        export_index(result.batch, view)
     if as_json and teller.watching is not None:
         click.echo(msgspec.json.encode({"kind": "summary", **as_document(view, result.interrupted)}).decode())
     elif as_json:

@@ -13,26 +13,32 @@ _SILENT = ("job_started", "job_ended", "trial_started", "trial_phase", "trial_ca
 
 @dataclass
 class Lines:
-    """Turns events into lines; a reason why trials are held is said once."""
+    """Turns events into lines; why trials are held or wait is said once, and again when the reason changes."""
 
-    held: set[str] = field(default_factory=set)
+    said: set[tuple[str, ...]] = field(default_factory=set)
 
     def line(self, state: LiveState, event: Event) -> str | None:
         """What to print for an event the state has just taken in; None: nothing."""
         if event.kind == "trial_ended":
             return trial_line(state, event)
         if event.kind == "trial_held":
-            reason = event.error or "no reason given"
-            if reason in self.held:
-                return None
-            self.held.add(reason)
-            return f"{clock_time(event)}  held: nothing new starts: {clean(reason)}"
+            return self._once(event, "held: nothing new starts", event.error or "no reason given")
+        if event.kind == "trial_waiting":
+            return self._once(event, "waiting", event.error or "no reason given", str(event.detail.get("cause")))
         if event.kind in _SILENT:
             return None
         notice = notice_of(event, None)
         word = notice.kind if notice.severity == "info" else f"{notice.kind} ({notice.severity})"
         who = f" [{notice.profile}]" if notice.profile else ""
-        return clean(f"{clock_time(event)}  {word}{who}: {notice.text}")
+        cleared = " (cleared)" if event.detail.get("state") == "cleared" else ""
+        return clean(f"{clock_time(event)}  {word}{who}: {notice.text}{cleared}")
+
+    def _once(self, event: Event, word: str, reason: str, cause: str | None = None) -> str | None:
+        key = (word, event.profile or "", cause or reason)
+        if key in self.said:
+            return None
+        self.said.add(key)
+        return clean(f"{clock_time(event)}  {word} [{event.profile}]: {reason}")
 
 
 def trial_line(state: LiveState, event: Event) -> str:

@@ -165,13 +165,12 @@ class LiveProfile:
 
 @dataclass
 class LiveJob:
-    """One Harbor job: what runs, what is held and what waits to be tried again (with the reasons), until it is over."""
+    """One Harbor job: what runs and what is held in it, until it is over."""
 
     name: str
     profile: str
     running: dict[str, LiveTrial] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
-    retrying: dict[str, str] = field(default_factory=dict)
     over: bool = False
 
 

@@ -1,4 +1,4 @@
-"""What a person should read in the live view: alerts, notes, and whatever an unknown kind of event says."""
+"""What a person should read in the live view: notes, orders to the run, and whatever an unknown kind of event says."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -57,6 +57,9 @@ def notice_of(event: Event, time: float | None) -> Notice:
         text = "resumed: " + ", ".join(f"{count} of {profile}" for profile, count in resumed.items())
         return Notice(event.kind, "info", text, time)
     text = event.error or _said(detail)
+    if event.kind == "control":
+        order = (detail.get("action"), detail.get("target") or event.trial, detail.get("value"))
+        text = f"{' '.join(str(part) for part in order if part)}: {text}" + (" (done)" if detail.get("done") else "")
     cause = str(detail.get("cause") or "")
     text = ": ".join(part for part in (cause, text) if part)
     text = text or ", ".join(f"{name} {value}" for name, value in detail.items()) or "no text"

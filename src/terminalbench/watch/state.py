@@ -11,6 +11,8 @@ from typing import Any
 
 from terminalbench.experiments.plan import Plan
 from terminalbench.records import Event, Outcome
+from terminalbench.runner.alerts import AlertBoard
+from terminalbench.runner.waiting import WaitingRoom
 from terminalbench.watch.model import LiveJob, LiveProfile, LiveTrial, Records, TrialKey
 from terminalbench.watch.notices import Notices, notice_of
 from terminalbench.watch.tally import Tally, charge
@@ -23,6 +25,8 @@ class LiveState:
     tally: Tally = field(default_factory=Tally)
     records: Records = field(default_factory=Records)
     notices: Notices = field(default_factory=Notices)
+    alerts: AlertBoard = field(default_factory=AlertBoard)
+    waiting: WaitingRoom = field(default_factory=WaitingRoom)
     began: float | None = None
     last: float | None = None
     events: int = 0
@@ -70,16 +74,19 @@ class LiveState:
         lost = event.detail.get("lost")
         if isinstance(lost, int):
             self.lost_lines += lost
+        self.alerts.add(event)
+        self.waiting.add(event)
         handle = _HANDLERS.get(event.kind)
         if handle is not None:
             handle(self, event, time)
-        elif event.kind != "heartbeat":
+        elif event.kind not in _SHOWN_ELSEWHERE:
             self.notices.add(notice_of(event, time))
 
     def close(self) -> None:
         """Nothing of the batch runs any more: what had not ended was cut off."""
         for job in self.records.jobs.values():
             self._close(job)
+        self.waiting = WaitingRoom()
 
     @property
     def running(self) -> list[LiveTrial]:
@@ -92,11 +99,6 @@ class LiveState:
         """The profile and reason of each trial that is kept from starting."""
         jobs = [job for job in self.records.jobs.values() if not job.over]
         return [(job.profile, reason) for job in jobs for reason in job.held.values()]
-
-    @property
-    def retrying(self) -> list[str]:
-        """The reasons of the trials that wait to be tried again."""
-        return [reason for job in self.records.jobs.values() for reason in job.retrying.values()]
 
     @property
     def in_line(self) -> list[str]:
@@ -163,7 +165,6 @@ class LiveState:
         self._find(trial)
         job.over = False
         job.held.pop(trial.name, None)
-        job.retrying.pop(trial.name, None)
         profile = self.tally.profile(trial.profile)
         if trial.name not in job.running:
             job.running[trial.name] = trial
@@ -190,7 +191,6 @@ class LiveState:
         if event.detail.get("retried"):
             trial.retries += 1
             profile.retries += 1
-            job.retrying[trial.name] = ": ".join(str(part) for part in (kind, event.error) if part) or "no reason given"
             return
         self.tally.uncount(trial)
         profile.ended += trial.outcome is None
@@ -205,7 +205,6 @@ class LiveState:
     def _close(self, job: LiveJob) -> None:
         job.over = True
         job.held.clear()
-        job.retrying.clear()
         for trial in job.running.values():
             profile = self.tally.profile(trial.profile)
             profile.running -= 1
@@ -228,6 +227,7 @@ class LiveState:
         self.notices.add(notice_of(event, time))
 
 
+_SHOWN_ELSEWHERE = ("heartbeat", "alert", "trial_waiting")
 _HANDLERS: dict[str, Any] = {
     "job_started": LiveState._job_started,
     "job_ended": LiveState._job_ended,

@@ -5,6 +5,7 @@ mark says.
 """
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from rich.text import Text
 
@@ -15,7 +16,7 @@ from terminalbench.watch.forecast import eta_sec
 from terminalbench.watch.layout import Piece, clean, cut, fit, joined
 from terminalbench.watch.model import LiveProfile
 from terminalbench.watch.pages import ask_lines, help_lines, tail_lines
-from terminalbench.watch.state import LiveState
+from terminalbench.watch.state import LiveState, seconds
 from terminalbench.watch.tables import (
     NARROW,
     Frame,
@@ -175,8 +176,14 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         held[reason] = held.get(reason, 0) + 1
     for reason, number in held.items():
         lines.append(("warning", f"! held: {number} do not start: {reason}"))
+    for alert in state.alerts.standing.values():
+        who = f" [{alert.profile}]" if alert.profile else ""
+        since = seconds(alert.since)
+        age = f", for {clock(frame.now - since)}" if since is not None else ""
+        lines.append((alert.severity, f"! {alert.severity} ({alert.cause}){who}: {alert.message}{age}"))
     if not held and frame.limits is not None and frame.limits.closed and not frame.over:
         lines.append(("warning", f"! nothing new starts: {frame.limits.closed}"))
+    lines += [("info", f"- {text}") for text in _waiting(frame)]
     for notice in state.notices.worst():
         who = f" [{notice.profile}]" if notice.profile else ""
         times = f" ({notice.count} times)" if notice.count > 1 else ""
@@ -186,7 +193,7 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         lines.append((notice.severity, f"{mark} {word}{who}: {notice.text}{times}{age}"))
     if frame.note:
         lines.append(("info", f"- {frame.note}"))
-    lines += [("info", f"- {text}") for text in [*_waiting(frame), *_left_out(state)]]
+    lines += [("info", f"- {text}") for text in _left_out(state)]
     if state.bad_lines or state.lost_lines:
         lines.append(("warning", f"! events: {state.bad_lines} lines unreadable, {state.lost_lines} lost"))
     lines.sort(key=lambda line: line[0] not in _SEVERITIES)
@@ -196,8 +203,8 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
 def _waiting(frame: Frame) -> list[str]:
     if frame.over or frame.stopping:
         return []
-    retrying, in_line = frame.state.retrying, frame.state.in_line
-    texts = [f"{len(retrying)} wait to be tried again: {retrying[-1]}"] if retrying else []
+    texts = frame.state.waiting.lines(datetime.fromtimestamp(frame.now, UTC))
+    in_line = frame.state.in_line
     return [*texts, f"waiting for their turn: {', '.join(in_line)}"] if in_line else texts
 
 

@@ -12,7 +12,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import append_jsonl, lock, write_json
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.index.scan import ForeignJobs
-from terminalbench.watch.feed import WITHOUT_EVENTS, Feed
+from terminalbench.watch.feed import LINGER_SEC, WITHOUT_EVENTS, Feed
 from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
 
 
@@ -47,8 +47,13 @@ def test_it_follows_events_plan_and_gate_while_the_run_lives(batch: Batch) -> No
         assert feed.limits is not None
         assert feed.limits.budget_usd == 3.0
         assert not feed.over
-    feed.poll(START + 14)
-    feed.poll(START + 15)
+    feed.poll(START + 20)
+    assert not feed.over  # this process held the batch, and lives: it may go on with it
+    with lock(batch.lock, "the next round"):
+        feed.poll(START + 30)
+    feed.poll(START + 40)
+    assert not feed.over
+    feed.poll(START + 40 + LINGER_SEC)
     assert feed.over
     assert (feed.state.profiles["p"].running, feed.state.running) == (0, [])
     assert [trial.lost for trial in feed.state.records.trials.values()] == [False, True]

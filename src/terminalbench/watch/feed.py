@@ -18,13 +18,15 @@ from terminalbench.harbor.results import ReadState
 from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import ForeignJobs, scan_batch
 from terminalbench.records import Event, Outcome
-from terminalbench.runner.live import live_processes
+from terminalbench.runner.live import LiveProcess, live_processes
 from terminalbench.watch.state import LiveState
 
 ALIVE_EVERY_SEC = 1.0
 SCAN_EVERY_SEC = 5.0
 ELSEWHERE_SEC = 120.0
 """A run on another machine is taken to be over when it has said nothing for so long; its heart beats every 10 s."""
+LINGER_SEC = 15.0
+"""A batch whose runner lets go of it and lives on (a top-up decides on its next round) is over after so long."""
 WITHOUT_EVENTS = "no events.jsonl: read from the index"
 
 
@@ -60,6 +62,8 @@ class Feed:
     _plan_stamp: tuple[int, int] | None = None
     _gate_stamp: tuple[int, int] | None = None
     _alive_at: float | None = None
+    _let_go_at: float | None = None
+    _seen: list[LiveProcess] = field(default_factory=list)
     _scanned_at: float | None = None
     _told: set[tuple[str, str | None, str]] = field(default_factory=set)
 
@@ -90,9 +94,14 @@ class Feed:
         return alive
 
     def _has_processes(self, now: float) -> bool:
-        self.here = bool(live_processes(self.batch))
-        if self.here:
+        found = live_processes(self.batch)
+        if found:
+            self.here, self._seen, self._let_go_at = True, found, None
             return True
+        if any(process.kind == "runner" and process.alive for process in self._seen):
+            self._let_go_at = now if self._let_go_at is None else self._let_go_at
+            return 0 <= now - self._let_go_at < LINGER_SEC
+        self.here = False
         owner = lock_owner(self.batch.lock)
         if owner is None or owner.host == socket.gethostname():
             return False

@@ -123,10 +123,16 @@ def slow(lab):
     return lambda run="": lab.experiment(SLOW, tasks=("c", "d"), run=run)
 
 
-def view_process(screen: Screen) -> int:
-    """The process of the view that a run started."""
-    children = Path(f"/proc/{screen.process.pid}/task/{screen.process.pid}/children").read_text().split()
-    return next(int(c) for c in children if b"watch.attached" in Path(f"/proc/{c}/cmdline").read_bytes())
+def view_process(lab) -> int:
+    """The process of the view that the run of the first batch started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"terminalbench.watch.attached" in words and str(lab.batch().folder).encode() in words:
+            return int(folder.name)
+    raise AssertionError("there is no view")
 
 
 def test_a_run_shows_itself_and_ends_with_its_summary(lab, screen) -> None:
@@ -183,7 +189,7 @@ def test_leaving_coming_back_and_stopping(lab, screen, slow) -> None:
 def test_a_view_that_is_killed_does_not_harm_the_run(lab, screen) -> None:
     run = screen("run", lab.experiment(SIMULATED % ("4.0", "4.0")), "--watch")
     run.shows("Running (2)")
-    os.kill(view_process(run), signal.SIGKILL)
+    os.kill(view_process(lab), signal.SIGKILL)
     run.shows("the run goes on here")
     assert run.is_as_before()
     assert run.end() == 0
@@ -205,7 +211,7 @@ def test_stopping_from_the_view_cancels_the_trials(lab, screen, slow) -> None:
 def test_a_view_whose_run_was_killed_says_so_and_leaves_the_terminal_alone(lab, screen, slow) -> None:
     run = screen("run", slow(), "--watch")
     run.shows("Running (2)")
-    view = view_process(run)
+    view = view_process(lab)
     run.process.kill()
     run.wait_for(lambda _: start_ticks(view) is None, "the view ends")
     run.end()

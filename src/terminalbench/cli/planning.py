@@ -226,6 +226,6 @@ def _reuse(plan: Plan, batch: Batch) -> tuple[Reuse, ...]:
         for folder in batch.runs.iterdir() if same and batch.runs.is_dir() else ():
             if folder.is_dir() and profile_of(folder.name) == same[0].profile:
                 finished += finished_trials(folder)
-        kept = sum(min(finished[task.label, task.ref.id], job.attempts) for task in job.tasks)
+        kept = sum(min(finished[task.label, task.ref.id], job.attempts_of(task)) for task in job.tasks)
         reuse.append(Reuse(job.profile, bool(same), kept, job.trials))
     return tuple(reuse)

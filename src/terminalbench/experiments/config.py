@@ -27,6 +27,7 @@ from terminalbench.experiments.tables import (
     ProfileDefaults,
     ProfileTable,
     RunTable,
+    TopUpTable,
 )
 
 RESERVED_SLUGS = ("index.db", ".check")
@@ -66,6 +67,7 @@ class Experiment:
     artifacts: ArtifactsTable
     analysis: AnalysisTable
     datasets: dict[str, Dataset]
+    top_up: TopUpTable | None = None
     quarantine: dict[tuple[str, str], str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -167,6 +169,7 @@ class _Loader:
         profiles = self._profiles(table)
         self._check_analysis(table.analysis)
         self._check_artifacts(table.artifacts)
+        self._check_top_up(table.top_up, run)
         if self.problems.found:
             raise InvalidFile(str(self.file), _once(self.problems.found))
         return Experiment(
@@ -179,6 +182,7 @@ class _Loader:
             profiles=tuple(profiles),
             artifacts=table.artifacts,
             analysis=table.analysis,
+            top_up=table.top_up,
             datasets=datasets,
             quarantine=read_quarantine(self.file),
             notes=tuple(dict.fromkeys(self.notes)),
@@ -303,6 +307,12 @@ class _Loader:
                 known = registry.names("analyzers")
                 hint = did_you_mean(name, known) or "write pkg.mod:Object"
                 self.problems.add(f"analysis.analyzers[{index}]", f'no analyzer is called "{name}"', hint)
+
+    def _check_top_up(self, top_up: TopUpTable | None, run: RunTable) -> None:
+        if top_up is None or self.problems.at("top_up.max_attempts") or self.problems.at("run.attempts"):
+            return
+        if top_up.max_attempts < run.attempts:
+            self.problems.add("top_up.max_attempts", f"is less than run.attempts ({run.attempts})")
 
     def _check_artifacts(self, artifacts: ArtifactsTable) -> None:
         for index, target in enumerate(artifacts.targets):

@@ -23,13 +23,14 @@ class PlannedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task of a job: what it is, where it comes from, and the label its trials carry in Harbor.
 
     `config` is Harbor's own description of the place. `found` is False while the dataset still has to be
-    looked up in a registry, which happens when a run starts.
+    looked up in a registry, which happens when a run starts. `extra` are attempts beyond the job's, added by a top-up.
     """
 
     ref: TaskRef
     label: str
     config: dict[str, Any]
     found: bool = True
+    extra: int = 0
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,7 +45,11 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def trials(self) -> int:
         """How many trials it plans."""
-        return len(self.tasks) * self.attempts
+        return sum(self.attempts_of(task) for task in self.tasks)
+
+    def attempts_of(self, task: PlannedTask) -> int:
+        """How often it attempts one of its tasks."""
+        return self.attempts + task.extra
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -85,7 +90,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would run: one job per profile, in the order of the file.
 
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
-    trials (`<job>/<trial>`) that were run again on request.
+    trials (`<job>/<trial>`) that were run again on request, `departures` what was decided after the first trial.
     """
 
     slug: str
@@ -97,11 +102,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     profiles: tuple[ProfileRecord, ...] = ()
     settings: dict[str, Any] = {}
     analysis: dict[str, Any] = {}
+    top_up: dict[str, Any] | None = None
     artifacts: tuple[str, ...] = ()
     selected_tasks: tuple[str, ...] = ()
     selected_profiles: tuple[str, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
     superseded: tuple[str, ...] = ()
+    departures: tuple[str, ...] = ()
     provenance: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
 
@@ -119,8 +126,9 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         return [
             Cell(task.ref, job.profile, attempt)
             for job in self.jobs
-            for attempt in range(1, job.attempts + 1)
+            for attempt in range(1, max(map(job.attempts_of, job.tasks), default=0) + 1)
             for task in job.tasks
+            if attempt <= job.attempts_of(task)
         ]
 
 
@@ -175,6 +183,7 @@ def make_plan(
         profiles=tuple(_profile_record(profile, experiment.root) for profile in profiles),
         settings=dataclasses.asdict(experiment.run),
         analysis=dataclasses.asdict(experiment.analysis),
+        top_up=dataclasses.asdict(experiment.top_up) if experiment.top_up else None,
         artifacts=tuple(experiment.artifacts.targets),
         selected_tasks=selection.tasks,
         selected_profiles=selection.profiles,

@@ -18,6 +18,7 @@ from terminalbench.experiments.tables import (
     RunTable,
     TasksTable,
     TaskTable,
+    TopUpTable,
 )
 
 _SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -33,6 +34,7 @@ PAGES: tuple[tuple[str, Any], ...] = (
     ("[mcp]", McpTable),
     ("[artifacts]", ArtifactsTable),
     ("[analysis]", AnalysisTable),
+    ("[top_up]", TopUpTable),
 )
 
 

@@ -144,6 +144,20 @@ class AnalysisTable:
 
 
 @dataclass(frozen=True)
+class TopUpTable:
+    """`[top_up]`: the rule of `tbench resume --top-up`, fixed before the first trial."""
+
+    interval_width: float = key(
+        "Width of the interval of each contrast (0.2 = 20 points) at which no more attempts are added.",
+        above=0,
+        maximum=2,
+        example="0.2",
+    )
+    max_attempts: int = key("Most attempts of one task by one profile.", default=10, minimum=2, maximum=1000)
+    trials_per_round: int = key("Trials added before the intervals are looked at again.", default=20, minimum=2)
+
+
+@dataclass(frozen=True)
 class McpTable:
     """`[mcp]`: where MCP servers live."""
 
@@ -170,3 +184,4 @@ class ExperimentTable:
     mcp: McpTable = key("Where MCP servers live.", factory=McpTable)
     artifacts: ArtifactsTable = key("What to keep of each trial.", factory=ArtifactsTable)
     analysis: AnalysisTable = key("The questions.", factory=AnalysisTable)
+    top_up: TopUpTable | None = key("Where further attempts go, and when they end.", default=None)

@@ -100,7 +100,7 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
         for task in job.tasks:
             newest_first = reversed(by_cell.pop((job.profile, task.label, task.ref.id), []))
             found = sorted(newest_first, key=_rank)
-            for attempt in range(1, job.attempts + 1):
+            for attempt in range(1, job.attempts_of(task) + 1):
                 row = found.pop(0) if found else None
                 cells.append(_cell(plan, job.profile, task.ref, attempt, row))
             if found:

@@ -37,6 +37,8 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
         jobs=jobs,
         profiles=(*old.profiles, *added),
         settings={**old.settings, **{k: v for k, v in new.settings.items() if k in FREE_TO_CHANGE}},
+        top_up=new.top_up,
+        departures=(*old.departures, *_late_rule(old, new)),
         notes=new.notes,
     )
 
@@ -46,13 +48,20 @@ def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
     most = max(job.attempts for job in plan.jobs)
     if attempts < most:
         raise UserError(f"batch {plan.batch} has {most} attempts; they can only become more", where=where)
-    jobs = tuple(msgspec.structs.replace(job, attempts=attempts) for job in plan.jobs)
+    jobs = tuple(_with_attempts(job, job.tasks, attempts) for job in plan.jobs)
     return msgspec.structs.replace(plan, jobs=jobs, settings={**plan.settings, "attempts": attempts})
 
 
 def _changed_settings(old: Plan, new: Plan) -> list[str]:
     names = [n for n in new.settings if n not in FREE_TO_CHANGE and new.settings[n] != old.settings.get(n)]
-    return [f"run.{n}: was {old.settings.get(n)!r}, is {new.settings[n]!r}" for n in names]
+    problems = [f"run.{n}: was {old.settings.get(n)!r}, is {new.settings[n]!r}" for n in names]
+    if old.top_up is not None and new.top_up != old.top_up:
+        problems.append("top_up: the rule may not change once attempts depend on it")
+    return problems
+
+
+def _late_rule(old: Plan, new: Plan) -> list[str]:
+    return ["[top_up] was declared after the batch had started"] if new.top_up and not old.top_up else []
 
 
 def _changed_jobs(old: Plan, new: Plan) -> list[str]:
@@ -79,7 +88,13 @@ def _grown(old: JobSpec, new: JobSpec) -> JobSpec:
     """The old job with the new one's order, tasks and attempts; the place of a known task stays as it was."""
     known: dict[tuple[str, str], PlannedTask] = {(t.ref.dataset, t.ref.id): t for t in old.tasks}
     tasks = tuple(known.get((t.ref.dataset, t.ref.id), t) for t in new.tasks)
-    return msgspec.structs.replace(old, tasks=tasks, attempts=new.attempts)
+    return _with_attempts(old, tasks, new.attempts)
+
+
+def _with_attempts(job: JobSpec, tasks: tuple[PlannedTask, ...], attempts: int) -> JobSpec:
+    """The job with these attempts of each task; what a top-up had already added beyond them stays."""
+    kept = tuple(msgspec.structs.replace(t, extra=max(0, job.attempts_of(t) - attempts)) for t in tasks)
+    return msgspec.structs.replace(job, tasks=kept, attempts=attempts)
 
 
 def _renamed(job: JobSpec, stamp: str) -> JobSpec:

@@ -4,6 +4,7 @@ Reads plan.json and the recorded JobConfigs, not the TOML. A job folder is never
 deleted; trials that were cut off stay where they are, as evidence, and are superseded by the new ones.
 """
 
+import dataclasses
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -43,10 +44,14 @@ _QUARANTINED = "quarantined: "
 
 @dataclass(frozen=True)
 class ResumeRequest:
-    """What to do beyond finishing the plan: more attempts, and which errors to try again (`all`, or a class)."""
+    """What to do beyond finishing the plan: more attempts, and which errors to try again (`all`, or a class).
+
+    `used_sec` of the deadline are used up already, by earlier rounds of the same command.
+    """
 
     attempts: int | None = None
     retry_errors: str | None = None
+    used_sec: float = 0.0
 
 
 def resume(
@@ -68,7 +73,8 @@ def resume(
         refuse_changed_folders(batch, plan)
         view = _without_retried(batch, view, request.retry_errors)
         _note(batch, plan, request, missing)
-        return _run(batch, view, missing, listener or Listener())
+        spent = dataclasses.replace(spent_so_far(view), seconds=request.used_sec)
+        return _run(batch, view, missing, spent, listener or Listener())
 
 
 def missing_cells(view: BatchView, retry_errors: str | None = None) -> dict[str, Counter[Cell]]:
@@ -197,7 +203,9 @@ def spent_so_far(view: BatchView) -> Spent:
     return Spent(spent.costs, unknown)
 
 
-def _run(batch: Batch, view: BatchView, missing: dict[str, Counter[Cell]], listener: Listener) -> RunResult:
+def _run(
+    batch: Batch, view: BatchView, missing: dict[str, Counter[Cell]], spent: Spent, listener: Listener
+) -> RunResult:
     """Check what is missing as a run would, and run it."""
     plan = view.plan
     first = {job.profile: job for job in plan.jobs}
@@ -229,7 +237,7 @@ def _run(batch: Batch, view: BatchView, missing: dict[str, Counter[Cell]], liste
         }
         if open_cells:
             jobs.append(next_wave(first[profile], open_cells, _name(batch, first[profile])))
-    return run_jobs(batch, plan, jobs, environments, listener, spent_so_far(view))
+    return run_jobs(batch, plan, jobs, environments, listener, spent)
 
 
 def _name(batch: Batch, job: JobSpec) -> str:

@@ -36,10 +36,14 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a batch has cost so far: known costs by profile, superseded trials included, and how many are unknown."""
+    """What a batch has cost so far: known costs by profile, superseded trials included, and how many are unknown.
+
+    `seconds` of the deadline are used up.
+    """
 
     costs: dict[str, list[float]] = field(default_factory=dict)
     unknown: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -135,11 +139,13 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
 
 
 def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate | None:
-    """The gate of a batch with a budget or a deadline, which counts from now; None without either."""
+    """The gate of a batch with a budget or a deadline, which counts from its start; None without either."""
     budget, seconds = plan.settings.get("budget_usd"), plan.settings.get("run_timeout_sec")
     if budget is None and seconds is None:
         return None
-    state = GateState(budget_usd=budget, deadline=time.time() + seconds if seconds is not None else None)
+    state = GateState(
+        budget_usd=budget, deadline=time.time() + seconds - spent.seconds if seconds is not None else None
+    )
     state.costs = spent.costs
     known = sum(cost for costs in spent.costs.values() for cost in costs)
     state.spent_usd = known + spent.unknown * state.likely_usd("")

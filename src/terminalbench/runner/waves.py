@@ -19,7 +19,7 @@ type Cell = tuple[str, str]
 
 def wanted(job: JobSpec) -> Counter[Cell]:
     """How many trials of each cell a job plans; a task may stand in it more than once."""
-    return Counter((task.label, task.ref.id) for task in job.tasks for _ in range(job.attempts))
+    return Counter((task.label, task.ref.id) for task in job.tasks for _ in range(job.attempts_of(task)))
 
 
 def remaining(job: JobSpec, finished: Mapping[Cell, int]) -> Counter[Cell]:
@@ -30,7 +30,7 @@ def remaining(job: JobSpec, finished: Mapping[Cell, int]) -> Counter[Cell]:
 def next_wave(job: JobSpec, missing: Mapping[Cell, int], name: str) -> JobSpec:
     """A job of single attempts for exactly the missing trials: attempt by attempt, in the order of the tasks."""
     rounds = max(missing.values(), default=0)
-    each = {(task.label, task.ref.id): task for task in job.tasks}
+    each = {(task.label, task.ref.id): msgspec.structs.replace(task, extra=0) for task in job.tasks}
     tasks = tuple(task for number in range(rounds) for cell, task in each.items() if missing.get(cell, 0) > number)
     return msgspec.structs.replace(job, name=name, attempts=1, tasks=tasks)
 

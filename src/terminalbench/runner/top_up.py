@@ -1,0 +1,111 @@
+"""Adding attempts where they tell most, round by round, under the rule the plan declares.
+
+What to add is decided elsewhere (`terminalbench.analytics`) and handed in; here the plan grows, is written before
+anything runs, and is finished like any other.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import JobSpec, Plan
+from terminalbench.files import append_jsonl, lock, read_json, write_json
+from terminalbench.harbor.gate import Gate
+from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.index.scan import scan_batch
+from terminalbench.records import Event, TaskRef
+from terminalbench.runner.resume import ResumeRequest, resume
+from terminalbench.runner.run import Listener, RunResult
+
+type Extra = dict[tuple[str, TaskRef], int]
+"""Attempts to add, by profile and task."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one look at the batch decided: the attempts to add, or none; and why, for a person."""
+
+    reason: str
+    extra: Extra = field(default_factory=dict)
+
+
+def top_up(
+    batch: Batch,
+    choose: Callable[[BatchView], Choice],
+    experiment: Experiment | None = None,
+    listener: Listener | None = None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> RunResult:
+    """Finish the batch, then add attempts in rounds until `choose` adds none, the budget is spent or a signal came."""
+    started = time.monotonic()
+    result = resume(batch, ResumeRequest(), experiment, listener)
+    _refuse_without_rule(batch, result.plan)
+    while not result.interrupted:
+        used_sec = time.monotonic() - started
+        scan_batch(batch)
+        view = view_batch(batch)
+        closed = _closed(batch, view.plan, used_sec)
+        if closed is not None:
+            tell(f"top-up ends: {closed}")
+            return result
+        choice = choose(view)
+        tell(f"top-up: {choice.reason}" if choice.extra else f"top-up ends: {choice.reason}")
+        if not choice.extra:
+            return result
+        _grow(batch, choice)
+        result = resume(batch, ResumeRequest(used_sec=used_sec), None, listener)
+    return result
+
+
+def with_extra(plan: Plan, extra: Extra) -> Plan:
+    """The plan with these attempts more. Pure."""
+
+    def grown(job: JobSpec) -> JobSpec:
+        tasks = (
+            msgspec.structs.replace(task, extra=task.extra + extra.get((job.profile, task.ref), 0))
+            for task in job.tasks
+        )
+        return msgspec.structs.replace(job, tasks=tuple(tasks))
+
+    return msgspec.structs.replace(plan, jobs=tuple(map(grown, plan.jobs)))
+
+
+def _refuse_without_rule(batch: Batch, plan: Plan) -> None:
+    if plan.top_up is None:
+        raise UserError(
+            "its plan declares no rule for a top-up",
+            where=str(batch.folder),
+            hint="add a [top_up] table to the experiment file, then: tbench resume EXPERIMENT.toml --top-up",
+        )
+
+
+def _closed(batch: Batch, plan: Plan, used_sec: float) -> str | None:
+    """Why no further trial would start: the deadline has passed, or the budget held some back in the round before."""
+    seconds = plan.settings.get("run_timeout_sec")
+    if seconds is not None and used_sec >= seconds:
+        return f"the deadline (run.run_timeout_sec = {seconds:g}) has passed"
+    if plan.settings.get("budget_usd") is None or not batch.gate_json.exists():
+        return None
+    gate = Gate(batch.gate_json).read()
+    return gate.closed if gate.budget_usd == plan.settings["budget_usd"] else None
+
+
+def _grow(batch: Batch, choice: Choice) -> None:
+    """Write the grown plan and the reason, before anything runs."""
+    with lock(batch.lock, f"tbench resume --top-up {batch.folder.parent.name}/{batch.folder.name}"):
+        plan: Plan = read_json(batch.plan_json, Plan)
+        write_json(batch.plan_json, with_extra(plan, choice.extra))
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        added = [
+            {"profile": profile, "task": task.id, "dataset": task.dataset, "attempts": count}
+            for (profile, task), count in choice.extra.items()
+        ]
+        detail = {"top_up": {"reason": choice.reason, "added": added}}
+        append_jsonl(batch.events_jsonl, Event(now, "note", plan.slug, os.getpid(), detail=detail))

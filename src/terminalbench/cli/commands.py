@@ -36,6 +36,9 @@ SECTIONS = (
     Section(
         "Look at results",
         (
+            CommandEntry(
+                "view", "terminalbench.cli.view", "Show the results in a browser, live; or export them as a site."
+            ),
             CommandEntry("list", "terminalbench.cli.list", "List the batches, newest first."),
             CommandEntry("show", "terminalbench.cli.show", "Show one trial."),
             CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),

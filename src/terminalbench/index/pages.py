@@ -1,4 +1,4 @@
-"""Questions a page asks: filtered, counted, a page at a time. Answered by the index alone, on a connection that only reads."""
+"""Questions a page asks: filtered, counted, a page at a time, on a connection that cannot write."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -159,8 +159,9 @@ def find_experiments(connection: sqlite3.Connection, text: str, window: Window) 
     query = (
         "SELECT b.slug, max(b.name) AS name, count(*) AS batches, sum(s.trials) AS trials, sum(s.passed) AS passed, "  # noqa: S608
         "sum(s.failed) AS failed, sum(s.cost_usd) AS cost_usd, sum(s.cost_unknown) AS cost_unknown, "
-        "max(b.created_at) AS newest, (SELECT c.batch FROM batches c WHERE c.slug = b.slug ORDER BY c.number DESC LIMIT 1) "
-        f"AS newest_batch {joined} GROUP BY b.slug ORDER BY newest DESC, b.slug LIMIT ? OFFSET ?"
+        "max(b.created_at) AS newest, "
+        "(SELECT c.batch FROM batches c WHERE c.slug = b.slug ORDER BY c.number DESC LIMIT 1) AS newest_batch "
+        f"{joined} GROUP BY b.slug ORDER BY newest DESC, b.slug LIMIT ? OFFSET ?"
     )
     rows = connection.execute(query, [*values, window.limit, window.offset])
     return Found([ExperimentSummary(**dict(row)) for row in rows], count)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.results import ReadState
 from terminalbench.index.queries import TrialRow, assign_cells, batch_rows, plan_or_none, row_outcome
 from terminalbench.index.store import transaction
@@ -55,7 +57,7 @@ def summarize(connection: sqlite3.Connection, results_root: Path, key: str) -> N
     total = Counter[str]()
     for counts in ended.values():
         total.update(counts)
-    costs = _costs(rows)
+    costs = _costs(rows, _free_profiles(plan))
     known = [cost for cost, _ in costs.values() if cost is not None]
     profiles = [
         ProfileCounts(name, counts.total(), dict(counts), ids.get(name), *costs.get(name, (None, 0)))
@@ -79,7 +81,17 @@ def summarize(connection: sqlite3.Connection, results_root: Path, key: str) -> N
         connection.execute(f"INSERT OR REPLACE INTO summaries VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
 
 
-def _costs(rows: list[TrialRow]) -> dict[str, tuple[float | None, int]]:
+def _free_profiles(plan: Plan | None) -> set[str]:
+    """The profiles whose agent calls no model: they cost nothing, which is not unknown."""
+    free = set()
+    for record in plan.profiles if plan else ():
+        info = agent_info(record.content.get("agent", ""))
+        if info is not None and not info.model:
+            free.add(record.key)
+    return free
+
+
+def _costs(rows: list[TrialRow], free: set[str]) -> dict[str, tuple[float | None, int]]:
     """By profile: the known cost and how many trials have an unknown one. A trial that never started costs nothing."""
     known: dict[str, float] = {}
     unknown: Counter[str] = Counter()
@@ -88,7 +100,7 @@ def _costs(rows: list[TrialRow]) -> dict[str, tuple[float | None, int]]:
         if row.state == ReadState.HELD:
             continue
         if row.usage.cost_usd is None:
-            unknown[name] += 1
+            unknown[name] += name not in free
         else:
             known[name] = known.get(name, 0.0) + row.usage.cost_usd
     return {name: (known.get(name), unknown[name]) for name in {*known, *unknown}}

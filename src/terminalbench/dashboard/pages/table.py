@@ -1,0 +1,25 @@
+"""Which page is at which path."""
+
+from terminalbench.dashboard.frame import Route
+from terminalbench.dashboard.pages.batch import batch_page
+from terminalbench.dashboard.pages.experiments import experiment_page, experiments_page
+from terminalbench.dashboard.pages.files import batch_file, file_page, raw_file
+from terminalbench.dashboard.pages.home import home_page
+from terminalbench.dashboard.pages.trial import raw_step, trial_page
+from terminalbench.dashboard.pages.trials import trials_page
+
+_TRIAL = "batches/{slug}/{number}/trials/{job}/{trial}/"
+
+ROUTES = (
+    Route("", home_page),
+    Route("experiments/", experiments_page),
+    Route("experiments/{slug}/", experiment_page),
+    Route("trials/", trials_page),
+    Route("batches/{slug}/{number}/", batch_page),
+    Route("batches/{slug}/{number}/files/{path...}", batch_file),
+    Route(_TRIAL, trial_page),
+    Route(f"{_TRIAL}steps/{{document}}/{{page}}/", trial_page),
+    Route(f"{_TRIAL}files/{{path...}}", file_page),
+    Route(f"{_TRIAL}raw/{{path...}}", raw_file),
+    Route(f"{_TRIAL}step-text/{{path...}}", raw_step),
+)

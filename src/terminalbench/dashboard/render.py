@@ -33,7 +33,7 @@ def environment() -> "Environment":
         "shown", "size",
     ):  # fmt: skip
         made.filters[name] = getattr(words, name)
-    made.globals["paths"] = links
+    made.globals.update({"paths": links})
     return made
 
 

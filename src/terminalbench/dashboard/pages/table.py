@@ -5,9 +5,11 @@ from terminalbench.dashboard.pages.batch import batch_page
 from terminalbench.dashboard.pages.experiments import experiment_page, experiments_page
 from terminalbench.dashboard.pages.files import batch_file, file_page, raw_file
 from terminalbench.dashboard.pages.home import home_page
+from terminalbench.dashboard.pages.side import side_page
 from terminalbench.dashboard.pages.trial import raw_step, trial_page
 from terminalbench.dashboard.pages.trials import trials_page
 
+_PAIR = "side-by-side/{slug}/{number}/{job}/{trial}/{slug2}/{number2}/{job2}/{trial2}/"
 _TRIAL = "batches/{slug}/{number}/trials/{job}/{trial}/"
 
 ROUTES = (
@@ -22,4 +24,6 @@ ROUTES = (
     Route(f"{_TRIAL}files/{{path...}}", file_page),
     Route(f"{_TRIAL}raw/{{path...}}", raw_file),
     Route(f"{_TRIAL}step-text/{{path...}}", raw_step),
+    Route(_PAIR, side_page),
+    Route(f"{_PAIR}{{page}}/", side_page),
 )

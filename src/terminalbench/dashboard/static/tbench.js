@@ -95,7 +95,7 @@
   }
 
   function move(by) {
-    const list = [...document.querySelectorAll("[data-steps] .step")];
+    const list = [...document.querySelectorAll("[data-steps] .step")].filter((step) => step.checkVisibility?.() ?? true);
     const rows = list.length ? list : [...document.querySelectorAll("tr[data-row]")];
     if (!rows.length) return;
     const old = list.length ? rows.indexOf(document.activeElement.closest?.(".step")) : rows.findIndex((row) => row.classList.contains("chosen"));

@@ -109,10 +109,12 @@ def test_every_try_of_a_retried_trial_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_complete_story(tmp_path: Path, number: signal.Signals) -> None:
-    job = Job(tmp_path, scripted("sleep 200"), [write_task(tmp_path / "answer")])
+    # While a phase begins, Harbor can miss that it is cancelled: the agent says when it is at work.
+    job = Job(tmp_path, scripted("sleep 200", logs={"at-work": ""}), [write_task(tmp_path / "answer")])
     process = job.start()
     try:
-        wait_for(job, "trial_phase", phase="agent")
+        while not list(job.folder.glob("*/agent/at-work")):
+            time.sleep(0.02)
         os.killpg(process.pid, number)
         process.communicate(timeout=60)
     finally:

@@ -16,7 +16,8 @@ type Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
 class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One planned trial as the statistics see it. `trial` is `<batch>/<job>/<name>`, None when it never started.
 
-    `cost_usd` and `tokens` are those of the trial that counts plus those of every try it superseded.
+    `cost_usd` and `tokens` are those of the trial that counts plus those of every try it superseded (`superseded` of
+    them), unknown as soon as one of them is; `cost_known_usd` is what is known, `cost_unknown` how many tries are not.
     """
 
     task: TaskRef
@@ -40,6 +41,9 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     model: str | None = None
     profile_id: str | None = None
     simulated: bool = False
+    superseded: int = 0
+    cost_known_usd: float | None = None
+    cost_unknown: int = 0
 
     @property
     def measured(self) -> bool:
@@ -112,10 +116,18 @@ class TaskDifference(msgspec.Struct, frozen=True):
 
 
 class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One way to compare two profiles: over measured trials only, or over all that were planned."""
+    """One way to compare two profiles: over measured trials only, or over all that were planned.
+
+    `new` and `old` are the means over the common tasks, `error` the standard error of their difference. Wins and losses
+    are units (tasks or families) in which `new` is better or worse.
+    """
 
     units: int
     trials: int
+    tasks: int = 0
+    new: float | None = None
+    old: float | None = None
+    error: float | None = None
     difference: float | None = None
     interval: Interval | None = None
     suite_interval: Interval | None = None
@@ -125,10 +137,30 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ties: int = 0
 
 
+class Sequential(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a declared plan of looks says now.
+
+    `obrien-fleming`: look `look` of `looks` (0: before the first) decides when p reaches `level`. `e-value`: decides as
+    soon as `e_value`, from pairs that only one profile passed, reaches `level`.
+    """
+
+    method: Literal["obrien-fleming", "e-value"]
+    decided: bool
+    level: float | None = None
+    look: int | None = None
+    looks: int | None = None
+    e_value: float | None = None
+    wins: int | None = None
+    losses: int | None = None
+
+
 class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`new` against `old`: the estimate under the declared rule, the other way beside it, and the verdict.
 
-    `sentence` is what a person reads first. `p_adjusted` is Holm's over the contrasts of the report.
+    `sentence` is what a person reads first. `p_adjusted` is Holm's over the contrasts of the report. `refused` says why
+    the two cannot be compared at all; `reason` why a verdict is inconclusive although p alone would decide. `changed`
+    are tasks that were not the same task under both; `unmeasured` those with no value under either. `effect` is the
+    difference `trials_needed` would show: the declared one, else the one observed.
     """
 
     new: str
@@ -149,6 +181,14 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     margin: float | None = None
     error_rate_p: float | None = None
     warnings: list[str] = []
+    refused: list[str] = []
+    reason: str | None = None
+    changed: list[TaskRef] = []
+    unmeasured: list[TaskRef] = []
+    effect: float | None = None
+    coverage_new: float | None = None
+    coverage_old: float | None = None
+    sequential: Sequential | None = None
 
 
 class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -163,3 +203,7 @@ class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pareto: list[str] = []
     warnings: list[str] = []
     departures: list[str] = []
+    rule: Literal["exclude", "fail"] = "exclude"
+    coverage: float = 0.9
+    hypothesis: str | None = None
+    k: int | None = None

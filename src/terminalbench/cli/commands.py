@@ -40,6 +40,9 @@ SECTIONS = (
                 "view", "terminalbench.cli.view", "Show the results in a browser, live; or export them as a site."
             ),
             CommandEntry("list", "terminalbench.cli.list", "List the batches, newest first."),
+            CommandEntry(
+                "compare", "terminalbench.cli.compare", "Say which profile is better, by how much, and how sure it is."
+            ),
             CommandEntry("show", "terminalbench.cli.show", "Show one trial."),
             CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),
         ),

@@ -90,7 +90,9 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would run: one job per profile, in the order of the file.
 
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
-    trials (`<job>/<trial>`) that were run again on request, `departures` what was decided after the first trial.
+    trials (`<job>/<trial>`) that were run again on request. `analysis`, `top_up` and `declared` (tasks, profiles,
+    attempts) are what was declared before the first trial; they stay as they are when the batch grows. `departures`
+    are decided after it.
     """
 
     slug: str
@@ -103,6 +105,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: dict[str, Any] = {}
     analysis: dict[str, Any] = {}
     top_up: dict[str, Any] | None = None
+    declared: dict[str, Any] = {}
     artifacts: tuple[str, ...] = ()
     selected_tasks: tuple[str, ...] = ()
     selected_profiles: tuple[str, ...] = ()
@@ -184,6 +187,11 @@ def make_plan(
         settings=dataclasses.asdict(experiment.run),
         analysis=dataclasses.asdict(experiment.analysis),
         top_up=dataclasses.asdict(experiment.top_up) if experiment.top_up else None,
+        declared={
+            "tasks": [f"{task.dataset}/{task.id}" for task in tasks],
+            "profiles": [profile.key for profile in profiles],
+            "attempts": experiment.run.attempts,
+        },
         artifacts=tuple(experiment.artifacts.targets),
         selected_tasks=selection.tasks,
         selected_profiles=selection.profiles,

@@ -156,7 +156,8 @@ def _value(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems
 def _union(value: Any, kinds: list[Any], rule: Rule | None, at: str, problems: Problems) -> Any:
     for kind in kinds:
         base = get_origin(kind) or kind
-        if base is Literal or (isinstance(base, type) and _is(value, base)):
+        choice = base is Literal and type(value) in {type(c) for c in get_args(kind)}
+        if choice or (isinstance(base, type) and _is(value, base)):
             return _value(value, kind, rule, at, problems)
     if len(kinds) == 1:
         return _value(value, kinds[0], rule, at, problems)

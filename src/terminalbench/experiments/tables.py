@@ -125,8 +125,11 @@ class ArtifactsTable:
 
 @dataclass(frozen=True)
 class AnalysisTable:
-    """`[analysis]`: the questions, fixed before the run."""
+    """`[analysis]`: the questions, fixed before the run; see docs/statistics.md."""
 
+    hypothesis: str | None = key(
+        "What you expect, in a sentence; shown beside the result.", default=None, non_empty=True
+    )
     baseline: str | None = key("Profile the others are compared with. Default: the first.", default=None)
     contrasts: list[list[str]] | None = key(
         'Pairs to compare, `[["new", "old"], ...]`. Default: each profile against the baseline.', default=None
@@ -138,6 +141,25 @@ class AnalysisTable:
     infra_errors: Literal["exclude", "fail"] = key(
         "Trials that broke: leave them out of the rate, or count them as failed. Both are always shown.",
         default="exclude",
+    )
+    coverage: float = key(
+        "Share of a profile's planned trials that must be measured before there is a verdict.",
+        default=0.9,
+        minimum=0,
+        maximum=1,
+    )
+    looks: int | Literal["any"] = key(
+        "Looks at the result before it is final: 1 = only at the end, 2 to 20 = equally spaced (O'Brien-Fleming), "
+        '`"any"` = at any time (e-value).',
+        default=1,
+        minimum=1,
+        maximum=20,
+    )
+    effect: float | None = key(
+        "Difference of pass rates (0 to 1) you want to be able to show; `plan` and `compare` say what that takes.",
+        default=None,
+        above=0,
+        maximum=1,
     )
     judge_model: str | None = key("Model of the optional LLM analyses.", default=None)
     analyzers: list[str] = key("Further analyzers, `pkg.mod:Object`.", factory=list)

@@ -1,0 +1,119 @@
+"""Whether two profiles may be compared at all: what differs beyond what was declared to differ. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from terminalbench.analytics import stats
+from terminalbench.analytics.model import Row
+from terminalbench.analytics.summary import ProfileRows, TaskKey
+from terminalbench.records import Outcome
+
+_FACTORS = {"environment": (), "model": ("model",), "agent_version": ("agent", "agent_version")}
+"""What must be alike in both profiles, and the declared aspects of which any one explains a difference."""
+_BROKEN = (Outcome.ERRORED, Outcome.TIMED_OUT, Outcome.CANCELLED)
+ERROR_ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """What stands against a comparison (`refused`), what a reader must know, and tasks that are not the same."""
+
+    refused: list[str]
+    warnings: list[str]
+    changed: list[TaskKey]
+    error_rate_p: float | None
+
+
+def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dict[str, Any]]) -> Comparability:
+    """Check two profiles against what was declared of them."""
+    common = [task for task in new.tasks if task in old.tasks]
+    rows = [[row for task in common for row in side.tasks[task]] for side in (new, old)]
+    measured = [[row for row in side if row.measured] for side in rows]
+    changed = [task for task in common if len(_digests(new, task) | _digests(old, task)) > 1]
+    refused, warnings = _factors(new.profile, old.profile, measured, declared)
+    warnings += _same_treatment(new, old)
+    warnings += _unequal_attempts(new, old, common)
+    warnings += _in_time(new.profile, old.profile, measured)
+    error_p, flagged = _error_rates(new.profile, old.profile, rows)
+    if changed:
+        names = ", ".join(task for _, task in changed[:5]) + (f" and {len(changed) - 5} more" if changed[5:] else "")
+        warnings.append(f"not the same task under both (its digest differs), left out: {names}")
+    return Comparability(refused, [*warnings, *flagged], changed, error_p)
+
+
+def _digests(profile: ProfileRows, task: TaskKey) -> set[str]:
+    return {row.task_digest for row in profile.tasks[task] if row.task_digest is not None and row.measured}
+
+
+def _factors(
+    new: str, old: str, measured: Sequence[Sequence[Row]], declared: Mapping[str, dict[str, Any]]
+) -> tuple[list[str], list[str]]:
+    """Values seen in the trials: entirely different ones that were not declared are refused, mixed ones warned of."""
+    refused, warnings = [], []
+    for factor, aspects in _FACTORS.items():
+        seen = [{value for row in side if (value := getattr(row, factor)) is not None} for side in measured]
+        if not all(seen):
+            continue
+        ours, theirs = declared.get(new, {}), declared.get(old, {})
+        explained = any(ours.get(aspect) != theirs.get(aspect) for aspect in aspects)
+        what = factor.replace("_", " ")
+        shown = f"{new} ran with {_listed(seen[0])}, {old} with {_listed(seen[1])}"
+        if seen[0].isdisjoint(seen[1]) and not explained:
+            refused.append(f"another {what} that no profile declares: {shown}")
+        elif max(map(len, seen)) > 1 and (not explained or seen[0] & seen[1]):
+            warnings.append(f"more than one {what}: {shown}")
+    return refused, warnings
+
+
+def _listed(values: set[str]) -> str:
+    return " and ".join(sorted(values))
+
+
+def _same_treatment(new: ProfileRows, old: ProfileRows) -> list[str]:
+    ids = [{row.profile_id for row in side.rows()} for side in (new, old)]
+    if ids[0] == ids[1] and len(ids[0]) == 1 and None not in ids[0]:
+        return [f"{new.profile} and {old.profile} are the same treatment: what differs is noise"]
+    return []
+
+
+def _unequal_attempts(new: ProfileRows, old: ProfileRows, common: Sequence[TaskKey]) -> list[str]:
+    planned = {len(side.tasks[task]) for side in (new, old) for task in common}
+    if len(planned) < 2:
+        return []
+    return [
+        f"{min(planned)} to {max(planned)} attempts a task: if they were added where results varied, the interval "
+        "about these tasks is a little too narrow, and the difference a little too small"
+    ]
+
+
+def _in_time(new: str, old: str, measured: Sequence[Sequence[Row]]) -> list[str]:
+    """Whether both ran in the same batches and the same hours: models and machines drift."""
+    warnings = []
+    batches = [{row.batch for row in side} for side in measured]
+    if all(batches) and batches[0] != batches[1]:
+        warnings.append(f"from different batches: {new} from {_listed(batches[0])}, {old} from {_listed(batches[1])}")
+    spans = []
+    for side in measured:
+        starts = [row.started_at for row in side if row.started_at]
+        ends = [row.finished_at for row in side if row.finished_at]
+        spans.append((min(starts), max(ends)) if starts and ends else None)
+    ours, theirs = spans
+    if ours and theirs and (ours[1] < theirs[0] or theirs[1] < ours[0]):
+        shown = [f"{start[:16]} to {end[:16]}".replace("T", " ") for start, end in (ours, theirs)]
+        warnings.append(f"not at the same time: {new} {shown[0]}, {old} {shown[1]}")
+    return warnings
+
+
+def _error_rates(new: str, old: str, rows: Sequence[Sequence[Row]]) -> tuple[float | None, list[str]]:
+    """Fisher's test of the share of trials that broke; what never ran is no error."""
+    counts = [(sum(row.outcome in _BROKEN for row in side), sum(row.measured for row in side)) for side in rows]
+    if not all(sum(count) for count in counts) or not any(broken for broken, _ in counts):
+        return None, []
+    p = stats.fisher_p(counts[0], counts[1])
+    if p >= ERROR_ALPHA:
+        return p, []
+    shown = [
+        f"{name} {broken} of {broken + measured}" for name, (broken, measured) in zip((new, old), counts, strict=True)
+    ]
+    return p, [f"trials broke at different rates ({', '.join(shown)}): those measured may not be alike"]

@@ -1,0 +1,226 @@
+"""`compare`: rows and settings in, a `Comparison` out. Pure: no clock, no files, nothing random without a seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from terminalbench.analytics import stats
+from terminalbench.analytics.checks import Comparability, comparability
+from terminalbench.analytics.contrast import (
+    PENDING,
+    WAYS,
+    Evidence,
+    Looks,
+    Sample,
+    Way,
+    coverage,
+    discordant,
+    ended_only,
+    estimate,
+    judge,
+    looks_now,
+    same_values,
+    sample,
+    sequential_record,
+    size_of,
+    task_differences,
+    value_of,
+)
+from terminalbench.analytics.model import Comparison, Contrast, Estimate, Row, Verdict
+from terminalbench.analytics.sentence import sentence
+from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.summary import ProfileRows, TaskKey, by_profile, pareto_front, summarise
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.records import TaskRef
+
+
+def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
+    """Everything the trials say about the profiles: each by itself, and every contrast with its verdict."""
+    profiles = by_profile(rows)
+    for name in (settings.baseline, *(name for pair in settings.contrasts for name in pair)):
+        if name not in profiles:
+            raise UserError(f'no profile is called "{name}"', hint=did_you_mean(name, list(profiles)))
+    summaries = summarise(profiles, settings)
+    prepared = [_prepare(profiles[new], profiles[old], settings) for new, old in settings.contrasts]
+    return Comparison(
+        batches=list(dict.fromkeys(row.batch for row in rows)),
+        metric=settings.metric,
+        alpha=settings.alpha,
+        baseline=settings.baseline,
+        profiles=summaries,
+        contrasts=_contrasts(prepared, settings),
+        pareto=pareto_front(summaries),
+        warnings=[*settings.warnings, *_still_to_come(profiles), *_unknown_k(summaries, settings)],
+        departures=list(settings.departures),
+        rule=settings.rule,
+        coverage=settings.coverage,
+        hypothesis=settings.hypothesis,
+        k=settings.k,
+    )
+
+
+def _still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
+    """What of the plan is missing."""
+    found = []
+    for name, profile in profiles.items():
+        rows = profile.rows()
+        pending = sum(row.outcome in PENDING for row in rows)
+        if pending:
+            found.append(f"{name}: {pending} of {len(rows)} planned trials have not run or were cut off")
+    return found
+
+
+def _unknown_k(summaries: Sequence, settings: Settings) -> list[str]:
+    lacking = [s.profile for s in summaries if settings.k is not None and settings.k not in s.pass_at]
+    if not lacking:
+        return []
+    return [
+        f"pass@{settings.k} is unknown for {', '.join(lacking)}: not every task has {settings.k} attempts that count"
+    ]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A contrast before the family is known."""
+
+    new: ProfileRows
+    old: ProfileRows
+    tasks: list[TaskKey]
+    checked: Comparability
+    samples: dict[Way, Sample | None]
+    estimates: dict[Way, Estimate]
+    planned: tuple[ProfileRows, ProfileRows]
+
+
+def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepared:
+    planned = (new, old)
+    if settings.looks != 1:
+        new, old = ended_only(new), ended_only(old)
+    checked = comparability(new, old, settings.profiles)
+    tasks = [task for task in new.tasks if task in old.tasks and task not in checked.changed]
+    samples: dict[Way, Sample | None] = {}
+    estimates: dict[Way, Estimate] = {}
+    for way in WAYS:
+        samples[way] = sample(new, old, tasks, settings.metric, way) if not checked.refused else None
+    estimates["exclude"] = estimate(samples["exclude"], settings.metric, settings.alpha, settings.seed)
+    alike = same_values(samples["exclude"], samples["fail"])
+    estimates["fail"] = (
+        estimates["exclude"] if alike else estimate(samples["fail"], settings.metric, settings.alpha, settings.seed)
+    )
+    return _Prepared(new, old, tasks, checked, samples, estimates, planned)
+
+
+def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contrast]:
+    adjusted = {way: stats.holm([p.estimates[way].p for p in prepared]) for way in WAYS}
+    family = max(1, sum(p.estimates[settings.rule].p is not None for p in prepared))
+    found = []
+    for place, contrast in enumerate(prepared):
+        ways: dict[Way, Evidence] = {}
+        for way in WAYS:
+            ways[way] = _evidence(contrast, way, adjusted[way][place], settings, family)
+        found.append(_contrast(contrast, ways, settings, family))
+    return found
+
+
+def _evidence(prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int) -> Evidence:
+    found = prepared.samples[way]
+    narrow = stats.mean_interval(found.paired, settings.alpha / family, (-1.0, 1.0)) if found is not None else None
+    return Evidence(prepared.estimates[way], p, discordant(prepared.new, prepared.old, prepared.tasks, way), narrow)
+
+
+def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Settings, family: int) -> Contrast:
+    new, old, checked = prepared.new, prepared.old, prepared.checked
+    declared = ways[settings.rule]
+    other = ways["fail" if settings.rule == "exclude" else "exclude"]
+    shares = [coverage(side, prepared.tasks, settings.metric) for side in (new, old)]
+    looks = looks_now(*prepared.planned, settings, family)
+    verdict, reason = _verdict(prepared, ways, looks, settings, shares)
+    size = size_of(declared.estimate, settings, family)
+    found = prepared.samples[settings.rule]
+    unit = "family" if found is not None and found.by_family else "task"
+    with_value = set(found.tasks) if found is not None else set()
+    alone = _alone(prepared, with_value, settings)
+    return Contrast(
+        new=new.profile,
+        old=old.profile,
+        metric=settings.metric,
+        rule=settings.rule,
+        estimate=declared.estimate,
+        other_way=other.estimate,
+        verdict=verdict,
+        sentence=sentence(
+            (new.profile, old.profile),
+            settings.metric,
+            declared.estimate,
+            verdict,
+            unit=unit,
+            p=declared.p_adjusted,
+            smallest=size.smallest,
+            reason=reason,
+        ),
+        p_adjusted=declared.p_adjusted,
+        unit=unit,
+        tasks=task_differences(found, new),
+        only_new=alone[0],
+        only_old=alone[1],
+        unmeasured=alone[2],
+        changed=[new.ref(task) for task in checked.changed],
+        smallest_detectable=size.smallest,
+        trials_needed=size.trials,
+        effect=size.effect,
+        margin=settings.margin,
+        error_rate_p=checked.error_rate_p,
+        warnings=checked.warnings,
+        refused=checked.refused,
+        reason=reason,
+        coverage_new=shares[0],
+        coverage_old=shares[1],
+        sequential=sequential_record(looks, declared),
+    )
+
+
+def _verdict(
+    prepared: _Prepared,
+    ways: Mapping[Way, Evidence],
+    looks: Looks,
+    settings: Settings,
+    shares: Sequence[float | None],
+) -> tuple[Verdict, str | None]:
+    """The verdict, and why there is none where the numbers alone would not say."""
+    if prepared.checked.refused:
+        return "inconclusive", f"not compared ({'; '.join(prepared.checked.refused)})"
+    if prepared.samples[settings.rule] is None:
+        return "inconclusive", None
+    for side, share in zip((prepared.new, prepared.old), shares, strict=True):
+        if share is not None and share < settings.coverage:
+            what = "was measured" if settings.metric == "pass" else f"has a known {settings.metric}"
+            wanted = f"{100 * settings.coverage:.0f} % wanted"
+            return "inconclusive", f"only {100 * share:.0f} % of what {side.profile} was to do {what} ({wanted})"
+    alone = judge([ways[settings.rule]], looks, settings)
+    if settings.rule == "fail":
+        return alone, _too_early(looks) if alone == "inconclusive" else None
+    both = judge([ways["exclude"], ways["fail"]], looks, settings)
+    if both == "inconclusive" and alone != "inconclusive":
+        return both, "it does not hold when trials that were not measured count as not passed"
+    return both, _too_early(looks) if both == "inconclusive" else None
+
+
+def _too_early(looks: Looks) -> str | None:
+    if looks.method == "obrien-fleming" and looks.look != looks.looks:
+        now = f"look {looks.look} of {looks.looks}" if looks.look else f"it is before the first of {looks.looks} looks"
+        return f"{now} needs p up to {looks.level:.2g}" if looks.look else now
+    return None
+
+
+def _alone(prepared: _Prepared, with_value: set[TaskKey], settings: Settings) -> tuple[list[TaskRef], ...]:
+    """Tasks with a value only under new, only under old, and under neither; those that changed stand apart."""
+    value = value_of(settings.metric, settings.rule)
+    sides = (prepared.new, prepared.old)
+    having = [{task for task, rows in side.tasks.items() if any(value(r) is not None for r in rows)} for side in sides]
+    lists: tuple[list[TaskRef], list[TaskRef], list[TaskRef]] = ([], [], [])
+    for task in dict.fromkeys([*prepared.new.tasks, *prepared.old.tasks]):
+        if task in with_value or task in prepared.checked.changed or prepared.checked.refused:
+            continue
+        ref = (prepared.new if task in prepared.new.tasks else prepared.old).ref(task)
+        place = 0 if task in having[0] else 1 if task in having[1] else 2
+        lists[place].append(ref)
+    return lists

@@ -1,0 +1,245 @@
+"""Two profiles on their common tasks: the estimate both ways, the looks, and what the evidence allows to say. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from terminalbench.analytics import power, sequential, stats
+from terminalbench.analytics.model import Estimate, Metric, Row, Sequential, TaskDifference, Verdict
+from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.summary import TASKS_LIKE_THESE, THESE_TASKS, ProfileRows, TaskKey, interval, unit_of
+from terminalbench.records import Outcome
+
+type Way = Literal["exclude", "fail"]
+"""`exclude`: measured trials only; `fail`: all that were planned, those not measured as not passed."""
+WAYS: tuple[Way, Way] = ("exclude", "fail")
+PENDING = (Outcome.NOT_RUN, Outcome.CANCELLED)
+_FIELDS = {"cost": "cost_usd", "tokens": "tokens", "time": "agent_sec"}
+
+
+def value_of(metric: Metric, way: Way) -> Callable[[Row], float | None]:
+    """What a row contributes: None when it says nothing."""
+    if metric != "pass":
+        field = _FIELDS[metric]
+        return lambda row: getattr(row, field) if row.measured or way == "fail" else None
+    if way == "fail":
+        return lambda row: float(row.outcome is Outcome.PASSED)
+    return lambda row: float(row.outcome is Outcome.PASSED) if row.measured else None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The common tasks of two profiles in one way of counting, with the values of each."""
+
+    tasks: list[TaskKey]
+    new: stats.Cells
+    old: stats.Cells
+    paired: stats.Paired
+    by_family: bool
+
+
+def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], metric: Metric, way: Way) -> Sample | None:
+    """The sample of `tasks` that have a value under both; None when there is none."""
+    value = value_of(metric, way)
+    kept: list[TaskKey] = []
+    numbers: tuple[list[tuple[float, float, float]], ...] = ([], [])
+    for task in tasks:
+        values = [[v for row in side.tasks[task] if (v := value(row)) is not None] for side in (new, old)]
+        if all(values):
+            kept.append(task)
+            for side, found in zip(numbers, values, strict=True):
+                side.append((len(found), sum(found), sum(v * v for v in found)))
+    if not kept:
+        return None
+    cells = [stats.Cells(*np.array(side, dtype=float).T) for side in numbers]
+    refs = [new.ref(task) for task in kept]
+    pairs = stats.paired(cells[0].mean - cells[1].mean, [unit_of(ref) for ref in refs])
+    return Sample(kept, cells[0], cells[1], pairs, any(ref.family is not None for ref in refs))
+
+
+def same_values(one: Sample | None, other: Sample | None) -> bool:
+    """Whether two samples hold the same values: every trial was measured."""
+    if one is None or other is None:
+        return one is other
+    return one.tasks == other.tasks and all(
+        np.array_equal(a.count, b.count) and np.array_equal(a.total, b.total)
+        for a, b in ((one.new, other.new), (one.old, other.old))
+    )
+
+
+def estimate(found: Sample | None, metric: Metric, alpha: float, seed: int) -> Estimate:
+    """The mean difference over tasks with its two intervals and its p."""
+    if found is None:
+        return Estimate(units=0, trials=0)
+    pairs = found.paired
+    sums = pairs.unit_sums()
+    better = 1 if metric == "pass" else -1
+    reach = (-1.0, 1.0) if metric == "pass" else None
+    return Estimate(
+        units=pairs.unit_count,
+        tasks=len(found.tasks),
+        trials=int(found.new.count.sum() + found.old.count.sum()),
+        new=float(found.new.mean.mean()),
+        old=float(found.old.mean.mean()),
+        difference=pairs.mean,
+        error=pairs.standard_error(),
+        interval=interval(stats.mean_interval(pairs, alpha, reach), alpha, TASKS_LIKE_THESE),
+        suite_interval=interval(stats.suite_interval(found.new, found.old, alpha), alpha, THESE_TASKS),
+        p=stats.sign_flip_p(sums, seed),
+        wins=int((better * sums > 0).sum()),
+        losses=int((better * sums < 0).sum()),
+        ties=int((sums == 0).sum()),
+    )
+
+
+def task_differences(found: Sample | None, new: ProfileRows) -> list[TaskDifference]:
+    """Each common task with both means."""
+    if found is None:
+        return []
+    ours, theirs = found.new.mean.tolist(), found.old.mean.tolist()
+    return [TaskDifference(new.ref(task), a, b, a - b) for task, a, b in zip(found.tasks, ours, theirs, strict=True)]
+
+
+def coverage(profile: ProfileRows, tasks: Sequence[TaskKey], metric: Metric) -> float | None:
+    """Share of the planned trials of `tasks` that have a measured value."""
+    value = value_of(metric, "exclude")
+    rows = [row for task in tasks for row in profile.tasks[task]]
+    return sum(value(row) is not None for row in rows) / len(rows) if rows else None
+
+
+def discordant(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], way: Way) -> tuple[int, int]:
+    """Pairs of attempts that only `new` passed, and that only `old` passed; paired in the order they were planned."""
+    value = value_of("pass", way)
+    wins = losses = 0
+    for task in tasks:
+        for ours, theirs in zip(new.tasks[task], old.tasks[task], strict=False):
+            a, b = value(ours), value(theirs)
+            if a is not None and b is not None:
+                wins += a > b
+                losses += a < b
+    return wins, losses
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What the declared looks allow now: by p up to `level`, or by an e-value from `level` on."""
+
+    method: Literal["plain", "obrien-fleming", "e-value"]
+    level: float
+    look: int | None = None
+    looks: int | None = None
+
+
+def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: int) -> Looks:
+    """Where the plan of looks stands, for one of `family` contrasts. Only the pass rate is decided by e-values."""
+    tasks = [task for task in new.tasks if task in old.tasks]
+    if settings.looks == "any":
+        if settings.metric == "pass":
+            return Looks("e-value", family / settings.alpha)
+        planned_looks = 1
+    else:
+        planned_looks = settings.looks
+    if planned_looks == 1:
+        return Looks("plain", settings.alpha)
+    rows = [row for side in (new, old) for task in tasks for row in side.tasks[task] if not _left_out(row)]
+    look = sequential.look_reached(sum(row.outcome not in PENDING for row in rows), len(rows), planned_looks)
+    level = sequential.nominal_level(look, planned_looks, settings.alpha / family) if look else 0.0
+    return Looks("obrien-fleming", level, look, planned_looks)
+
+
+def _left_out(row: Row) -> bool:
+    """Whether the plan leaves a trial out for a reason: it is not to come."""
+    return row.outcome is Outcome.NOT_RUN and row.reason is not None
+
+
+def ended_only(profile: ProfileRows) -> ProfileRows:
+    """The profile without trials that are still to come: at a declared look they are not missing."""
+    tasks = {task: [row for row in rows if row.outcome not in PENDING] for task, rows in profile.tasks.items()}
+    return ProfileRows(profile.profile, {task: rows for task, rows in tasks.items() if rows})
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One way of counting, ready to be judged: the estimate, its adjusted p, its discordant pairs."""
+
+    estimate: Estimate
+    p_adjusted: float | None
+    pairs: tuple[int, int]
+    narrow: stats.Bounds | None = None
+
+    def decides(self, looks: Looks) -> bool:
+        """Whether a difference is shown."""
+        if looks.method == "e-value":
+            return sequential.e_value(*self.pairs) >= looks.level
+        p = self.estimate.p if looks.method == "obrien-fleming" else self.p_adjusted
+        return p is not None and p <= looks.level
+
+    def inside(self, margin: float | None) -> bool:
+        """Whether the interval, widened for the family of contrasts, lies within the margin."""
+        return (
+            margin is not None and self.narrow is not None and -margin < self.narrow.low and self.narrow.high < margin
+        )
+
+    def direction(self) -> int:
+        """+1 where new has more of the metric, -1 where it has less."""
+        return int(np.sign(self.estimate.difference or 0.0))
+
+
+def judge(ways: Sequence[Evidence], looks: Looks, settings: Settings) -> Verdict:
+    """The verdict that holds in every one of `ways`."""
+    final = looks.method == "plain" or looks.look == looks.looks
+    if settings.metric == "pass" and final and all(way.inside(settings.margin) for way in ways):
+        return "equivalent"
+    directions = {way.direction() for way in ways}
+    if len(directions) == 1 and directions != {0} and all(way.decides(looks) for way in ways):
+        good = 1 if settings.metric == "pass" else -1
+        return "better" if directions == {good} else "worse"
+    return "inconclusive"
+
+
+def sequential_record(looks: Looks, evidence: Evidence) -> Sequential | None:
+    """What the plan of looks says, for the report."""
+    if looks.method == "plain":
+        return None
+    decided = evidence.decides(looks)
+    if looks.method == "obrien-fleming":
+        return Sequential(
+            method="obrien-fleming", decided=decided, level=looks.level, look=looks.look, looks=looks.looks
+        )
+    wins, losses = evidence.pairs
+    return Sequential(
+        method="e-value",
+        decided=decided,
+        level=looks.level,
+        e_value=sequential.e_value(wins, losses),
+        wins=wins,
+        losses=losses,
+    )
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a comparison of this size can show, and what the wanted or observed effect would take."""
+
+    smallest: float | None
+    effect: float | None
+    trials: int | None
+
+
+def size_of(found: Estimate, settings: Settings, family: int) -> Size:
+    """The smallest detectable difference and the trials needed, at Holm's strictest step for `family` contrasts."""
+    if found.difference is None:
+        return Size(None, None, None)
+    alpha = settings.alpha / family
+    spread = found.error if found.error is not None else 0.0
+    moment = spread**2 * found.units + found.difference**2 if spread > 0 else None
+    if moment is None and settings.metric == "pass":
+        moment = power.planned_moment(max(found.trials / max(2 * found.tasks, 1), 1.0))
+    if moment is None:
+        return Size(None, None, None)
+    effect = settings.effect if settings.effect is not None and settings.metric == "pass" else found.difference
+    units = power.units_needed(moment, effect, alpha) if spread > 0 or settings.effect is not None else None
+    trials = -(-units * found.trials // found.units) if units is not None else None
+    return Size(power.smallest_detectable(moment, found.units, alpha), effect or None, trials)

@@ -1,0 +1,45 @@
+"""A gate on a comparison: whether the verdicts hold what was asked. Pure.
+
+| fail-if | held by | failed by | undecided |
+|---|---|---|---|
+| worse | better, equivalent, or a loss beyond the margin excluded | worse | inconclusive |
+| not-better | better | worse, equivalent | inconclusive |
+| not-equivalent | equivalent | better, worse | inconclusive |
+"""
+
+from typing import Literal
+
+from terminalbench.analytics.model import Comparison, Contrast
+from terminalbench.errors import UserError
+
+type FailIf = Literal["worse", "not-better", "not-equivalent"]
+type Held = Literal["held", "failed", "undecided"]
+
+_HELD_BY = {"worse": ("better", "equivalent"), "not-better": ("better",), "not-equivalent": ("equivalent",)}
+
+
+def gate(comparison: Comparison, fail_if: FailIf) -> dict[str, Held]:
+    """Each contrast's answer to the gate, by `new vs old`."""
+    if not comparison.contrasts:
+        raise UserError("there is no contrast to gate on", hint="name one with --compare NEW OLD")
+    if fail_if == "not-equivalent" and any(contrast.margin is None for contrast in comparison.contrasts):
+        raise UserError(
+            "--fail-if not-equivalent needs a margin", hint="set analysis.equivalence_margin before the run"
+        )
+    return {f"{contrast.new} vs {contrast.old}": _held(contrast, fail_if) for contrast in comparison.contrasts}
+
+
+def _held(contrast: Contrast, fail_if: FailIf) -> Held:
+    if contrast.verdict in _HELD_BY[fail_if]:
+        return "held"
+    if contrast.verdict != "inconclusive":
+        return "failed"
+    return "held" if fail_if == "worse" and _no_worse_than_margin(contrast) else "undecided"
+
+
+def _no_worse_than_margin(contrast: Contrast) -> bool:
+    """Non-inferiority: enough was measured, and the interval excludes a loss beyond the declared margin both ways."""
+    if contrast.margin is None or contrast.metric != "pass" or contrast.reason is not None or contrast.sequential:
+        return False
+    ways = (contrast.estimate, contrast.other_way)
+    return all(way.interval is not None and way.interval.low > -contrast.margin for way in ways)

@@ -1,0 +1,170 @@
+"""What a comparison is asked: what a batch declared before its first trial, what is asked now, where they differ."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from terminalbench.analytics.model import Metric
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.experiments.plan import Plan
+from terminalbench.index.queries import BatchView
+
+DEFAULT_COVERAGE = 0.9
+_DECLARED = ("hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_errors", "coverage", "looks", "effect")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `compare` needs besides the rows. `contrasts` are (new, old); `profiles` as declared."""
+
+    baseline: str
+    contrasts: tuple[tuple[str, str], ...]
+    metric: Metric = "pass"
+    alpha: float = 0.05
+    margin: float | None = None
+    rule: Literal["exclude", "fail"] = "exclude"
+    coverage: float = DEFAULT_COVERAGE
+    looks: int | Literal["any"] = 1
+    effect: float | None = None
+    hypothesis: str | None = None
+    k: int | None = None
+    seed: int = 0
+    profiles: dict[str, dict[str, Any]] = {}
+    warnings: tuple[str, ...] = ()
+    departures: tuple[str, ...] = ()
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks now. `analysis` is the `[analysis]` table of the experiment file as it is today, if known."""
+
+    baseline: str | None = None
+    contrasts: tuple[tuple[str, str], ...] = ()
+    metric: Metric = "pass"
+    k: int | None = None
+    analysis: Mapping[str, Any] | None = None
+
+
+def profile_names(views: Sequence[BatchView]) -> dict[tuple[str, str], str]:
+    """What each (batch, profile) is called: its key, or `key@batch` where the key meant different treatments.
+
+    Only trials of one and the same treatment are ever pooled.
+    """
+    first: dict[str, dict[str, str]] = {}
+    for view in views:
+        for job in view.plan.jobs:
+            first.setdefault(job.profile, {}).setdefault(job.profile_id, view.batch)
+    one_slug = len({view.plan.slug for view in views}) == 1
+    names = {}
+    for view in views:
+        for job in view.plan.jobs:
+            batch = first[job.profile][job.profile_id]
+            short = batch.rsplit("/", 1)[-1] if one_slug else batch
+            several = len(first[job.profile]) > 1
+            names[view.batch, job.profile] = f"{job.profile}@{short}" if several else job.profile
+    return names
+
+
+def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Settings:
+    """The settings the batches declared, with what is asked now. The first batch's plan decides where they differ."""
+    asked = asked or Asked()
+    names = profile_names(views)
+    order = list(dict.fromkeys(names.values()))
+    plan = views[0].plan
+    declared = plan.analysis
+    baseline = _known(asked.baseline, order) or names[views[0].batch, plan.baseline]
+    contrasts = tuple((_known(new, order), _known(old, order)) for new, old in asked.contrasts)
+    if not contrasts and asked.baseline is not None:
+        contrasts = tuple((name, baseline) for name in order if name != baseline)
+    return Settings(
+        baseline=baseline,
+        contrasts=contrasts or _declared_contrasts(views, names, baseline),
+        metric=asked.metric,
+        alpha=declared.get("alpha", 0.05),
+        margin=declared.get("equivalence_margin"),
+        rule=declared.get("infra_errors", "exclude"),
+        coverage=declared.get("coverage", DEFAULT_COVERAGE),
+        looks=declared.get("looks", 1),
+        effect=declared.get("effect"),
+        hypothesis=declared.get("hypothesis"),
+        k=asked.k,
+        seed=plan.settings.get("seed") or 0,
+        profiles={
+            names[v.batch, p.key]: p.content for v in views for p in v.plan.profiles if (v.batch, p.key) in names
+        },
+        warnings=tuple(_differing_plans(views)),
+        departures=tuple(_departures(views, names, asked)),
+    )
+
+
+def _known(name: str | None, order: Sequence[str]) -> Any:
+    if name is not None and name not in order:
+        raise UserError(f'no profile is called "{name}"', hint=did_you_mean(name, order))
+    return name
+
+
+def _declared_contrasts(
+    views: Sequence[BatchView], names: Mapping[tuple[str, str], str], baseline: str
+) -> tuple[tuple[str, str], ...]:
+    """Those the plans declare, else each against the baseline; and each later treatment of a name against its first."""
+    order = list(dict.fromkeys(names.values()))
+    pairs: list[tuple[str, str]] = []
+    for view in views:
+        for new, old in view.plan.analysis.get("contrasts") or ():
+            if (view.batch, new) in names and (view.batch, old) in names:
+                pairs.append((names[view.batch, new], names[view.batch, old]))
+    if not pairs:
+        pairs = [(name, baseline) for name in order if name != baseline]
+    for name in order:
+        earliest = next(other for other in order if other.split("@")[0] == name.split("@")[0])
+        if name != earliest and (name, earliest) not in pairs:
+            pairs.append((name, earliest))
+    return tuple(dict.fromkeys(pairs))
+
+
+def _differing_plans(views: Sequence[BatchView]) -> list[str]:
+    first = views[0]
+    return [
+        f"{view.batch} declares analysis.{key} = {view.plan.analysis.get(key)!r}, {first.batch} "
+        f"{first.plan.analysis.get(key)!r}; the latter is used"
+        for view in views[1:]
+        for key in (*_DECLARED, "baseline")
+        if view.plan.analysis.get(key) != first.plan.analysis.get(key)
+    ]
+
+
+def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str], asked: Asked) -> list[str]:
+    """What is asked or was run in another way than was declared before the first trial."""
+    plan = views[0].plan
+    found = []
+    baseline = names[views[0].batch, plan.baseline]
+    if asked.baseline is not None and asked.baseline != baseline:
+        found.append(f"baseline: {baseline} was declared, {asked.baseline} is used")
+    declared = _declared_contrasts(views, names, baseline)
+    found += [f"{new} vs {old} was not declared" for new, old in asked.contrasts if (new, old) not in declared]
+    for view in views:
+        found += [f"{view.batch}: {line}" if len(views) > 1 else line for line in _growth(view.plan)]
+    if asked.analysis is not None:
+        changed = [key for key in (*_DECLARED, "baseline") if asked.analysis.get(key) != plan.analysis.get(key)]
+        found += [
+            f"analysis.{key}: {plan.analysis.get(key)!r} was declared and is used; "
+            f"the file now says {asked.analysis.get(key)!r}"
+            for key in changed
+            if key in plan.analysis
+        ]
+    return found
+
+
+def _growth(plan: Plan) -> list[str]:
+    """What was added to a batch after its first trial."""
+    declared = plan.declared
+    found = list(plan.departures)
+    attempts = max((job.attempts for job in plan.jobs), default=0)
+    if declared.get("attempts") not in (None, attempts):
+        found.append(f"attempts: {declared['attempts']} were declared, {attempts} are planned now")
+    tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in plan.jobs for task in job.tasks)
+    for what, now in (("tasks", list(tasks)), ("profiles", [job.profile for job in plan.jobs])):
+        added = [name for name in now if name not in declared[what]] if what in declared else []
+        if added:
+            shown = ", ".join(added[:5]) + (f" and {len(added) - 5} more" if len(added) > 5 else "")
+            found.append(f"{what}: {shown} were added to the declared {len(declared[what])}")
+    return found

@@ -1,0 +1,159 @@
+"""One profile by itself: counts, rates with their intervals, pass@k, money, and who is on the Pareto front. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from terminalbench.analytics import stats
+from terminalbench.analytics.model import Interval, ProfileSummary, Row, TaskSummary
+from terminalbench.analytics.settings import Settings
+from terminalbench.records import Outcome, TaskRef
+
+type TaskKey = tuple[str, str]
+TASKS_LIKE_THESE = "What would it be on tasks like these?"
+THESE_TASKS = "What would it be if these same tasks were attempted again?"
+_SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
+
+
+@dataclass(frozen=True)
+class ProfileRows:
+    """The rows of one profile, by task, in the order of the plan."""
+
+    profile: str
+    tasks: Mapping[TaskKey, list[Row]]
+
+    def rows(self) -> list[Row]:
+        """All of them."""
+        return [row for rows in self.tasks.values() for row in rows]
+
+    def ref(self, task: TaskKey) -> TaskRef:
+        """What a task is."""
+        return self.tasks[task][0].task
+
+
+def by_profile(rows: Sequence[Row]) -> dict[str, ProfileRows]:
+    """The rows by profile and task, each in the order they come."""
+    grouped: dict[str, dict[TaskKey, list[Row]]] = {}
+    for row in rows:
+        grouped.setdefault(row.profile, {}).setdefault((row.task.dataset, row.task.id), []).append(row)
+    return {profile: ProfileRows(profile, tasks) for profile, tasks in grouped.items()}
+
+
+def interval(bounds: stats.Bounds | None, alpha: float, question: str = "") -> Interval | None:
+    """Bounds as a record."""
+    return Interval(bounds.low, bounds.high, 1 - alpha, bounds.method, question) if bounds is not None else None
+
+
+def unit_of(task: TaskRef) -> tuple[str, str]:
+    """What a task is counted with: its family, else itself."""
+    return ("family", task.family) if task.family is not None else (task.dataset, task.id)
+
+
+def summarise(profiles: Mapping[str, ProfileRows], settings: Settings) -> list[ProfileSummary]:
+    """Each profile's summary, with the Pareto front marked."""
+    found = [_summary(profile, settings) for profile in profiles.values()]
+    front = pareto_front(found)
+    return [msgspec.structs.replace(s, on_pareto_front=True) if s.profile in front else s for s in found]
+
+
+def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
+    rows = profile.rows()
+    tasks = [_task(profile.ref(key), found, settings) for key, found in profile.tasks.items()]
+    passed = sum(task.passed for task in tasks)
+    measured = sum(task.measured for task in tasks)
+    rated = [task for task in tasks if task.rate is not None]
+    sample = stats.paired([task.rate for task in rated], [unit_of(task.task) for task in rated]) if rated else None
+    bounds = stats.wilson(sample.mean, stats.effective_count(sample, measured), settings.alpha) if sample else None
+    seconds = [row.agent_sec for row in rows if row.agent_sec is not None]
+    known = [row.cost_known_usd for row in rows if row.cost_known_usd is not None]
+    tokens = [row.tokens for row in rows if row.tokens is not None]
+    at, hat = _pass_k(tasks, settings)
+    each, each_interval = _cost_per_success(profile, settings)
+    return ProfileSummary(
+        profile=profile.profile,
+        planned=len(rows),
+        measured=measured,
+        passed=passed,
+        coverage=measured / len(rows),
+        tasks=tasks,
+        outcomes=_counts(rows),
+        errors=dict(Counter(str(row.error_class) for row in rows if row.error_class and not row.measured)),
+        rate=sample.mean if sample else None,
+        rate_all=sum(task.passed / task.planned for task in tasks) / len(tasks),
+        interval=interval(bounds, settings.alpha, TASKS_LIKE_THESE),
+        pass_at=at,
+        pass_hat=hat,
+        cost_usd=sum(known) if known else None,
+        cost_unknown_trials=sum(row.cost_unknown for row in rows),
+        superseded_trials=sum(row.superseded for row in rows),
+        tokens=sum(tokens) if tokens else None,
+        cost_per_success=each,
+        cost_per_success_interval=each_interval,
+        mean_agent_sec=sum(seconds) / len(seconds) if seconds else None,
+        simulated=any(row.simulated for row in rows),
+    )
+
+
+def _task(ref: TaskRef, rows: list[Row], settings: Settings) -> TaskSummary:
+    passed = sum(row.outcome is Outcome.PASSED for row in rows)
+    measured = sum(row.measured for row in rows)
+    bounds = stats.jeffreys(passed, measured, settings.alpha) if measured else None
+    return TaskSummary(
+        task=ref,
+        planned=len(rows),
+        measured=measured,
+        passed=passed,
+        rate=passed / measured if measured else None,
+        interval=interval(bounds, settings.alpha, "How often would this task be solved?"),
+        outcomes=_counts(rows),
+        flaky=0 < passed < measured,
+        trials=[row.trial for row in rows if row.trial is not None],
+    )
+
+
+def _counts(rows: Sequence[Row]) -> dict[str, int]:
+    return {str(outcome): count for outcome, count in Counter(row.outcome for row in rows).items()}
+
+
+def _pass_k(tasks: Sequence[TaskSummary], settings: Settings) -> tuple[dict[int, float], dict[int, float]]:
+    """pass@k and pass^k for every k that all tasks have attempts for: dropping tasks would change the question."""
+    counts = [(t.planned if settings.rule == "fail" else t.measured, t.passed) for t in tasks]
+    counts = [(count, passed) for count, passed in counts if count]
+    most = min((count for count, _ in counts), default=0)
+    wanted = sorted({k for k in (*_SHOWN_K, most, settings.k or 1) if 1 <= k <= most})
+    at = {k: sum(stats.pass_at_k(n, c, k) for n, c in counts) / len(counts) for k in wanted}
+    hat = {k: sum(stats.pass_hat_k(n, c, k) for n, c in counts) / len(counts) for k in wanted}
+    return at, hat
+
+
+def _cost_per_success(profile: ProfileRows, settings: Settings) -> tuple[float | None, Interval | None]:
+    """Total cost over total successes, failures and broken tries included; unknown as soon as one cost is."""
+    rows = profile.rows()
+    successes = sum(row.outcome is Outcome.PASSED for row in rows)
+    spent = [row.cost_known_usd for row in rows if row.cost_known_usd is not None]
+    if not successes or not spent or any(row.cost_unknown for row in rows):
+        return None, None
+    units: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        sums = units.setdefault(unit_of(row.task), [0.0, 0.0])
+        sums[0] += row.cost_known_usd or 0.0
+        sums[1] += row.outcome is Outcome.PASSED
+    costs, passes = zip(*sorted(units.values()), strict=True)
+    bounds = stats.ratio_interval(costs, passes, settings.alpha, settings.seed)
+    return sum(spent) / successes, interval(bounds, settings.alpha, TASKS_LIKE_THESE)
+
+
+def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:
+    """The profiles that no other beats in pass rate and cost a planned trial at once. Unknown cost keeps one off."""
+    known = [
+        (p.rate, p.cost_usd / p.planned, p.profile)
+        for p in profiles
+        if p.rate is not None and p.cost_usd is not None and not p.cost_unknown_trials
+    ]
+    return [
+        name
+        for rate, cost, name in known
+        if not any(r >= rate and c <= cost and (r > rate or c < cost) for r, c, _ in known)
+    ]

@@ -1,0 +1,80 @@
+"""`tbench compare`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from terminalbench.cli.options import json_option, root_option
+from terminalbench.cli.places import results_option
+from terminalbench.errors import EXIT_OK
+
+METRICS = ("pass", "cost", "tokens", "time")
+GATES = ("worse", "not-better", "not-equivalent")
+
+
+@click.command("compare")
+@click.argument("targets", nargs=-1, type=click.Path(path_type=Path), metavar="[EXPERIMENT.toml|BATCH]...")
+@click.option("--baseline", metavar="PROFILE", help="Compare the others with this one. Default: as declared.")
+@click.option(
+    "--compare",
+    "pairs",
+    nargs=2,
+    multiple=True,
+    metavar="NEW OLD",
+    help="Compare these two only; may be given several times. Default: the declared contrasts.",
+)
+@click.option(
+    "--metric", type=click.Choice(METRICS), default="pass", show_default=True, help="What to compare; a trial's mean."
+)
+@click.option("--k", type=click.IntRange(min=1), help="Show pass@K and pass^K. Default: as many as all tasks have.")
+@click.option(
+    "--fail-if",
+    type=click.Choice(GATES),
+    help="Exit with 100 when a contrast is so, with 3 when one is inconclusive.",
+)
+@results_option
+@json_option
+@root_option
+def command(
+    targets: tuple[Path, ...],
+    baseline: str | None,
+    pairs: tuple[tuple[str, str], ...],
+    metric: Any,
+    k: int | None,
+    fail_if: Any,
+    results: Path | None,
+    as_json: bool,
+    root: Path | None,
+) -> int:
+    """Say which profile is better, by how much, and how sure that is.
+
+    Without a target: the newest batch. Several batches are pooled where a profile is the same treatment. A batch may
+    still be running; what is missing is said.
+    """
+    from terminalbench.analytics.compare import compare
+    from terminalbench.analytics.rows import rows_of
+    from terminalbench.analytics.settings import Asked, settings_of
+    from terminalbench.cli.views import open_views
+    from terminalbench.files import encode_json
+    from terminalbench.report.comparison import comparison_text
+
+    opened = open_views(targets, results, root)
+    asked = Asked(baseline=baseline, contrasts=pairs, metric=metric, k=k, analysis=opened.analysis)
+    comparison = compare(rows_of(opened.views), settings_of(opened.views, asked))
+    click.echo(encode_json(comparison).decode() if as_json else comparison_text(comparison), nl=False)
+    return _gated(comparison, fail_if) if fail_if is not None else EXIT_OK
+
+
+def _gated(comparison: Any, fail_if: Any) -> int:
+    from terminalbench.analytics.gate import gate
+    from terminalbench.errors import GateFailed, Incomplete
+
+    held = gate(comparison, fail_if)
+    failed = [name for name, answer in held.items() if answer == "failed"]
+    undecided = [name for name, answer in held.items() if answer == "undecided"]
+    if failed:
+        raise GateFailed(f"{'; '.join(failed)} {'is' if len(failed) == 1 else 'are'} {fail_if.replace('-', ' ')}")
+    if undecided:
+        raise Incomplete(f"{'; '.join(undecided)}: inconclusive, so --fail-if {fail_if} stays undecided")
+    return EXIT_OK

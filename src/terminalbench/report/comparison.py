@@ -1,0 +1,183 @@
+"""A comparison as plain text: the sentences first, then the tables they rest on. Pure."""
+
+import textwrap
+from collections.abc import Sequence
+
+from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary
+from terminalbench.analytics.sentence import amount
+from terminalbench.records import Outcome, TaskRef
+from terminalbench.report.text import Money, columns
+
+WIDTH = 100
+_SHOWN_TASKS = 8
+_METRICS = {"pass": "pass rate", "cost": "cost a trial", "tokens": "tokens a trial", "time": "agent time a trial"}
+_WAYS = {"exclude": "measured only", "fail": "all planned"}
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """The whole comparison, readable at 100 columns."""
+    parts = [_head(comparison), *(_wrapped(contrast.sentence) for contrast in comparison.contrasts)]
+    parts += [_profiles(comparison), _money(comparison.profiles), _estimates(comparison)]
+    parts += [_details(contrast) for contrast in comparison.contrasts]
+    parts += [_list("Warnings", comparison.warnings), _list("Departures from the declared plan", comparison.departures)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(comparison: Comparison) -> str:
+    rule = "left out" if comparison.rule == "exclude" else "counted as not passed"
+    lines = [
+        f"{', '.join(comparison.batches)}: {_METRICS[comparison.metric]}, baseline {comparison.baseline}",
+        f"alpha {comparison.alpha:g}; trials that were not measured are {rule}; "
+        f"a verdict needs {100 * comparison.coverage:.0f} % of them measured",
+    ]
+    if comparison.hypothesis:
+        lines.append(f"expected: {comparison.hypothesis}")
+    return "\n".join(_wrapped(line) for line in lines)
+
+
+def _profiles(comparison: Comparison) -> str:
+    """One row a profile: counts always, both rates, the interval, pass@k and pass^k."""
+    k = comparison.k or min((max(p.pass_at, default=1) for p in comparison.profiles), default=1)
+    level = f"{100 * (1 - comparison.alpha):g} % interval"
+    head = ["profile", "passed", "measured", "pass rate", level, "of planned", "time"]
+    if k > 1:
+        head[6:6] = [f"pass@{k}", f"pass^{k}"]
+    head.append("not measured")
+    rows = []
+    for p in comparison.profiles:
+        row = [
+            p.profile,
+            str(p.passed),
+            f"{p.measured}/{p.planned}",
+            _rate(p.rate),
+            _rates(p.interval),
+            _rate(p.rate_all),
+        ]
+        if k > 1:
+            row += [_rate(p.pass_at.get(k)), _rate(p.pass_hat.get(k))]
+        rows.append([*row, _seconds(p.mean_agent_sec), _not_measured(p)])
+    return columns([head, *rows], left=(0, len(head) - 1))
+
+
+def _money(profiles: Sequence[ProfileSummary]) -> str:
+    """What each profile cost, and what a success did; empty when nothing is known."""
+    if all(p.cost_usd is None and p.tokens is None for p in profiles):
+        return ""
+    rows = [["profile", "cost", "a success", "interval", "tokens", ""]]
+    for p in profiles:
+        bounds = p.cost_per_success_interval
+        rows.append(
+            [
+                p.profile,
+                f"{Money(p.cost_usd, p.cost_unknown_trials)}{' (simulated)' if p.simulated else ''}",
+                "unknown" if p.cost_per_success is None else amount(p.cost_per_success, "cost", sign=False),
+                _range(bounds, "cost") if bounds else "-",
+                "unknown" if p.tokens is None else f"{p.tokens:,}",
+                ("on the Pareto front" if p.on_pareto_front else "")
+                + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
+            ]
+        )
+    return columns(rows, left=(0, 1, 5))
+
+
+def _estimates(comparison: Comparison) -> str:
+    """Both ways of counting and both questions, a row each."""
+    if not any(contrast.estimate.units for contrast in comparison.contrasts):
+        return ""
+    rows = [["contrast", "counting", "difference", "tasks like these", "these tasks", "p", "Holm", "+/-/="]]
+    for contrast in comparison.contrasts:
+        name = f"{contrast.new} vs {contrast.old}"
+        other = "fail" if contrast.rule == "exclude" else "exclude"
+        for way, found, holm in (
+            (contrast.rule, contrast.estimate, contrast.p_adjusted),
+            (other, contrast.other_way, None),
+        ):
+            rows.append([name, _WAYS[way], *_numbers(found, contrast.metric, holm)])
+            name = ""
+    return columns(rows, left=(0, 1))
+
+
+def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:
+    return [
+        "-" if found.difference is None else amount(found.difference, metric, unit=metric == "cost"),
+        _range(found.interval, metric, sign=True),
+        _range(found.suite_interval, metric, sign=True),
+        "-" if found.p is None else f"{found.p:.2g}",
+        "" if holm is None else f"{holm:.2g}",
+        f"{found.wins}/{found.losses}/{found.ties}",
+    ]
+
+
+def _details(contrast: Contrast) -> str:
+    """What else a reader of one contrast must know."""
+    lines = list(contrast.warnings)
+    looks = contrast.sequential
+    if looks is not None and looks.method == "e-value":
+        lines.append(
+            f"e-value {looks.e_value:.3g} from {looks.wins} pairs that only {contrast.new} passed and {looks.losses} "
+            f"that only {contrast.old} passed; {looks.level:.3g} decides, at any time"
+        )
+    elif looks is not None:
+        lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): p up to {looks.level:.2g} decides")
+    if contrast.trials_needed is not None and contrast.effect is not None and contrast.verdict == "inconclusive":
+        shown = amount(contrast.effect, contrast.metric)
+        lines.append(f"about {contrast.trials_needed:,} trials on tasks like these would show {shown} 4 times in 5")
+    if contrast.margin is not None and contrast.metric == "pass":
+        lines.append(f"equivalent means within {amount(contrast.margin, 'pass', sign=False)} either way")
+    if contrast.error_rate_p is not None and contrast.error_rate_p >= 0.05:
+        lines.append(f"trials broke at similar rates (p = {contrast.error_rate_p:.2g})")
+    for what, tasks in (
+        (f"only {contrast.new} has", contrast.only_new),
+        (f"only {contrast.old} has", contrast.only_old),
+        ("neither has", contrast.unmeasured),
+    ):
+        if tasks:
+            lines.append(f"{what} a value for: {_tasks(tasks)}")
+    return _list(f"{contrast.new} vs {contrast.old}", lines)
+
+
+def _tasks(tasks: Sequence[TaskRef]) -> str:
+    more = f" and {len(tasks) - _SHOWN_TASKS} more" if len(tasks) > _SHOWN_TASKS else ""
+    return ", ".join(task.id for task in tasks[:_SHOWN_TASKS]) + more
+
+
+def _not_measured(profile: ProfileSummary) -> str:
+    measured = (Outcome.PASSED.value, Outcome.FAILED.value)
+    rest = [f"{count} {name.replace('_', ' ')}" for name, count in profile.outcomes.items() if name not in measured]
+    return ", ".join(rest) or "-"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _rates(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{100 * interval.low:.0f} to {100 * interval.high:.0f} %"
+
+
+def _range(interval: Interval | None, metric: Metric, *, sign: bool = False) -> str:
+    if interval is None:
+        return "-"
+    return " to ".join(amount(end, metric, sign=sign, unit=False) for end in (interval.low, interval.high))
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f} s" if value < 100 else f"{value / 60:.1f} min"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _list(title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    filled = [
+        textwrap.fill(
+            line, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
+        for line in lines
+    ]
+    return "\n".join([title, *filled])

@@ -1,0 +1,406 @@
+"""A comparison as a whole: what it says of published examples, of edge cases, and what it can never say."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from support.rows import Marks, rows, settings, table
+from terminalbench.analytics.compare import compare
+from terminalbench.analytics.model import Contrast
+from terminalbench.analytics.settings import Settings
+from terminalbench.errors import UserError
+from terminalbench.files import encode_json
+
+
+def contrast(marks: Marks, setup: Settings | None = None, **fields) -> Contrast:
+    return compare(rows(marks, **fields), setup or settings()).contrasts[0]
+
+
+def test_three_of_seven_against_four_of_seven_is_inconclusive() -> None:
+    marks = table(text="+ + + x x x x", codecanvas="+ x + + + x x")
+    found = contrast(marks, settings("codecanvas", "text"))
+    assert found.verdict == "inconclusive"
+    assert found.estimate.difference == pytest.approx(1 / 7)
+    assert (found.estimate.wins, found.estimate.losses, found.estimate.ties) == (2, 1, 4)
+    assert found.smallest_detectable == pytest.approx(0.55, abs=0.005)
+    assert found.sentence == (
+        "codecanvas vs text: +14.3 pt (-49.5 to +78.1), 2 tasks better, 1 worse, p = 1.00: inconclusive; "
+        "14 trials can only show gaps above 55 pt"
+    )
+    assert found.trials_needed is not None
+    assert found.trials_needed > 300
+
+
+def test_five_of_five_against_none_of_five_on_twelve_tasks_is_a_win() -> None:
+    found = contrast(table(a=" ".join(["xxxxx"] * 12), b=" ".join(["+++++"] * 12)))
+    assert found.verdict == "better"
+    assert found.p_adjusted == pytest.approx(2 / 2**12)
+    assert found.estimate.interval is not None
+    assert 0.5 < found.estimate.interval.low < found.estimate.interval.high == 1.0
+    assert found.sentence.endswith("12 tasks better, 0 worse, p < 0.001: better")
+
+
+def test_five_tasks_can_never_show_anything() -> None:
+    found = contrast(table(a="xxx xxx xxx xxx xxx", b="+++ +++ +++ +++ +++"))
+    assert (found.verdict, found.smallest_detectable) == ("inconclusive", None)
+    assert found.sentence.endswith("5 tasks can never show a difference at this alpha")
+
+
+@pytest.mark.parametrize("margin", [None, 0.05, 0.2])
+def test_identical_results_are_not_proof_of_equality(margin: float | None) -> None:
+    words = " ".join(["+", "x"] * 10)
+    found = contrast(table(a=words, b=words), settings(margin=margin))
+    assert found.estimate.p == 1.0
+    assert found.verdict == ("equivalent" if margin == 0.2 else "inconclusive")
+    assert found.smallest_detectable is not None
+
+
+def test_one_task() -> None:
+    found = contrast(table(a="xxx", b="+++"))
+    assert (found.verdict, found.estimate.units, found.estimate.interval) == ("inconclusive", 1, None)
+    assert found.sentence.startswith("b vs a: +100.0 pt, 1 task better, 0 worse, p = 1.00: inconclusive; 1 task can")
+
+
+def test_no_common_task() -> None:
+    found = contrast({"a": {"one": "+"}, "b": {"two": "+"}})
+    assert found.sentence == "b vs a: no task was measured under both: inconclusive"
+    assert ([t.id for t in found.only_new], [t.id for t in found.only_old]) == (["two"], ["one"])
+
+
+def test_only_common_tasks_count_and_the_rest_is_listed() -> None:
+    marks = {"a": {"one": "+x", "two": "++", "four": "EE"}, "b": {"one": "xx", "three": "++", "four": "EE"}}
+    found = contrast(marks, settings(coverage=0))
+    assert [d.task.id for d in found.tasks] == ["one"]
+    assert found.estimate.difference == -0.5
+    assert ([t.id for t in found.only_new], [t.id for t in found.only_old]) == (["three"], ["two"])
+    assert [t.id for t in found.unmeasured] == ["four"]
+
+
+def test_tasks_weigh_equally_whatever_their_attempts() -> None:
+    marks = {"a": {"one": "+", "two": "x"}, "b": {"one": "x" * 9 + "+", "two": "+"}}
+    assert contrast(marks).estimate.difference == pytest.approx((-0.9 + 1.0) / 2)
+
+
+def test_each_interval_says_which_question_it_answers() -> None:
+    found = contrast(table(a="+x +x xx ++ x+ ++", b="++ +x x+ ++ ++ x+")).estimate
+    assert found.interval is not None
+    assert found.suite_interval is not None
+    assert "like these" in found.interval.question
+    assert "these same tasks" in found.suite_interval.question
+    assert contrast(table(a="+ x +", b="x + +")).estimate.suite_interval is None
+
+
+def test_families_are_the_unit_when_declared() -> None:
+    marks = table(a="xx xx xx xx xx xx xx xx", b="++ ++ ++ ++ ++ ++ ++ ++")
+    assert contrast(marks).verdict == "better"
+    families = {f"t{n}": "even" if n % 2 == 0 else "odd" for n in range(1, 9)}
+    found = contrast(marks, families=families)
+    assert (found.unit, found.estimate.units, found.verdict) == ("family", 2, "inconclusive")
+    assert "2 families better" in found.sentence
+
+
+def test_holm_over_the_contrasts_of_a_report() -> None:
+    marks = table(a="xx " * 6, b="++ " * 6, c="+x " * 6)
+    setup = settings(contrasts=(("b", "a"), ("c", "a")))
+    found = compare(rows(marks), setup).contrasts
+    assert [c.estimate.p for c in found] == [0.03125, 0.03125]
+    assert [c.p_adjusted for c in found] == [0.0625, 0.0625]
+    assert {c.verdict for c in found} == {"inconclusive"}
+    assert contrast(marks).verdict == "better"
+
+
+def test_crashes_both_ways() -> None:
+    marks = table(a="++ xx +x ++", b="++ xE +E +E")
+    found = contrast(marks, settings(coverage=0.5))
+    assert found.estimate.difference == pytest.approx(0.125)
+    assert found.other_way.difference == pytest.approx(-0.125)
+    turned = contrast(marks, settings(coverage=0.5, rule="fail"))
+    assert (turned.estimate, turned.other_way) == (found.other_way, found.estimate)
+
+
+def test_too_little_coverage_is_inconclusive_and_says_so() -> None:
+    marks = table(a="xxxxx " * 12, b="++++E " * 12)
+    assert contrast(marks, settings(coverage=0.8)).verdict == "better"
+    found = contrast(marks)
+    assert found.verdict == "inconclusive"
+    assert found.sentence.endswith("inconclusive, because only 80 % of what b was to do was measured (90 % wanted)")
+    assert found.coverage_new == pytest.approx(0.8)
+
+
+def test_a_gain_that_rests_on_what_was_left_out_is_no_gain() -> None:
+    marks = table(a="+x +x +x +x +x +x +x +x", b="+E +E +E +E +E +E +E +E")
+    found = contrast(marks, settings(coverage=0))
+    assert found.estimate.difference == 0.5
+    assert found.p_adjusted is not None
+    assert found.p_adjusted < 0.05
+    assert found.verdict == "inconclusive"
+    assert "not measured count as not passed" in found.sentence
+
+
+def test_error_rates_that_differ_are_flagged() -> None:
+    found = contrast(table(a="++++++ " * 5, b="+++EEE " * 5), settings(coverage=0))
+    assert found.error_rate_p is not None
+    assert found.error_rate_p < 0.001
+    assert any("broke at different rates (b 15 of 30, a 0 of 30)" in warning for warning in found.warnings)
+    assert contrast(table(a="+x.. " * 5, b="+x++ " * 5)).error_rate_p is None, "what never ran is no error"
+
+
+def test_what_is_missing_is_said() -> None:
+    found = compare(rows(table(a="++ ..", b="++ C+")), settings())
+    assert found.warnings == [
+        "a: 2 of 4 planned trials have not run or were cut off",
+        "b: 1 of 4 planned trials have not run or were cut off",
+    ]
+
+
+MANY = table(a="xx " * 8, b="++ " * 8)
+
+
+def mixed(**per_profile) -> list:
+    return [msgspec.structs.replace(row, **per_profile[row.profile]) for row in rows(MANY)]
+
+
+@pytest.mark.parametrize("field", ["environment", "model", "agent_version"])
+def test_what_differs_without_being_declared_is_refused(field: str) -> None:
+    found = compare(mixed(a={field: "one"}, b={field: "two"}), settings()).contrasts[0]
+    assert found.verdict == "inconclusive"
+    assert found.refused
+    assert found.estimate.difference is None
+    assert "not compared (another" in found.sentence
+    assert "b ran with two, a with one" in found.sentence
+    assert not compare(mixed(a={field: "one"}, b={}), settings()).contrasts[0].refused, "unknown is not different"
+
+
+@pytest.mark.parametrize(("field", "aspect"), [("model", "model"), ("agent_version", "agent")])
+def test_a_declared_factor_may_differ(field: str, aspect: str) -> None:
+    setup = settings(profiles={"a": {aspect: "one"}, "b": {aspect: "two"}})
+    found = compare(mixed(a={field: "1"}, b={field: "2"}), setup).contrasts[0]
+    assert (found.refused, found.warnings, found.verdict) == ([], [], "better")
+
+
+def test_a_mixture_in_both_is_a_warning() -> None:
+    data = [msgspec.structs.replace(row, agent_version=str(row.attempt)) for row in rows(MANY)]
+    found = compare(data, settings()).contrasts[0]
+    assert found.verdict == "better"
+    assert found.warnings == ["more than one agent version: b ran with 1 and 2, a with 1 and 2"]
+
+
+def test_a_task_that_changed_is_not_a_common_task() -> None:
+    data = [
+        msgspec.structs.replace(row, task_digest=f"{row.profile if row.task.id == 't1' else 'same'}")
+        for row in rows(MANY)
+    ]
+    found = compare(data, settings()).contrasts[0]
+    assert [task.id for task in found.changed] == ["t1"]
+    assert found.estimate.tasks == 7
+    assert any("not the same task" in warning for warning in found.warnings)
+
+
+def test_other_batches_and_other_hours_are_warned_of() -> None:
+    data = mixed(
+        a={"batch": "s/0", "started_at": "2026-01-01T10:00:00Z", "finished_at": "2026-01-01T11:00:00Z"},
+        b={"batch": "s/1", "started_at": "2026-01-02T10:00:00Z", "finished_at": "2026-01-02T11:00:00Z"},
+    )
+    warnings = compare(data, settings()).contrasts[0].warnings
+    assert warnings == [
+        "from different batches: b from s/1, a from s/0",
+        "not at the same time: b 2026-01-02 10:00 to 2026-01-02 11:00, a 2026-01-01 10:00 to 2026-01-01 11:00",
+    ]
+
+
+def test_the_same_treatment_twice_is_noise() -> None:
+    warnings = compare(mixed(a={"profile_id": "p1"}, b={"profile_id": "p1"}), settings()).contrasts[0].warnings
+    assert warnings == ["b and a are the same treatment: what differs is noise"]
+
+
+def test_cheaper_is_better() -> None:
+    data = [
+        msgspec.structs.replace(row, cost_usd=(2.0 if row.profile == "a" else 1.0) + row.attempt / 10)
+        for row in rows(MANY)
+    ]
+    found = compare(data, settings(metric="cost")).contrasts[0]
+    assert found.verdict == "better"
+    assert found.estimate.difference == pytest.approx(-1.0)
+    assert found.sentence == "b vs a, cost: -$1.00, 8 tasks better, 0 worse, p = 0.0078: better"
+
+
+def test_unknown_costs_are_not_zero() -> None:
+    data = [
+        msgspec.structs.replace(row, cost_usd=None if row.profile == "b" and row.attempt == 2 else 1.0)
+        for row in rows(MANY)
+    ]
+    found = compare(data, settings(metric="cost")).contrasts[0]
+    assert (found.estimate.difference, found.verdict, found.coverage_new) == (0.0, "inconclusive", 0.5)
+    assert "has a known cost" in found.sentence
+
+
+def test_looks_that_were_declared() -> None:
+    half = table(a="xx.. " * 7, b="++.. " * 7)
+    assert "only 50 % of what b was to do was measured" in contrast(half).sentence
+    early = contrast(half, settings(looks=2))
+    assert early.sequential is not None
+    assert (early.sequential.look, early.sequential.looks, early.verdict) == (1, 2, "inconclusive")
+    assert early.sequential.level == pytest.approx(0.0052, abs=1e-4)
+    assert early.sentence.endswith("because look 1 of 2 needs p up to 0.0052")
+    more = contrast(table(a="xx.. " * 9, b="++.. " * 9), settings(looks=2))
+    assert more.verdict == "better"
+    assert (
+        contrast(table(a="x... " * 9, b="+... " * 9), settings(looks=2)).reason == "it is before the first of 2 looks"
+    )
+    last = contrast(table(a="xx " * 7, b="++ " * 7), settings(looks=2))
+    assert last.verdict == "better"
+
+
+def test_an_e_value_may_be_looked_at_any_time() -> None:
+    found = contrast(table(a="xx.. " * 7, b="++.. " * 7), settings(looks="any"))
+    assert found.sequential is not None
+    assert (found.sequential.wins, found.sequential.losses, found.sequential.level) == (14, 0, 20)
+    assert found.verdict == "better"
+    assert contrast(table(a="xx+. " * 3, b="++x. " * 3), settings(looks="any")).verdict == "inconclusive"
+
+
+def test_the_summary_of_a_profile() -> None:
+    marks = {"a": {"t1": "+x+", "t2": "xxx", "t3": "+EE"}}
+    data = [
+        msgspec.structs.replace(r, cost_usd=0.5, cost_known_usd=0.5, agent_sec=10.0, tokens=100) for r in rows(marks)
+    ]
+    found = compare(data, settings(contrasts=())).profiles[0]
+    assert (found.planned, found.measured, found.passed) == (9, 7, 3)
+    assert found.rate == pytest.approx((2 / 3 + 0 + 1) / 3)
+    assert found.rate_all == pytest.approx((2 / 3 + 0 + 1 / 3) / 3)
+    assert found.outcomes == {"passed": 3, "failed": 4, "errored": 2}
+    assert (found.pass_at, set(found.pass_hat)) == ({1: pytest.approx(found.rate)}, {1})
+    assert (found.cost_usd, found.cost_per_success, found.tokens) == (4.5, 1.5, 900)
+    assert [task.flaky for task in found.tasks] == [True, False, False]
+    assert found.tasks[1].interval is not None
+    assert found.tasks[1].interval.low == 0.0
+
+
+def test_pass_at_k_is_never_made_up() -> None:
+    found = compare(rows(table(a="++x +x", b="+++ x+x")), settings(k=3))
+    assert [3 in p.pass_at for p in found.profiles] == [False, True]
+    assert found.warnings == ["pass@3 is unknown for a: not every task has 3 attempts that count"]
+    assert found.profiles[1].pass_at[3] == 1.0
+    assert found.profiles[1].pass_hat[3] == 0.5
+
+
+def test_a_cost_that_is_unknown_makes_the_cost_of_a_success_unknown() -> None:
+    data = [msgspec.structs.replace(r, cost_known_usd=0.5, cost_unknown=r.attempt - 1) for r in rows(table(a="++ ++"))]
+    found = compare(data, settings(contrasts=())).profiles[0]
+    assert (found.cost_usd, found.cost_unknown_trials, found.cost_per_success) == (2.0, 2, None)
+    assert not found.on_pareto_front
+
+
+def test_the_pareto_front() -> None:
+    marks = table(a="+x", b="++", c="xx", d="+x")
+    price = {"a": 1.0, "b": 2.0, "c": 1.5, "d": 2.0}
+    data = [msgspec.structs.replace(row, cost_known_usd=price[row.profile]) for row in rows(marks)]
+    assert compare(data, settings()).pareto == ["a", "b"]
+
+
+def test_an_unknown_profile_names_the_closest() -> None:
+    with pytest.raises(UserError, match='did you mean "alpha"'):
+        compare(rows(table(alpha="+", b="+")), settings("b", "alphe"))
+
+
+PROFILE = st.text("+xE.TC", min_size=1, max_size=4)
+GRID = st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(PROFILE, min_size=n, max_size=n).map(" ".join)] * 2))
+SETUP = st.fixed_dictionaries(
+    {
+        "rule": st.sampled_from(["exclude", "fail"]),
+        "coverage": st.sampled_from([0.0, 0.9]),
+        "margin": st.sampled_from([None, 0.3]),
+        "looks": st.sampled_from([1, 3, "any"]),
+        "metric": st.sampled_from(["pass", "time"]),
+    }
+)
+OPPOSITE = {"better": "worse", "worse": "better"}
+
+
+def timed(marks: Marks) -> list:
+    return [msgspec.structs.replace(r, agent_sec=float(len(r.task.id) + n % 5)) for n, r in enumerate(rows(marks))]
+
+
+@limits(max_examples=60, deadline=None)
+@given(GRID, SETUP)
+def test_swapping_the_profiles_turns_every_sign(grid: tuple[str, str], setup: dict) -> None:
+    data = timed(table(a=grid[0], b=grid[1]))
+    there = compare(data, settings("b", "a", **setup)).contrasts[0]
+    back = compare(data, settings("a", "b", **setup)).contrasts[0]
+    assert back.verdict == OPPOSITE.get(there.verdict, there.verdict)
+    for one, other in ((there.estimate, back.estimate), (there.other_way, back.other_way)):
+        assert (one.p, one.wins, one.losses, one.ties) == (other.p, other.losses, other.wins, other.ties)
+        if one.difference is not None:
+            assert other.difference == pytest.approx(-one.difference)
+        if one.interval is not None and other.interval is not None:
+            assert (other.interval.low, other.interval.high) == pytest.approx((-one.interval.high, -one.interval.low))
+    assert back.smallest_detectable == pytest.approx(there.smallest_detectable)
+
+
+@limits(max_examples=60, deadline=None)
+@given(GRID, SETUP, st.randoms())
+def test_names_and_order_of_tasks_mean_nothing(grid: tuple[str, str], setup: dict, random) -> None:
+    marks = table(a=grid[0], b=grid[1])
+    order = random.sample(list(marks["a"]), len(marks["a"]))
+    names = {task: f"x{number}" for number, task in enumerate(order)}
+    renamed = {profile: {names[task]: tasks[task] for task in order} for profile, tasks in marks.items()}
+    setup = {**setup, "metric": "pass"}
+    one, other = (compare(rows(m), settings(**setup)).contrasts[0] for m in (marks, renamed))
+    assert one.sentence == other.sentence
+    assert (one.verdict, one.p_adjusted) == (other.verdict, other.p_adjusted)
+
+
+@limits(max_examples=60, deadline=None)
+@given(GRID, st.integers(0, 11), st.sampled_from("ETC."))
+def test_another_crash_never_helps_when_crashes_count(grid: tuple[str, str], task: int, crash: str) -> None:
+    words = grid[1].split()
+    words[task % len(words)] += crash
+    setup = settings(rule="fail", coverage=0)
+    before = contrast(table(a=grid[0], b=grid[1]), setup).estimate.difference
+    after = contrast(table(a=grid[0], b=" ".join(words)), setup).estimate.difference
+    assert before is not None
+    assert after is not None
+    assert after <= before + 1e-12
+
+
+@limits(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.text("+x", min_size=3, max_size=3), st.text("+xF", min_size=3, max_size=3)),
+        min_size=6,
+        max_size=12,
+    ),
+    st.sampled_from([0.0, 0.5, 0.9]),
+)
+def test_dropping_crashes_never_looks_better_than_counting_them(tasks: list[tuple[str, str]], coverage: float) -> None:
+    """F is a failure that a profile may have called a crash."""
+    old = " ".join(word for word, _ in tasks)
+    counted = contrast(table(a=old, b=" ".join(w.replace("F", "x") for _, w in tasks)), settings(coverage=coverage))
+    dropped = contrast(table(a=old, b=" ".join(w.replace("F", "E") for _, w in tasks)), settings(coverage=coverage))
+    if dropped.verdict == "better":
+        assert counted.verdict == "better"
+    if dropped.verdict == "equivalent":
+        assert counted.verdict == "equivalent"
+
+
+@limits(max_examples=60, deadline=None)
+@given(GRID, SETUP)
+def test_the_json_is_json(grid: tuple[str, str], setup: dict) -> None:
+    comparison = compare(timed(table(a=grid[0], b=grid[1])), settings(**setup))
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    text = encode_json(comparison).decode()
+    assert json.loads(text, parse_constant=refuse)["contrasts"][0]["verdict"]
+    assert msgspec.json.decode(text, type=type(comparison)) == comparison
+
+
+def test_the_same_rows_give_the_same_answer() -> None:
+    data = timed(table(a="+x+ xx+ +++ " * 8, b="++x x++ +x+ " * 8))
+    setup = settings(metric="time", seed=3)
+    assert compare(data, setup) == compare(data, setup)

@@ -20,22 +20,27 @@ import msgspec
 from terminalbench.errors import TbenchError
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` atomically and durably; on any error the old file stays as it was."""
+def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace `path` by `data` atomically and durably; on any error the old file stays as it was.
+
+    Not `durable` is for what can be made again at any time: faster, and a power cut may lose it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
         Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
         raise
-    _sync_folder(path.parent)
+    if durable:
+        _sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:

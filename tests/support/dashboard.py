@@ -2,6 +2,11 @@
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,7 @@ import msgspec
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.dashboard.answers import Reply, answer
 from terminalbench.dashboard.site import Site
-from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import write_json
 from terminalbench.index.scan import scan_all
@@ -101,6 +106,24 @@ def fill(batch: Batch, rewards: dict[tuple[str, str], float | None]) -> None:
         (folder / "trial.log").write_text("started\nended\n")
 
 
+def make_root(path: Path) -> Root:
+    """Such a root at `path`."""
+    rewards = {
+        ("p", "a__1"): 0.0, ("p", "a__2"): 0.0, ("p", "b__1"): 1.0, ("p", "b__2"): None,
+        ("q", "a__3"): 1.0, ("q", "a__4"): 1.0, ("q", "b__3"): 1.0,
+    }  # fmt: skip
+    first, second = allocate(path, "study"), allocate(path, "study")
+    fill(first, rewards)
+    fill(second, dict.fromkeys(rewards, 1.0))
+    add_trajectory(first.runs / f"{STAMP}__p" / "a__1", steps("ls", "cat notes", "echo wrong > answer", "exit"))
+    add_trajectory(
+        first.runs / f"{STAMP}__q" / "a__3", steps("ls", "cat notes", "python solve.py", "cat answer", "exit")
+    )
+    made = Root(path, Site(path))
+    made.scan()
+    return made
+
+
 @dataclass
 class Answered:
     """What an app answered."""
@@ -160,3 +183,17 @@ class Http:
         if "set-cookie" in found:
             self._cookie = found["set-cookie"].partition(";")[0]
         return Answered(start["status"], found, b"".join(m.get("body", b"") for m in bodies))
+
+
+@contextmanager
+def served(results: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[str]:
+    """`tbench view` as a real process on a free port: its address."""
+    command = [sys.executable, "-m", "terminalbench.cli.main", "view", str(results), "--port", "0", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=env)
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline(), process.stdout.readline()]
+        yield lines[1].split()[0]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0

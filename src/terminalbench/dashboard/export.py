@@ -49,9 +49,9 @@ def export_site(site: Site, target: Path) -> Exported:
         if body is None or (len(body) > EXPORTED_BYTES and reply.name is not None):
             left_out.append(f"{path}: larger than {EXPORTED_BYTES >> 20} MB")
             continue
-        write_bytes(_place(target, path), body)
+        write_bytes(_place(target, path), body, durable=False)
         pages, files = pages + (reply.media == "text/html"), files + (reply.media != "text/html")
-        fresh = [met for met in reply.met if met not in known]
+        fresh = [met for met in dict.fromkeys(reply.met) if met not in known]
         known.update(fresh)
         waiting += fresh
     return Exported(pages, files, tuple(left_out))

@@ -40,6 +40,8 @@ class Refresher:
             self._thread.join(timeout=5)
 
     def _run(self) -> None:
+        import terminalbench.analytics.compare  # noqa: F401  takes seconds: nobody should wait for it at a page
+
         whole_at = time.monotonic() + WHOLE_EVERY_SEC
         pause = EVERY_SEC
         while not self._stop.wait(pause):

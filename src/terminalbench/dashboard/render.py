@@ -33,7 +33,6 @@ def environment() -> "Environment":
         "shown", "size",
     ):  # fmt: skip
         made.filters[name] = getattr(words, name)
-    made.globals.update({"paths": links})
     return made
 
 
@@ -42,6 +41,7 @@ def render(site: "Site", page: Page, to: Links) -> bytes:
     template = environment().get_template(page.template)
     text = template.render(
         page=page,
+        paths=links,
         link=to.to,
         asset=to.asset,
         here=to.here,

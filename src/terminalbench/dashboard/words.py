@@ -48,7 +48,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 def points(value: float | None) -> str:
     """A difference of fractions in percentage points, signed."""
-    return DASH if value is None else f"{100 * value:+.1f} pp".replace("-", "−")
+    return DASH if value is None else f"{100 * value:+.1f} pt".replace("-", "−")
 
 
 def dollars(value: float | None) -> str:

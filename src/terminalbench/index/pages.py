@@ -112,9 +112,10 @@ def _batch_conditions(wanted: BatchFilter, live: Sequence[str]) -> tuple[str, li
     values: list[Any] = []
     if wanted.text:
         conditions.append(
-            r"(b.slug || ' ' || coalesce(b.name, '') || ' ' || b.batch || ' ' || s.profiles) LIKE ? ESCAPE '\'"
+            r"((b.slug || ' ' || coalesce(b.name, '') || ' ' || b.batch) LIKE ? ESCAPE '\' OR EXISTS "
+            r"(SELECT 1 FROM json_each(s.profiles) p WHERE json_extract(p.value, '$.profile') LIKE ? ESCAPE '\'))"
         )
-        values.append(_contains(wanted.text))
+        values += [_contains(wanted.text)] * 2
     if wanted.slug:
         conditions.append("b.slug = ?")
         values.append(wanted.slug)

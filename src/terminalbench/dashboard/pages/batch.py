@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
-from terminalbench.dashboard.links import experiment_path
+from terminalbench.dashboard.links import compare_path, experiment_path
 from terminalbench.dashboard.pages.matrix import MatrixRow, matrix, not_measured, profile_lines
 from terminalbench.dashboard.pages.trials import trial_table
+from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.difference import Treatment, differences, value_text
 from terminalbench.experiments.plan import Plan
@@ -34,19 +35,24 @@ def batch_page(site: Site, ask: Ask) -> Page:
     tables = {"trials": trials}
     if view is not None:
         values |= _planned(site, ask, summary, view)
-        tables |= {"profiles": lambda: _profile_table(view), "cells": lambda: _cell_table(view)}
+        tables |= {
+            "profiles": lambda: _profile_table(view),
+            "cells": lambda: _cell_table(view),
+            "contrasts": lambda: contrast_table(values["said"]),
+        }
     return Page(
         title=f"{summary.slug} {summary.number}" if summary.batch != "." else "Harbor jobs",
         template="batch.html",
         values=values,
         crumbs=(Crumb(summary.slug, experiment_path(summary.slug)),) if summary.batch != "." else (),
         tables=tables,
-        document=lambda: _document(summary, view),
+        document=lambda: _document(summary, view, values.get("said")),
         feed=summary.batch,
     )
 
 
 def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> dict[str, Any]:
+    said = batch_verdict(site, summary, view)
     rows: list[MatrixRow] = site.kept(("matrix", summary.batch, summary.version), lambda: matrix(view))
     show = ask.text("show") if ask.text("show") in SHOWS else "all"
     text = ask.text("task").lower()
@@ -54,6 +60,9 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
     window = Window(ask.number("page"), len(wanted) or 1 if ask.static else TASKS_PER_PAGE)
     return {
         "plan": view.plan,
+        "said": said,
+        "summaries": {p.profile: p for p in said.comparison.profiles} if said.comparison else {},
+        "contrast_target": lambda c: compare_path((summary.batch, c.new), (summary.batch, c.old)),
         "profiles": site.kept(("profiles", summary.batch, summary.version), lambda: profile_lines(view)),
         "reasons": site.kept(("reasons", summary.batch, summary.version), lambda: not_measured(view)),
         "rows": wanted[window.offset : window.offset + window.limit],
@@ -130,7 +139,14 @@ def _cell_table(view: BatchView) -> Table:
     return Table(columns, rows)
 
 
-def _document(summary: BatchSummary, view: BatchView | None) -> dict[str, Any]:
-    if view is None:
+def _document(summary: BatchSummary, view: BatchView | None, said: Said | None) -> dict[str, Any]:
+    if view is None or said is None:
         return {"batch": summary}
-    return {"batch": summary, "plan": view.plan, "profiles": profile_lines(view), "not_measured": not_measured(view)}
+    return {
+        "batch": summary,
+        "plan": view.plan,
+        "profiles": profile_lines(view),
+        "comparison": said.comparison,
+        "problem": said.problem,
+        "not_measured": not_measured(view),
+    }

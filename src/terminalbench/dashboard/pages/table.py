@@ -2,6 +2,7 @@
 
 from terminalbench.dashboard.frame import Route
 from terminalbench.dashboard.pages.batch import batch_page
+from terminalbench.dashboard.pages.compare import choose_page, compare_page
 from terminalbench.dashboard.pages.experiments import experiment_page, experiments_page
 from terminalbench.dashboard.pages.files import batch_file, file_page, raw_file
 from terminalbench.dashboard.pages.home import home_page
@@ -24,6 +25,8 @@ ROUTES = (
     Route(f"{_TRIAL}files/{{path...}}", file_page),
     Route(f"{_TRIAL}raw/{{path...}}", raw_file),
     Route(f"{_TRIAL}step-text/{{path...}}", raw_step),
+    Route("compare/", choose_page),
+    Route("compare/{slug}/{number}/{profile}/{slug2}/{number2}/{profile2}/", compare_page),
     Route(_PAIR, side_page),
     Route(f"{_PAIR}{{page}}/", side_page),
 )

@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,7 +186,7 @@ class Http:
 
 
 @contextmanager
-def served(results: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[str]:
+def served(results: Path, *arguments: str, env: dict[str, str] | None = None) -> Generator[str]:
     """`tbench view` as a real process on a free port: its address."""
     command = [sys.executable, "-m", "terminalbench.cli.main", "view", str(results), "--port", "0", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=env)

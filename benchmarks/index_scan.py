@@ -61,6 +61,7 @@ def trajectory(kilobytes: int, seed: int) -> bytes:
 
 def make_batch(root: Path, trials: int, kilobytes: int) -> Batch:
     """A batch of finished trials, each with its own result and a trajectory."""
+    root.mkdir(parents=True, exist_ok=True)
     batch = allocate(root, "bench")
     tasks = tuple(PlannedTask(TaskRef(f"t{n}", "d"), "d", {"path": f"/x/t{n}"}) for n in range(max(1, trials // 10)))
     job = JobSpec(JOB, "p", "id", 10, tasks)

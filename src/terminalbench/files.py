@@ -9,7 +9,8 @@ import fcntl
 import os
 import socket
 import tempfile
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,17 +20,31 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 
+_NAME_SEC = 2.0
+
 
 def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replace `path` by `data` atomically and durably; on any error the old file stays as it was.
 
     Not `durable` is for what can be made again at any time: faster, and a power cut may lose it.
     """
+    with _naming(path):
+        _write_lines(path, (data,), durable=durable)
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Replace `path` by `lines` (each with its newline) as they come, atomically: the file is never held in memory."""
+    with _naming(path):
+        _write_lines(path, lines, durable=True)
+
+
+def _write_lines(path: Path, lines: Iterable[bytes], *, durable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            for line in lines:
+                stream.write(line)
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
@@ -66,9 +81,18 @@ def read_json(path: Path, kind: Any = Any) -> Any:
         raise TbenchError(f"not readable as JSON: {error}", where=str(path)) from error
 
 
+def encode_line(value: Any) -> bytes:
+    """`value` as one line of a JSONL file."""
+    return msgspec.json.encode(value, enc_hook=_encode_other) + b"\n"
+
+
 def append_jsonl(path: Path, record: Any, *, durable: bool = False) -> None:
     """Append one record as one line; a torn last line left by a crash is closed first."""
-    line = msgspec.json.encode(record, enc_hook=_encode_other) + b"\n"
+    with _naming(path):
+        _append(path, encode_line(record), durable=durable)
+
+
+def _append(path: Path, line: bytes, *, durable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
@@ -167,11 +191,12 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LockHeld(path, lock_owner(path)) from None
+            raise LockHeld(path, _holder(path)) from None
         since = datetime.now(UTC).isoformat(timespec="seconds")
         owner = Owner(os.getpid(), socket.gethostname(), since, what, start_ticks(os.getpid()))
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, msgspec.json.encode(owner) + b"\n", 0)
+        with _naming(path):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, msgspec.json.encode(owner) + b"\n", 0)
         yield owner
         os.ftruncate(handle, 0)
     finally:
@@ -196,12 +221,34 @@ def start_ticks(pid: int) -> int | None:
         return None
 
 
+def _holder(path: Path) -> Owner | None:
+    """Who holds a lock that is taken. Its new owner may not have written its name yet: then a dead one stands there."""
+    deadline = time.monotonic() + _NAME_SEC
+    while True:
+        owner = lock_owner(path)
+        if owner is not None and (owner.host != socket.gethostname() or start_ticks(owner.pid) == owner.start_ticks):
+            return owner
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.01)
+
+
 def lock_owner(path: Path) -> Owner | None:
     """Who `path` says holds it; None when nobody is named or the text is unreadable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Owner)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """An error while writing names the file that was wanted, not a temporary one or none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _encode_other(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """The only lookup of replaceable parts: a built-in name, an installed entry point, or "module:Object".
 
-Another package adds a part by an entry point in the group `terminalbench.<kind>`, for example
-`[project.entry-points."terminalbench.agents"]  mine = "mypkg.agent:MyAgent"`.
+Another package adds a part by an entry point in the group `terminalbench.<kind>` (a blank is written as "_"), for
+example `[project.entry-points."terminalbench.agents"]  mine = "mypkg.agent:MyAgent"`.
 """
 
 import re
@@ -13,6 +13,18 @@ BUILTIN: dict[str, dict[str, str]] = {
     "agents": {
         "claude-code": "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent",
         "simulated": "terminalbench.harbor.agents.simulated:SimulatedAgent",
+    },
+    "analyzers": {
+        "trial": "terminalbench.analytics.outcome_findings:Analyzer",
+        "behaviour": "terminalbench.analytics.behaviour:Analyzer",
+        "tripwires": "terminalbench.analytics.tripwires:Analyzer",
+        "failure": "terminalbench.analytics.failures:Analyzer",
+    },
+    "chat models": {
+        "claude-code": "terminalbench.llm.claude_code:ClaudeCodeModel",
+        "litellm": "terminalbench.llm.litellm_model:LiteLLMModel",
+        "ollama": "terminalbench.llm.ollama:OllamaModel",
+        "replay": "terminalbench.llm.replay:ReplayModel",
     },
     "environments": {
         "local": "terminalbench.harbor.sandbox.environment:LocalSandbox",
@@ -57,4 +69,4 @@ def resolve(kind: str, spec: str) -> Any:
 def _entry_points(kind: str) -> dict[str, str]:
     from importlib.metadata import entry_points
 
-    return {point.name: point.value for point in entry_points(group=f"terminalbench.{kind}")}
+    return {point.name: point.value for point in entry_points(group=f"terminalbench.{kind.replace(' ', '_')}")}

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -30,10 +30,15 @@ TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
 
 @dataclass
 class Lab:
-    """A project with tasks `a` and `b`, and the command line as a real process."""
+    """A project with tasks `a` and `b`, and the command line as a real process.
+
+    With `prefix` commands run behind another one, as in a mount namespace; `seen_root` is the root seen from here.
+    """
 
     project: Project
     env: dict[str, str]
+    prefix: list[str] = field(default_factory=list)
+    seen_root: Path | None = None
 
     @property
     def root(self) -> Path:
@@ -47,7 +52,7 @@ class Lab:
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*TBENCH, *map(str, arguments)],
+            [*self.prefix, *TBENCH, *map(str, arguments)],
             cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
@@ -57,7 +62,7 @@ class Lab:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def batch(self, number: int = 0) -> Batch:
-        return Batch(self.root / "results" / "s" / str(number))
+        return Batch((self.seen_root or self.root) / "results" / "s" / str(number))
 
     def index(self, number: int = 0) -> list[dict]:
         return json.loads(self.batch(number).index_json.read_text())["runs"]

@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from test_run import scripted
+from test_run import running, scripted, wait_for
+
+from support.aftermath import cost, results
 
 
 def gate(lab) -> dict:
@@ -60,3 +62,59 @@ def test_profiles_that_had_no_turn_are_not_run(lab) -> None:
     assert lab.outcomes()["q", "a"] == ["not_run"]
     reasons = {e["reason"] for e in lab.index() if e["outcome"] == "not_run"}
     assert reasons == {"the budget of $1.00 is used up ($1.00 spent)"}
+
+
+def test_retries_and_unknown_costs_count_against_the_budget(lab) -> None:
+    """Two simulated profiles side by side that crash now and then: every try is on disk, and every try was counted."""
+    options = "tokens_mean = 20000.0, cost_per_mtok_usd = 50.0, error_probability = 0.4, delay_sec = [0.2, 0.5]"
+    profiles = "".join(
+        f'[profiles.{key}]\nagent = "simulated"\noptions = {{ {options}, seed = {seed} }}\n'
+        for key, seed in (("p", 1), ("q", 2))
+    )
+    file = lab.experiment(profiles, run="attempts = 5\nparallel = 2\nretries = 1\nbudget_usd = 8.0")
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    assert "the budget of $8.00 is used up" in ran.stdout
+    each = {r["id"]: (r.get("agent_result") or {}).get("cost_usd") for _, r in results(lab.batch().folder)}
+    known = [cost for cost in each.values() if cost is not None]
+    state = gate(lab)
+    told = [cost for costs in state["costs"].values() for cost in costs]
+    assert sorted(told) == pytest.approx(sorted(known))
+    assert list(lab.batch().superseded.glob("*/*-try1"))
+    assert 0 < sum(known) <= state["spent_usd"] + 1e-9 <= 8.0 + 4 * max(*known, 1.0) + 1e-9
+    listed = sum(entry["cost_usd"] or 0 for entry in lab.index())
+    assert listed == pytest.approx(sum(known))
+    lab.experiment(profiles, run="attempts = 5\nparallel = 2\nretries = 1\nbudget_usd = 100.0")
+    again = lab.tbench("resume", file, "--retry-errors")
+    assert again.returncode in (0, 3), again.stdout + again.stderr
+    assert "not_run" not in {entry["outcome"] for entry in lab.index()}
+    assert gate(lab)["spent_usd"] == pytest.approx(
+        cost(lab.batch().folder), abs=gate(lab).get("priced", 0) * 5.0 + 1e-6
+    )
+
+
+CLOCK = """
+import os
+import time
+
+_real = time.time
+time.time = lambda: _real() + ({offset} if os.path.exists({flag!r}) else 0)
+"""
+
+
+@pytest.mark.parametrize(("offset", "limit_sec"), [(86400.0, 3600.0), (-86400.0, 8.0)])
+def test_a_clock_that_jumps_neither_ends_nor_extends_a_run(lab, offset: float, limit_sec: float) -> None:
+    """The time of day jumps by a day in every process of the run, once a trial has begun."""
+    flag = lab.root / "jumped"
+    lab.project.write("jump/sitecustomize.py", CLOCK.format(offset=offset, flag=str(flag)))
+    lab.env["PYTHONPATH"] = str(lab.root / "jump")
+    forward = offset > 0
+    run = f"attempts = {3 if forward else 30}\nparallel = 1\nrun_timeout_sec = {limit_sec}"
+    process = lab.start("run", lab.experiment(scripted("p", sleep_sec=0.5), tasks=("a",), run=run))
+    wait_for(lambda: running(lab) or process.poll() is not None)
+    flag.touch()
+    out, err = process.communicate(timeout=180)
+    outcomes = lab.outcomes()["p", "a"]
+    assert set(outcomes) <= {"failed", "not_run"}, err
+    assert ("not_run" in outcomes) != forward
+    assert ("the deadline (run.run_timeout_sec) has passed" in out) != forward

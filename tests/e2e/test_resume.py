@@ -6,9 +6,9 @@ import signal
 import time
 
 import pytest
-from test_run import BOTH, scripted, wait_for
+from test_run import BOTH, alive, scripted, wait_for
 
-from terminalbench.files import lock
+from terminalbench.files import lock, lock_owner
 
 SLOW = scripted("p", script="true", sleep_sec=1.0, cost_usd=0.25)
 
@@ -228,3 +228,45 @@ def test_a_moved_project_and_changed_skills_are_refused(lab) -> None:
     ran = lab.tbench("resume", elsewhere / "results" / "s" / "0", "--attempts", "2")
     assert ran.returncode == 2
     assert "was started in" in ran.stderr
+
+
+def test_what_a_killed_runner_left_running_is_ended_before_anything_runs_again(lab) -> None:
+    """Harbor cannot be ended by its runner's death (it is stopped): resume waits for it, then runs what is missing."""
+    file = lab.experiment(SLOW, tasks=("a",), run="attempts = 3\nparallel = 1")
+    process = lab.start("run", file)
+    wait_for(lambda: len(finished(lab)) >= 1)
+    left = json.loads(next((lab.batch().folder / "workers").glob("*.json")).read_text())["pid"]
+    os.kill(left, signal.SIGSTOP)
+    process.kill()
+    process.communicate(timeout=60)
+    assert alive(left)
+    resume = lab.start("resume", file)
+    wait_for(lambda: (owner := lock_owner(lab.batch().lock)) is not None and owner.pid == resume.pid)
+    time.sleep(1.0)
+    os.kill(left, signal.SIGCONT)
+    out, err = resume.communicate(timeout=120)
+    assert resume.returncode == 0, out + err
+    assert not alive(left)
+    events = lab.events()
+    resumed = next(n for n, e in enumerate(events) if e.kind == "note" and "resumed" in e.detail)
+    assert all(event.pid != left for event in events[resumed:])
+    assert len(finished(lab)) == 3
+    assert lab.outcomes() == {("p", "a"): ["failed"] * 3}
+
+
+def test_two_resumes_at_once_are_one_resume(lab) -> None:
+    file = lab.experiment(SLOW, run="attempts = 2\nparallel = 1")
+    process = lab.start("run", file)
+    wait_for(lambda: len(finished(lab)) >= 1)
+    process.kill()
+    process.communicate(timeout=60)
+    both = [lab.start("resume", file) for _ in range(2)]
+    ends = [(resume.communicate(timeout=120)[1], resume.returncode, resume.pid) for resume in both]
+    codes = sorted(code for _, code, _ in ends)
+    assert codes in ([0, 1], [0, 0]), ends
+    for err, code, pid in ends:
+        if code == 1:
+            (other,) = [p for _, _, p in ends if p != pid]
+            assert f"in use by tbench resume s/0 (pid {other} on " in err
+    assert len(finished(lab)) == 4
+    assert all(outcomes == ["failed"] * 2 for outcomes in lab.outcomes().values())

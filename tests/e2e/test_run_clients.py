@@ -18,7 +18,9 @@ from servers.anthropic import AnthropicServer
 from servers.base import Tokens, Turn
 from servers.openai import OpenAIServer
 from support.tasks import SOLVE
+from terminalbench.files import read_jsonl
 from terminalbench.harbor.results import read_job
+from terminalbench.records import Finding
 
 VERSION = json.loads((REPO / "tests/clients/package.json").read_text())["optionalDependencies"][
     "@anthropic-ai/claude-code-linux-x64"
@@ -56,6 +58,19 @@ targets = ["notes"]
 """
 
 
+def _assert_analysed(lab) -> None:
+    """What `tbench analyze` finds in the trajectory of the real client."""
+    done = lab.tbench("analyze", lab.root / "experiments" / "exp.toml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {f.name: f for f in read_jsonl(lab.batch().analytics / "findings.jsonl", Finding).records}
+    names = ("success", "tool_calls", "mcp_calls", "mcp_tools", "native_calls", "tool_errors", "files_written")
+    assert [found[name].value for name in names] == [True, 2, 1, "mcp__notes__write_note", 1, 0, 1]
+    assert (found["cost_source"].value, found["output_tokens"].value) == ("claude-code", 180)
+    assert found["trajectory_problems"].value == 0
+    assert found["first_edit_sec"].value is not None
+    assert found["context_peak_tokens"].value == 1200
+
+
 def test_claude_code_with_the_examples_server(lab, mounts: str) -> None:
     shutil.copytree(
         REPO / "examples" / "notes_server", lab.root / "notes_server", ignore=shutil.ignore_patterns("__pycache__")
@@ -77,6 +92,7 @@ def test_claude_code_with_the_examples_server(lab, mounts: str) -> None:
     assert trial.delivery.prompt_delivered
     assert not trial.suspect
     assert (lab.batch().artifacts / "notes" / trial.name / "notes.md").read_text() == "- found it\n"
+    _assert_analysed(lab)
     shown = lab.tbench("show", trial.name).stdout
     assert "MCP       notes; connected: notes; calls: 1" in shown
     for file in (lab.root / "results").rglob("*"):

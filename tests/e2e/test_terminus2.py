@@ -12,6 +12,10 @@ from servers.base import Refusal, Tokens, Turn
 from servers.harbor_job import SOLVE, Trial, run_trial
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
+from terminalbench.analytics.run import AnalysisRequest, run_analysis
+from terminalbench.analytics.views import find_jobs
+from terminalbench.files import read_jsonl
+from terminalbench.records import Finding
 
 MODEL = "qwen3-coder:30b"
 MODEL_INFO = {
@@ -57,12 +61,26 @@ def assert_solved(trial: Trial, *, cached: int) -> None:
     assert sum(step.source == "agent" for step in trajectory.steps) == len(SCRIPT)
 
 
+def assert_analysed(trial: Trial) -> None:
+    """What the analysis of Harbor's jobs folder finds in the trajectory of the real agent."""
+    done = run_analysis(AnalysisRequest((find_jobs(trial.folder.parents[1]),)))
+    found = {f.name: f for f in read_jsonl(done.output / "findings.jsonl", Finding).records}
+    names = ("success", "agent_steps", "tool_calls", "mcp_calls", "files_written", "files_edited", "first_edit_step")
+    assert [found[name].value for name in names] == [True, 3, 3, 0, 1, 0, 2]
+    assert found["files_written"].reason == "/app/out.txt"
+    assert (found["tool_mix.write"].value, found["tool_mix.finish"].value) == (1, 2)
+    assert found["tool_errors"].value is None, "keys typed into a terminal have no exit code"
+    assert (found["tokens"].value, found["context_first_tokens"].value) == (INPUT + OUTPUT, 800)
+    assert done.missing == ()
+
+
 def test_an_openai_compatible_server(tmp_path: Path) -> None:
     with OpenAIServer(SCRIPT) as server:
         trial = run_terminus(tmp_path, "openai/scripted", f"{server.url}/v1")
     assert_solved(trial, cached=CACHED)
     assert trial.result["agent_result"]["cost_usd"] == pytest.approx((INPUT * 1 + OUTPUT * 2) / 1e6, abs=1e-12)
     assert [request.headers["authorization"] for request in server.chats] == ["Bearer scripted"] * 3
+    assert_analysed(trial)
 
 
 def test_ollamas_own_api_with_its_context_length(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate, latest
 from terminalbench.experiments.plan import Exclusion
+from terminalbench.harbor.evidence import set_aside
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import find_trials, list_batches, view_batch
 from terminalbench.index.scan import ScanReport, profile_of, scan_all, scan_batch
@@ -97,6 +99,40 @@ def test_a_trial_run_again_counts_once_and_costs_twice(batch: Batch) -> None:
     view = view_batch(batch)
     assert [row.name for row in view.superseded] == ["a__0"]
     assert sum(row.usage.cost_usd or 0 for row in view.rows()) == 3.0
+
+
+def test_a_try_that_is_there_twice_costs_once(batch: Batch) -> None:
+    """Harbor was killed between the moment a failed try was set aside and its removal."""
+    folder = make_trial(batch, "a__1", reward=None, error="RuntimeError", cost=1.0)
+    kept = set_aside(folder, batch.superseded, 1)
+    assert kept.is_dir()
+    scan_batch(batch)
+    assert sum(row.usage.cost_usd or 0 for row in view_batch(batch).rows()) == 1.0
+    shutil.rmtree(folder)
+    make_trial(batch, "a__1", cost=2.0)
+    scan_batch(batch)
+    view = view_batch(batch)
+    assert [row.name for row in view.superseded] == ["a__1-try1"]
+    assert sum(row.usage.cost_usd or 0 for row in view.rows()) == 3.0
+
+
+def test_a_clock_that_was_set_back_makes_durations_unknown_and_loses_nothing(batch: Batch) -> None:
+    """A trial ended before it began, and a wave of later trials has earlier times than the first one."""
+    folder = make_trial(batch, "a__1", second=5)
+    result = json.loads((folder / "result.json").read_text())
+    timing = {"started_at": "2026-01-23T16:30:05Z", "finished_at": "2026-01-23T15:30:05Z"}
+    result |= {**timing, "agent_execution": timing}
+    (folder / "result.json").write_text(json.dumps(result))
+    make_trial(batch, "a__2", second=1, job=f"{STAMP}-w2__p", reward=0.0)
+    found = outcomes(batch)
+    assert (found["p", "a", 1], found["p", "a", 2]) == ("failed", "passed")
+    view = view_batch(batch)
+    row = next(row for row in view.rows() if row.name == "a__1")
+    assert row.trial is not None
+    assert row.trial.phases.agent_sec is None
+    export_index(batch, view)
+    entries = json.loads(batch.index_json.read_text())["runs"]
+    assert [e["elapsed_sec"] for e in entries if e["trial_dir"] and e["trial_dir"].endswith("a__1")] == [None]
 
 
 def test_what_was_left_out_says_why(tmp_path: Path) -> None:

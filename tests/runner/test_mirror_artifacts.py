@@ -1,6 +1,10 @@
 import os
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from terminalbench.files import start_ticks
 from terminalbench.runner.mirror_artifacts import SEAL, Mirrored, mirror_batch, mirror_trial
 
 
@@ -20,6 +24,33 @@ def test_all_trials_are_copied_once(tmp_path: Path) -> None:
     assert mirror_batch(tmp_path / "runs", ["notes", "none"], destination) == Mirrored(copied=2)
     assert (destination / "notes" / "b__1" / "deep" / "x").read_text() == "two"
     assert mirror_batch(tmp_path / "runs", ["notes"], destination) == Mirrored(unchanged=2)
+
+
+def test_what_a_killed_mirror_left_is_removed_and_what_a_live_one_makes_is_not(tmp_path: Path) -> None:
+    trial(tmp_path)
+    out = tmp_path / "out"
+    host = socket.gethostname()
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    stale = out / "notes" / f".mirror-{host}-{dead.pid}-123-abc"
+    recycled = out / "notes" / f".mirror-{host}-{os.getpid()}-1-abc"
+    live = out / "notes" / f".mirror-{host}-{os.getpid()}-{start_ticks(os.getpid())}-abc"
+    elsewhere = out / "notes" / "a__1" / ".mirror-another.host-1-1-abc"
+    for folder in (stale, recycled, live, elsewhere):
+        (folder / "fresh").mkdir(parents=True)
+    mirror_batch(tmp_path / "runs", [], out)
+    assert [folder.exists() for folder in (stale, recycled, live, elsewhere)] == [False, False, True, True]
+
+
+def test_two_mirrors_at_once_make_one_whole_copy(tmp_path: Path) -> None:
+    folder = trial(tmp_path)
+    for round_number in range(10):
+        out = tmp_path / f"out{round_number}"
+        with ThreadPoolExecutor(4) as pool:
+            done = list(pool.map(lambda _, out=out: mirror_trial(folder, ["notes"], out), range(4)))
+        assert not [failure for mirrored in done for failure in mirrored.failed]
+        assert (out / "notes" / "a__1" / "deep" / "x").read_text() == "two"
+        assert sorted(p.name for p in (out / "notes").iterdir()) == ["a__1"]
 
 
 def test_a_change_is_copied_again_and_whole(tmp_path: Path) -> None:

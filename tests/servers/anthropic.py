@@ -11,8 +11,11 @@ class AnthropicServer(ScriptedServer):
     """`POST /v1/messages` (streamed or whole) and `/v1/messages/count_tokens`.
 
     A request that offers no tools is a side question of the client (a title, a summary): it gets a short
-    text and is listed in `side_requests`, never in `main_requests`.
+    text and is listed in `side_requests`, never in `main_requests`. A server with `tools_expected` False answers every
+    request from its script.
     """
+
+    tools_expected = True
 
     @property
     def main_requests(self) -> list[Request]:
@@ -35,7 +38,8 @@ class AnthropicServer(ScriptedServer):
             return to.send_json({"input_tokens": 1})
         if not _is_messages(request):
             return to.send_json({"type": "error", "error": {"type": "not_found_error", "message": request.path}}, 404)
-        turn = self.turn(request.body.get("messages", [])) if request.body.get("tools") else Turn("aside")
+        main = request.body.get("tools") or not self.tools_expected
+        turn = self.turn(request.body.get("messages", [])) if main else Turn("aside")
         message = self._message(request, turn)
         if request.body.get("stream"):
             return _stream(to, message)

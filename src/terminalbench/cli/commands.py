@@ -44,6 +44,13 @@ SECTIONS = (
                 "compare", "terminalbench.cli.compare", "Say which profile is better, by how much, and how sure it is."
             ),
             CommandEntry("show", "terminalbench.cli.show", "Show one trial."),
+            CommandEntry(
+                "analyze", "terminalbench.cli.analyze", "Find out what each trial did, and write tables of it."
+            ),
+            CommandEntry(
+                "errors", "terminalbench.cli.errors", "Show why trials did not pass, and what the others did."
+            ),
+            CommandEntry("label", "terminalbench.cli.label", "Say yourself what a trial shows."),
             CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),
         ),
     ),

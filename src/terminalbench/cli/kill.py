@@ -1,12 +1,16 @@
 """`tbench kill`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from terminalbench.cli.options import root_option
 from terminalbench.cli.places import results_option
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
+
+if TYPE_CHECKING:
+    from terminalbench.runner.kill import Found
 
 
 @click.command("kill")
@@ -30,8 +34,9 @@ def command(
 ) -> int:
     """End the processes and containers of a running batch: gracefully, then hard, then verify.
 
-    Acts only on what was recorded when it was started. Afterwards the batch can be resumed. Exit code 0: nothing of
-    it runs any more (verified); 1: something is left; 2: something runs and --yes was not given.
+    Acts only on what was recorded when it was started, and on this user's processes. Afterwards the batch can be
+    resumed. Exit code 0: nothing of it runs any more (verified); 1: something is left, or could not be looked at;
+    2: something runs and --yes was not given.
     """
     from terminalbench.cli.targets import find_target
     from terminalbench.runner.kill import end, find
@@ -39,22 +44,33 @@ def command(
 
     batches = announced_batches() if everything else [find_target(target, batch, results, root).batch]
     found = find(batches, all_containers=all_containers)
+    _tell(found)
     if not found:
-        click.echo("nothing is running")
-        return EXIT_OK
-    for process in found.processes:
-        click.echo(f"{process.kind} {process.pid}  {process.job or ''}  since {process.since}  {process.batch}")
-    for container in found.containers:
-        click.echo(f"container {container.id}  {container.project}")
+        if found.clear:
+            click.echo("nothing is running")
+        return EXIT_OK if found.clear else EXIT_FAILURE
     if not yes:
         click.echo("nothing was ended; add --yes to end these", err=True)
         return EXIT_USAGE
     left = end(batches, found, all_containers=all_containers)
-    if left:
-        for process in left.processes:
-            click.echo(f"still there: {process.kind} {process.pid}", err=True)
-        for container in left.containers:
-            click.echo(f"still there: container {container.id}", err=True)
+    if not left.clear:
+        click.echo("still there or not known:", err=True)
+        _tell(left, err=True)
         return EXIT_FAILURE
     click.echo("ended; nothing of it runs any more")
     return EXIT_OK
+
+
+def _tell(found: "Found", *, err: bool = False) -> None:
+    """List what runs: ours to standard output, what is left alone or unknown to standard error."""
+    for process in found.processes:
+        click.echo(
+            f"{process.kind} {process.pid}  {process.job or ''}  since {process.since}  {process.batch}", err=err
+        )
+    for container in found.containers:
+        click.echo(f"container {container.id[:12]}  {container.project}", err=err)
+    for process in found.strangers:
+        whose = f"user {process.user}" if process.user is not None else "another user"
+        click.echo(f"left alone: {process.kind} {process.pid} belongs to {whose}  {process.batch}", err=True)
+    if found.unknown is not None:
+        click.echo(f"containers could not be looked at: {found.unknown}", err=True)

@@ -92,8 +92,8 @@ def _traceback(debug: bool) -> None:
 def _os_error(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     hints = {
-        errno.ENOSPC: "free some space and run the same command again; what was finished is kept",
-        errno.EDQUOT: "free some space and run the same command again; what was finished is kept",
+        errno.ENOSPC: "free some space; what was finished is kept, and tbench resume goes on with a run",
+        errno.EDQUOT: "free some space; what was finished is kept, and tbench resume goes on with a run",
         errno.EROFS: "choose another results_root",
         errno.EACCES: "check who owns it, or choose another results_root",
     }

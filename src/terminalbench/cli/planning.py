@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from terminalbench.analytics.forecast import HARBOR_PARALLEL, Forecast, forecast
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, next_number
 from terminalbench.experiments.config import Experiment, load
@@ -16,10 +17,11 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.files import encode_json, read_json, write_json
 from terminalbench.harbor.finished import finished_trials
 from terminalbench.harbor.jobs import command, job_config, shown
+from terminalbench.index.history import past_trials
 from terminalbench.index.scan import profile_of
+from terminalbench.report.forecast import forecast_lines
 
 WIDTH = 110
-HARBOR_PARALLEL = 4
 SHOWN_TASKS = 40
 
 
@@ -42,6 +44,7 @@ class ShownPlan:
     batch: Batch
     taken: bool
     reuse: tuple[Reuse, ...] = ()
+    forecast: Forecast | None = None
 
     def profile(self, job: JobSpec) -> Profile:
         """The profile a job runs."""
@@ -84,6 +87,7 @@ class ShownPlan:
             "jobs": jobs,
             "excluded": self.plan.excluded,
             "reuse": list(self.reuse),
+            **({"forecast": self.forecast} if self.forecast is not None else {}),
             "notes": self.plan.notes,
         }
         return encode_json(document).decode()
@@ -136,6 +140,8 @@ class ShownPlan:
             left_out = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in self.plan.excluded]
             lines += ["", "Left out", *left_out]
         lines += self._reuse_lines()
+        if self.forecast is not None:
+            lines += ["", "Forecast", *forecast_lines(self.forecast)]
         if self.plan.notes:
             lines += ["", "Notes", *(f"  {note}" for note in self.plan.notes)]
         return "\n".join(lines) + "\n"
@@ -204,7 +210,9 @@ def plan_file(file: Path, root: Path | None, selection: Selection, number: int |
     batch = Batch(results / experiment.slug / str(wanted))
     plan = make_plan(experiment, batch, datetime.now(UTC), selection)
     taken = number is not None
-    return ShownPlan(experiment, plan, batch, taken, _reuse(plan, batch) if taken else ())
+    reuse = _reuse(plan, batch) if taken else ()
+    finished = {held.profile: held.finished for held in reuse}
+    return ShownPlan(experiment, plan, batch, taken, reuse, forecast(plan, past_trials(results), finished))
 
 
 def _n(count: int, noun: str) -> str:

@@ -19,6 +19,11 @@ from terminalbench.cli.places import results_option
     metavar="[CLASS]",
     help="Run errored trials again (of one class, or all); the new ones supersede them.",
 )
+@click.option(
+    "--top-up",
+    is_flag=True,
+    help="Add attempts where profiles disagree or are unstable, under the [top_up] rule of the plan.",
+)
 @json_option
 @results_option
 @root_option
@@ -27,6 +32,7 @@ def command(
     batch: int | None,
     attempts: int | None,
     retry_errors: str | None,
+    top_up: bool,
     as_json: bool,
     results: Path | None,
     root: Path | None,
@@ -40,5 +46,7 @@ def command(
     from terminalbench.cli.targets import find_target
     from terminalbench.runner.resume import ResumeRequest
 
+    if top_up and (attempts is not None or retry_errors is not None):
+        raise click.UsageError("--top-up goes alone: its rule decides what runs")
     found = find_target(target, batch, results, root)
-    return resume_target(found, ResumeRequest(attempts, retry_errors), as_json=as_json)
+    return resume_target(found, ResumeRequest(attempts, retry_errors), as_json=as_json, top_up=top_up)

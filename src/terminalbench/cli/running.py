@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.targets import Target
+from terminalbench.cli.topping_up import top_up_target
 from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
@@ -34,16 +35,21 @@ def run_file(file: Path, root: Path | None, selection: Selection, *, strict: boo
     if strict and prepared.plan.excluded:
         reasons = "\n  ".join(_exclusion_lines(prepared.plan))
         raise UserError(f"would be left out (--strict):\n  {reasons}", where=str(file))
-    result = run(experiment, prepared, Listener(prepared=teller.started, progress=teller.progress))
+    result = run(
+        experiment, prepared, Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped)
+    )
     return _tell_end(teller, result, as_json=as_json)
 
 
-def resume_target(target: Target, request: ResumeRequest, *, as_json: bool) -> int:
+def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, top_up: bool = False) -> int:
     """Go on with a batch; print what a person or a machine wants to know."""
     teller = Teller(quiet=as_json)
     teller.say("looking at what is there ...")
-    listener = Listener(prepared=teller.resumed, progress=teller.progress)
-    result = resume(target.batch, request, target.experiment, listener)
+    listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped)
+    if top_up:
+        result = top_up_target(target, listener, quiet=as_json)
+    else:
+        result = resume(target.batch, request, target.experiment, listener)
     return _tell_end(teller, result, as_json=as_json)
 
 
@@ -151,6 +157,11 @@ class Teller:
         if self.live and now - self.told_at >= _REFRESH_SEC:
             self.told_at = now
             self.say(progress.line(now))
+
+    def stopped(self, reason: str) -> None:
+        """Say why the run was ended, at once: what follows may fail for the same reason."""
+        self.done()
+        click.echo(f"stopped: {reason}", err=True)
 
     def done(self) -> None:
         """Leave the line."""

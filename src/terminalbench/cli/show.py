@@ -6,7 +6,8 @@ import click
 
 from terminalbench.cli.options import json_option
 from terminalbench.cli.places import results_option, results_root
-from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.cli.trials import find_trial
+from terminalbench.errors import EXIT_OK
 
 
 @click.command("show")
@@ -19,20 +20,10 @@ def command(trial: str, results: Path | None, as_json: bool) -> int:
     TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt".
     """
     from terminalbench.files import encode_json
-    from terminalbench.index.queries import find_trials
-    from terminalbench.index.scan import scan_all
     from terminalbench.report.trial import trial_text
 
     root = results_root(results)
-    scan_all(root)
-    found = find_trials(root, trial)
-    exact = [entry for entry in found if entry[1].name == trial] or found
-    if not exact:
-        raise UserError(f'no trial is called "{trial}"', where=str(root), hint="tbench list shows the batches")
-    if len(exact) > 1:
-        names = "\n  ".join(f"{batch}  {row.profile}  {row.name}" for batch, row in exact)
-        raise UserError(f'several trials start with "{trial}":\n  {names}', where=str(root))
-    batch, row = exact[0]
+    batch, row = find_trial(root, trial)
     if as_json:
         click.echo(encode_json({"batch": batch, **_fields(row)}).decode(), nl=False)
     else:

@@ -170,7 +170,7 @@ class TopUpTable:
     """`[top_up]`: the rule of `tbench resume --top-up`, fixed before the first trial."""
 
     interval_width: float = key(
-        "Width of the interval of each contrast (0.2 = 20 points) at which no more attempts are added.",
+        "Width of the interval of each contrast about exactly these tasks (0.2 = 20 points) at which no more is added.",
         above=0,
         maximum=2,
         example="0.2",

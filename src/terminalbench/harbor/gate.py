@@ -24,7 +24,8 @@ class GateState(msgspec.Struct, omit_defaults=True):
     """The limits of a batch and what has been spent and reserved so far.
 
     `costs` are the known costs of ended trials by profile; `priced` counts ended trials whose cost is unknown and was
-    taken to be the likely cost. `closed` says why nothing starts any more.
+    taken to be the likely cost. `closed` says why nothing starts any more. `deadline` is on the clock that only goes
+    forward (`time.monotonic`), which all processes of a machine share: setting the time neither ends nor extends a run.
     """
 
     budget_usd: float | None = None
@@ -74,7 +75,7 @@ class Gate:
     def enter(self, trial: str, profile: str, now: float | None = None) -> str | None:
         """Reserve for a trial that wants to start; or why it may not. The first refusal closes the gate for good."""
         with self._locked() as state:
-            reason = state.why_closed(profile, time.time() if now is None else now)
+            reason = state.why_closed(profile, time.monotonic() if now is None else now)
             if reason is None:
                 state.reserved = {**state.reserved, trial: state.likely_usd(profile)}
             else:

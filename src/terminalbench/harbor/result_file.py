@@ -19,10 +19,11 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> float | None:
-        """How long the phase took, if both ends are known."""
+        """How long the phase took, if both ends are known. None too when the clock was set back in between."""
         if self.started_at is None or self.finished_at is None:
             return None
-        return max(0.0, (as_utc(self.finished_at) - as_utc(self.started_at)).total_seconds())
+        seconds = (as_utc(self.finished_at) - as_utc(self.started_at)).total_seconds()
+        return seconds if seconds >= 0 else None
 
 
 class ExceptionInfo(msgspec.Struct, frozen=True):

@@ -55,7 +55,8 @@ def _entry(cell: CellState | None, row: TrialRow | None) -> dict[str, Any]:
 
 
 def elapsed_sec(started_at: str | None, finished_at: str | None) -> float | None:
-    """Seconds between two times; None when one is unknown."""
+    """Seconds between two times; None when one is unknown, or the clock was set back in between."""
     if started_at is None or finished_at is None:
         return None
-    return (datetime.fromisoformat(finished_at) - datetime.fromisoformat(started_at)).total_seconds()
+    seconds = (datetime.fromisoformat(finished_at) - datetime.fromisoformat(started_at)).total_seconds()
+    return seconds if seconds >= 0 else None

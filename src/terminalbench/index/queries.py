@@ -83,6 +83,12 @@ def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
     return BatchView(key, plan, cells, superseded)
 
 
+def trial_rows(results_root: Path, batch: str) -> list[TrialRow]:
+    """Every trial the index has of a batch, in the order they started."""
+    with open_index(results_root) as connection:
+        return _rows(connection, batch)
+
+
 def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState], list[TrialRow]]:
     """Give each planned cell the trial that counts for it; what is over was superseded.
 

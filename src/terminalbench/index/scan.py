@@ -49,6 +49,7 @@ def scan_all(results_root: Path, *, rebuild: bool = False) -> ScanReport:
     with open_index(results_root) as connection:
         if rebuild:
             with transaction(connection):
+                connection.execute("DELETE FROM findings")
                 connection.execute("DELETE FROM trials")
                 connection.execute("DELETE FROM batches")
                 connection.execute("DELETE FROM summaries")
@@ -62,6 +63,7 @@ def scan_all(results_root: Path, *, rebuild: bool = False) -> ScanReport:
         with transaction(connection):
             for key in gone:
                 removed = connection.execute("DELETE FROM trials WHERE batch = ?", (key,)).rowcount
+                connection.execute("DELETE FROM findings WHERE batch = ?", (key,))
                 connection.execute("DELETE FROM batches WHERE batch = ?", (key,))
                 connection.execute("DELETE FROM summaries WHERE batch = ?", (key,))
                 total += ScanReport(removed=removed)
@@ -120,7 +122,8 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
     plan_problem = _note_batch(connection, key, batch)
     seen: set[tuple[str, str]] = set()
     changed: list[tuple[Path, str]] = []
-    for folder, stamp in chain(_trial_folders(batch.runs), _trial_folders(batch.superseded)):
+    aside = ((folder, stamp) for folder, stamp in _trial_folders(batch.superseded) if not _still_there(folder, batch))
+    for folder, stamp in chain(_trial_folders(batch.runs), aside):
         place = (folder.parent.name, folder.name)
         seen.add(place)
         if known.get(place) != stamp:
@@ -129,8 +132,7 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
         rows = []
         for folder, stamp in changed[start : start + _CHUNK]:
             reading = read_trial(folder, profile=profile_of(folder.parent.name))
-            aside = folder.parent.parent == batch.superseded
-            rows.append(_row(key, reading, stamp, superseded=aside))
+            rows.append(_row(key, reading, stamp, superseded=folder.parent.parent == batch.superseded))
         with transaction(connection):
             connection.executemany(_INSERT, rows)
     gone = set(known) - seen
@@ -157,6 +159,15 @@ def _trial_folders(runs: Path) -> Iterator[tuple[Path, str]]:
             stamp = _stamp(entry.path)
             if stamp is not None:
                 yield Path(entry.path), stamp
+
+
+def _still_there(kept: Path, batch: Batch) -> bool:
+    """Whether a try that was set aside is also where it was: Harbor was killed before it could remove it."""
+    original = batch.runs / kept.parent.name / kept.name.rpartition("-try")[0]
+    try:
+        return (kept / RESULT).samefile(original / RESULT)
+    except OSError:
+        return False
 
 
 def _folders(path: str | Path) -> list[os.DirEntry[str]]:

@@ -32,7 +32,17 @@ MIGRATIONS: list[tuple[str, str]] = [
         """,
     ),
     (
-        "002_summaries",
+        "002_findings",
+        """
+        CREATE TABLE findings (
+            batch TEXT NOT NULL, job TEXT NOT NULL, trial TEXT NOT NULL, analyzer TEXT NOT NULL, version TEXT NOT NULL,
+            stamp TEXT NOT NULL, found BLOB NOT NULL,
+            PRIMARY KEY (batch, job, trial, analyzer)
+        ) WITHOUT ROWID;
+        """,
+    ),
+    (
+        "003_summaries",
         """
         CREATE TABLE summaries (
             batch TEXT PRIMARY KEY, version INTEGER NOT NULL, trials INTEGER NOT NULL, passed INTEGER NOT NULL,
@@ -59,14 +69,29 @@ def open_index(results_root: Path) -> Generator[sqlite3.Connection]:
         connection = _connect(path)
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) or not path.is_file():
-            raise TbenchError(f"the index cannot be used: {error}", where=str(path)) from error
+            raise _unusable(path, error) from error
         for suffix in ("", "-wal", "-shm"):
             damaged = path.with_name(path.name + suffix)
             if damaged.exists():
                 damaged.replace(path.with_name(f"{path.name}{suffix}.damaged"))
         connection = _connect(path)
     with closing(connection):
-        yield connection
+        try:
+            yield connection
+        except sqlite3.OperationalError as error:
+            raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> TbenchError:
+    hints = {
+        sqlite3.SQLITE_FULL: "free some space; trials are not touched by this",
+        sqlite3.SQLITE_IOERR: "is the disk full? trials are not touched by this",
+        sqlite3.SQLITE_READONLY: "the results folder cannot be written",
+        sqlite3.SQLITE_CANTOPEN: "can the results folder be written?",
+        sqlite3.SQLITE_BUSY: "another process has been writing to it for long; try again",
+    }
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return TbenchError(f"the index cannot be used: {error}", where=str(path), hint=hints.get(code))
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -25,6 +25,7 @@ from terminalbench.harbor.results import read_job
 from terminalbench.records import Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.prepare import Prepared
+from terminalbench.runner.process import tied
 from terminalbench.runner.progress import Progress
 from terminalbench.runner.run import prepare_run
 from terminalbench.runner.supervise import Launch, Supervisor
@@ -210,7 +211,7 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
     anthropic = profile.agent.name == "claude-code" and "/" not in profile.model
     model = f"anthropic/{profile.model}" if anthropic else profile.model
     request = msgspec.json.encode(EndpointRequest(model, base))
-    argv = [sys.executable, "-m", "terminalbench.harbor.endpoint"]
+    argv = tied([sys.executable, "-m", "terminalbench.harbor.endpoint"])
     try:
         ran = subprocess.run(
             argv, input=request, env=variables, capture_output=True, timeout=_PROBE_TIMEOUT_SEC, start_new_session=True

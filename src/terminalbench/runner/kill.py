@@ -1,51 +1,53 @@
-"""Ending what runs: only processes and containers we recorded, gracefully first, and verified afterwards."""
+"""Ending what runs: only processes and containers we recorded, gracefully first, and verified afterwards.
+
+A pid counts with the start time it was recorded with, and only when the process is this user's. A container counts by
+its compose project, which carries the name of a trial. What could not be looked at is said, never taken for nothing.
+"""
 
 import os
-import re
-import shutil
 import signal
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Plan
-from terminalbench.files import read_json, read_jsonl
-from terminalbench.records import Event
+from terminalbench.runner.containers import Container, NoAnswer, running_containers, stop_containers
 from terminalbench.runner.live import LiveProcess, forget_dead_workers, live_processes
 
 GRACE_SEC = 40.0
 _HARD_SEC = 10.0
-_DOCKER_TIMEOUT_SEC = 60
-
-
-@dataclass(frozen=True)
-class Container:
-    """A running container: its id, and the compose project (a trial) it belongs to."""
-
-    id: str
-    project: str
 
 
 @dataclass(frozen=True)
 class Found:
-    """What of ours runs in some batches."""
+    """What runs in some batches: ours, what belongs to another user, and why containers could not be looked at."""
 
-    processes: tuple[LiveProcess, ...]
-    containers: tuple[Container, ...]
+    processes: tuple[LiveProcess, ...] = ()
+    containers: tuple[Container, ...] = ()
+    strangers: tuple[LiveProcess, ...] = ()
+    unknown: str | None = None
 
     def __bool__(self) -> bool:
+        """Whether there is anything to end."""
         return bool(self.processes or self.containers)
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is certain that nothing runs."""
+        return not self and not self.strangers and self.unknown is None
 
 
 def find(batches: list[Batch], *, all_containers: bool = False) -> Found:
     """The live processes and containers of batches; never this process or one it descends from."""
-    ours = _ancestors()
-    processes = [p for batch in batches for p in live_processes(batch) if p.pid not in ours]
-    containers = _containers(batches, all_containers=all_containers)
-    return Found(tuple(processes), tuple(containers))
+    spared = _ancestors()
+    alive = [p for batch in batches for p in live_processes(batch) if p.pid not in spared]
+    ours = tuple(p for p in alive if p.user == os.getuid())
+    strangers = tuple(p for p in alive if p.user != os.getuid())
+    try:
+        containers = running_containers(batches, all_containers=all_containers)
+    except NoAnswer as error:
+        return Found(ours, (), strangers, str(error))
+    return Found(ours, containers, strangers)
 
 
 def end(batches: list[Batch], found: Found, *, all_containers: bool = False, grace_sec: float = GRACE_SEC) -> Found:
@@ -65,9 +67,18 @@ def end(batches: list[Batch], found: Found, *, all_containers: bool = False, gra
         forget_dead_workers(batch)
     left = find(batches, all_containers=all_containers)
     if left.containers:
-        _docker("kill", *(container.id for container in left.containers))
+        stop_containers(left.containers)
         left = find(batches, all_containers=all_containers)
     return left
+
+
+def end_leftovers(batch: Batch) -> Found:
+    """End what an earlier runner of a batch left running. For the one that holds the batch's lock.
+
+    Returns what is still there. Until it is gone, a trial could end twice.
+    """
+    found = find([batch])
+    return end([batch], found) if found else found
 
 
 def _send(process: LiveProcess, number: int, *, group: bool) -> None:
@@ -75,8 +86,8 @@ def _send(process: LiveProcess, number: int, *, group: bool) -> None:
         return
     try:
         os.killpg(process.pid, number) if group else os.kill(process.pid, number)
-    except ProcessLookupError:
-        return
+    except (ProcessLookupError, PermissionError):
+        return  # gone, or another user's by now: the look that follows tells
 
 
 def _wait(processes: tuple[LiveProcess, ...], seconds: float) -> None:
@@ -95,42 +106,3 @@ def _ancestors() -> set[int]:
         except (OSError, IndexError, ValueError):
             break
     return found
-
-
-def _containers(batches: list[Batch], *, all_containers: bool) -> list[Container]:
-    wanted = {project for batch in batches if _uses_docker(batch) for project in _projects(batch)}
-    if not wanted and not all_containers:
-        return []
-    listing = _docker("ps", "--format", '{{.ID}}\t{{.Label "com.docker.compose.project"}}')
-    rows = [line.split("\t") for line in listing.splitlines() if "\t" in line]
-    running = [Container(identifier, project) for identifier, project in rows]
-    if all_containers:
-        return running
-    return [c for c in running if any(c.project.startswith(f"{project}__") for project in wanted)]
-
-
-def _uses_docker(batch: Batch) -> bool:
-    try:
-        plan: Plan = read_json(batch.plan_json, Plan)
-    except (OSError, TbenchError):
-        return False
-    return plan.settings.get("container_env") in ("docker", "podman")
-
-
-def _projects(batch: Batch) -> set[str]:
-    """The compose projects Harbor made for the trials of a batch: their names, as compose spells them."""
-    names = {event.trial for event in read_jsonl(batch.events_jsonl, Event).records if event.trial}
-    return {re.sub(r"[^a-z0-9_-]", "-", name.lower()) for name in names}
-
-
-def _docker(*arguments: str) -> str:
-    program = shutil.which("docker")
-    if program is None:
-        return ""
-    try:
-        ran = subprocess.run(
-            [program, *arguments], capture_output=True, text=True, timeout=_DOCKER_TIMEOUT_SEC, start_new_session=True
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return ran.stdout if ran.returncode == 0 else ""

@@ -34,6 +34,15 @@ class LiveProcess(msgspec.Struct, frozen=True):
         """Whether this very process still runs."""
         return start_ticks(self.pid) == self.start_ticks
 
+    @property
+    def user(self) -> int | None:
+        """Whose it is; None when it is gone."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return None
+        return int(status.split("\nUid:", 1)[1].split()[0])
+
 
 def live_processes(batch: Batch) -> list[LiveProcess]:
     """The processes of a batch that are alive on this machine: first its runner, then its Harbor processes."""

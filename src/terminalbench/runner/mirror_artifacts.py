@@ -4,15 +4,18 @@ Idempotent and atomic: a copy appears whole or not at all, and is made again onl
 """
 
 import os
+import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.files import read_json, special_files, write_json
+from terminalbench.files import read_json, special_files, start_ticks, write_json
 
 SEAL = ".tbench-mirror.json"
+_SWAP_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,25 @@ def mirror_trial(trial: Path, targets: Iterable[str], destination: Path) -> Mirr
 def mirror_batch(runs: Path, targets: Iterable[str], destination: Path) -> Mirrored:
     """Mirror the targets of every trial of every job below `runs`."""
     wanted = list(targets)
+    _sweep(destination)
     passes = [mirror_trial(trial, wanted, destination) for trial in _trials(runs)]
     return Mirrored(
         sum(p.copied for p in passes), sum(p.unchanged for p in passes), tuple(f for p in passes for f in p.failed)
     )
+
+
+def _own_prefix(pid: int) -> str:
+    """What the temporary folders of a process of this machine are called: it says who makes them."""
+    return f".mirror-{socket.gethostname()}-{pid}-{start_ticks(pid)}-"
+
+
+def _sweep(destination: Path) -> None:
+    """Remove what processes of this machine have left that were killed while they copied."""
+    place = re.compile(rf"\.mirror-{re.escape(socket.gethostname())}-(\d+)-\d+-")
+    for folder in [*destination.glob("*/.mirror-*"), *destination.glob("*/*/.mirror-*")]:
+        made_by = place.match(folder.name)
+        if made_by is not None and not folder.name.startswith(_own_prefix(int(made_by[1]))):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _trials(runs: Path) -> Iterator[Path]:
@@ -73,15 +91,29 @@ def _copy(source: Path, destination: Path) -> bool:
     if destination.is_dir() and _sealed(destination) == state:
         return False
     destination.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".mirror-") as folder:
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=_own_prefix(os.getpid())) as folder:
         fresh = Path(folder) / "fresh"
         # Symbolic links stay links: what an agent planted must not make us read or copy the host's files.
         shutil.copytree(source, fresh, symlinks=True, ignore_dangling_symlinks=True, ignore=special_files)
         write_json(fresh / SEAL, state)
-        if destination.exists():
-            destination.rename(Path(folder) / "old")
-        fresh.rename(destination)
-    return True
+        return _swap(fresh, destination, state)
+
+
+def _swap(fresh: Path, destination: Path, state: object) -> bool:
+    """Put a copy in its place; False when another process that mirrors too was faster."""
+    for tries_left in reversed(range(_SWAP_TRIES)):
+        if _sealed(destination) == state:
+            return False
+        try:
+            if destination.exists():
+                destination.rename(fresh.with_name(f"old-{tries_left}"))
+            fresh.rename(destination)
+        except OSError:
+            if not tries_left:
+                raise
+        else:
+            return True
+    return False
 
 
 def _sealed(destination: Path) -> object:

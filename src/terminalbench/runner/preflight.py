@@ -13,15 +13,19 @@ from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
 from terminalbench.harbor.preflight import JobRequest, Report, Request
 from terminalbench.harbor.redact import one_line
 from terminalbench.runner.environment import FIXED
+from terminalbench.runner.process import tied
 
 MINIMUM_FREE_MB = 512
+"""Less than this, and nothing is started."""
+LOWEST_FREE_MB = 64
+"""Less than this while trials run, and they are ended while there is still room to record them."""
 _TIMEOUT_SEC = 900
 
 
 def ask_harbor(requests: list[JobRequest], env: Mapping[str, str]) -> Report:
     """Check the jobs in a process that imports Harbor; this one does not."""
     request = msgspec.json.encode(Request(tuple(requests)))
-    argv = [sys.executable, "-m", "terminalbench.harbor.preflight"]
+    argv = tied([sys.executable, "-m", "terminalbench.harbor.preflight"])
     try:
         ran = subprocess.run(
             argv, input=request, capture_output=True, timeout=_TIMEOUT_SEC, env={**env, **FIXED}, start_new_session=True
@@ -65,10 +69,27 @@ def refuse_a_full_disk(folder: Path) -> None:
     """Trials on a disk that is nearly full would break in the middle."""
     while not folder.exists():
         folder = folder.parent
-    free_mb = shutil.disk_usage(folder).free // (1024 * 1024)
-    if free_mb < MINIMUM_FREE_MB:
+    free = free_mb(folder)
+    if free is not None and free < MINIMUM_FREE_MB:
         raise UserError(
-            f"only {free_mb} MB are free; a run needs at least {MINIMUM_FREE_MB} MB",
+            f"only {free} MB are free; a run needs at least {MINIMUM_FREE_MB} MB",
             where=str(folder),
             hint="free some space, or choose another run.results_root",
         )
+
+
+def disk_is_full(folder: Path) -> str | None:
+    """Why trials that write to `folder` have to end now, or None while there is room."""
+    free = free_mb(folder)
+    if free is None or free >= LOWEST_FREE_MB:
+        return None
+    return f"the disk is full: {free} MB are free in {folder}, {LOWEST_FREE_MB} MB are needed to record trials"
+
+
+def free_mb(folder: Path) -> int | None:
+    """What is free on the disk of a folder; None when the file system does not say."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return None
+    return usage.free // (1024 * 1024) if usage.total else None

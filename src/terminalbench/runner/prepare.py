@@ -19,6 +19,7 @@ from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.redact import one_line
 from terminalbench.runner.environment import FIXED, child_environment
 from terminalbench.runner.preflight import ask_harbor, exclusions
+from terminalbench.runner.process import tied
 from terminalbench.runner.provenance import remote_commit
 
 _LOOKUP_TIMEOUT_SEC = 300
@@ -119,7 +120,7 @@ def _found(task: PlannedTask, answer: Found) -> PlannedTask:
 
 
 def _look_up(configs: list[dict], shell: Mapping[str, str]) -> list[Found]:
-    argv = [sys.executable, "-m", "terminalbench.harbor.lookup"]
+    argv = tied([sys.executable, "-m", "terminalbench.harbor.lookup"])
     data = msgspec.json.encode(configs)
     try:
         ran = _lookup_process(argv, data, shell)

@@ -14,12 +14,19 @@ import msgspec
 
 from terminalbench.files import start_ticks, write_json
 
-# Between fork and exec: be interrupted when our process dies, so that a killed runner leaves no Harbor process that
-# goes on spending. Checks the parent once more, because it may have died before the request was made.
-_TIED = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 2); "
-    "os.getppid() == int(sys.argv[1]) or os._exit(1); os.execv(sys.argv[2], sys.argv[2:])"
+# Between fork and exec: ask for a signal when our process dies, so that a killed runner leaves nothing that goes on
+# spending. Checks the parent once more, because it may have died before the request was made.
+_TIE = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, int(sys.argv[2])); "
+    "os.getppid() == int(sys.argv[1]) or os._exit(1); os.execv(sys.argv[3], sys.argv[3:])"
 )
+
+
+def tied(argv: list[str], number: int = signal.SIGKILL) -> list[str]:
+    """The command that runs `argv` as a process that gets a signal when this one dies. Only Linux can do that."""
+    if sys.platform != "linux":
+        return argv
+    return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), str(int(number)), *argv]
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -69,10 +76,14 @@ def harbor_program() -> str:
 def start_job(job: str, profile: str, argv: list[str], env: dict[str, str], log: Path, worker: Path) -> JobProcess:
     """Start Harbor with its output in `log`, and record it in `worker`."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    tied = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *argv] if sys.platform == "linux" else argv
     with log.open("ab") as output:
         process = subprocess.Popen(
-            tied, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            tied(argv, signal.SIGINT),
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     record = Worker(
         job=job,
@@ -84,8 +95,14 @@ def start_job(job: str, profile: str, argv: list[str], env: dict[str, str], log:
         start_ticks=start_ticks(process.pid),
         command=argv,
     )
-    write_json(worker, record)
-    return JobProcess(job, profile, process)
+    started = JobProcess(job, profile, process)
+    try:
+        write_json(worker, record)
+    except BaseException:  # what nobody could find again must not run
+        started.kill()
+        process.wait()
+        raise
+    return started
 
 
 _FRAME = " │╭╮╰╯─\t"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.errors import UserError
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
@@ -31,7 +31,8 @@ from terminalbench.records import ErrorClass, Outcome
 from terminalbench.registry import is_import_path
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.extend import extended, with_attempts
-from terminalbench.runner.live import forget_dead_workers
+from terminalbench.runner.kill import end_leftovers
+from terminalbench.runner.live import forget_dead_workers, live_processes
 from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk
 from terminalbench.runner.prepare import prepare
 from terminalbench.runner.run import Listener, RunResult, Spent, run_jobs
@@ -64,17 +65,33 @@ def resume(
     refuse_a_full_disk(batch.folder)
     with lock(batch.lock, f"tbench resume {batch.folder.parent.name}/{batch.folder.name}"):
         forget_dead_workers(batch)
+        if any(process.pid != os.getpid() for process in live_processes(batch)):
+            _end_leftovers(batch)
         plan = _grown(batch, request, experiment)
         scan_batch(batch)
         view = view_batch(batch)
         missing = missing_cells(view, request.retry_errors)
         if not missing:
             return RunResult(batch, view.plan, False)
+        _end_leftovers(batch)
         refuse_changed_folders(batch, plan)
         view = _without_retried(batch, view, request.retry_errors)
         _note(batch, plan, request, missing)
         spent = dataclasses.replace(spent_so_far(view), seconds=request.used_sec)
         return _run(batch, view, missing, spent, listener or Listener())
+
+
+def _end_leftovers(batch: Batch) -> None:
+    """End Harbor processes and containers of a runner that was killed: a trial must not end beside its repetition."""
+    left = end_leftovers(batch)
+    if left or left.strangers:
+        names = [f"{p.kind} {p.pid}" for p in (*left.processes, *left.strangers)]
+        names += [f"container {c.id[:12]}" for c in left.containers]
+        raise TbenchError(
+            f"an earlier run left {', '.join(names)}, which could not be ended",
+            where=str(batch.folder),
+            hint="end it by hand, then resume",
+        )
 
 
 def missing_cells(view: BatchView, retry_errors: str | None = None) -> dict[str, Counter[Cell]]:

@@ -17,7 +17,7 @@ from terminalbench.harbor.jobs import command, job_config, wave_config
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
-from terminalbench.runner.preflight import refuse_a_full_disk, refuse_if_nothing_is_left
+from terminalbench.runner.preflight import disk_is_full, refuse_a_full_disk, refuse_if_nothing_is_left
 from terminalbench.runner.prepare import Prepared, prepare
 from terminalbench.runner.progress import Progress
 from terminalbench.runner.provenance import provenance
@@ -53,6 +53,7 @@ class Listener:
     prepared: Callable[[Plan, Batch], None] = lambda _plan, _batch: None
     progress: Callable[[Progress], None] = lambda _progress: None
     event: Callable[[Event], None] = lambda _event: None
+    stopped: Callable[[str], None] = lambda _reason: None
 
 
 def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = True) -> Prepared:
@@ -119,9 +120,12 @@ def run_jobs(
         watch,
         lambda: listener.progress(progress),
         lambda: gate.read().closed if gate is not None else None,
+        lambda: disk_is_full(batch.folder),
     )
     with announced(batch):
         ends = supervisor.run()
+    if supervisor.stop_reason is not None:
+        listener.stopped(supervisor.stop_reason)
     plan = _with_left_overs(plan, ends)
     write_json(batch.plan_json, plan)
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
@@ -143,9 +147,8 @@ def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate | None:
     budget, seconds = plan.settings.get("budget_usd"), plan.settings.get("run_timeout_sec")
     if budget is None and seconds is None:
         return None
-    state = GateState(
-        budget_usd=budget, deadline=time.time() + seconds - spent.seconds if seconds is not None else None
-    )
+    deadline = time.monotonic() + seconds - spent.seconds if seconds is not None else None
+    state = GateState(budget_usd=budget, deadline=deadline)
     state.costs = spent.costs
     known = sum(cost for costs in spent.costs.values() for cost in costs)
     state.spent_usd = known + spent.unknown * state.likely_usd("")

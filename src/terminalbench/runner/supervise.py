@@ -17,6 +17,7 @@ from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, 
 
 MAX_WAVES = 10
 _POLL_SEC = 0.1
+_LOOK_SEC = 1.0
 _GRACE_SEC = 30.0
 
 
@@ -66,7 +67,8 @@ class _Line:
 class Supervisor:
     """Runs launches, at most `side_by_side` at once (0 = all), and tells `watch` of every event.
 
-    `closed` says why nothing new may start (a budget, a deadline), or None while it may.
+    `closed` says why nothing new may start (a budget, a deadline), or None while it may. `stopped` says why running
+    trials have to end too (a full disk); it is asked about once a second.
     """
 
     batch: Batch
@@ -75,39 +77,73 @@ class Supervisor:
     watch: Callable[[Event], None]
     tick: Callable[[], None]
     closed: Callable[[], str | None] = lambda: None
+    stopped: Callable[[], str | None] = lambda: None
     signals: int = 0
+    stop_reason: str | None = None
     _offset: int = 0
+    _looked_at: float = 0.0
+    _asked_at: float | None = None
 
     def run(self) -> list[JobEnd]:
         """Run everything to its end. After a signal nothing new starts, and running trials are cancelled."""
         waiting = deque(_Line(launch) for launch in self.launches)
         running: list[_Line] = []
         ended: list[_Line] = []
-        limit = self.side_by_side or len(waiting)
         if self.batch.events_jsonl.exists():
             self._offset = self.batch.events_jsonl.stat().st_size
         with self._signal_handlers():
-            while running or (waiting and not self.signals and not self.closed()):
-                while waiting and len(running) < limit and not self.signals and not self.closed():
-                    line = waiting.popleft()
-                    self._start(line, line.launch.job)
-                    running.append(line)
-                self._follow(running)
-                for line in [line for line in running if line.process and line.process.process.poll() is not None]:
-                    if not self._after(line):
-                        running.remove(line)
-                        ended.append(line)
-                self._forward_signals(running)
-                self.tick()
-                time.sleep(_POLL_SEC)
-            self._follow(running)
-        reason = self.closed()
+            try:
+                self._run(waiting, running, ended)
+            except BaseException:
+                self._abandon(running)
+                raise
+        reason = self._why_not()
         for line in waiting:
             line.not_started = dict.fromkeys(wanted(line.launch.job), reason) if reason and not self.signals else {}
         return [
             JobEnd(line.launch.job.profile, tuple(line.waves), line.left_over, line.not_started)
             for line in [*ended, *waiting]
         ]
+
+    def _run(self, waiting: deque[_Line], running: list[_Line], ended: list[_Line]) -> None:
+        limit = self.side_by_side or len(waiting)
+        while running or (waiting and not self.signals and not self._why_not()):
+            while waiting and len(running) < limit and not self.signals and not self._why_not():
+                line = waiting.popleft()
+                running.append(line)
+                self._start(line, line.launch.job)
+            self._look()
+            self._follow(running)
+            for line in [line for line in running if line.process and line.process.process.poll() is not None]:
+                if not self._after(line):
+                    running.remove(line)
+                    ended.append(line)
+            self._forward_signals(running)
+            self.tick()
+            time.sleep(_POLL_SEC)
+        self._follow(running)
+
+    def _abandon(self, running: list[_Line]) -> None:
+        """We cannot go on (a disk that is full): Harbor records what it can, then nothing of ours is left running."""
+        processes = [line.process for line in running if line.process]
+        for process in processes:
+            process.interrupt()
+        deadline = time.monotonic() + _GRACE_SEC
+        while any(process.process.poll() is None for process in processes) and time.monotonic() < deadline:
+            time.sleep(_POLL_SEC)
+        for process in processes:
+            process.kill()
+            process.process.wait()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self.stop_reason is None and now - self._looked_at >= _LOOK_SEC:
+            self._looked_at = now
+            self.stop_reason = self.stopped()
+
+    def _why_not(self) -> str | None:
+        """Why nothing new may start, or None while it may."""
+        return self.stop_reason or self.closed()
 
     def _start(self, line: _Line, job: JobSpec) -> None:
         config = line.launch.config(job)
@@ -132,7 +168,7 @@ class Supervisor:
         self._retire(line)
         if not missing or self.signals:
             return False
-        reason = self.closed()
+        reason = self._why_not()
         if reason is not None:
             line.not_started = dict.fromkeys(missing, reason)
             return False
@@ -185,7 +221,7 @@ class Supervisor:
             self.watch(event)
 
     def _forward_signals(self, running: list[_Line]) -> None:
-        if not self.signals:
+        if not self.signals and self.stop_reason is None:
             return
         now = time.monotonic()
         if self._asked_at is None:
@@ -197,8 +233,6 @@ class Supervisor:
             for line in running:
                 if line.process:
                     line.process.kill()
-
-    _asked_at: float | None = None
 
     @contextmanager
     def _signal_handlers(self) -> Generator[None]:

@@ -1,0 +1,104 @@
+"""Analyzers: what they are, which there are, and running them so that none can end an analysis.
+
+An analyzer has `name`, `version` and `analyze(trial, trajectory) -> findings` (`TrialFiles`, `Trajectory | None`). It
+may have `targets`, names of artifact folders it reads: then it also runs again when those change. Another package adds
+one with `[analysis] analyzers = ["pkg.mod:Object"]`; the object is a class without arguments or a ready instance.
+"""
+
+import inspect
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from terminalbench.analytics.atif import Trajectory
+from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.errors import UserError
+from terminalbench.records import Finding
+from terminalbench.registry import BUILTIN, resolve
+
+_LARGEST = 2**63 - 1
+ERROR = "analyzer_error"
+"""Name of the finding that says an analyzer raised."""
+
+
+class Analyzer(Protocol):
+    """What an analyzer offers."""
+
+    name: str
+    version: str
+
+    def analyze(self, trial: TrialFiles, trajectory: Trajectory | None, /) -> Iterable[Finding]:
+        """What it says about one trial."""
+        ...
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An analyzer ready to run, with the artifact folders it reads."""
+
+    analyzer: Analyzer
+    name: str
+    version: str
+    targets: tuple[str, ...] = ()
+
+
+def load_analyzers(further: Sequence[str] = ()) -> list[Loaded]:
+    """The built-in analyzers, then those named. One that is not an analyzer is a clear error."""
+    found: dict[str, Loaded] = {}
+    for spec in (*BUILTIN["analyzers"], *further):
+        loaded = _load(spec)
+        if loaded.name in found:
+            raise UserError(f'two analyzers are called "{loaded.name}"', where="analysis.analyzers", hint=f"see {spec}")
+        found[loaded.name] = loaded
+    return list(found.values())
+
+
+def _load(spec: str) -> Loaded:
+    part: Any = resolve("analyzers", spec)
+    if inspect.isclass(part):
+        try:
+            part = part()
+        except TypeError as error:
+            raise UserError(f'analyzer "{spec}" cannot be made without arguments: {error}') from error
+    missing = [name for name in ("name", "version", "analyze") if not hasattr(part, name)]
+    if missing:
+        raise UserError(f'"{spec}" is no analyzer: it has no {", no ".join(missing)}', where="analysis.analyzers")
+    return Loaded(part, str(part.name), str(part.version), tuple(getattr(part, "targets", ())))
+
+
+def run_analyzer(loaded: Loaded, trial: TrialFiles, trajectory: Trajectory | None) -> list[Finding]:
+    """Its findings; when it raises, or returns what is no finding, one finding that says so."""
+    try:
+        found = list(loaded.analyzer.analyze(trial, trajectory))
+        wrong = next((item for item in found if not isinstance(item, Finding)), None)
+        if wrong is not None:
+            raise TypeError(f"returned a {type(wrong).__name__}, not a Finding")
+    except Exception as error:  # noqa: BLE001  anybody's code; its failure is a finding
+        reason = f"{type(error).__name__}: {error}"[:500]
+        return [Finding(trial.key, loaded.name, loaded.version, ERROR, True, reason)]
+    return [
+        Finding(
+            trial.key, loaded.name, loaded.version, _text(f.name), _value(f.value), _text(f.reason), _steps(f.steps)
+        )
+        for f in found
+    ]
+
+
+def _value(value: Any) -> bool | int | float | str | None:
+    """A value that any file can hold: no infinities, no integers beyond 64 bits, no broken text."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if -_LARGEST <= value <= _LARGEST else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return _text(str(value))
+
+
+def _text[T: str | None](text: T) -> T:
+    return text if text is None else text.encode(errors="replace").decode()  # ty: ignore[invalid-return-type]
+
+
+def _steps(steps: Iterable[int]) -> list[int]:
+    return [step for step in steps if -_LARGEST <= step <= _LARGEST]

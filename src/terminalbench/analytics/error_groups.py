@@ -1,0 +1,210 @@
+"""Failures in groups, by class and by signature, and what one profile solves and another does not."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+import msgspec
+
+from terminalbench.analytics.analyzers import load_analyzers
+from terminalbench.analytics.divergence import Divergence, Told, first_divergence
+from terminalbench.analytics.run import Picked, Progress, analyse, pick, read_findings, trial_files
+from terminalbench.analytics.views import Filter
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.experiments.batch import Batch
+from terminalbench.harbor.results import ReadState
+from terminalbench.index.queries import CellState
+from terminalbench.records import Finding, Outcome, TaskRef
+
+NAMED = 12
+"""Trials that a group names; its count says how many there are."""
+
+
+class FailedTrial(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One trial that did not pass: why, with the steps that show it."""
+
+    trial: str
+    batch: str
+    task: str
+    profile: str
+    outcome: str
+    failure_class: str
+    reason: str | None = None
+    steps: list[int] = []
+
+
+class FailureGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Trials that failed alike."""
+
+    what: str
+    count: int
+    profiles: dict[str, int]
+    trials: list[FailedTrial]
+
+
+class Solved(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task that profile `a` solved and `b` did not, the two trials compared, and where they part ways."""
+
+    task: TaskRef
+    batch: str
+    a: str
+    b: str
+    a_passed: int
+    a_measured: int
+    b_measured: int
+    a_trial: str | None = None
+    b_trial: str | None = None
+    b_class: str | None = None
+    divergence: Divergence | None = None
+    why_none: str | None = None
+
+
+class ErrorReport(msgspec.Struct, frozen=True):
+    """What `tbench errors` shows."""
+
+    batches: list[str]
+    trials: int
+    failed: int
+    not_run: int
+    classes: list[FailureGroup]
+    signatures: list[FailureGroup]
+    contrasts: list[Solved]
+
+
+def error_report(
+    batches: Sequence[Batch],
+    wanted: Filter,
+    compare: tuple[str, str] | None = None,
+    limit: int = 20,
+    progress: Progress | None = None,
+) -> ErrorReport:
+    """The failures of the batches in groups, and at most `limit` contrasts with the fork of each."""
+    chosen = pick(batches, wanted)
+    analyzers = [loaded for loaded in load_analyzers() if loaded.name == "failure"]
+    analyse(chosen, analyzers, progress)
+    failed: list[FailedTrial] = []
+    signs: dict[str, str] = {}
+    for part in chosen:
+        for cell, found in read_findings(part, analyzers):
+            one = _failed(part, cell, found)
+            if one is not None:
+                failed.append(one)
+                signs[f"{one.batch}/{one.trial}"] = _label(found, "failure_signature") or "no error, no verifier output"
+    cells = [cell for part in chosen for cell in part.cells]
+    classes = {f"{one.batch}/{one.trial}": one.failure_class for one in failed}
+    return ErrorReport(
+        batches=[part.view.batch for part in chosen],
+        trials=len(cells),
+        failed=len(failed),
+        not_run=sum(not _ran(cell) for cell in cells),
+        classes=_grouped((one.failure_class, one) for one in failed),
+        signatures=_grouped((signs[f"{one.batch}/{one.trial}"], one) for one in failed),
+        contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),
+    )
+
+
+def _ran(cell: CellState) -> bool:
+    return cell.row is not None and cell.row.state != ReadState.HELD
+
+
+def _failed(part: Picked, cell: CellState, found: Sequence[Finding]) -> FailedTrial | None:
+    finding = next((f for f in found if f.name == "failure_class"), None)
+    if cell.row is None or finding is None or cell.outcome is Outcome.PASSED or finding.value is None:
+        return None
+    return FailedTrial(
+        trial=f"{cell.row.job}/{cell.row.name}",
+        batch=part.view.batch,
+        task=cell.task.id,
+        profile=cell.profile,
+        outcome=str(cell.outcome),
+        failure_class=str(finding.value),
+        reason=finding.reason,
+        steps=finding.steps,
+    )
+
+
+def _label(found: Sequence[Finding], name: str) -> str | None:
+    value = next((f.value for f in found if f.name == name), None)
+    return value if isinstance(value, str) else None
+
+
+def _grouped(found: Iterable[tuple[str, FailedTrial]]) -> list[FailureGroup]:
+    groups: dict[str, list[FailedTrial]] = defaultdict(list)
+    for what, trial in found:
+        groups[what].append(trial)
+    made = []
+    for what, trials in groups.items():
+        profiles: dict[str, int] = defaultdict(int)
+        for trial in trials:
+            profiles[trial.profile] += 1
+        made.append(FailureGroup(what, len(trials), dict(profiles), trials[:NAMED]))
+    return sorted(made, key=lambda group: (-group.count, group.what))
+
+
+def _contrasts(part: Picked, compare: tuple[str, str] | None, classes: dict[str, str]) -> Iterable[Solved]:
+    """Tasks that one profile of a pair passed at least once and the other never, both measured."""
+    profiles = list(dict.fromkeys(cell.profile for cell in part.cells))
+    by_cell: dict[tuple[TaskRef, str], list[CellState]] = defaultdict(list)
+    for cell in part.cells:
+        if cell.measured:
+            by_cell[cell.task, cell.profile].append(cell)
+    tasks = list(dict.fromkeys(cell.task for cell in part.cells))
+    for a, b in _pairs(part, profiles, compare):
+        for task in tasks:
+            mine, other = by_cell[task, a], by_cell[task, b]
+            good = [cell for cell in mine if cell.outcome is Outcome.PASSED]
+            if good and other and not any(cell.outcome is Outcome.PASSED for cell in other):
+                yield _solved(part, task, (a, good, len(mine)), (b, other), classes)
+
+
+def _pairs(part: Picked, profiles: list[str], compare: tuple[str, str] | None) -> list[tuple[str, str]]:
+    """The pair that is asked for, both ways; else every profile against the baseline, both ways."""
+    if compare is not None:
+        for name in compare:
+            if name not in profiles:
+                where = str(part.source.batch.folder)
+                raise UserError(f'no profile is called "{name}"', where=where, hint=did_you_mean(name, profiles))
+        return [compare, (compare[1], compare[0])]
+    baseline = part.view.plan.baseline
+    return [pair for name in profiles if name != baseline for pair in ((name, baseline), (baseline, name))]
+
+
+def _solved(
+    part: Picked,
+    task: TaskRef,
+    a: tuple[str, list[CellState], int],
+    b: tuple[str, list[CellState]],
+    classes: dict[str, str],
+) -> Solved:
+    told_a = next((t for cell in a[1] if (t := _told(part, cell)) is not None), None)
+    told_b = next((t for cell in b[1] if (t := _told(part, cell)) is not None), None)
+    fork = first_divergence(told_a, told_b) if told_a is not None and told_b is not None else None
+    absent = [profile for profile, told in ((a[0], told_a), (b[0], told_b)) if told is None]
+    why = f"no trajectory of {' and '.join(absent)}" if absent else None if fork else "both made the same moves"
+    a_trial = told_a.trial if told_a is not None else _name(a[1][0])
+    b_trial = told_b.trial if told_b is not None else _name(b[1][0])
+    return Solved(
+        task=task,
+        batch=part.view.batch,
+        a=a[0],
+        b=b[0],
+        a_passed=len(a[1]),
+        a_measured=a[2],
+        b_measured=len(b[1]),
+        a_trial=a_trial,
+        b_trial=b_trial,
+        b_class=classes.get(f"{part.view.batch}/{b_trial}"),
+        divergence=fork,
+        why_none=why,
+    )
+
+
+def _told(part: Picked, cell: CellState) -> Told | None:
+    if cell.row is None:
+        return None
+    story = trial_files(part.source, cell.row).story
+    return Told(_name(cell), story.trajectory, story.actions) if story.trajectory is not None else None
+
+
+def _name(cell: CellState) -> str:
+    return f"{cell.row.job}/{cell.row.name}" if cell.row is not None else "-"

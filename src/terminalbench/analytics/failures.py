@@ -1,0 +1,263 @@
+"""The analyzer `failure`: why a trial that did not pass did not. Rules in order; the first that holds is the class.
+
+Errors are classed by what broke. A failure is classed by what the trajectory shows, with the steps that show it.
+docs/analysis.md has each rule in one line (a test compares the names).
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from terminalbench.analytics.actions import Action
+from terminalbench.analytics.atif import Trajectory
+from terminalbench.analytics.behaviour import loop_steps
+from terminalbench.analytics.outcome_findings import CtrfTest, read_ctrf
+from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.harbor.agent_files import open_plain
+from terminalbench.records import AgentStatus, ErrorClass, Finding, Outcome, Trial
+
+FEW_CALLS = 3
+STUCK_TAIL = 10
+STUCK_REPEATS = 4
+SILENT_SHARE = 0.5
+LOOP_REPEATS = 5
+_TAIL_BYTES = 16 * 1024
+_STEPS_SHOWN = 20
+
+ERRORS: dict[ErrorClass, str] = {
+    ErrorClass.SETUP: "setup",
+    ErrorClass.ENVIRONMENT: "infrastructure",
+    ErrorClass.OUT_OF_MEMORY: "infrastructure",
+    ErrorClass.DISK_FULL: "infrastructure",
+    ErrorClass.PROCESS_LIMIT: "infrastructure",
+    ErrorClass.NETWORK: "provider",
+    ErrorClass.PROVIDER: "provider",
+    ErrorClass.VERIFIER: "verifier_broken",
+    ErrorClass.AUTH: "auth",
+    ErrorClass.RATE_LIMIT: "rate_limit",
+    ErrorClass.MODEL_NOT_FOUND: "model_not_found",
+    ErrorClass.SAFETY_REFUSAL: "refusal",
+    ErrorClass.AGENT_CRASH: "agent_crash",
+    ErrorClass.AGENT_LIMIT: "limit_reached",
+    ErrorClass.CANCELLED: "cancelled",
+    ErrorClass.UNKNOWN: "unknown_error",
+}
+"""An error that ended a trial, and the class it gives."""
+
+_NAMED_FILE = re.compile(
+    r"(?<![\w/.:-])(?:/?(?:[\w.-]+/)+[\w-]+\.\w{1,8}|/(?:[\w.-]+/)*[\w.-]+|[\w-]+\.(?:py|js|ts|c|h|cpp|rs|go|java|rb|sh|txt|json|csv|toml|yaml|yml|md|html|sql|R|cfg|ini|xml|db))(?![\w/])"
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A class of failure, why, and the steps that show it."""
+
+    name: str
+    reason: str
+    steps: tuple[int, ...] = ()
+
+
+class Analyzer:
+    """One class and one signature for each trial that did not pass."""
+
+    name = "failure"
+    version = "1"
+
+    def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
+        """The class with its evidence; None for a trial that passed."""
+        me = (self.name, self.version)
+        if trial.record is not None and trial.record.outcome is Outcome.PASSED:
+            yield trial.finding(me, "failure_class", None, "it passed")
+            yield trial.finding(me, "failure_signature", None, "it passed")
+            return
+        verdict = classify(trial, trajectory)
+        yield trial.finding(me, "failure_class", verdict.name, verdict.reason, list(verdict.steps)[:_STEPS_SHOWN])
+        tests = read_ctrf(trial)
+        sign = signature(trial, tests if isinstance(tests, list) else None)
+        yield trial.finding(me, "failure_signature", sign, None if sign else "neither an error nor a verifier output")
+
+
+def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
+    """The first rule that holds."""
+    record = trial.record
+    if record is None:
+        return Verdict("unreadable", trial.reason or "the trial has no result")
+    if record.outcome in (Outcome.ERRORED, Outcome.CANCELLED):
+        name = ERRORS.get(record.error_class or ErrorClass.UNKNOWN, "unknown_error")
+        return Verdict(name, _said(record), _last_step(trial))
+    if record.outcome is Outcome.NOT_RUN:
+        return Verdict("not_run", _said(record))
+    if record.agent_status is AgentStatus.TIMED_OUT:
+        return _timeout(trial, trajectory, record)
+    if record.agent_status is AgentStatus.LIMIT_REACHED:
+        return Verdict("limit_reached", _said(record), _last_step(trial))
+    if record.agent_status is AgentStatus.REFUSED:
+        return Verdict("refusal", _said(record), _last_step(trial))
+    if record.agent_status is AgentStatus.CRASHED:
+        return Verdict("agent_crash", _said(record), _last_step(trial))
+    if trajectory is None:
+        return Verdict("unexplained", f"the verifier failed it, and {trial.story.missing}")
+    actions = trial.story.actions
+    for rule in _RULES:
+        found = rule(actions, trajectory)
+        if found is not None:
+            return found
+    return Verdict("wrong_answer", "the agent worked, finished, and the verifier failed it", _last_step(trial))
+
+
+type _Rule = Callable[[tuple[Action, ...], Trajectory], Verdict | None]
+
+
+def _never_acted(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdict | None:
+    if any(action.kind not in ("plan", "finish", "wait") for action in actions):
+        return None
+    steps = tuple(step.id for step in trajectory.own_steps() if step.source == "agent")
+    return Verdict("never_acted", "the agent made no call that does anything", steps)
+
+
+def _loop(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict | None:
+    tail = actions[-2 * STUCK_TAIL :]
+    steps = loop_steps(tail)
+    if len(steps) < LOOP_REPEATS:
+        return None
+    return Verdict("loop", f"{len(steps)} of the last {len(tail)} calls repeat an earlier one unchanged", tuple(steps))
+
+
+def _lost_passing_state(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict | None:
+    good = [i for i, action in enumerate(actions) if action.passed]
+    if not good:
+        return None
+    edits = [action.step for action in actions[good[-1] + 1 :] if action.changes]
+    if not edits:
+        return None
+    steps = (actions[good[-1]].step, *edits)
+    return Verdict("lost_passing_state", "its own tests passed, then it edited on and never passed them again", steps)
+
+
+def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdict | None:
+    """The instruction names files, the agent changed others, and no call ever mentions a named one."""
+    asked = next((step.text for step in trajectory.steps if step.source == "user" and step.text), "")
+    named = {path.rsplit("/", 1)[-1] for path in _NAMED_FILE.findall(asked[:20_000])}
+    changed = [action for action in actions if action.changed]
+    if not named or not changed:
+        return None
+    words = " ".join(" ".join((a.command or a.target, *a.changed, *a.effects.reads)) for a in actions)
+    if any(name in words for name in named):
+        return None
+    shown = ", ".join(sorted(named)[:5])
+    other = ", ".join(dict.fromkeys(path for action in changed for path in action.changed))
+    steps = tuple(action.step for action in changed)
+    return Verdict(
+        "wrong_target", f"the task names {shown}; the agent changed {other[:200]} and never touched those", steps
+    )
+
+
+def _gave_up_early(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict | None:
+    changing = [
+        a for a in actions if a.changes or a.kind in ("run", "build", "install", "mcp", "delegate", "test", "other")
+    ]
+    if changing and len(actions) > FEW_CALLS:
+        return None
+    what = f"it finished after {len(actions)} calls" if changing else "it only looked: no call changes or runs anything"
+    return Verdict("gave_up_early", what, tuple(action.step for action in actions))
+
+
+def _own_tests(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict | None:
+    runs = [action for action in actions if action.did("test")]
+    known = [action for action in runs if action.passed is not None]
+    if known and not known[-1].passed:
+        return Verdict(
+            "finished_with_failing_tests", "its own last test run failed, and it finished", (known[-1].step,)
+        )
+    if known:
+        return Verdict(
+            "own_tests_passed", "its own last test run passed; the verifier's tests did not", (known[-1].step,)
+        )
+    if not runs and any(action.changes for action in actions):
+        steps = tuple(action.step for action in actions if action.changes)
+        return Verdict("untested", "it changed files and ran no test", steps)
+    return None
+
+
+_RULES: tuple[_Rule, ...] = (_never_acted, _loop, _lost_passing_state, _wrong_target, _gave_up_early, _own_tests)
+
+FAILURE_CLASSES: tuple[str, ...] = (
+    "setup", "infrastructure", "provider", "rate_limit", "auth", "model_not_found", "verifier_broken", "agent_crash",
+    "cancelled", "unknown_error", "unreadable", "not_run", "refusal", "limit_reached", "timeout_stuck",
+    "timeout_working", "unexplained", "never_acted", "loop", "lost_passing_state", "wrong_target", "gave_up_early",
+    "finished_with_failing_tests", "own_tests_passed", "untested", "wrong_answer",
+)  # fmt: skip
+"""Every class there is."""
+
+
+def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) -> Verdict:
+    if trajectory is None:
+        return Verdict("timeout_working", f"time ran out, and {trial.story.missing}")
+    actions = trial.story.actions
+    tail = actions[-STUCK_TAIL:]
+    repeats = loop_steps(tail)
+    if len(repeats) >= STUCK_REPEATS:
+        return Verdict(
+            "timeout_stuck", f"{len(repeats)} of the last {len(tail)} calls repeat an earlier one", tuple(repeats)
+        )
+    times = [step.time for step in trajectory.own_steps() if step.time is not None]
+    agent_sec = record.phases.agent_sec
+    if len(times) > 1 and agent_sec:
+        silent = agent_sec - (max(times) - min(times)).total_seconds()
+        if silent > SILENT_SHARE * agent_sec:
+            reason = f"no step in the last {silent:.0f} of {agent_sec:.0f} seconds"
+            return Verdict("timeout_stuck", reason, _last_step(trial))
+    return Verdict("timeout_working", "time ran out while it still did new things", tuple(a.step for a in tail[-3:]))
+
+
+def signature(trial: TrialFiles, tests: list[CtrfTest] | None) -> str | None:
+    """What went wrong, equal for equal causes: the error, the failing tests, or the verifier's last line."""
+    record = trial.record
+    if record is None:
+        return normalised(trial.reason or "")[:200] or None
+    if record.outcome is not Outcome.FAILED and (record.error_type or record.error_message):
+        return normalised(": ".join(filter(None, (record.error_type, record.error_message))))[:200]
+    failing = sorted(test.name for test in tests or () if test.status == "failed")
+    if failing:
+        more = f" and {len(failing) - 5} more" if len(failing) > 5 else ""
+        return f"failing: {', '.join(failing[:5])}{more}"[:300]
+    last = _verifier_words(trial)
+    return f"verifier: {normalised(last)}"[:200] if last else None
+
+
+_REPLACEMENTS = (
+    (re.compile(r"\x1b\[[0-9;]*m"), ""),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{4,27}\b", re.I), "<id>"),
+    (re.compile(r"\b0x[0-9a-f]+\b", re.I), "<hex>"),
+    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{7,64}\b", re.I), "<hex>"),
+    (re.compile(r"(?<![\w<])(?:[\w.~-]*/){2,}[\w.+-]*|(?<![\w<])/[\w.+-]+"), "<path>"),
+    (re.compile(r"\d+(?:[.,:]\d+)*"), "N"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def normalised(text: str) -> str:
+    """The text without numbers, paths, ids and addresses: equal for equal causes."""
+    for pattern, by in _REPLACEMENTS:
+        text = pattern.sub(by, text)
+    return text.strip()
+
+
+def _verifier_words(trial: TrialFiles) -> str | None:
+    with open_plain(trial.folder / "verifier" / "test-stdout.txt") as stream:
+        if stream is None:
+            return None
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - _TAIL_BYTES))
+        lines = stream.read(_TAIL_BYTES).decode(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if any(c.isalpha() for c in line)), None)
+
+
+def _said(record: Trial) -> str:
+    return ": ".join(filter(None, (record.error_type, record.error_message))) or str(record.outcome)
+
+
+def _last_step(trial: TrialFiles) -> tuple[int, ...]:
+    steps = trial.story.trajectory.steps if trial.story.trajectory is not None else ()
+    return (steps[-1].id,) if steps else ()

@@ -1,0 +1,89 @@
+"""Findings kept in the index by (trial, analyzer, version), with a stamp of the files they were made from.
+
+The cache is part of the index: delete it and it comes back, at the price of reading the trajectories again.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from terminalbench.analytics.shell import TABLES
+from terminalbench.index.store import transaction
+from terminalbench.records import Finding
+
+_CHUNK = 200
+_INSERT = (
+    "INSERT OR REPLACE INTO findings (batch, job, trial, analyzer, version, stamp, found) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_decoder = msgspec.msgpack.Decoder(list[tuple[str, Any, str | None, list[int]]])
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the cache holds of one trial and one analyzer."""
+
+    version: str
+    stamp: str
+    found: bytes
+
+
+@dataclass
+class FindingsCache:
+    """The findings of one batch in an open index."""
+
+    connection: sqlite3.Connection
+    batch: str
+    waiting: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def kept(self, job: str, trial: str) -> dict[str, Kept]:
+        """What is kept of a trial, by analyzer."""
+        query = "SELECT analyzer, version, stamp, found FROM findings WHERE batch = ? AND job = ? AND trial = ?"
+        rows = self.connection.execute(query, (self.batch, job, trial))
+        return {row["analyzer"]: Kept(row["version"], row["stamp"], row["found"]) for row in rows}
+
+    def read(self, job: str, trial: str, analyzers: Iterable[str]) -> list[Finding]:
+        """The findings of a trial, in the order of the analyzers."""
+        self.flush()
+        kept = self.kept(job, trial)
+        return [finding for name in analyzers if name in kept for finding in _decoded(job, trial, name, kept[name])]
+
+    def put(self, job: str, trial: str, analyzer: str, version: str, stamp: str, found: list[Finding]) -> None:
+        """Keep the findings of one analyzer about one trial."""
+        data = msgspec.msgpack.encode([(f.name, f.value, f.reason, f.steps) for f in found])
+        self.waiting.append((self.batch, job, trial, analyzer, version, stamp, data))
+        if len(self.waiting) >= _CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self.waiting:
+            with transaction(self.connection):
+                self.connection.executemany(_INSERT, self.waiting)
+            self.waiting.clear()
+
+    def forget_gone(self) -> None:
+        """Drop what is kept of trials that the index no longer has."""
+        with transaction(self.connection):
+            self.connection.execute(
+                "DELETE FROM findings WHERE batch = ? AND NOT EXISTS "
+                "(SELECT 1 FROM trials AS t WHERE t.batch = findings.batch AND t.job = findings.job "
+                "AND t.trial = findings.trial)",
+                (self.batch,),
+            )
+
+
+def _decoded(job: str, trial: str, analyzer: str, kept: Kept) -> list[Finding]:
+    key = f"{job}/{trial}"
+    return [Finding(key, analyzer, kept.version, *item) for item in _decoder.decode(kept.found)]
+
+
+@cache
+def tables_digest() -> str:
+    """Changes when a taxonomy does: what was found with another table is found again."""
+    data = b"".join(path.read_bytes() for path in sorted(TABLES.glob("*.toml")))
+    return hashlib.blake2b(data, digest_size=8).hexdigest()

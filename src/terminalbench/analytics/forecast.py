@@ -1,0 +1,208 @@
+"""What a plan will take and what it can show, from the user's own history. Pure, without numpy: `plan` stays light."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from terminalbench.analytics import power
+from terminalbench.analytics.sentence import count
+from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.index.history import PastTrial
+from terminalbench.records import Outcome
+
+type TaskLabel = tuple[str, str]
+HARBOR_PARALLEL = 4
+CEILING = 0.95
+_ENOUGH_CELLS = 5
+
+
+class ProfileForecast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One profile's trials: what they will take, from `past_trials` earlier ones `of` the same kind."""
+
+    profile: str
+    trials: int
+    past_trials: int = 0
+    of: str | None = None
+    trial_sec: float | None = None
+    cost_usd: float | None = None
+    simulated: bool = False
+
+
+class Forecast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a plan will take (None: no history to say) and the smallest difference it can show, with the assumption."""
+
+    trials: int
+    profiles: list[ProfileForecast]
+    hours: float | None = None
+    cost_usd: float | None = None
+    smallest_detectable: float | None = None
+    assumption: str | None = None
+    effect: float | None = None
+    tasks_for_effect: int | None = None
+    warnings: list[str] = []
+
+
+def forecast(plan: Plan, history: Sequence[PastTrial], finished: Mapping[str, int] | None = None) -> Forecast:
+    """The forecast of `plan`; `finished` are trials per profile that a batch already holds."""
+    sides = {job.profile: _Past.of(plan, job, history) for job in plan.jobs}
+    jobs = [plan.runnable(job) for job in plan.jobs]
+    profiles = [_profile(job, sides[job.profile], (finished or {}).get(job.profile, 0)) for job in jobs]
+    costs = [p.cost_usd for p in profiles]
+    return Forecast(
+        trials=sum(p.trials for p in profiles),
+        profiles=profiles,
+        hours=_hours(plan, profiles),
+        cost_usd=None if any(cost is None for cost in costs) else sum(cost for cost in costs if cost is not None),
+        **_power(plan, jobs, sides),
+        warnings=_room(plan, sides),
+    )
+
+
+@dataclass(frozen=True)
+class _Past:
+    """Earlier trials that tell about one planned profile."""
+
+    trials: list[PastTrial]
+    kind: str | None
+    free: bool
+
+    @classmethod
+    def of(cls, plan: Plan, job: JobSpec, history: Sequence[PastTrial]) -> "_Past":
+        content = next((p.content for p in plan.profiles if p.key == job.profile), {})
+        agent, model = content.get("agent", ""), content.get("model")
+        info = agent_info(agent)
+        free = info is not None and not info.model
+        same = [t for t in history if t.profile_id == job.profile_id]
+        if same:
+            return cls(same, "the same profile", free)
+        alike = [t for t in history if (t.agent, t.model) == (agent, model)]
+        return cls(alike, "the same agent and model" if alike else None, free)
+
+    def by_task(self) -> dict[TaskLabel, list[PastTrial]]:
+        found: dict[TaskLabel, list[PastTrial]] = {}
+        for trial in self.trials:
+            found.setdefault((trial.label or "", trial.task or ""), []).append(trial)
+        return found
+
+
+def _profile(job: JobSpec, past: _Past, finished: int) -> ProfileForecast:
+    trials = max(0, job.trials - finished)
+    tasks = past.by_task()
+    seconds = _mean_per_task(job.tasks, tasks, past.trials, _seconds)
+    cost = 0.0 if past.free else _mean_per_task(job.tasks, tasks, past.trials, _cost)
+    return ProfileForecast(
+        profile=job.profile,
+        trials=trials,
+        past_trials=len(past.trials),
+        of=past.kind,
+        trial_sec=seconds,
+        cost_usd=cost * trials if cost is not None else None,
+        simulated=any(t.simulated for t in past.trials),
+    )
+
+
+def _mean_per_task(tasks: Sequence[PlannedTask], by_task: Mapping, every: Sequence[PastTrial], what) -> float | None:
+    """The mean over the planned tasks: each from its own past, else from that of all tasks."""
+    overall = what(every)
+    known = [what(by_task.get((t.label, t.ref.id), [])) for t in tasks]
+    means = [mean if mean is not None else overall for mean in known]
+    found = [mean for mean in means if mean is not None]
+    return sum(found) / len(found) if found and len(found) == len(means) else None
+
+
+def _seconds(trials: Sequence[PastTrial]) -> float | None:
+    known = [t.seconds for t in trials if t.seconds is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _cost(trials: Sequence[PastTrial]) -> float | None:
+    """What one planned trial costs: tries that had to be repeated are paid too."""
+    known = [t for t in trials if t.cost_usd is not None]
+    counted = sum(not t.superseded for t in known)
+    return sum(t.cost_usd or 0.0 for t in known) / counted if counted else None
+
+
+def _hours(plan: Plan, profiles: Sequence[ProfileForecast]) -> float | None:
+    """When the last job ends: jobs side by side as the plan says, trials side by side in each."""
+    parallel = plan.settings.get("parallel") or HARBOR_PARALLEL
+    side_by_side = plan.settings.get("profiles_parallel") or len(profiles)
+    lanes = [0.0] * max(1, side_by_side)
+    for profile in profiles:
+        if profile.trial_sec is None:
+            if profile.trials:
+                return None
+            continue
+        rounds = max(profile.trials / parallel, min(profile.trials, 1))
+        lanes[lanes.index(min(lanes))] += rounds * profile.trial_sec
+    return max(lanes) / 3600
+
+
+def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> dict:
+    """The smallest detectable difference at this size, and what a wanted one would take."""
+    names = [job.profile for job in plan.jobs]
+    declared = [pair for pair in plan.analysis.get("contrasts") or () if set(pair) <= set(names)]
+    contrasts = len(declared) or len(names) - 1
+    tasks = jobs[0].tasks if jobs else ()
+    if contrasts < 1 or not tasks:
+        return {}
+    alpha = plan.analysis.get("alpha", 0.05)
+    attempts = jobs[0].attempts
+    units = len({task.ref.family or (task.ref.dataset, task.ref.id) for task in tasks})
+    within, cells = _within(jobs, sides)
+    luck = f"as in {cells} earlier cells" if within is not None else "as is typical"
+    variance = within if within is not None else power.WITHIN
+    moment = power.planned_moment(attempts, variance)
+    noun = "family" if units < len(tasks) else "task"
+    effect = plan.analysis.get("effect")
+    needed = power.units_needed(moment, effect, alpha / contrasts) if effect is not None else None
+    return {
+        "smallest_detectable": power.smallest_detectable(moment * units / len(tasks), units, alpha / contrasts),
+        "assumption": f"{count(units, noun)}, {count(attempts, 'attempt')}, {count(contrasts, 'contrast')} at alpha "
+        f"{alpha:g}; one attempt's luck {luck} (variance {variance:.2f}), true gaps varying by "
+        f"{100 * power.GAP_SPREAD:.0f} pt between tasks",
+        "effect": effect,
+        "tasks_for_effect": needed,
+    }
+
+
+def _within(jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> tuple[float | None, int]:
+    """The mean variance of an attempt over cells measured at least twice, unbiased; None with too few of them."""
+    planned = {(task.label, task.ref.id) for job in jobs for task in job.tasks}
+    found = []
+    for past in sides.values():
+        for task, trials in past.by_task().items():
+            measured = [t.outcome is Outcome.PASSED for t in trials if t.measured and not t.superseded]
+            attempts, rate = len(measured), sum(measured) / max(len(measured), 1)
+            if task in planned and attempts > 1:
+                found.append(rate * (1 - rate) * attempts / (attempts - 1))
+    return (sum(found) / len(found), len(found)) if len(found) >= _ENOUGH_CELLS else (None, len(found))
+
+
+def _room(plan: Plan, sides: Mapping[str, _Past]) -> list[str]:
+    """Ceiling and floor: a baseline that passes everything or nothing leaves nothing to see."""
+    past = sides.get(plan.baseline)
+    job = next((job for job in plan.jobs if job.profile == plan.baseline), None)
+    if past is None or job is None:
+        return []
+    by_task = past.by_task()
+    rates = []
+    for task in job.tasks:
+        measured = [t.outcome is Outcome.PASSED for t in by_task.get((task.label, task.ref.id), []) if t.measured]
+        if measured:
+            rates.append(sum(measured) / len(measured))
+    if not rates:
+        return []
+    mean = sum(rates) / len(rates)
+    known = f"{len(rates)} of {len(job.tasks)} tasks, {past.kind}"
+    if mean >= CEILING:
+        return [f"ceiling: {plan.baseline} has passed {100 * mean:.0f} % so far ({known}); nothing can be much better"]
+    if mean <= 1 - CEILING:
+        return [f"floor: {plan.baseline} has passed {100 * mean:.0f} % so far ({known}); nothing can be much worse"]
+    settled = sum(rate in (0.0, 1.0) for rate in rates)
+    if settled > 0.8 * len(rates) and len(rates) >= _ENOUGH_CELLS:
+        return [
+            f"{settled} of {len(rates)} tasks were always or never passed by {plan.baseline} so far: few can differ"
+        ]
+    return []

@@ -1,0 +1,180 @@
+"""Putting questions to the model within limits: cache first, one budget, one stop for all when the model is gone."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any, Protocol
+
+from terminalbench.analytics.judge.cache import AnswerCache
+from terminalbench.analytics.judge.request import NotJudged, Progress, Spend
+from terminalbench.analytics.judge.rubric import Rubric
+from terminalbench.llm.ask import Patience, ask
+from terminalbench.llm.model import FATAL, OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError
+from terminalbench.llm.replay import request_digest
+from terminalbench.records import Usage
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A checked answer, or why there is none."""
+
+    parsed: Any = None
+    reason: str = ""
+    cached: bool = False
+
+
+class Answers(Protocol):
+    """Whoever is asked: the model, or somebody who only counts what would be asked."""
+
+    def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> Answer:
+        """The answer to one question about `subject`."""
+        ...
+
+    def skip(self, rubric: Rubric, subject: str, reason: str) -> Answer:
+        """A question that cannot be asked."""
+        ...
+
+
+class Asker:
+    """Asks a model. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        model: ChatModel,
+        folder: Path,
+        budget_usd: float | None = None,
+        patience: Patience | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.model = model
+        self.cache = AnswerCache(folder)
+        self.not_judged: list[NotJudged] = []
+        self.judged = self.hits = 0
+        self.total = 0
+        self.stopped: str | None = None
+        self.not_ready: ModelError | None = None
+        self._budget = budget_usd
+        self._halted = Event()
+        self._patience = patience or Patience(sleep=self._wait)
+        self._progress = progress
+        self._price = model.price() if budget_usd is not None else None
+        self._lock = Lock()
+        self._reserved = self._dearest = 0.0
+        self._usages: list[Usage] = []
+        self._checked = False
+
+    def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> Answer:
+        """The answer to one question: from the cache, from the model, or none with its reason."""
+        request = request_digest(messages, rubric.schema)
+        key = self.cache.key(rubric.digest, self.model.name, request)
+        kept = self.cache.find(key, rubric.schema)
+        if kept is not None:
+            return self._done(Answer(kept, cached=True))
+        reserve = self._start(messages)
+        if isinstance(reserve, str):
+            return self.skip(rubric, subject, reserve)
+        try:
+            reply = ask(self.model, messages, rubric.schema, self._patience)
+        except ModelError as error:
+            self._billed(reserve, error.usage)
+            return self._failed(rubric, subject, error)
+        except BaseException:
+            self._billed(reserve, None)
+            raise
+        self._billed(reserve, reply.usage)
+        self.cache.keep(key, request, rubric.name, self.model.name, reply)
+        return self._done(Answer(reply.parsed))
+
+    def skip(self, rubric: Rubric, subject: str, reason: str) -> Answer:
+        """Count a question as not judged."""
+        with self._lock:
+            self.not_judged.append(NotJudged(subject, rubric.name, reason))
+        self._tell()
+        return Answer(reason=reason)
+
+    def halt(self, reason: str) -> None:
+        """Ask nothing more, and end what is under way where that can be done. Answers that still come are kept."""
+        with self._lock:
+            self.stopped = self.stopped or reason
+        self._halted.set()
+        self.model.stop()
+
+    @property
+    def spend(self) -> Spend:
+        """What the calls of this run cost so far."""
+        with self._lock:
+            known = [u.cost_usd for u in self._usages if u.cost_usd is not None]
+            return Spend(
+                calls=len(self._usages),
+                input_tokens=sum(_read(usage) for usage in self._usages),
+                output_tokens=sum(usage.output_tokens or 0 for usage in self._usages),
+                cost_usd=sum(known) if known else None,
+                unknown=len(self._usages) - len(known),
+            )
+
+    def _wait(self, seconds: float) -> None:
+        if self._halted.wait(seconds):
+            raise ModelError(Fault.BAD_REQUEST, self.stopped or "stopped")
+
+    def _start(self, messages: Sequence[Message]) -> float | str:
+        """Make room in the budget for one call: the reserved amount, or why it must not start."""
+        with self._lock:
+            if not self._checked and self.stopped is None:
+                self._checked = True
+                try:
+                    self.model.ready()
+                except ModelError as error:
+                    self.not_ready, self.stopped = error, str(error)
+            if self.stopped is not None:
+                return self.stopped
+            if self._budget is None:
+                return 0.0
+            spent = sum(usage.cost_usd or 0.0 for usage in self._usages)
+            reserve = self._most(messages)
+            if spent + self._reserved + reserve > self._budget:
+                return f"the budget of ${self._budget:g} is spent (${spent:.4f} so far)"
+            self._reserved += reserve
+            return reserve
+
+    def _most(self, messages: Sequence[Message]) -> float:
+        """The most that one call can cost; by the dearest so far when there is no price."""
+        if self._price is None:
+            return self._dearest
+        return self.model.count(messages).tokens * self._price.input_usd + OUTPUT_TOKENS * self._price.output_usd
+
+    def _billed(self, reserve: float, usage: Usage | None) -> None:
+        with self._lock:
+            self._reserved -= reserve
+            if usage is None:
+                return
+            self._usages.append(usage)
+            self._dearest = max(self._dearest, usage.cost_usd or 0.0)
+            if self._budget is not None and usage.cost_usd is None and self.stopped is None:
+                self.stopped = f"{self.model.name} does not say what it costs, so the budget cannot be held"
+
+    def _failed(self, rubric: Rubric, subject: str, error: ModelError) -> Answer:
+        if error.fault in FATAL:
+            with self._lock:
+                self.stopped = self.stopped or str(error)
+        return self.skip(rubric, subject, str(error))
+
+    def _done(self, answer: Answer) -> Answer:
+        with self._lock:
+            self.judged += 1
+            self.hits += answer.cached
+        self._tell()
+        return answer
+
+    def _tell(self) -> None:
+        if self._progress is None:
+            return
+        spend = self.spend
+        done = self.judged + len(self.not_judged)
+        self._progress(
+            Progress(done, max(self.total, done), self.hits, len(self.not_judged), spend.cost_usd or 0.0, spend.unknown)
+        )
+
+
+def _read(usage: Usage) -> int:
+    return sum(n or 0 for n in (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens))

@@ -1,0 +1,148 @@
+"""What people say about trials: append-only, with author and reason. A label goes before any analyzer's word."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.analytics.judge.output import read_result
+from terminalbench.analytics.judge.rubric import NAMES, Point, load_rubric
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.files import append_jsonl, read_jsonl
+from terminalbench.records import Finding
+
+FILE = "labels.jsonl"
+ANALYZER = "label"
+_SWITCHES = {"true": True, "yes": True, "false": False, "no": False}
+
+type Value = bool | int | float | str
+
+
+class Label(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line of labels.jsonl: what a person says, or that what was said before no longer holds (`removed`)."""
+
+    time: str
+    trial: str
+    name: str
+    author: str
+    reason: str
+    value: Value | None = None
+    removed: bool = False
+
+    def as_finding(self) -> Finding:
+        """The label as a finding, its author in the analyzer's place."""
+        return Finding(self.trial, f"{ANALYZER}:{self.author}", self.time, self.name, self.value, self.reason)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A batch's labels: every line in order, and the lines that could not be read."""
+
+    lines: list[Label]
+    unreadable: int = 0
+
+    def current(self) -> dict[tuple[str, str], Label]:
+        """What holds now, by trial and name: the last word on each, unless it was a removal."""
+        last = {(label.trial, label.name): label for label in self.lines}
+        return {key: label for key, label in last.items() if not label.removed}
+
+
+def read_labels(analytics: Path) -> Labels:
+    """The labels of a batch, from its analytics folder."""
+    found = read_jsonl(analytics / FILE, Label)
+    return Labels(found.records, len(found.bad))
+
+
+def add_label(analytics: Path, label: Label) -> None:
+    """Append one line, durably."""
+    append_jsonl(analytics / FILE, label, durable=True)
+
+
+def make_label(trial: str, name: str, value: Value | None, author: str, reason: str, now: datetime) -> Label:
+    """A label, or with `value` None its removal. Author and reason must say something."""
+    for what, text in (("author", author), ("reason", reason)):
+        if not text.strip():
+            raise UserError(f"the {what} is empty", hint=f"a label is kept with its {what}")
+    return Label(
+        time=now.isoformat(timespec="seconds"),
+        trial=trial,
+        name=name,
+        value=value,
+        author=author.strip(),
+        reason=reason.strip(),
+        removed=value is None,
+    )
+
+
+def apply_labels(findings: Iterable[Finding], labels: Labels) -> list[Finding]:
+    """All findings and after them the labels that hold: both are kept, `effective` says which one counts."""
+    return [*findings, *(label.as_finding() for label in labels.current().values())]
+
+
+def effective(findings: Iterable[Finding]) -> dict[tuple[str, str], Finding]:
+    """The finding that counts, by trial and name: a person's before an analyzer's, a later one before an earlier."""
+    found: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.trial, finding.name)
+        if key not in found or is_label(finding) or not is_label(found[key]):
+            found[key] = finding
+    return found
+
+
+def is_label(finding: Finding) -> bool:
+    """Whether a person said it."""
+    return finding.analyzer.startswith(f"{ANALYZER}:")
+
+
+def findings_of(analytics: Path) -> list[Finding]:
+    """What analyzers and the judge have said about the batch so far."""
+    kept = read_jsonl(analytics / "findings.jsonl", Finding).records
+    judged = read_result(analytics)
+    return kept if judged is None else [*(f for f in kept if not f.analyzer.startswith("judge:")), *judged.findings]
+
+
+def parse_value(name: str, text: str, findings: Sequence[Finding]) -> Value:
+    """`text` as the value that `name` takes: by its rubric, else by what analyzers said under that name."""
+    points = {point.name: point for rubric in NAMES for point in load_rubric(rubric).points}
+    if name in points:
+        return _fitting(points[name], text)
+    known = {finding.name for finding in findings}
+    if name not in known:
+        raise UserError(
+            f'nothing is called "{name}" in this batch', hint=did_you_mean(name, sorted(known | set(points)))
+        )
+    return _guessed(text)
+
+
+def _fitting(point: Point, text: str) -> Value:
+    if point.kind == "text":
+        return text
+    if point.kind == "label":
+        if text not in point.labels:
+            raise UserError(f'{point.name} cannot be "{text}"', hint=did_you_mean(text, list(point.labels)))
+        return text
+    if point.kind == "bool":
+        if text.lower() not in _SWITCHES:
+            raise UserError(f'{point.name} is true or false, not "{text}"')
+        return _SWITCHES[text.lower()]
+    try:
+        number = int(text) if point.kind == "integer" else float(text)
+    except ValueError:
+        raise UserError(f'{point.name} is a number, not "{text}"') from None
+    low, high = point.minimum, point.maximum
+    if not (float("-inf") if low is None else low) <= number <= (float("inf") if high is None else high):
+        raise UserError(f"{point.name} cannot be {text}", hint=f"it lies between {low} and {high}")
+    return number
+
+
+def _guessed(text: str) -> Value:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,216 @@
+"""What a judgement is asked with and what comes back. Written as `analytics/judge.json`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.index.queries import BatchView, TrialRow
+from terminalbench.records import Finding, Outcome, TaskRef
+
+TOKEN_BUDGET = 60_000
+CONCURRENCY = 4
+NOT_JUDGED = "not judged: "
+
+
+class JudgeTrial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One trial to judge. `key` is `<job>/<name>` within the batch, as in a Finding; paths are absolute.
+
+    `mcp` is whether MCP tools were offered or called; None: look into the trajectory.
+    """
+
+    key: str
+    task: TaskRef
+    profile: str
+    attempt: int
+    outcome: Outcome
+    folder: Path
+    trajectories: list[Path] = []
+    error: str | None = None
+    mcp: bool | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a judgement is: questions answered (from the cache or not), and what the new ones cost so far."""
+
+    done: int
+    total: int
+    cached: int
+    not_judged: int
+    spent_usd: float
+    unknown_costs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeRequest:
+    """Which trials to judge, by which rubrics, with which model, and within which limits.
+
+    `output` is the analytics folder; the cache, judge.json and judge.md land there. `contrasts` are pairs
+    (new, old) of profiles; without them each profile stands against the first. `rubrics` are names of our own or
+    paths of TOML files; without them all of our own.
+    """
+
+    model: str
+    trials: Sequence[JudgeTrial]
+    output: Path
+    contrasts: Sequence[tuple[str, str]] = ()
+    rubrics: Sequence[str] = ()
+    budget_usd: float | None = None
+    token_budget: int = TOKEN_BUDGET
+    concurrency: int = CONCURRENCY
+    progress: Callable[[Progress], None] | None = field(default=None, compare=False)
+
+
+class Quote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A piece of evidence: where it was said to be, and whether it is there. Step 0 is the verifier's output."""
+
+    trial: str
+    step: int
+    text: str
+    found: bool
+
+
+class Judgement(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One answer about one trial, with everything it rests on. `value` None: not judged, and `reason` says why."""
+
+    trial: str
+    rubric: str
+    name: str
+    value: bool | int | float | str | None = None
+    reason: str = ""
+    quotes: list[Quote] = []
+    cached: bool = False
+
+
+class Narrative(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Two profiles on one task, told. `winner` is a profile, "tie", or None when it was not judged."""
+
+    task: TaskRef
+    new: str
+    old: str
+    new_trial: str
+    old_trial: str
+    winner: str | None = None
+    decisive: str | None = None
+    story: str | None = None
+    reason: str = ""
+    quotes: list[Quote] = []
+
+
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One statement about the whole batch. `trials` are those it cites; `supported` when each of them exists."""
+
+    text: str
+    trials: list[str]
+    supported: bool
+    confidence: str = ""
+
+
+class Synthesis(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the judgements say together. `summary` None: not judged, and `reason` says why."""
+
+    summary: str | None = None
+    claims: list[Claim] = []
+    improvements: list[str] = []
+    limitations: list[str] = []
+    reason: str = ""
+
+
+class Spend(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the calls of this run cost. `cost_usd` sums the known ones; `unknown` counts the others."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    unknown: int = 0
+
+
+class NotJudged(msgspec.Struct, frozen=True):
+    """A question without an answer, and why."""
+
+    trial: str
+    rubric: str
+    reason: str
+
+
+class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Everything that came of it. `judged` and `not_judged` count questions, not answers within them.
+
+    `stopped` says why the rest was not asked: a fault of the model, the budget.
+    """
+
+    model: str
+    findings: list[Finding] = []
+    judgements: list[Judgement] = []
+    narratives: list[Narrative] = []
+    synthesis: Synthesis | None = None
+    judged: int = 0
+    not_judged: list[NotJudged] = []
+    spend: Spend = Spend()
+    cache_hits: int = 0
+    stopped: str | None = None
+    notes: list[str] = []
+
+    def sentence(self) -> str:
+        """The result in one line, for a person."""
+        asked = self.judged + len(self.not_judged)
+        cost = "cost unknown" if self.spend.cost_usd is None else f"${self.spend.cost_usd:.4f}"
+        if self.spend.cost_usd is not None and self.spend.unknown:
+            cost += f" + {self.spend.unknown} of unknown cost"
+        if not self.spend.calls:
+            cost = "nothing spent"
+        line = f"{self.model} judged {self.judged} of {asked} questions ({self.cache_hits} from the cache), {cost}"
+        return f"{line}; stopped: {self.stopped}" if self.stopped else line
+
+
+class RubricEstimate(msgspec.Struct, frozen=True):
+    """What one rubric would ask: questions, how many are in the cache, tokens of the rest."""
+
+    rubric: str
+    questions: int
+    cached: int
+    input_tokens: int
+    output_tokens: int
+
+
+class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a judgement would cost. `cost_usd` None: the price is unknown. `exact`: input tokens were counted."""
+
+    model: str
+    rubrics: list[RubricEstimate]
+    input_tokens: int
+    output_tokens: int
+    exact: bool
+    cost_usd: float | None = None
+    most_usd: float | None = None
+    price_source: str | None = None
+    notes: list[str] = []
+
+
+def judge_trials(view: BatchView, batch: Batch) -> list[JudgeTrial]:
+    """The trials of a batch that count for a planned cell, ready to be judged."""
+    return [
+        judge_trial(cell.row, batch.folder / cell.row.folder, cell.task, cell.profile, cell.attempt, cell.outcome)
+        for cell in view.cells
+        if cell.row is not None
+    ]
+
+
+def judge_trial(row: TrialRow, folder: Path, task: TaskRef, profile: str, attempt: int, outcome: Outcome) -> JudgeTrial:
+    """One trial folder of the index as the judge wants it."""
+    trial = row.trial
+    return JudgeTrial(
+        key=f"{row.job}/{row.name}",
+        task=task,
+        profile=profile,
+        attempt=attempt,
+        outcome=outcome,
+        folder=folder,
+        trajectories=[folder.parent / path for path in trial.trajectory_paths] if trial else [],
+        error=trial.error_message if trial else row.reason,
+        mcp=True if trial and (trial.delivery.mcp_configured or trial.delivery.mcp_calls) else None,
+    )

@@ -1,0 +1,133 @@
+"""The analyzer `trial`: what the result says. Success, reward, verifier tests, tokens, cost, times."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.analytics.atif import Trajectory
+from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.harbor.agent_files import read_plain
+from terminalbench.index.export import elapsed_sec
+from terminalbench.records import Finding, Outcome, Usage
+
+_CTRF_LIMIT = 64 << 20
+type Value = bool | int | float | str | None
+
+
+class CtrfTest(msgspec.Struct, frozen=True):
+    """One test of the verifier's report."""
+
+    name: str = "?"
+    status: str = "other"
+
+
+class _Results(msgspec.Struct):
+    tests: list[CtrfTest] = []
+    summary: dict[str, Any] = {}
+
+
+class _Ctrf(msgspec.Struct):
+    results: _Results
+
+
+class Analyzer:
+    """Findings from `result.json` and the verifier's own report."""
+
+    name = "trial"
+    version = "1"
+
+    def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:  # noqa: ARG002
+        """Every measure of the result; None with a reason where it is not known."""
+        me = (self.name, self.version)
+        values: dict[str, tuple[Value, str | None]] = {}
+        values |= _ending(trial)
+        values |= dict(_tests(trial))
+        values |= _usage(trial.usage)
+        values |= _times(trial)
+        return [trial.finding(me, name, value, reason) for name, (value, reason) in values.items()]
+
+
+def read_ctrf(trial: TrialFiles) -> list[CtrfTest] | str | None:
+    """The verifier's tests; None when it wrote no report; the reason when that cannot be read."""
+    found: list[CtrfTest] = []
+    paths = [p for p in _ctrf_paths(trial.folder) if p.is_file()]
+    for path in paths:
+        data = read_plain(path, _CTRF_LIMIT)
+        try:
+            found += msgspec.json.decode(data or b"", type=_Ctrf).results.tests
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return f"ctrf.json cannot be read: {error}"
+    return found if paths else None
+
+
+def _ctrf_paths(folder: Path) -> list[Path]:
+    return [folder / "verifier" / "ctrf.json", *sorted(folder.glob("steps/*/verifier/ctrf.json"))]
+
+
+def _ending(trial: TrialFiles) -> dict[str, tuple[Value, str | None]]:
+    record = trial.record
+    if record is None:
+        reason = trial.reason or "the trial has no result"
+        return {"success": (None, reason), "reward": (None, reason)}
+    success = record.outcome is Outcome.PASSED if record.measured else None
+    why = None if record.measured else f"{record.outcome}: {record.error_message or 'no verdict'}"
+    return {"success": (success, why), "reward": (record.reward, why if record.reward is None else None)}
+
+
+def _tests(trial: TrialFiles) -> Iterator[tuple[str, tuple[Value, str | None]]]:
+    names = ("tests_passed", "tests_failed", "tests_total", "tests_passed_ratio")
+    tests = read_ctrf(trial)
+    if tests is None or isinstance(tests, str):
+        yield from ((name, (None, tests or "the verifier wrote no ctrf.json")) for name in names)
+        return
+    passed = sum(test.status == "passed" for test in tests)
+    failing = [test.name for test in tests if test.status == "failed"]
+    yield "tests_passed", (passed, None)
+    yield "tests_failed", (len(failing), ", ".join(failing[:20]) or None)
+    yield "tests_total", (len(tests), None)
+    yield "tests_passed_ratio", (passed / len(tests), None) if tests else (None, "no tests in ctrf.json")
+
+
+def _usage(usage: Usage) -> dict[str, tuple[Value, str | None]]:
+    sent, received = usage.input_tokens, usage.output_tokens
+    cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    values: dict[str, Value] = {
+        "tokens": None if sent is None or received is None else sent + received + cached,
+        "input_tokens": usage.input_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "output_tokens": usage.output_tokens,
+        "usage_source": usage.source,
+        "cost_usd": usage.cost_usd,
+        "cost_source": usage.cost_source,
+    }
+    return {name: (value, "nobody recorded it" if value is None else None) for name, value in values.items()}
+
+
+def _times(trial: TrialFiles) -> dict[str, tuple[Value, str | None]]:
+    record = trial.record
+    phases = record.phases if record is not None else None
+    values: dict[str, Value] = {
+        "wall_sec": _elapsed(record.started_at, record.finished_at) if record is not None else None,
+        "environment_sec": phases.environment_sec if phases else None,
+        "agent_setup_sec": phases.agent_setup_sec if phases else None,
+        "agent_sec": phases.agent_sec if phases else None,
+        "verifier_sec": phases.verifier_sec if phases else None,
+    }
+    reason = "the trial did not get there, or did not record it"
+    return {name: (value, reason if value is None else None) for name, value in values.items()}
+
+
+def _elapsed(started_at: str | None, finished_at: str | None) -> float | None:
+    try:
+        return elapsed_sec(started_at, finished_at)
+    except (ValueError, TypeError):
+        return None
+
+
+def as_table(counts: dict[str, int]) -> str:
+    """Counts as JSON text, the largest first."""
+    return json.dumps(dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))), ensure_ascii=False)

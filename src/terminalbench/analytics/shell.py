@@ -1,0 +1,272 @@
+"""What a shell command does: reads, searches, edits, writes, tests. By its words alone; nothing is run.
+
+The words and what they mean are data, `taxonomies/shell.toml`. A command line that cannot be taken apart is "run".
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from posixpath import normpath
+
+TABLES = Path(__file__).parent / "taxonomies"
+_LONGEST = 20_000
+_DEPTH = 3
+_TOKEN = re.compile(
+    r"(?P<redirect>\d*(?:&>>?|>>?\|?|<<<|<)(?:&\d+)?)"
+    r"|(?P<end>&&|\|\||;;|[;&|\n()]|\$\(|`)"
+    r"""|(?P<word>(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s;&|<>()'"\\`])+)"""
+    r"|(?P<odd>['\"\\])",
+    re.DOTALL,
+)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_QUOTES = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.DOTALL)
+_PATCH_FILE = re.compile(r"(?m)^\*\*\* (Update|Add|Delete) File: (.+?)\s*$")
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+_NO_FILE = ("/dev/", "&")
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What one call does. `kinds` are its parts in order, each once."""
+
+    kinds: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    edits: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    deletes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Command:
+    words: list[str] = field(default_factory=list)
+    targets: list[tuple[str, bool]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    prefixes: dict[str, int]
+    kinds: dict[str, str]
+    longest: int
+    test: re.Pattern[str]
+    options: dict[str, list[str]]
+    failed: tuple[re.Pattern[str], ...]
+    passed: tuple[re.Pattern[str], ...]
+
+
+@cache
+def _tables() -> _Tables:
+    raw = tomllib.loads((TABLES / "shell.toml").read_text())
+    kinds = {name: kind for kind, names in raw["kinds"].items() for name in names}
+    return _Tables(
+        prefixes=raw["prefixes"],
+        kinds=kinds,
+        longest=max(name.count(" ") + 1 for name in kinds),
+        test=re.compile(raw["patterns"]["test"]),
+        options=raw["options"],
+        failed=tuple(map(re.compile, raw["test_results"]["failed"])),
+        passed=tuple(map(re.compile, raw["test_results"]["passed"])),
+    )
+
+
+def summary_of_tests(output: str) -> bool | None:
+    """What the last words of a test run say; None when they say nothing we know."""
+    tail = output[-_LONGEST:]
+    tables = _tables()
+    if any(pattern.search(tail) for pattern in tables.failed):
+        return False
+    return True if any(pattern.search(tail) for pattern in tables.passed) else None
+
+
+@lru_cache(maxsize=4096)
+def command_effects(command: str, depth: int = 0) -> Effects:
+    """What the command line does."""
+    found = _Found()
+    for change, path in _PATCH_FILE.findall(command[:_LONGEST]):
+        found.patch(change, path)
+    for simple in _commands(_without_heredocs(command[:_LONGEST])):
+        found.add(simple, depth)
+    return found.effects()
+
+
+def patch_effects(text: str) -> Effects:
+    """What an `apply_patch` text changes."""
+    found = _Found()
+    for change, path in _PATCH_FILE.findall(text):
+        found.patch(change, path)
+    return found.effects() if found.kinds else Effects(("edit",))
+
+
+@dataclass
+class _Found:
+    kinds: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    edits: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    deletes: list[str] = field(default_factory=list)
+
+    def effects(self) -> Effects:
+        files = (self.reads, self.edits, self.writes, self.deletes)
+        return Effects(
+            tuple(dict.fromkeys(self.kinds)), *(tuple(dict.fromkeys(map(normpath, paths))) for paths in files)
+        )
+
+    def patch(self, change: str, path: str) -> None:
+        kind, where = {
+            "Update": ("edit", self.edits),
+            "Add": ("write", self.writes),
+            "Delete": ("delete", self.deletes),
+        }[change]
+        self.kinds.append(kind)
+        where.append(path)
+
+    def add(self, command: _Command, depth: int) -> None:
+        words = _real_words(command.words)
+        for path, appended in command.targets:
+            (self.edits if appended else self.writes).append(path)
+            self.kinds.append("edit" if appended else "write")
+        if not words:
+            return
+        if words[0] in _SHELLS and depth < _DEPTH:
+            inner = _inner_script(words)
+            if inner is not None:
+                self._include(command_effects(inner, depth + 1))
+                return
+        kind = _kind(words)
+        if kind in ("say", "read") and command.targets:
+            return  # `cat > file` and `echo x > file` only write
+        self.kinds.append(kind)
+        self._files(kind, words)
+        if words[0] == "find" and "-exec" in words:
+            self.add(_Command(words[words.index("-exec") + 1 :]), depth)
+
+    def _include(self, inner: Effects) -> None:
+        self.kinds += inner.kinds
+        self.reads += inner.reads
+        self.edits += inner.edits
+        self.writes += inner.writes
+        self.deletes += inner.deletes
+
+    def _files(self, kind: str, words: list[str]) -> None:
+        files = _arguments(words)
+        if kind == "read":
+            self.reads += files[1:] if words[0] in ("sed", "awk", "gawk", "jq") and "-f" not in words else files
+        elif kind == "edit":
+            self.edits += files[1:] if words[0] in ("sed", "perl", "chmod", "chown") else files
+        elif kind == "write":
+            self.writes += files if words[0] in ("tee", "touch") else files[-1:]
+        elif kind == "delete":
+            self.deletes += files
+
+
+def _kind(words: list[str]) -> str:
+    tables = _tables()
+    name = words[0].rsplit("/", 1)[-1] if words[0].startswith("/") else words[0]
+    if name == "sed" and any(w.startswith(("-i", "-ni")) or w == "--in-place" for w in words[1:]):
+        return "edit"
+    if name == "perl" and any(re.match(r"-\w*i", w) for w in words[1:]):
+        return "edit"
+    if name == "tee" and "-a" in words:
+        return "edit"
+    if name == "find" and "-delete" in words:
+        return "delete"
+    for length in range(min(tables.longest, len(words)), 0, -1):
+        found = tables.kinds.get(" ".join([name, *words[1:length]]))
+        if found is not None:
+            return found
+    script = next((w for w in words[:3] if not w.startswith("-") and "." in w), "")
+    return "test" if tables.test.search(script) else "run"
+
+
+def _real_words(words: list[str]) -> list[str]:
+    """The words from the real command on: without assignments, `sudo`, `timeout 5`, `uv run`."""
+    prefixes = _tables().prefixes
+    rest = list(words)
+    while rest:
+        pair = " ".join(rest[:2])
+        if _ASSIGNMENT.match(rest[0]):
+            rest = rest[1:]
+        elif pair in prefixes:
+            rest = rest[2:]
+        elif rest[0] in prefixes and len(rest) > 1:
+            takes, rest = prefixes[rest[0]], rest[1:]
+            while rest and rest[0].startswith("-"):
+                rest = rest[1:]
+            rest = rest[takes:]
+        else:
+            break
+    return rest
+
+
+def _inner_script(words: list[str]) -> str | None:
+    for position, word in enumerate(words[1:], start=1):
+        if word.startswith("-") and word.endswith("c") and position + 1 < len(words):
+            return words[position + 1]
+    return None
+
+
+def _arguments(words: list[str]) -> list[str]:
+    """The words that may be files: no options, and not what an option takes."""
+    takes = _tables().options.get(words[0], [])
+    found: list[str] = []
+    skip = False
+    for word in words[1:]:
+        if skip:
+            skip = False
+        elif word in takes:
+            skip = True
+        elif word and not word.startswith("-"):
+            found.append(word)
+    return found
+
+
+def _commands(text: str) -> Iterator[_Command]:
+    """The simple commands of a command line, with where each sends its output."""
+    current = _Command()
+    redirect: str | None = None
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        if match.lastgroup == "redirect":
+            redirect = None if "&" in token[1:] else token
+        elif match.lastgroup == "word":
+            word = _plain(token)
+            if redirect is None:
+                current.words.append(word)
+            elif redirect.lstrip("012")[:1] in (">", "&") and not redirect.startswith("2") and not _is_no_file(word):
+                current.targets.append((word, ">>" in redirect))
+            redirect = None
+        else:
+            redirect = None
+            if current.words or current.targets:
+                yield current
+            current = _Command()
+    if current.words or current.targets:
+        yield current
+
+
+def _is_no_file(word: str) -> bool:
+    return word.startswith(_NO_FILE) or not word
+
+
+def _plain(token: str) -> str:
+    if "'" not in token and '"' not in token and "\\" not in token:
+        return token
+    return _QUOTES.sub(lambda m: next((g for g in m.groups() if g is not None), ""), token)
+
+
+def _without_heredocs(text: str) -> str:
+    if "<<" not in text:
+        return text
+    kept: list[str] = []
+    waiting: list[str] = []
+    for line in text.split("\n"):
+        if waiting:
+            if line.strip() == waiting[0]:
+                waiting.pop(0)
+            continue
+        waiting = [m.group(2) for m in _HEREDOC.finditer(line)]
+        kept.append(_HEREDOC.sub("", line))
+    return "\n".join(kept)

@@ -1,0 +1,180 @@
+"""The batches of an analysis as views, ours and any folder of Harbor jobs, and which of their trials are meant."""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.harbor.results import ReadState
+from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_rows, view_batch
+from terminalbench.index.scan import ForeignJobs, profile_of, scan_batch
+from terminalbench.records import Outcome, TaskRef
+
+type Only = Literal["succeeded", "failed"]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which trials to analyse; empty means all. A `limit` draws at random, the same for the same seed."""
+
+    tasks: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    only: Only | None = None
+    limit: int | None = None
+    seed: int = 0
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return not (self.tasks or self.profiles or self.only) and self.limit is None
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether trials are picked by how they ended or at random: no basis for a comparison."""
+        return self.only is not None or self.limit is not None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One batch to analyse: its folder, the root its index lies in, its state."""
+
+    batch: Batch
+    root: Path
+    view: BatchView
+
+
+def open_source(batch: Batch) -> Source:
+    """Bring the index of a batch up to date and look at it."""
+    if isinstance(batch, ForeignJobs):
+        scan_batch(batch, batch.folder)
+        return Source(batch, batch.folder, _jobs_view(batch))
+    root = batch.folder.parent.parent
+    scan_batch(batch, root)
+    return Source(batch, root, view_batch(batch, root))
+
+
+def find_jobs(folder: Path) -> Batch:
+    """The batch a folder of runs stands for: ours when it is the `runs` of one, else any Harbor jobs."""
+    folder = folder.resolve()
+    if not folder.is_dir():
+        raise UserError("no such folder", where=str(folder))
+    if (folder / "plan.json").is_file():
+        return Batch(folder)
+    if folder.name == "runs" and (folder.parent / "plan.json").is_file():
+        return Batch(folder.parent)
+    if _is_job(folder):
+        raise UserError("is one Harbor job", where=str(folder), hint=f"name the folder of jobs: {folder.parent}")
+    if not any(_is_job(entry) for entry in folder.iterdir() if entry.is_dir()):
+        raise UserError("holds no batch and no Harbor jobs", where=str(folder))
+    return ForeignJobs(folder)
+
+
+def _is_job(folder: Path) -> bool:
+    return (
+        (folder / "config.json").is_file()
+        and not (folder / "trial.log").is_file()
+        and any(folder.glob("*/config.json"))
+    )
+
+
+def _jobs_view(batch: Batch) -> BatchView:
+    """Harbor jobs without a plan: every trial is one that was planned, in the order they started."""
+    rows = trial_rows(batch.folder, ".")
+    cells: dict[tuple[str, str, str], list[TrialRow]] = defaultdict(list)
+    for row in rows:
+        cells[_profile(row), row.dataset or "", row.task or row.name].append(row)
+    if not cells:
+        raise UserError("holds no trials", where=str(batch.folder))
+    states = [
+        _cell(profile, TaskRef(task, dataset), attempt, row)
+        for (profile, dataset, task), found in cells.items()
+        for attempt, row in enumerate(found, start=1)
+    ]
+    profiles = list(dict.fromkeys(cell.profile for cell in states))
+    jobs = []
+    for profile in profiles:
+        mine = [cell for cell in states if cell.profile == profile]
+        tasks = tuple(PlannedTask(ref, ref.dataset, {}) for ref in dict.fromkeys(cell.task for cell in mine))
+        jobs.append(JobSpec(profile, profile, profile, max(cell.attempt for cell in mine), tasks))
+    name = batch.folder.name
+    plan = Plan(name, name, 0, str(batch.folder), profiles[0], tuple(jobs))
+    return BatchView(name, plan, states, [])
+
+
+def _profile(row: TrialRow) -> str:
+    """A profile for a trial nobody planned: that of the job's name, else its agent and model."""
+    named = profile_of(row.job)
+    if named is not None:
+        return named
+    agent = row.trial.agent if row.trial is not None else None
+    model = row.trial.model if row.trial is not None else None
+    return " ".join(filter(None, (agent, model))) or row.job
+
+
+def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow) -> CellState:
+    if row.trial is not None:
+        return CellState(profile, task, attempt, row.trial.outcome, row, row.trial.error_message)
+    broken = row.state == ReadState.UNREADABLE
+    return CellState(profile, task, attempt, Outcome.ERRORED if broken else Outcome.CANCELLED, row, row.reason)
+
+
+def selected(source: Source, wanted: Filter) -> BatchView:
+    """The view with only the wanted tasks and profiles, in the plan too. An unknown name is an error."""
+    view = source.view
+    if not wanted.tasks and not wanted.profiles:
+        return view
+    profiles = [job.profile for job in view.plan.jobs]
+    for name in wanted.profiles:
+        if name not in profiles:
+            where = str(source.batch.folder)
+            raise UserError(f'no profile is called "{name}"', where=where, hint=did_you_mean(name, profiles))
+    refs = list(dict.fromkeys(task.ref for job in view.plan.jobs for task in job.tasks))
+    tasks = set(_tasks(refs, wanted.tasks, str(source.batch.folder))) if wanted.tasks else set(refs)
+    keys = set(wanted.profiles) or set(profiles)
+    jobs = tuple(
+        msgspec.structs.replace(job, tasks=tuple(task for task in job.tasks if task.ref in tasks))
+        for job in view.plan.jobs
+        if job.profile in keys
+    )
+    baseline = view.plan.baseline if view.plan.baseline in keys else next(iter(j.profile for j in jobs))
+    places = {(t.label, t.ref.id) for job in jobs for t in job.tasks}
+    return BatchView(
+        view.batch,
+        msgspec.structs.replace(view.plan, jobs=jobs, baseline=baseline),
+        [cell for cell in view.cells if cell.profile in keys and cell.task in tasks],
+        [
+            row
+            for row in view.superseded
+            if row.profile in keys and (not wanted.tasks or (row.dataset, row.task) in places)
+        ],
+    )
+
+
+def _tasks(refs: Sequence[TaskRef], names: Sequence[str], where: str) -> list[TaskRef]:
+    found: list[TaskRef] = []
+    for name in names:
+        hits = [ref for ref in refs if name in (ref.id, f"{ref.dataset}/{ref.id}")]
+        if not hits:
+            raise UserError(f'no task is called "{name}"', where=where, hint=did_you_mean(name, [r.id for r in refs]))
+        found += hits
+    return found
+
+
+def picked(cells: Sequence[CellState], wanted: Filter) -> list[CellState]:
+    """The cells to analyse of those that ran, by how they ended, at most `limit` of them; in their order."""
+    found = list(cells)
+    if wanted.only == "succeeded":
+        found = [cell for cell in found if cell.outcome is Outcome.PASSED]
+    elif wanted.only == "failed":
+        found = [cell for cell in found if cell.row is not None and cell.outcome is not Outcome.PASSED]
+    if wanted.limit is not None and wanted.limit < len(found):
+        places = sorted(random.Random(wanted.seed).sample(range(len(found)), wanted.limit))  # noqa: S311
+        found = [found[place] for place in places]
+    return found

@@ -1,0 +1,110 @@
+"""`tbench errors`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.analyze import Teller, find_batches_of
+from terminalbench.cli.options import ListCommand, json_option, profiles_option, root_option, tasks_option
+from terminalbench.cli.places import results_option
+from terminalbench.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from terminalbench.analytics.divergence import Decision
+    from terminalbench.analytics.error_groups import ErrorReport, FailureGroup, Solved
+
+_GROUPS = 15
+
+
+@click.command("errors", cls=ListCommand)
+@click.argument("experiment", type=click.Path(path_type=Path), metavar="[EXPERIMENT.toml|BATCH|JOBS]", required=False)
+@click.option("--batch", metavar="N|N,M|all", help="Which batches of the experiment. Default: the latest with data.")
+@tasks_option
+@profiles_option
+@click.option(
+    "--compare", nargs=2, metavar="A B", help="Contrast only these two profiles. Default: each with the baseline."
+)
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Contrasts to show.")
+@json_option
+@results_option
+@root_option
+def command(
+    experiment: Path | None,
+    batch: str | None,
+    tasks: tuple[str, ...],
+    profiles: tuple[str, ...],
+    compare: tuple[str, str] | None,
+    limit: int,
+    as_json: bool,
+    results: Path | None,
+    root: Path | None,
+) -> int:
+    """Show why trials did not pass: in groups, and where one that solves a task parts ways with one that does not.
+
+    Needs no model: classes follow rules (docs/analysis.md), with the steps of the trajectory that show it.
+    """
+    from terminalbench.analytics.error_groups import error_report
+    from terminalbench.analytics.views import Filter
+    from terminalbench.files import encode_json
+
+    target = find_batches_of(experiment, batch, results, root)
+    wanted = Filter(tasks, profiles)
+    report = error_report(target.batches, wanted, compare, limit, Teller(quiet=as_json).progress)
+    click.echo(encode_json(report).decode() if as_json else _text(report), nl=False)
+    return EXIT_OK
+
+
+def _text(report: "ErrorReport") -> str:
+    head = f"{report.failed} of {report.trials} trials did not pass"
+    lines = [f"{head}; {report.not_run} more did not run" if report.not_run else head]
+    if report.classes:
+        lines += ["", "By class", *_groups(report.classes)]
+        lines += ["", "By signature", *_groups(report.signatures)]
+    if report.contrasts:
+        lines += ["", "Solved by one profile and not by the other"]
+        lines += [line for contrast in report.contrasts for line in _contrast(contrast)]
+    return "\n".join(lines) + "\n"
+
+
+def _groups(groups: "list[FailureGroup]") -> list[str]:
+    from terminalbench.report.trial import printable
+
+    lines = []
+    for group in groups[:_GROUPS]:
+        by = ", ".join(f"{profile} {count}" for profile, count in group.profiles.items())
+        lines.append(f"{group.count:>5}  {printable(group.what)}  [{by}]")
+        first = group.trials[0]
+        steps = f", step {', '.join(map(str, first.steps[:6]))}" if first.steps else ""
+        lines.append(
+            f"       e.g. {first.trial.rsplit('/', 1)[-1]}{steps}: {printable(first.reason or first.failure_class)}"
+        )
+    rest = len(groups) - _GROUPS
+    return [*lines, f"       and {rest} further groups (--json has all)"] if rest > 0 else lines
+
+
+def _contrast(found: "Solved") -> list[str]:
+    why = f" ({found.b_class})" if found.b_class else ""
+    lines = [
+        "",
+        f"  {found.task.id}: {found.a} passed {found.a_passed} of {found.a_measured}, "
+        f"{found.b} 0 of {found.b_measured}{why}",
+    ]
+    if found.divergence is None:
+        return [*lines, f"    {found.why_none}"]
+    fork = found.divergence
+    lines.append(f"    same for {fork.common} moves, then")
+    return [*lines, *_decision(found.a, fork.a), *_decision(found.b, fork.b)]
+
+
+def _decision(profile: str, decision: "Decision | None") -> list[str]:
+    from terminalbench.report.trial import printable
+
+    if decision is None:
+        return [f"    {profile}: nothing more"]
+    lines = [f"    {profile}, step {decision.step} ({decision.kind}): {printable(decision.call)}"]
+    if decision.said:
+        lines.append(f'      said "{printable(decision.said)}"')
+    if decision.result:
+        lines.append(f'      got  "{printable(decision.result)}"')
+    return lines

@@ -1,0 +1,113 @@
+"""`tbench label`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from terminalbench.cli.options import json_option
+from terminalbench.cli.places import results_option, results_root
+from terminalbench.errors import EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.analytics.judge.agreement import Agreement
+    from terminalbench.analytics.judge.labels import Label
+    from terminalbench.experiments.batch import Batch
+
+
+@click.command("label")
+@click.argument("trial", required=False)
+@click.argument("name", required=False)
+@click.argument("value", required=False)
+@click.option("--author", metavar="A", help="Who says so.")
+@click.option("--reason", metavar="TEXT", help="Why.")
+@click.option("--remove", is_flag=True, help="Take the label back; the line stays in the file.")
+@click.option("--list", "only_list", is_flag=True, help="List what holds, and how far the judge agrees.")
+@results_option
+@json_option
+def command(
+    trial: str | None,
+    name: str | None,
+    value: str | None,
+    only_list: bool,
+    results: Path | None,
+    as_json: bool,
+    **said: Any,
+) -> int:
+    """Say yourself what a trial shows: it goes before the judge's word, and both are kept.
+
+    TRIAL is a trial's name or the beginning of it, NAME what is labelled ("root_cause", "strategy", any finding), VALUE
+    what it is. Lines are appended to analytics/labels.jsonl of the batch with author and reason.
+    """
+    root = results_root(results)
+    if only_list:
+        if name is not None:
+            raise click.UsageError("--list takes a trial or nothing")
+        return _list(root, trial, as_json)
+    if trial is None or name is None or (value is None) != said["remove"]:
+        raise click.UsageError("give TRIAL NAME VALUE, or TRIAL NAME --remove, or --list")
+    if not said["author"] or not said["reason"]:
+        raise click.UsageError("a label needs --author and --reason")
+    label = _write(root, trial, name, value, said["author"], said["reason"])
+    click.echo(_line(label) if not label.removed else f"{label.trial}  {label.name}: the label was taken back")
+    return EXIT_OK
+
+
+def _write(root: Path, trial: str, name: str, value: str | None, author: str, reason: str) -> "Label":
+    from datetime import UTC, datetime
+
+    from terminalbench.analytics.judge.labels import add_label, findings_of, make_label, parse_value, read_labels
+    from terminalbench.cli.trials import find_trial
+    from terminalbench.experiments.batch import Batch
+
+    batch, row = find_trial(root, trial)
+    analytics = Batch(root / batch).analytics
+    key = f"{row.job}/{row.name}"
+    if value is None and (key, name) not in read_labels(analytics).current():
+        raise UserError(f'{row.name} has no label "{name}"', hint="tbench label --list shows what there is")
+    parsed = None if value is None else parse_value(name, value, findings_of(analytics))
+    label = make_label(key, name, parsed, author, reason, datetime.now(UTC))
+    add_label(analytics, label)
+    return label
+
+
+def _list(root: Path, trial: str | None, as_json: bool) -> int:
+    from terminalbench.analytics.judge.agreement import agreements
+    from terminalbench.analytics.judge.labels import findings_of, read_labels
+    from terminalbench.files import encode_json
+
+    labels: list[dict[str, Any]] = []
+    lines: list[str] = []
+    agreed: dict[str, list[Agreement]] = {}
+    for batch, key in _places(root, trial):
+        found = read_labels(batch.analytics)
+        name = batch.folder.relative_to(root).as_posix()
+        held = [label for label in found.current().values() if key in (None, label.trial)]
+        labels += [{"batch": name, "label": label} for label in held]
+        lines += [f"{name}  {_line(label)}" for label in held]
+        if found.unreadable:
+            lines.append(f"{name}  {found.unreadable} lines of labels.jsonl cannot be read")
+        entries = agreements(findings_of(batch.analytics), found) if key is None else []
+        if entries:
+            agreed[name] = entries
+            lines += [f"{name}  agreement with the judge: {entry.sentence()}" for entry in entries]
+    if as_json:
+        click.echo(encode_json({"labels": labels, "agreement": agreed}).decode(), nl=False)
+    else:
+        click.echo("\n".join(lines) or "no labels yet")
+    return EXIT_OK
+
+
+def _places(root: Path, trial: str | None) -> "list[tuple[Batch, str | None]]":
+    from terminalbench.cli.trials import find_trial
+    from terminalbench.experiments.batch import Batch
+
+    if trial is None:
+        return [(Batch(file.parent.parent), None) for file in sorted(root.glob("*/*/analytics/labels.jsonl"))]
+    batch, row = find_trial(root, trial)
+    return [(Batch(root / batch), f"{row.job}/{row.name}")]
+
+
+def _line(label: "Label") -> str:
+    value = str(label.value).lower() if isinstance(label.value, bool) else label.value
+    return f"{label.trial}  {label.name} = {value}  ({label.author}, {label.time[:10]}: {label.reason})"

@@ -1,0 +1,1 @@
+"""Chat models for judges, guards and reflection: one question, one checked answer, what it cost."""

@@ -1,0 +1,129 @@
+"""Asking a model the robust way: retries with patience, an answer that fits its schema, one chance to repair it."""
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from terminalbench.llm.model import RETRYABLE, BadAnswer, ChatModel, Fault, Message, ModelError, Reply, Schema
+from terminalbench.llm.schema import parse
+from terminalbench.records import Usage
+
+_SHOWN_OF_ANSWER = 20_000
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often and how long to wait. The pause doubles, with jitter; a server's own Retry-After is kept to."""
+
+    tries: int = 5
+    first_sec: float = 1.0
+    longest_sec: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+    chance: Callable[[], float] = random.random
+
+    def pause(self, failed: int, retry_after_sec: float | None) -> float:
+        """How long to wait after the `failed`th failure (from 1)."""
+        backoff = min(self.longest_sec, self.first_sec * 2 ** (failed - 1)) * (0.5 + self.chance() / 2)
+        return max(backoff, retry_after_sec or 0.0)
+
+
+def ask(
+    model: ChatModel, messages: Sequence[Message], schema: Schema | None = None, patience: Patience | None = None
+) -> Reply:
+    """The model's reply, its `parsed` checked against `schema`. Raises ModelError.
+
+    An answer that does not fit gets one repair try; the usage of both is added up.
+    """
+    patience = patience or Patience()
+    first = _with_retries(model, messages, schema, patience)
+    if schema is None:
+        return first
+    try:
+        return msgspec.structs.replace(first, parsed=_checked(first, schema))
+    except BadAnswer as error:
+        problem = str(error)
+    again = [*messages, Message("assistant", first.text[:_SHOWN_OF_ANSWER]), Message("user", _repair(problem, schema))]
+    try:
+        second = _with_retries(model, again, schema, patience)
+    except ModelError as error:
+        error.usage = add(first.usage, error.usage or Usage()) if error.usage else first.usage
+        raise
+    usage = add(first.usage, second.usage)
+    try:
+        parsed = _checked(second, schema)
+    except BadAnswer as error:
+        raise ModelError(Fault.BAD_ANSWER, f"the answer does not fit its form, twice: {error}", usage=usage) from None
+    latency = first.latency_sec + second.latency_sec
+    return msgspec.structs.replace(
+        second, parsed=parsed, usage=usage, latency_sec=latency, tries=first.tries + second.tries
+    )
+
+
+def add(one: Usage, other: Usage) -> Usage:
+    """Two usages together. A sum of which a part is unknown is unknown."""
+
+    def total[N: (int, float)](a: N | None, b: N | None) -> N | None:
+        return None if a is None or b is None else a + b
+
+    return Usage(
+        input_tokens=total(one.input_tokens, other.input_tokens),
+        cache_read_tokens=total(one.cache_read_tokens, other.cache_read_tokens),
+        cache_write_tokens=total(one.cache_write_tokens, other.cache_write_tokens),
+        output_tokens=total(one.output_tokens, other.output_tokens),
+        cost_usd=total(one.cost_usd, other.cost_usd),
+        source=one.source,
+        cost_source=one.cost_source,
+    )
+
+
+def status_fault(status: int) -> Fault:
+    """What an HTTP status says about a call."""
+    known = {401: Fault.AUTH, 403: Fault.AUTH, 404: Fault.NOT_FOUND, 408: Fault.TIMEOUT, 429: Fault.RATE_LIMIT}
+    return known.get(status) or (Fault.SERVER if status >= 500 else Fault.BAD_REQUEST)
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """The seconds a server asks to wait: given as a number, or as a date."""
+    value = next((v for k, v in headers.items() if k.lower().endswith("retry-after")), None)
+    if value is None:
+        return None
+    with suppress(ValueError):
+        return max(0.0, float(value))
+    with suppress(ValueError, TypeError):
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    return None
+
+
+def _with_retries(model: ChatModel, messages: Sequence[Message], schema: Schema | None, patience: Patience) -> Reply:
+    failed = 0
+    while True:
+        try:
+            reply = model.ask(messages, schema)
+        except ModelError as error:
+            failed += 1
+            if error.fault not in RETRYABLE or failed >= patience.tries:
+                raise
+            if error.retry_after_sec is not None and error.retry_after_sec > patience.longest_sec:
+                raise  # an hour's wait is a decision for a person
+            patience.sleep(patience.pause(failed, error.retry_after_sec))
+        else:
+            return msgspec.structs.replace(reply, tries=failed + 1)
+
+
+def _checked(reply: Reply, schema: Schema) -> object:
+    if reply.cut_off:
+        raise BadAnswer("the answer was cut off before its end")
+    return parse(reply.text, schema)
+
+
+def _repair(problem: str, schema: Schema) -> str:
+    return (
+        f"That answer cannot be used: {problem}. Answer again with exactly one JSON object, no other text, "
+        f"that fits this JSON Schema:\n{json.dumps(schema.json, ensure_ascii=False)}"
+    )

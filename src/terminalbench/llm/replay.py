@@ -1,0 +1,77 @@
+"""Recorded answers: `replay:FILE` (JSON lines) or `replay:FOLDER` (a judge's cache). Nothing is called.
+
+A line is `{"request": "<digest>", "text": "..."}`, or `{"contains": ["...", ...], "text": "..."}` for the first
+question that holds all those texts; `usage` and `model` are optional. A line may hold `error` instead of `text`.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import override
+
+import msgspec
+
+from terminalbench.errors import TbenchError
+from terminalbench.files import read_json, read_jsonl
+from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Reply, Schema
+from terminalbench.records import Usage
+
+
+def request_digest(messages: Sequence[Message], schema: Schema | None) -> str:
+    """What a question is known by: its messages and the form of its answer, not the model."""
+    return sha256(msgspec.json.encode([messages, schema.json if schema else None], order="sorted")).hexdigest()
+
+
+class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One recorded answer."""
+
+    text: str = ""
+    request: str | None = None
+    contains: list[str] = []
+    model: str = "replay"
+    usage: Usage = Usage()
+    error: str | None = None
+
+
+class ReplayModel(ChatModel):
+    """Answers from a file; a question that is not in it is an error, never a guess."""
+
+    def __init__(self, name: str) -> None:
+        self.path = Path(name)
+        self.name = f"replay:{name}"
+
+    @override
+    def ready(self) -> None:
+        if not self._answers:
+            raise ModelError(Fault.MISSING, f"{self.path} holds no recorded answers")
+
+    @override
+    def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
+        digest = request_digest(messages, schema)
+        whole = "\n".join(message.content for message in messages)
+        for answer in self._answers:
+            named = answer.request == digest
+            if named or (answer.contains and all(text in whole for text in answer.contains)):
+                if answer.error is not None:
+                    raise ModelError(Fault.BAD_REQUEST, answer.error)
+                return Reply(text=answer.text, model=answer.model, usage=answer.usage)
+        raise ModelError(Fault.BAD_REQUEST, f"{self.path} holds no answer to this question")
+
+    @cached_property
+    def _answers(self) -> list[Recorded]:
+        if self.path.is_dir():
+            return [found for file in sorted(self.path.glob("*.json")) if (found := _read(file)) is not None]
+        if not self.path.is_file():
+            raise ModelError(Fault.MISSING, f"there are no recorded answers at {self.path}")
+        lines = read_jsonl(self.path, Recorded)
+        if lines.bad:
+            raise ModelError(Fault.MISSING, f"{self.path}: line {lines.bad[0].number}: {lines.bad[0].reason}")
+        return lines.records
+
+
+def _read(file: Path) -> Recorded | None:
+    try:
+        return read_json(file, Recorded)
+    except (TbenchError, OSError):
+        return None  # a torn cache file answers nothing; its question is reported as unanswered

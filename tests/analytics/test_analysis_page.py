@@ -1,0 +1,41 @@
+"""docs/analysis.md says what the code does: every measure, every class, the columns."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from terminalbench.analytics.failures import FAILURE_CLASSES
+from terminalbench.analytics.measures import MEASURES
+from terminalbench.analytics.metrics import IDENTITY, SUMMARY_COLUMNS, detail_columns
+
+PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
+
+
+def table() -> str:
+    lines = ["| measure | kind | meaning |", "|---|---|---|"]
+    lines += [f"| `{m.name}` | {m.kind.replace('_', '/')} | {m.meaning} |" for m in MEASURES]
+    return "\n".join(lines)
+
+
+def test_measures_are_documented(request: pytest.FixtureRequest) -> None:
+    text = PAGE.read_text()
+    wanted = f"<!-- measures -->\n{table()}\n<!-- /measures -->"
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(re.sub(r"<!-- measures -->.*?<!-- /measures -->", lambda _: wanted, text, flags=re.DOTALL))
+        return
+    assert wanted in text, "run: .venv/bin/python -m pytest tests/analytics/test_analysis_page.py --update-golden"
+
+
+def test_columns_are_documented() -> None:
+    text = PAGE.read_text()
+    first = text.index("`batch`, `task`")
+    assert re.findall(r"`(\w+)`", text[first : text.index(". Then the measures")]) == list(IDENTITY)
+    assert ", ".join(SUMMARY_COLUMNS[2:]) in text
+    assert detail_columns() == [*IDENTITY, *(m.name for m in MEASURES)]
+
+
+def test_failure_classes_are_documented() -> None:
+    rules = re.search(r"<!-- failures -->(.*?)<!-- /failures -->", PAGE.read_text(), re.DOTALL)
+    assert rules is not None
+    assert sorted(re.findall(r"(?m)^\| `(\w+)` \|", rules.group(1))) == sorted(FAILURE_CLASSES)

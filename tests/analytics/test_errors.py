@@ -1,0 +1,126 @@
+"""Failures in groups, and where two trials part ways."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.results import make_plan, make_trial
+from support.trajectories import bash, call, edit, put, trajectory
+from terminalbench.analytics.actions import actions_of
+from terminalbench.analytics.atif import parse_trajectory
+from terminalbench.analytics.divergence import Divergence, Told, first_divergence
+from terminalbench.experiments.batch import Batch, allocate
+
+PASSED = "===== 3 passed in 0.10s ====="
+LOOK = (bash("ls -la", "a.py b.py"), call("Read", {"file_path": "/app/a.py"}, output="def f(): ...", failed=False))
+
+
+def told(name: str, *calls: Any, **fields: Any) -> Told:
+    document = trajectory(*calls, **fields)
+    story = parse_trajectory(json.dumps(document).encode())
+    return Told(name, story, actions_of(story))
+
+
+def fork(a: Told, b: Told) -> Divergence:
+    found = first_divergence(a, b)
+    assert found is not None
+    return found
+
+
+def test_the_first_edit_of_another_file_is_the_fork() -> None:
+    good = told("good", *LOOK, bash("grep -rn bug /app", "b.py:3"), edit("/app/b.py"), bash("pytest -q", PASSED))
+    bad = told("bad", *LOOK, edit("/app/a.py"), bash("pytest -q", "1 failed"))
+    found = fork(good, bad)
+    assert found.a is not None
+    assert found.b is not None
+    assert (found.a.step, found.a.kind, found.b.step, found.b.kind) == (5, "edit", 4, "edit")
+    assert "/app/b.py" in found.a.call
+    assert "/app/a.py" in found.b.call
+    assert found.common == 1, "listing is no move; reading a.py is"
+
+
+def test_another_order_is_no_fork() -> None:
+    one = told("one", edit("a.py"), edit("b.py"), bash("pytest", PASSED))
+    two = told("two", edit("b.py"), edit("a.py"), bash("pytest -x", PASSED))
+    assert first_divergence(one, two) is None
+
+
+def test_ending_early_is_a_fork_with_nothing_on_one_side() -> None:
+    long = told("long", *LOOK, edit("/app/a.py"), bash("make install", "done"))
+    short = told("short", *LOOK, edit("/app/a.py"))
+    found = fork(long, short)
+    assert found.b is None
+    assert found.a is not None
+    assert (found.a.call, found.a.result) == ("Bash: make install", "done")
+
+
+def test_only_looking_differs() -> None:
+    found = fork(told("a", bash("cat x.py")), told("b", bash("cat y.py")))
+    assert found.a is not None
+    assert found.a.kind == "read"
+
+
+def test_quotes_are_one_safe_line() -> None:
+    story = trajectory(bash("./go\x1b[31m", "x\ny\x07" * 400))
+    story["steps"][1]["message"] = "I\nthink " * 200
+    parsed = parse_trajectory(json.dumps(story).encode())
+    found = fork(Told("a", parsed, actions_of(parsed)), told("b", bash("./stay")))
+    assert found.a is not None
+    for text in (found.a.call, found.a.said, found.a.result):
+        assert text.isprintable()
+        assert len(text) < 300
+    assert " ... " in found.a.said
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    found = allocate(tmp_path / "results", "s")
+    make_plan(found, ("p", "q"), "abc")
+    for task in "ab":
+        put(make_trial(found, f"{task}__1"), trajectory(*LOOK, edit("/app/b.py"), bash("pytest", PASSED)))
+        trial = make_trial(found, f"{task}__1", profile="q", reward=0.0)
+        put(trial, trajectory(*LOOK, edit("/app/a.py"), bash("./a.out")))
+        (trial / "verifier").mkdir()
+        (trial / "verifier" / "test-stdout.txt").write_text(
+            f"x\nAssertionError: expected {ord(task)} in /tmp/{task}/out\n"
+        )
+    make_trial(found, "c__1", reward=None, error="AgentAuthenticationError")
+    return found
+
+
+def test_errors_in_groups_with_contrasts(batch: Batch, tbench: Any) -> None:
+    report = json.loads(tbench("errors", batch.folder, "--json").out)
+    assert (report["trials"], report["failed"], report["not_run"]) == (6, 3, 1)
+    assert {g["what"]: g["profiles"] for g in report["classes"]} == {"untested": {"q": 2}, "auth": {"p": 1}}
+    assert {g["what"]: g["count"] for g in report["signatures"]} == {
+        "verifier: AssertionError: expected N in <path>": 2,
+        "AgentAuthenticationError: why": 1,
+    }
+    assert [(c["task"]["id"], c["a"], c["b"], c["b_class"]) for c in report["contrasts"]] == [
+        ("a", "p", "q", "untested"),
+        ("b", "p", "q", "untested"),
+    ]
+    assert report["contrasts"][0]["divergence"]["a"]["step"] == 4
+    assert report["classes"][0]["trials"][0]["steps"] == [4]
+
+
+def test_errors_as_text(batch: Batch, tbench: Any) -> None:
+    ran = tbench("errors", batch.folder, "--compare", "p", "q", "--limit", "1")
+    assert ran.code == 0
+    assert "3 of 6 trials did not pass; 1 more did not run" in ran.out
+    assert "    2  untested  [q 2]" in ran.out
+    assert "  a: p passed 1 of 1, q 0 of 1 (untested)" in ran.out
+    assert "    p, step 4 (edit): Edit: /app/b.py" in ran.out
+    assert "    q, step 4 (edit): Edit: /app/a.py" in ran.out
+    assert "  b: p passed" not in ran.out
+    assert tbench("errors", batch.folder, "--compare", "p", "x").code == 2
+
+
+def test_a_contrast_without_trajectories_says_so(batch: Batch, tbench: Any) -> None:
+    for path in batch.runs.rglob("trajectory.json"):
+        path.unlink()
+    ran = tbench("errors", batch.folder)
+    assert "no trajectory of p and q" in ran.out
+    assert "unexplained" in ran.out

@@ -1,0 +1,154 @@
+"""From batches on disk to rows and settings."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.results import STAMP, make_plan, make_trial
+from terminalbench.analytics.model import Row
+from terminalbench.analytics.rows import rows_of
+from terminalbench.analytics.settings import Asked, settings_of
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.plan import ProfileRecord
+from terminalbench.files import write_json
+from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.index.scan import scan_batch
+from terminalbench.records import Outcome
+
+
+def view(batch: Batch, **changes: Any) -> BatchView:
+    scan_batch(batch)
+    found = view_batch(batch)
+    return msgspec.structs.replace(found, plan=msgspec.structs.replace(found.plan, **changes)) if changes else found
+
+
+def one(rows: list[Row], profile: str, task: str, attempt: int) -> Row:
+    return next(r for r in rows if (r.profile, r.task.id, r.attempt) == (profile, task, attempt))
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    found = allocate(tmp_path, "s")
+    make_plan(found, ("p", "q"), "ab", 2, settings={"container_env": "docker", "timeout_multiplier": 2.0})
+    return found
+
+
+def test_every_planned_trial_is_a_row(batch: Batch) -> None:
+    make_trial(batch, "a__1", cost=0.5)
+    make_trial(batch, "b__1", reward=None, error="RuntimeError")
+    rows = rows_of([view(batch)])
+    assert len(rows) == 8
+    passed = one(rows, "p", "a", 1)
+    assert passed.trial == f"s/0/{STAMP}__p/a__1"
+    assert (passed.outcome, passed.cost_usd, passed.cost_unknown, passed.wall_sec) == (Outcome.PASSED, 0.5, 0, 60.0)
+    assert (passed.environment, passed.profile_id) == ("docker timeouts x2", "id-p")
+    assert (passed.agent, passed.agent_version, passed.task_digest) == ("oracle", "1.0.0", "c" * 64)
+    broken = one(rows, "p", "b", 1)
+    assert (broken.outcome, broken.cost_usd, broken.cost_unknown) == (Outcome.ERRORED, None, 1)
+    missing = one(rows, "q", "a", 1)
+    assert (missing.outcome, missing.trial, missing.cost_usd, missing.cost_unknown) == (Outcome.NOT_RUN, None, None, 0)
+
+
+def test_superseded_tries_are_paid_by_the_trial_that_counts(batch: Batch) -> None:
+    make_trial(batch, "a__1", cost=0.5)
+    make_trial(batch, "a__2", cost=0.25, second=1)
+    folder = make_trial(batch, "a__2-try1", cost=1.0, reward=None, error="RuntimeError")
+    aside = batch.superseded / f"{STAMP}__p"
+    aside.mkdir(parents=True)
+    folder.rename(aside / "a__2-try1")
+    make_trial(batch, "b__0", cost=2.0, reward=None, error="CancelledError")
+    make_trial(batch, "b__1", second=1, cost=0.125)
+    make_trial(batch, "b__2", second=2, cost=0.125)
+    rows = rows_of([view(batch)])
+    assert [(one(rows, "p", "a", n).cost_usd, one(rows, "p", "a", n).superseded) for n in (1, 2)] == [
+        (0.5, 0),
+        (1.25, 1),
+    ]
+    assert sum(row.cost_known_usd or 0 for row in rows) == 4.0
+    assert sum(row.superseded for row in rows) == 2
+
+
+def test_one_unknown_try_makes_the_cost_unknown(batch: Batch) -> None:
+    make_trial(batch, "b__0", reward=None, error="CancelledError")
+    make_trial(batch, "b__1", second=1, cost=0.125)
+    make_trial(batch, "b__2", second=2, cost=0.125)
+    row = one(rows_of([view(batch)]), "p", "b", 1)
+    assert (row.cost_usd, row.cost_known_usd, row.cost_unknown) == (None, 0.125, 1)
+
+
+def test_an_agent_without_a_model_costs_nothing(batch: Batch) -> None:
+    make_trial(batch, "a__1")
+    records = (ProfileRecord("p", "id-p", {"agent": "oracle"}), ProfileRecord("q", "id-q", {"agent": "claude-code"}))
+    make_trial(batch, "a__1", profile="q")
+    rows = rows_of([view(batch, profiles=records)])
+    assert (one(rows, "p", "a", 1).cost_usd, one(rows, "p", "a", 1).tokens) == (0.0, 0)
+    assert one(rows, "q", "a", 1).cost_usd is None
+
+
+def second(tmp_path: Path, **ids: str) -> Batch:
+    batch = allocate(tmp_path, "s")
+    plan = make_plan(batch, tuple(ids), "ab", 2)
+    jobs = tuple(msgspec.structs.replace(job, profile_id=ids[job.profile]) for job in plan.jobs)
+    write_json(batch.plan_json, msgspec.structs.replace(plan, jobs=jobs))
+    return batch
+
+
+def test_only_the_same_treatment_is_pooled(tmp_path: Path, batch: Batch) -> None:
+    later = second(tmp_path, p="id-p", q="edited")
+    views = [view(batch), view(later)]
+    assert {row.profile for row in rows_of(views)} == {"p", "q@0", "q@1"}
+    assert sum(row.profile == "p" for row in rows_of(views)) == 8
+    settings = settings_of(views)
+    assert settings.baseline == "p"
+    assert settings.contrasts == (("q@0", "p"), ("q@1", "p"), ("q@1", "q@0"))
+
+
+def test_what_the_plan_declares_is_used(batch: Batch) -> None:
+    analysis = {"alpha": 0.1, "infra_errors": "fail", "coverage": 0.5, "looks": "any", "equivalence_margin": 0.05,
+                "effect": 0.2, "hypothesis": "h", "contrasts": [["p", "q"]]}  # fmt: skip
+    found = settings_of([view(batch, analysis=analysis, settings={"seed": 7})])
+    assert (found.alpha, found.rule, found.coverage, found.looks, found.margin) == (0.1, "fail", 0.5, "any", 0.05)
+    assert (found.effect, found.hypothesis, found.contrasts, found.seed) == (0.2, "h", (("p", "q"),), 7)
+    assert found.departures == ()
+
+
+def test_departures_are_shown(batch: Batch) -> None:
+    analysis = {"alpha": 0.05, "contrasts": None, "baseline": None}
+    declared = {"attempts": 1, "tasks": ["d/a"], "profiles": ["p"]}
+    asked = Asked(baseline="q", analysis={"alpha": 0.2, "contrasts": None, "baseline": None})
+    found = settings_of([view(batch, analysis=analysis, declared=declared)], asked)
+    assert (found.alpha, found.baseline, found.contrasts) == (0.05, "q", (("p", "q"),))
+    assert found.departures == (
+        "baseline: p was declared, q is used",
+        "attempts: 1 were declared, 2 are planned now",
+        "tasks: d/b were added to the declared 1",
+        "profiles: q were added to the declared 1",
+        "analysis.alpha: 0.05 was declared and is used; the file now says 0.2",
+    )
+    found = settings_of([view(batch)], Asked(contrasts=(("p", "q"),)))
+    assert found.departures == ("p vs q was not declared",)
+
+
+def test_batches_that_declare_different_things_say_so(tmp_path: Path, batch: Batch) -> None:
+    views = [view(batch, analysis={"alpha": 0.05}), view(second(tmp_path, p="id-p"), analysis={"alpha": 0.1})]
+    assert settings_of(views).warnings == ("s/1 declares analysis.alpha = 0.1, s/0 0.05; the latter is used",)
+
+
+def test_an_unknown_profile_names_the_closest(batch: Batch) -> None:
+    with pytest.raises(UserError, match="known: p, q"):
+        settings_of([view(batch)], Asked(baseline="zzz"))
+
+
+def test_a_plan_declares_its_size(project, tbench) -> None:
+    from datetime import UTC, datetime
+
+    from support.experiments import BASE, ORACLE, good
+    from terminalbench.experiments.plan import make_plan as plan_of
+
+    experiment = good(project, BASE + ORACLE + "[run]\nattempts = 3\n[analysis]\nlooks = 2\nhypothesis = 'better'\n")
+    plan = plan_of(experiment, Batch(experiment.results_root / "s" / "0"), datetime(2026, 1, 1, tzinfo=UTC))
+    assert plan.declared == {"tasks": ["terminal-bench@2.0/a"], "profiles": ["oracle"], "attempts": 3}
+    assert (plan.analysis["looks"], plan.analysis["hypothesis"]) == (2, "better")

@@ -1,0 +1,340 @@
+"""A whole analysis: the tables, the cache, selections, and files that no analysis should end on."""
+
+import copy
+import csv
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from results_kit import result, rewarded
+
+from support.results import STAMP, make_plan, make_trial
+from support.trajectories import bash, call, edit, put, trajectory
+from terminalbench.analytics.analyzers import load_analyzers, run_analyzer
+from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, run_analysis
+from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.analytics.views import Filter, find_jobs
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.files import encode_line, read_json, read_jsonl
+from terminalbench.harbor.results import read_trial
+from terminalbench.records import Finding
+
+GOOD = trajectory(bash("grep foo a.py", "x"), edit("a.py"), bash("pytest", "== 3 passed in 1s =="))
+BAD = trajectory(bash("ls"), bash("ls -a"), edit("a.py"), bash("./a.out"))
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    """Two profiles on two tasks, twice: p passes everything, q fails a and one trial of it never ran."""
+    found = allocate(tmp_path / "results", "s")
+    make_plan(found, ("p", "q"), "ab", 2)
+    for task in "ab":
+        for number in (1, 2):
+            put(make_trial(found, f"{task}__{number}", second=number), GOOD)
+            if (task, number) != ("b", 2):
+                reward = 0.0 if task == "a" else 1.0
+                put(make_trial(found, f"{task}__{number}", profile="q", reward=reward, second=number), BAD)
+    return found
+
+
+def analyse(batch: Batch, **fields: Any) -> AnalysisResult:
+    return run_analysis(AnalysisRequest((batch,), **fields))
+
+
+def details(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics_detail.csv").open() as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_the_tables_of_a_batch(batch: Batch) -> None:
+    done = analyse(batch)
+    assert done.output == batch.analytics
+    assert (done.planned, done.analysed, done.read, done.reused) == (8, 7, 7, 0)
+    assert done.missing == ("s/0: 1 trial not run",)
+    rows = details(batch.analytics)
+    assert len(rows) == 8, "a row a planned trial, also for one that did not run"
+    gone = next(row for row in rows if row["outcome"] == "not_run")
+    assert (gone["profile"], gone["task"], gone["trial"], gone["tool_calls"]) == ("q", "b", "", "")
+    first = rows[0]
+    assert (first["success"], first["tool_calls"], first["searched_before_edit"]) == ("true", "3", "true")
+    assert json.loads(first["tool_mix"]) == {"edit": 1, "search": 1, "test": 1}
+    aggregate = read_json(batch.analytics / "aggregate_metrics.json")
+    q = aggregate["profiles"]["q"]
+    assert (q["planned"], q["measured"], q["passed"], q["rate"], q["rate_all"]) == (4, 3, 1, 1 / 3, 0.25)
+    assert q["failure_classes"] == {"untested": 2}
+    assert q["measures"]["tool_calls"] == {
+        "trials": 4, "known": 3, "mean": 4.0, "median": 4.0, "min": 4.0, "max": 4.0, "sum": 12.0,
+    }  # fmt: skip
+    findings = read_jsonl(batch.analytics / "findings.jsonl", Finding)
+    assert not findings.bad
+    assert {f.trial for f in findings.records} == {row["trial"] for row in rows if row["trial"]}
+    lines = (batch.analytics / "metrics_summary.csv").read_text().splitlines()
+    assert lines[0] == "profile,measure,trials,known,mean,median,min,max,sum"
+    assert "q,success,4,3,0.333333,0,0,1,1" in lines
+
+
+_opened: list[str] = []
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and _opened and isinstance(arguments[0], str | bytes | Path):
+        _opened.append(str(arguments[0]))
+
+
+sys.addaudithook(_hook)
+
+
+def opened(work: Callable[[], Any]) -> list[str]:
+    """The trial files that were opened meanwhile."""
+    _opened.append("start")
+    try:
+        work()
+        return [path for path in _opened if Path(path).name in ("trajectory.json", "result.json", "ctrf.json")]
+    finally:
+        _opened.clear()
+
+
+def test_the_second_run_reads_only_what_changed(batch: Batch) -> None:
+    assert len(opened(lambda: analyse(batch))) >= 14, "each result and each trajectory"
+    before = (batch.analytics / "metrics_detail.csv").read_text()
+    assert opened(lambda: analyse(batch)) == []
+    assert (batch.analytics / "metrics_detail.csv").read_text() == before
+    changed = put(batch.runs / f"{STAMP}__p" / "a__1", BAD)
+    assert set(opened(lambda: analyse(batch))) == {str(changed)}
+    assert details(batch.analytics)[0]["tool_calls"] == "4"
+
+
+def test_a_new_version_of_an_analyzer_runs_again(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    analyse(batch)
+    monkeypatch.setattr("terminalbench.analytics.tripwires.Analyzer.version", "99")
+    assert analyse(batch).read == 7
+    assert analyse(batch).read == 0
+
+
+def test_findings_of_a_trial_that_is_gone_are_forgotten(batch: Batch) -> None:
+    from terminalbench.index.store import open_index
+
+    analyse(batch)
+    folder = batch.runs / f"{STAMP}__p" / "a__1"
+    (folder / "result.json").unlink()
+    analyse(batch)
+    with open_index(batch.folder.parent.parent) as connection:
+        kept = {row[0] for row in connection.execute("SELECT trial FROM findings WHERE job LIKE '%p'")}
+    assert kept == {"a__2", "b__1", "b__2"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [
+        (Filter(tasks=("a",)), 4),
+        (Filter(tasks=("d/a", "b"), profiles=("q",)), 4),
+        (Filter(only="succeeded"), 5),
+        (Filter(only="failed"), 2),
+        (Filter(limit=3), 3),
+        (Filter(limit=300), 8),
+    ],
+)
+def test_selections(batch: Batch, wanted: Filter, rows: int) -> None:
+    whole = analyse(batch)
+    before = (whole.output / "metrics_detail.csv").read_bytes()
+    part = analyse(batch, wanted=wanted)
+    assert part.output == batch.analytics / "selection"
+    assert len(details(part.output)) == rows
+    assert (whole.output / "metrics_detail.csv").read_bytes() == before, "a selection replaces nothing of the whole"
+
+
+def test_a_sample_is_the_same_for_the_same_seed(batch: Batch) -> None:
+    def drawn(seed: int) -> list[str]:
+        analyse(batch, wanted=Filter(limit=4, seed=seed))
+        return [f"{r['profile']}/{r['task']}/{r['attempt']}" for r in details(batch.analytics / "selection")]
+
+    assert drawn(1) == drawn(1)
+    assert len({tuple(drawn(seed)) for seed in range(6)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (Filter(profiles=("pp",)), 'no profile is called "pp" (did you mean "p"?)'),
+        (Filter(tasks=("zzz",)), 'no task is called "zzz"'),
+        (Filter(tasks=("b",), profiles=("q",), only="failed"), "no trial failed"),
+    ],
+)
+def test_nothing_to_analyse_is_said(batch: Batch, wanted: Filter, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        analyse(batch, wanted=wanted)
+    assert message in str(caught.value)
+
+
+def test_a_batch_in_which_nothing_ran(tmp_path: Path) -> None:
+    empty = allocate(tmp_path / "results", "s")
+    make_plan(empty)
+    with pytest.raises(UserError, match="nothing has run yet"):
+        analyse(empty)
+
+
+def test_several_batches_are_one_table(batch: Batch) -> None:
+    other = allocate(batch.folder.parent.parent, "s")
+    make_plan(other, ("p",), "a")
+    put(make_trial(other, "a__1"), GOOD)
+    done = run_analysis(AnalysisRequest((batch, other)))
+    assert done.output == batch.folder.parent / "analytics"
+    assert [row["batch"] for row in details(done.output)] == ["s/0"] * 8 + ["s/1"]
+
+
+ANALYZER = """
+from terminalbench.records import Finding
+
+class Claims:
+    name, version, targets = "claims", "1", ("canvas",)
+
+    def analyze(self, trial, trajectory):
+        path = trial.artifacts("canvas") / "state.txt"
+        if trial.record is not None and trial.record.task == "b":
+            raise ValueError("no b please")
+        return [trial.finding((self.name, self.version), "count", len(path.read_text()) if path.is_file() else None)]
+"""
+
+
+def test_an_analyzer_of_the_user_reads_artifacts(batch: Batch, tmp_path: Path) -> None:
+    (tmp_path / "claims_analyzer.py").write_text(ANALYZER)
+    state = batch.artifacts / "canvas" / "a__1" / "state.txt"
+    state.parent.mkdir(parents=True)
+    state.write_text("four")
+    request: dict[str, Any] = {"analyzers": ("claims_analyzer:Claims",), "import_root": tmp_path}
+    done = analyse(batch, **request)
+    assert details(done.output)[0]["claims.count"] == "4"
+    assert any('analyzer "claims" failed (ValueError: no b please) in 3 trials' in line for line in done.missing)
+    state.write_text("more")
+    assert analyse(batch, **request).read == 2, "both profiles have a trial of that name"
+    sys.path.remove(str(tmp_path))
+
+
+@pytest.mark.parametrize("spec", ["nosuch", "json:loads", "no.such.module:X"])
+def test_what_is_no_analyzer_is_refused(batch: Batch, spec: str) -> None:
+    with pytest.raises(UserError):
+        analyse(batch, analyzers=(spec,))
+
+
+def test_any_folder_of_harbor_jobs(tmp_path: Path, tbench: Any) -> None:
+    jobs = tmp_path / "jobs"
+    for number, reward in enumerate((1.0, 0.0)):
+        job = jobs / f"job-{number}"
+        document = rewarded(reward, trial_name=f"answer__{number}")
+        (job / document["trial_name"]).mkdir(parents=True)
+        (job / document["trial_name"] / "result.json").write_text(json.dumps(document))
+        (job / document["trial_name"] / "config.json").write_text("{}")
+        put(job / document["trial_name"], GOOD)
+        (job / "config.json").write_text("{}")
+        (job / "result.json").write_text("{}")
+    ran = tbench("analyze", jobs)
+    assert ran.code == 0, ran.err
+    rows = details(tmp_path / "analytics")
+    assert [(row["profile"], row["attempt"], row["outcome"]) for row in rows] == [
+        ("scripted", "1", "passed"),
+        ("scripted", "2", "failed"),
+    ]
+    assert tbench("analyze", jobs / "job-0").code == 2
+    assert tbench("analyze", tmp_path / "analytics").code == 2
+
+
+def test_the_runs_folder_of_a_batch_is_the_batch(batch: Batch) -> None:
+    assert find_jobs(batch.runs) == batch
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"steps": 3}', b"[" * 100_000, b'{"steps": [1, null, {}]}']
+)
+def test_a_broken_trajectory_is_reported(batch: Batch, content: bytes) -> None:
+    put(batch.runs / f"{STAMP}__p" / "a__1", content)
+    done = analyse(batch)
+    assert len(details(done.output)) == 8
+    said = [*done.missing, *done.notes]
+    assert any("trajectory" in line and "in 1 trial" in line for line in said), said
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, document: dict[str, Any]) -> bytes:
+    """The document with a few values replaced by anything, or cut off somewhere."""
+    changed = copy.deepcopy(document)
+    for _ in range(draw(st.integers(1, 3))):
+        place: Any = changed
+        while True:
+            keys = list(place) if isinstance(place, dict) else range(len(place))
+            if not keys:
+                break
+            key = draw(st.sampled_from(keys))
+            if isinstance(place[key], dict | list) and place[key] and draw(st.integers(0, 4)):
+                place = place[key]
+                continue
+            place[key] = draw(JSON)
+            break
+    data = json.dumps(changed).encode()
+    return data if draw(st.integers(0, 9)) else data[: draw(st.integers(0, len(data)))]
+
+
+RESULT = result(trial_name="a__1", task_id={"path": "/x/a"}, source="d", verifier_result={"rewards": {"reward": 0.0}})
+STORY = trajectory(
+    call("Read", {"file_path": "a.py"}, failed=False),
+    [edit("a.py"), bash("pytest | tail", "== 1 failed in 1s ==", failed=True)],
+    call("mcp__x__y", {"q": [1, {"a": None}]}),
+    final_metrics={"total_prompt_tokens": 3, "total_cost_usd": 0.1},
+    subagent_trajectories=[trajectory(bash("ls"))],
+)
+CTRF = {"results": {"summary": {"tests": 1}, "tests": [{"name": "t", "status": "failed"}]}}
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(mutated(RESULT), mutated(STORY), mutated(CTRF))
+def test_the_analyzers_bear_anything(tmp_path: Path, document: bytes, story: bytes, ctrf: bytes) -> None:
+    trial = fuzzed_trial(tmp_path / "job" / "a__1", document, story, ctrf)
+    reading = read_trial(trial)
+    files = TrialFiles("job/a__1", trial, tmp_path, reading.trial, reading.usage, reading.reason)
+    for loaded in load_analyzers():
+        found = run_analyzer(loaded, files, files.story.trajectory)
+        assert [f.reason for f in found if f.name == "analyzer_error"] == []
+        assert all(encode_line(finding) for finding in found)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@given(mutated(RESULT), mutated(STORY), mutated(CTRF))
+def test_fuzzed_files_never_end_an_analysis(
+    tmp_path_factory: pytest.TempPathFactory, document: bytes, story: bytes, ctrf: bytes
+) -> None:
+    found = allocate(tmp_path_factory.mktemp("fuzz"), "s")
+    make_plan(found, ("p",), "ab")
+    put(make_trial(found, "b__1"), GOOD)
+    fuzzed_trial(found.runs / f"{STAMP}__p" / "a__1", document, story, ctrf)
+    done = analyse(found)
+    assert not read_jsonl(done.output / "findings.jsonl", Finding).bad
+    rows = details(done.output)
+    assert [row["task"] for row in rows] == ["a", "b"]
+    assert rows[1]["tool_calls"] == "3"
+    assert rows[0]["trial"] or any("superseded" in line for line in done.notes), "a trial of no cell is mentioned"
+
+
+def test_a_trial_that_belongs_to_no_cell_is_mentioned(batch: Batch) -> None:
+    make_trial(batch, "zzz__1")
+    assert any("1 trial superseded" in line for line in analyse(batch).notes)
+
+
+def fuzzed_trial(folder: Path, document: bytes, story: bytes, ctrf: bytes) -> Path:
+    (folder / "verifier").mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"task": {"path": "/x/a", "source": "d"}}')
+    (folder / "result.json").write_bytes(document)
+    (folder / "verifier" / "ctrf.json").write_bytes(ctrf)
+    put(folder, story)
+    return folder

@@ -1,0 +1,173 @@
+"""`tbench compare`, on batches made without running anything."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from support.results import make_plan, make_trial
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.files import write_json
+
+ANALYSIS = {"alpha": 0.05, "infra_errors": "exclude"}
+
+
+def batch(root: Path, words: dict[str, str], *, cost: float | None = None, **analysis: object) -> Batch:
+    """A batch whose profiles have these marks, a word a task: "+x" passed and failed, "E" errored, "." not run."""
+    made = allocate(root, "s")
+    tasks = "abcdefghijklmnop"[: len(next(iter(words.values())).split())]
+    attempts = len(next(iter(words.values())).split()[0])
+    make_plan(made, tuple(words), tasks, attempts, analysis={**ANALYSIS, **analysis})
+    for profile, text in words.items():
+        for task, marks in zip(tasks, text.split(), strict=True):
+            for number, mark in enumerate(marks):
+                if mark != ".":
+                    reward = None if mark == "E" else float(mark == "+")
+                    error = "RuntimeError" if mark == "E" else None
+                    make_trial(
+                        made, f"{task}__{profile}{number}", profile=profile, reward=reward, error=error, cost=cost
+                    )
+    return made
+
+
+def test_the_text_is_what_a_person_reads(tmp_path: Path, tbench) -> None:
+    made = batch(
+        tmp_path,
+        {"text": "+x xx ++ x+ xE xx xx +x", "canvas": "++ x+ ++ ++ +x x+ xx ++"},
+        cost=0.25,
+        hypothesis="it helps",
+    )
+    ran = tbench("compare", made.folder)
+    assert ran.code == 0, ran.err
+    assert (
+        ran.out
+        == """\
+s/0: pass rate, baseline text
+alpha 0.05; trials that were not measured are left out; a verdict needs 90 % of them measured
+expected: it helps
+
+canvas vs text: +37.5 pt (+18.1 to +56.9), 6 tasks better, 0 worse, p = 0.031: better
+
+profile  passed  measured  pass rate  95 % interval  of planned  time  not measured
+text          5     15/16     31.2 %     13 to 58 %      31.2 %     -  1 errored
+canvas       11     16/16     68.8 %     42 to 87 %      68.8 %     -  -
+
+profile  cost   a success      interval   tokens
+text     $4.00      $0.80  0.44 to 2.00  unknown
+canvas   $4.00      $0.36  0.27 to 0.57  unknown  on the Pareto front
+
+contrast        counting       difference  tasks like these    these tasks      p   Holm  +/-/=
+canvas vs text  measured only       +37.5    +18.1 to +56.9              -  0.031  0.031  6/0/2
+                all planned         +37.5    +18.1 to +56.9  +0.0 to +75.0  0.031         6/0/2
+
+canvas vs text
+  trials broke at similar rates (p = 1)
+"""
+    )
+    assert max(map(len, ran.out.splitlines())) <= 100
+
+
+def test_the_json_is_the_comparison(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"a": "xx " * 8, "b": "++ " * 8})
+    document = json.loads(tbench("compare", made.folder, "--json").out)
+    assert document["contrasts"][0]["verdict"] == "better"
+    assert document["contrasts"][0]["sentence"].startswith("b vs a: +100.0 pt")
+    assert document["batches"] == ["s/0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fail_if", "code"),
+    [
+        ({"a": "++ " * 8, "b": "xx " * 8}, "worse", 100),
+        ({"a": "xx " * 8, "b": "++ " * 8}, "worse", 0),
+        ({"a": "+x " * 8, "b": "x+ " * 8}, "worse", 3),
+        ({"a": "xx " * 8, "b": "++ " * 8}, "not-better", 0),
+        ({"a": "++ " * 8, "b": "xx " * 8}, "not-better", 100),
+        ({"a": "+x " * 8, "b": "x+ " * 8}, "not-better", 3),
+    ],
+)
+def test_the_gate(tmp_path: Path, tbench, words: dict[str, str], fail_if: str, code: int) -> None:
+    ran = tbench("compare", batch(tmp_path, words).folder, "--fail-if", fail_if)
+    assert ran.code == code
+    assert "b vs a" in ran.out
+    assert bool(ran.err) == (code != 0)
+
+
+@pytest.mark.parametrize(("margin", "code"), [(0.4, 0), (0.2, 3), (None, 2)])
+def test_a_gate_on_equivalence_needs_a_margin(tmp_path: Path, tbench, margin: float | None, code: int) -> None:
+    words = {"a": "++ xx ++ xx ++ xx ++ xx", "b": "++ xx ++ xx ++ xx ++ xx"}
+    made = batch(tmp_path, words, equivalence_margin=margin)
+    assert tbench("compare", made.folder, "--fail-if", "not-equivalent").code == code
+    assert tbench("compare", made.folder, "--fail-if", "worse").code == (0 if margin == 0.4 else 3)
+
+
+def test_not_worse_than_the_margin_is_enough(tmp_path: Path, tbench) -> None:
+    words = {"a": "+x x+ +x xx ++ +x x+ x+", "b": "++ ++ +x x+ ++ +x ++ x+"}
+    made = batch(tmp_path, words, equivalence_margin=0.1)
+    ran = tbench("compare", made.folder, "--fail-if", "worse")
+    assert ": inconclusive;" in ran.out
+    assert ran.code == 0
+    assert tbench("compare", made.folder, "--fail-if", "not-better").code == 3
+
+
+def test_a_partial_batch_says_what_is_missing(tmp_path: Path, tbench) -> None:
+    ran = tbench("compare", batch(tmp_path, {"a": "xx .. ..", "b": "++ ++ .."}).folder)
+    assert ran.code == 0
+    assert "a: 4 of 6 planned trials have not run or were cut off" in ran.out
+    assert "because only 67 % of what b was to do was measured" in " ".join(ran.out.split())
+
+
+def test_several_batches_are_pooled_and_an_edited_profile_is_not(tmp_path: Path, tbench) -> None:
+    first = batch(tmp_path, {"a": "xx " * 8, "b": "++ " * 8})
+    second = batch(tmp_path, {"a": "xx " * 8, "b": "++ " * 8})
+    plan = msgspec.json.decode(second.plan_json.read_bytes())
+    plan["jobs"][1]["profile_id"] = "edited"
+    write_json(second.plan_json, plan)
+    ran = tbench("compare", first.folder, "s/1", "--results", tmp_path)
+    assert ran.code == 0, ran.err
+    assert "b@0 vs a:" in ran.out
+    assert "b@1 vs b@0:" in ran.out
+    assert "from different batches" in ran.out
+    asked = tbench("compare", first.folder, second.folder, "--compare", "b@1", "b@0")
+    assert "b@1 vs b@0:" in asked.out
+    assert "b@0 vs a:" not in asked.out
+
+
+def test_the_newest_batch_is_the_default(tmp_path: Path, tbench) -> None:
+    batch(tmp_path, {"a": "xx " * 8, "b": "++ " * 8})
+    assert "b vs a: +100.0 pt" in tbench("compare", "--results", tmp_path).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--baseline", "c"], 'no profile is called "c"'),
+        (["--compare", "a", "zz"], 'no profile is called "zz"'),
+        (["nowhere/3"], "no such batch or experiment file"),
+    ],
+)
+def test_wrong_questions_are_refused(tmp_path: Path, tbench, arguments: list[str], message: str) -> None:
+    batch(tmp_path, {"a": "x", "b": "+"})
+    ran = tbench("compare", "--results", tmp_path, *arguments)
+    assert (ran.code, message in ran.err) == (2, True)
+
+
+def test_an_experiment_file_means_its_latest_batch_and_shows_departures(project, tbench) -> None:
+    text = (
+        'schema_version = 2\nslug = "s"\n[tasks]\nitems = [{ id = "a" }]\n[analysis]\nalpha = 0.2\n'
+        '[profiles.p]\nagent = "oracle"\n[profiles.q]\nagent = "nop"\n'
+    )
+    file = project.experiment(text)
+    assert "has no batch with data yet" in tbench("compare", file).err
+    batch(project.root / "results", {"p": "xx " * 8, "q": "++ " * 8})
+    ran = tbench("compare", file)
+    assert ran.code == 0, ran.err
+    assert "analysis.alpha: 0.05 was declared and is used; the file now says 0.2" in ran.out
+
+
+def test_one_profile_is_described_and_not_gated(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"only": "+x ++"})
+    assert "75.0 %" in tbench("compare", made.folder).out
+    ran = tbench("compare", made.folder, "--fail-if", "worse")
+    assert (ran.code, "no contrast to gate on" in ran.err) == (2, True)

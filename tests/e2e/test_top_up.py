@@ -1,0 +1,63 @@
+"""`tbench resume --top-up`: attempts go where profiles are unstable, under the declared rule, until it is fulfilled."""
+
+import json
+
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import read_json
+
+LUCKY = """
+[profiles.steady]
+agent = "simulated"
+options = { solve_probability = 1.0, cost_per_mtok_usd = 50.0 }
+[profiles.lucky]
+agent = "simulated"
+options = { solve_probability = { a = 0.5, b = 1.0 }, seed = 3, cost_per_mtok_usd = 50.0 }
+"""
+RULE = "[top_up]\ninterval_width = 0.01\nmax_attempts = 6\ntrials_per_round = 8\n"
+
+
+def attempts(lab) -> dict[tuple[str, str], int]:
+    return {cell: len(outcomes) for cell, outcomes in lab.outcomes().items()}
+
+
+def test_attempts_are_added_where_luck_decides_until_the_rule_says_enough(lab) -> None:
+    file = lab.experiment(LUCKY + RULE, run="attempts = 3\nparallel = 2")
+    assert lab.tbench("run", file).returncode == 0
+    assert set(attempts(lab).values()) == {3}
+    ran = lab.tbench("resume", file, "--top-up")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    grown = attempts(lab)
+    assert grown["lucky", "a"] == grown["steady", "a"] == 6
+    assert max(grown.values()) <= 6
+    assert all(o in ("passed", "failed") for found in lab.outcomes().values() for o in found)
+    notes = [event.detail["top_up"] for event in lab.events() if "top_up" in event.detail]
+    assert notes
+    assert notes[0]["added"][0]["task"] == "a", "the unstable task comes first"
+    assert "top-up: " in ran.stderr
+    assert "top-up ends: every task that could help has 6 attempts" in ran.stderr
+    plan: Plan = read_json(lab.batch().plan_json, Plan)
+    assert (plan.top_up or {})["max_attempts"] == 6
+    assert not plan.departures
+    again = lab.tbench("resume", file, "--top-up", "--json")
+    assert again.returncode == 0
+    assert len(json.loads(again.stdout)["cells"]) == sum(grown.values()), "nothing more to add"
+
+
+def test_a_budget_ends_a_top_up_and_no_rule_means_none(lab) -> None:
+    file = lab.experiment(LUCKY, run="attempts = 3\nparallel = 1")
+    assert lab.tbench("run", file).returncode == 0
+    refused = lab.tbench("resume", file, "--top-up")
+    assert refused.returncode == 2
+    assert "declares no rule for a top-up" in refused.stderr
+    spent = sum(entry["cost_usd"] for entry in lab.index())
+    file = lab.experiment(LUCKY + RULE, run=f"attempts = 3\nparallel = 1\nbudget_usd = {spent * 1.3:.2f}")
+    ran = lab.tbench("resume", file, "--top-up")
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    assert "top-up ends: the budget of" in ran.stderr
+    assert 12 < sum(o in ("passed", "failed") for found in lab.outcomes().values() for o in found) < 24
+    late = read_json(lab.batch().plan_json, Plan)
+    assert late.departures == ("[top_up] was declared after the batch had started",)
+    shown = lab.tbench("compare", lab.batch().folder)
+    assert "declared after the batch had started" in shown.stdout
+    wrong = lab.tbench("resume", file, "--top-up", "--attempts", "9")
+    assert wrong.returncode == 2

@@ -1,0 +1,192 @@
+"""`tbench kill` and containers, with a `docker` that only pretends; and processes that must be left alone."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.results import STAMP, make_plan
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.files import append_jsonl, start_ticks, write_json
+from terminalbench.records import Event
+from terminalbench.runner.kill import end_leftovers, find
+from terminalbench.runner.process import Worker
+
+ENGINE = f"""#!{sys.executable}
+import os, pathlib, sys
+home = pathlib.Path(__file__).parent
+name = pathlib.Path(__file__).name
+with (home / "calls.txt").open("a") as calls:
+    print(name, *sys.argv[1:], file=calls)
+if (home / "down").exists():
+    sys.exit("Cannot connect to the Docker daemon")
+listing = home / f"{{name}}.tsv"
+rows = listing.read_text().splitlines()
+if sys.argv[1] == "ps":
+    print("\\n".join(rows))
+elif sys.argv[1] == "stop" and not (home / "stubborn").exists():
+    gone = sys.argv[4:]
+    listing.write_text("".join(f"{{row}}\\n" for row in rows if row.split("\\t")[0] not in gone))
+"""
+OURS = {"c1": "a__abcdefg__env", "c2": "a__abcdefg__verifier__shared", "c3": "0_odd-id__hijklmn__env"}
+STRANGERS = {"x1": "a__abcdefgh__env", "x2": "a__zzzzzzz__env", "x3": "", "x4": "my-a__abcdefg__env"}
+
+
+@dataclass
+class Host:
+    """A machine with container engines that record what they are asked, and a batch that runs in one of them."""
+
+    home: Path
+    batch: Batch
+
+    def running(self, engine: str = "docker") -> set[str]:
+        return {row.split("\t")[0] for row in (self.home / f"{engine}.tsv").read_text().splitlines()}
+
+    @property
+    def calls(self) -> list[str]:
+        file = self.home / "calls.txt"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Host]:
+    home = tmp_path / "bin"
+    home.mkdir()
+    for engine in ("docker", "podman"):
+        (home / engine).write_text(ENGINE)
+        (home / engine).chmod(0o755)
+        rows = {**OURS, **STRANGERS} if engine == "docker" else {"p1": "a__abcdefg__env", "p2": "other"}
+        (home / f"{engine}.tsv").write_text(
+            "".join(f"{identifier}\t{project}\n" for identifier, project in rows.items())
+        )
+    monkeypatch.setenv("PATH", f"{home}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def make(environment: str) -> Host:
+        batch = allocate(tmp_path / "results", "s")
+        make_plan(batch, settings={"container_env": environment})
+        for trial in ("a__AbCdEfG", "b__never-had-a-container"):
+            append_jsonl(batch.events_jsonl, Event("t", "trial_started", f"{STAMP}__p", 1, profile="p", trial=trial))
+        (batch.runs / f"{STAMP}__p" / "_odd.id__HiJkLmN").mkdir(parents=True)
+        return Host(home, batch)
+
+    return make
+
+
+def test_only_containers_of_our_trials_are_listed_and_stopped(host: Callable[[str], Host], tbench) -> None:
+    made = host("docker")
+    listed = tbench("kill", made.batch.folder)
+    assert listed.code == 2
+    assert [line.split()[1] for line in listed.out.splitlines()] == ["c1", "c2", "c3"]
+    assert made.running() == {*OURS, *STRANGERS}
+    ended = tbench("kill", made.batch.folder, "--yes")
+    assert (ended.code, ended.err) == (0, "")
+    assert "nothing of it runs any more" in ended.out
+    assert made.running() == set(STRANGERS)
+    assert [call for call in made.calls if " stop " in call] == ["docker stop --time 10 c1 c2 c3"]
+    assert tbench("kill", made.batch.folder).out == "nothing is running\n"
+
+
+def test_every_container_only_on_request(host: Callable[[str], Host], tbench) -> None:
+    made = host("docker")
+    listed = tbench("kill", made.batch.folder, "--all-containers")
+    assert listed.code == 2
+    assert {line.split()[1] for line in listed.out.splitlines()} == {*OURS, *STRANGERS, "p1", "p2"}
+    assert tbench("kill", made.batch.folder, "--all-containers", "--yes").code == 0
+    assert made.running() == made.running("podman") == set()
+
+
+def test_the_engine_is_the_one_the_batch_uses(host: Callable[[str], Host], tbench) -> None:
+    made = host("podman")
+    assert tbench("kill", made.batch.folder, "--yes").code == 0
+    assert made.running("podman") == {"p2"}
+    assert made.running() == {*OURS, *STRANGERS}
+    assert {call.split()[0] for call in made.calls} == {"podman"}
+
+
+def test_a_batch_without_containers_asks_no_engine(host: Callable[[str], Host], tbench) -> None:
+    made = host("local")
+    assert tbench("kill", made.batch.folder, "--yes").out == "nothing is running\n"
+    assert made.calls == []
+
+
+def test_what_cannot_be_verified_is_not_called_ended(host: Callable[[str], Host], tbench, tmp_path: Path) -> None:
+    made = host("docker")
+    (made.home / "stubborn").touch()
+    ran = tbench("kill", made.batch.folder, "--yes")
+    assert ran.code == 1
+    assert "container c1" in ran.err
+    (made.home / "down").touch()
+    ran = tbench("kill", made.batch.folder, "--yes")
+    assert (ran.code, ran.out) == (1, "")
+    assert "containers could not be looked at: docker ps: Cannot connect to the Docker daemon" in ran.err
+    assert made.running() == {*OURS, *STRANGERS}
+
+
+def test_without_the_engine_nothing_is_taken_for_granted(host: Callable[[str], Host], tbench, monkeypatch) -> None:
+    made = host("docker")
+    monkeypatch.setenv("PATH", "/nowhere")
+    ran = tbench("kill", made.batch.folder)
+    assert ran.code == 1
+    assert "docker is not installed" in ran.err
+
+
+def test_resume_ends_containers_whose_harbor_is_gone(host: Callable[[str], Host]) -> None:
+    made = host("docker")
+    assert not end_leftovers(made.batch)
+    assert made.running() == set(STRANGERS)
+
+
+def record(batch: Batch, pid: int) -> None:
+    """Say that a process runs a job of the batch."""
+    job = f"{STAMP}__p"
+    worker = Worker(job, "p", pid, pid, socket.gethostname(), "now", start_ticks(pid), ["harbor"])
+    write_json(batch.worker(job), worker)
+
+
+@pytest.fixture
+def sleeper() -> Generator[Callable[..., subprocess.Popen[bytes]]]:
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(user: int | None = None) -> subprocess.Popen[bytes]:
+        made.append(subprocess.Popen(["sleep", "300"], start_new_session=True, user=user, group=user))
+        return made[-1]
+
+    yield start
+    for process in made:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+def test_another_users_run_is_left_alone(host: Callable[[str], Host], tbench, sleeper) -> None:
+    made = host("local")
+    process = sleeper(user=65534)
+    record(made.batch, process.pid)
+    for arguments in ([], ["--yes"]):
+        ran = tbench("kill", made.batch.folder, *arguments)
+        assert (ran.code, ran.out) == (1, "")
+        assert f"left alone: harbor {process.pid} belongs to user 65534" in ran.err
+    assert process.poll() is None
+    assert end_leftovers(made.batch).strangers
+
+
+def test_a_process_of_ours_is_ended_and_verified(host: Callable[[str], Host], tbench, sleeper) -> None:
+    made = host("local")
+    process = sleeper()
+    record(made.batch, process.pid)
+    assert tbench("kill", made.batch.folder, "--yes").code == 0
+    assert process.wait(60) == -2
+    assert not list((made.batch.folder / "workers").glob("*.json"))
+
+
+def test_neither_itself_nor_what_started_it_is_ever_ended(host: Callable[[str], Host]) -> None:
+    made = host("local")
+    for pid in (os.getpid(), os.getppid()):
+        record(made.batch, pid)
+        assert not find([made.batch])

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import time
 
 import msgspec
 import pytest
@@ -99,6 +100,17 @@ def test_the_batch_page_says_it_all(root: Root) -> None:
     assert data["comparison"]["contrasts"][0]["verdict"] == "inconclusive"
 
 
+def test_failures_are_classified_in_the_background(root: Root) -> None:
+    assert "0 of 3 trials that did not pass are classified" in root.text("batches/study/0/")
+    deadline = time.monotonic() + 60
+    while "study/0" not in root.site.analyses and time.monotonic() < deadline:
+        time.sleep(0.05)
+    html = root.text("batches/study/0/")
+    assert "How trials failed" in html
+    assert "are classified" not in html
+    assert sum(int(r["trials"]) for r in rows(root, "batches/study/0/failures.csv")) == 3
+
+
 def test_the_matrix_is_filtered_and_paged(root: Root) -> None:
     batch = allocate(root.path, "wide")
     make_plan(batch, ("p", "q"), [f"t{n:03}" for n in range(70)], 1)  # ty: ignore[invalid-argument-type]
@@ -158,14 +170,17 @@ def test_findings_lead_to_their_steps(root: Root) -> None:
     assert "repeats itself" in html
     assert '#step-4">4</a>' in html
     assert "step-99" not in html
+    assert "tested_before_finish" in html  # what the built-in analyzers say is found on the spot
 
 
 def test_two_trials_side_by_side(root: Root) -> None:
     path = f"side-by-side/study/0/{STAMP}__p/a__1/study/0/{STAMP}__q/a__3/"
     html = root.text(path)
     assert html.count('class="together"') == 4  # the instruction, ls, cat notes, exit
-    assert html.index("cat notes") < html.index("Here they part") < html.index("python solve.py")
+    assert html.rindex("cat notes") < html.index("Here they part") < html.rindex("python solve.py")
+    assert "The decision that sets them apart" in html
     data = json.loads(root.text(f"{path}data.json"))
+    assert (data["divergence"]["a"]["step"], data["divergence"]["b"]["step"]) == (4, 4)
     assert data["first_difference"] == {"left": 3, "right": 3, "same": False}
     assert [r["same"] for r in rows(root, f"{path}steps.csv")] == ["True"] * 3 + ["False", "False", "True"]
 

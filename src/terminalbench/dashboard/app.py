@@ -104,6 +104,7 @@ def _mark(site: Site, batch: str) -> tuple[object, ...]:
     if batch:
         row = site.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
         running = batch in site.live
-        return (row[0] if row else None, running, site.feed(batch).state().version if running else None)
+        seen = site.feed(batch).state().version if running else None
+        return (row[0] if row else None, running, seen, site.analyses.get(batch))
     versions = site.index.execute("SELECT count(*), max(version) FROM summaries").fetchone()
     return (*versions, site.live)

@@ -47,6 +47,7 @@ def _bind(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
+        bound.listen(128)  # whoever comes before the server is up waits for it
     except OSError as error:
         bound.close()
         raise UserError(

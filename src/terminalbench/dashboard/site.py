@@ -27,15 +27,20 @@ _KEPT_TRAJECTORIES_BYTES = 128 << 20
 
 
 class Site:
-    """A results root as the pages see it. Threads may share it."""
+    """A results root as the pages see it. Threads may share it.
+
+    `live` are the batches that run now; `analyses` counts, by batch, how often its failures were classified here.
+    """
 
     def __init__(self, results_root: Path, now: Callable[[], datetime] | None = None) -> None:
         self.root = results_root.resolve()
         self.now = now or (lambda: datetime.now(UTC))
         self.live: tuple[str, ...] = ()
+        self.analyses: dict[str, int] = {}
         self._views = Kept(_KEPT_VIEWS)
         self._trajectories = Kept(_KEPT_TRAJECTORIES_BYTES)
         self._feeds: dict[str, LiveFeed] = {}
+        self._asked: set[Hashable] = set()
         self._lock = threading.Lock()
         self._local = threading.local()
 
@@ -86,6 +91,13 @@ class Site:
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """`make()`, kept in memory under a key that names everything it depends on."""
         return self._views.get(key, make)
+
+    def first_time(self, key: Hashable) -> bool:
+        """Whether nobody has asked this for `key` before."""
+        with self._lock:
+            known = key in self._asked
+            self._asked.add(key)
+            return not known
 
     def trial(self, batch: str, job: str, name: str) -> TrialRow:
         """A trial the index knows. Raises NotFound."""

@@ -86,7 +86,7 @@ def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
 def trial_rows(results_root: Path, batch: str) -> list[TrialRow]:
     """Every trial the index has of a batch, in the order they started."""
     with open_index(results_root) as connection:
-        return _rows(connection, batch)
+        return batch_rows(connection, batch)
 
 
 def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState], list[TrialRow]]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from terminalbench.dashboard.causes import Causes, batch_causes, classify_missing
 from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
 from terminalbench.dashboard.links import compare_path, experiment_path
 from terminalbench.dashboard.pages.matrix import MatrixRow, matrix, not_measured, profile_lines
@@ -39,6 +40,7 @@ def batch_page(site: Site, ask: Ask) -> Page:
             "profiles": lambda: _profile_table(view),
             "cells": lambda: _cell_table(view),
             "contrasts": lambda: contrast_table(values["said"]),
+            "failures": lambda: _failure_table(values["causes"]),
         }
     return Page(
         title=f"{summary.slug} {summary.number}" if summary.batch != "." else "Harbor jobs",
@@ -53,6 +55,9 @@ def batch_page(site: Site, ask: Ask) -> Page:
 
 def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> dict[str, Any]:
     said = batch_verdict(site, summary, view)
+    causes = batch_causes(site, summary, view)
+    if classify_missing(site, summary, causes, now=ask.static):
+        causes = batch_causes(site, summary, view)
     rows: list[MatrixRow] = site.kept(("matrix", summary.batch, summary.version), lambda: matrix(view))
     show = ask.text("show") if ask.text("show") in SHOWS else "all"
     text = ask.text("task").lower()
@@ -61,6 +66,7 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
     return {
         "plan": view.plan,
         "said": said,
+        "causes": causes,
         "summaries": {p.profile: p for p in said.comparison.profiles} if said.comparison else {},
         "contrast_target": lambda c: compare_path((summary.batch, c.new), (summary.batch, c.old)),
         "profiles": site.kept(("profiles", summary.batch, summary.version), lambda: profile_lines(view)),
@@ -137,6 +143,15 @@ def _cell_table(view: BatchView) -> Table:
         for c in view.cells
     ]  # fmt: skip
     return Table(columns, rows)
+
+
+def _failure_table(causes: Causes) -> Table:
+    rows = [
+        (one.name, profile, count, one.reason)
+        for one in causes.classes
+        for profile, count in one.profiles.most_common()
+    ]
+    return Table(("failure_class", "profile", "trials", "example_reason"), rows)
 
 
 def _document(summary: BatchSummary, view: BatchView | None, said: Said | None) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from terminalbench.analytics.actions import actions_of
 from terminalbench.analytics.atif import Trajectory
+from terminalbench.analytics.divergence import Divergence, Told, first_divergence
 from terminalbench.dashboard.frame import Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path, pair_path, trial_path
 from terminalbench.dashboard.pages.alignment import Beside, align, first_difference
@@ -27,7 +29,8 @@ def side_page(site: Site, ask: Ask) -> Page:
     ]
     left, right = (side["trajectory"] for side in sides)
     lines = align(left.steps, right.steps) if left and right else []
-    fork = first_difference(lines)
+    divergence = _divergence(sides)
+    fork = _fork(lines, left, right, divergence)
     pages = max(1, -(-len(lines) // LINES_PER_PAGE))
     number = _page(parts.get("page", "1"), pages)
     first = (number - 1) * LINES_PER_PAGE
@@ -37,6 +40,7 @@ def side_page(site: Site, ask: Ask) -> Page:
         "lines": _shown(lines[first : first + LINES_PER_PAGE], left, right),
         "first": first,
         "fork": fork,
+        "divergence": divergence,
         "fork_page": fork // LINES_PER_PAGE + 1 if fork is not None else None,
         "same": sum(line.same for line in lines),
         "total": len(lines),
@@ -53,7 +57,7 @@ def side_page(site: Site, ask: Ask) -> Page:
         values=values,
         crumbs=(Crumb(ask.batch, batch_path(ask.batch)), Crumb(one["row"].name, one["path"])),
         tables={"steps": lambda: _table(lines, left, right)},
-        document=lambda: _document(sides, lines, fork),
+        document=lambda: _document(sides, lines, fork, divergence),
     )
 
 
@@ -69,6 +73,31 @@ def _side(site: Site, batch: str, job: str, name: str) -> dict[str, Any]:
         "problem": found[0].problem if found else "it left no trajectory",
         "elapsed": _elapsed(row),
     }
+
+
+def _divergence(sides: list[dict[str, Any]]) -> Divergence | None:
+    """The first decision that one made and the other never did, as the analysis sees it."""
+    told = []
+    for side in sides:
+        if side["trajectory"] is None:
+            return None
+        agent = side["row"].trial.agent if side["row"].trial else None
+        told.append(Told(side["row"].name, side["trajectory"], actions_of(side["trajectory"], agent)))
+    return first_divergence(*told)
+
+
+def _fork(
+    lines: list[Beside], left: Trajectory | None, right: Trajectory | None, divergence: Divergence | None
+) -> int | None:
+    """The line at which the decision stands that comes first; else the first line that differs at all."""
+    wanted = [(left, "left", divergence.a), (right, "right", divergence.b)] if divergence else []
+    places = [
+        position
+        for position, line in enumerate(lines)
+        for trajectory, side, decision in wanted
+        if decision is not None and not line.same and _id(trajectory, getattr(line, side)) == decision.step
+    ]
+    return min(places) if places else first_difference(lines)
 
 
 def _elapsed(row: TrialRow) -> float | None:
@@ -129,9 +158,12 @@ def _table(lines: list[Beside], left: Trajectory | None, right: Trajectory | Non
     return Table(_COLUMNS, rows)
 
 
-def _document(sides: list[dict[str, Any]], lines: list[Beside], fork: int | None) -> dict[str, Any]:
+def _document(
+    sides: list[dict[str, Any]], lines: list[Beside], fork: int | None, divergence: Divergence | None
+) -> dict[str, Any]:
     return {
         "trials": [{"batch": side["batch"], "trial": side["row"]} for side in sides],
+        "divergence": divergence,
         "first_difference": lines[fork] if fork is not None else None,
         "lines": lines,
     }

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
+from terminalbench.dashboard.causes import trial_findings
 from terminalbench.dashboard.frame import Ask, Crumb, Download, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path, experiment_path, pair_path, steps_path, trial_path
 from terminalbench.dashboard.pages.files import exported
@@ -13,6 +14,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.pages import task_trials
 from terminalbench.index.queries import TrialRow
+from terminalbench.records import Finding
 
 _VERIFIER_BYTES = 64 * 1024
 _LOG_BYTES = 16 * 1024
@@ -64,6 +66,9 @@ def trial_page(site: Site, ask: Ask) -> Page:
     path = trial_path(ask.batch, row.job, row.name)
     where = places(trajectory) if trajectory else {}
     own = found[0].trajectory if found else None
+    left = _left(site, ask.batch, row)
+    findings = trial_findings(site, ask.batch, row, left["files"])
+    pointed, measured = _findings(findings, path, places(own) if own else {})
     values: dict[str, Any] = {
         "batch": ask.batch,
         "row": row,
@@ -75,13 +80,14 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "steps": steps,
         "elapsed": elapsed_sec(row.trial.started_at, row.trial.finished_at) if row.trial else None,
         "instruction": next((s.text for s in own.steps if s.source == "user" and s.text), None) if own else None,
-        "findings": _findings(site, ask.batch, row, path, where),
+        "findings": pointed,
+        "measures": measured,
         "step_link": lambda page: steps_path(path, number, page),
         "anchors": [[page, anchor] for page, anchor in where.values()] if steps.pages > 1 else [],
         "siblings": _siblings(site, ask, row, path),
         "exported": lambda size: exported(size, static=ask.static),
         **_neighbours(site, ask.batch, row),
-        **_left(site, ask.batch, row),
+        **left,
     }
     crumbs = [Crumb(ask.batch, batch_path(ask.batch))]
     if ask.batch != ".":
@@ -93,7 +99,7 @@ def trial_page(site: Site, ask: Ask) -> Page:
         values=values,
         crumbs=crumbs,
         tables={"steps": lambda: _step_table(trajectory)},
-        document=lambda: {"batch": ask.batch, "trial": row, "findings": [f["finding"] for f in values["findings"]]},
+        document=lambda: {"batch": ask.batch, "trial": row, "findings": findings},
     )
 
 
@@ -103,20 +109,25 @@ def _number(text: str) -> int:
     return max(1, int(text))
 
 
+_MEASURES = ("trial", "behaviour")
+"""Analyzers that mostly count: what they say is listed below what the others point at, but for a few."""
+_TELLING = ("loops", "backtracks", "lost_passing_state", "truncated_outputs", "context_resets")
+
+
 def _findings(
-    site: Site, batch: str, row: TrialRow, path: str, where: dict[int, tuple[int, str]]
-) -> list[dict[str, Any]]:
-    """What analyzers said of the trial, each with links to the steps it saw it at."""
-    found = site.findings(batch).get(f"{row.job}/{row.name}", [])
-    return [
-        {
-            "finding": finding,
-            "steps": [
-                (step, steps_path(path, 1, where[step][0]), where[step][1]) for step in finding.steps if step in where
-            ],
-        }
-        for finding in found
-    ]
+    findings: list[Finding], path: str, where: dict[int, tuple[int, str]]
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """What analyzers point at, each with links to the steps it saw it at; and what they only measured."""
+    pointed, measured = [], []
+    for finding in findings:
+        steps = [(s, steps_path(path, 1, where[s][0]), where[s][1]) for s in finding.steps if s in where]
+        counts = finding.analyzer in _MEASURES
+        telling = finding.value not in (None, False, 0, "") and (not counts or finding.name in _TELLING)
+        if telling or (finding.value is None and not counts and finding.analyzer not in ("failure", "tripwires")):
+            pointed.append({"finding": finding, "steps": steps})
+        elif finding.value is not None:
+            measured.append(finding)
+    return pointed, measured
 
 
 def _siblings(site: Site, ask: Ask, row: TrialRow, path: str) -> list[tuple[TrialRow, str | None]]:

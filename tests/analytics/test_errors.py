@@ -84,7 +84,7 @@ def batch(tmp_path: Path) -> Batch:
         put(trial, trajectory(*LOOK, edit("/app/a.py"), bash("./a.out")))
         (trial / "verifier").mkdir()
         (trial / "verifier" / "test-stdout.txt").write_text(
-            f"x\nAssertionError: expected {ord(task)} in /tmp/{task}/out\n"
+            f"x\nAssertionError: expected {ord(task)} in /tmp/{task}/out\nFAILED (failures=1)\n"
         )
     make_trial(found, "c__1", reward=None, error="AgentAuthenticationError")
     return found

@@ -88,9 +88,7 @@ def test_retries_and_unknown_costs_count_against_the_budget(lab) -> None:
     again = lab.tbench("resume", file, "--retry-errors")
     assert again.returncode in (0, 3), again.stdout + again.stderr
     assert "not_run" not in {entry["outcome"] for entry in lab.index()}
-    assert gate(lab)["spent_usd"] == pytest.approx(
-        cost(lab.batch().folder), abs=gate(lab).get("priced", 0) * 5.0 + 1e-6
-    )
+    assert sum(entry["cost_usd"] or 0 for entry in lab.index()) == pytest.approx(cost(lab.batch().folder))
 
 
 CLOCK = """

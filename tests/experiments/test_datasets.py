@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from support.experiments import BASE, ORACLE, good, problems
+from terminalbench.experiments.datasets import Dataset
 
 HEAD = 'schema_version = 2\nslug = "s"\n'
 
@@ -30,6 +31,23 @@ def test_a_folder_of_tasks(project) -> None:
 def test_a_task_the_folder_does_not_hold_names_the_closest(project) -> None:
     project.task("my-tasks", "alpha")
     assert wrong(project, "my-tasks", task="alhpa").endswith('my-tasks has no task "alhpa" (did you mean "alpha"?)')
+
+
+def test_a_dataset_is_not_listed_again_for_each_of_its_tasks(project, monkeypatch) -> None:
+    """A suite of thousands of tasks would take minutes to load."""
+    monkeypatch.setattr(Dataset, "known_tasks", lambda _self: pytest.fail("was listed"))
+    for name in ("a", "b", "c"):
+        project.task("my-tasks", name)
+    items = ", ".join(f'{{ id = "{name}", dataset = "my-tasks" }}' for name in ("a", "b", "c"))
+    assert len(good(project, f"{HEAD}[tasks]\nitems = [{items}]\n{ORACLE}").tasks) == 3
+
+
+@pytest.mark.parametrize("task", [".", ".."])
+def test_a_task_is_a_folder_of_the_dataset_not_the_dataset_or_what_is_above(project, task: str) -> None:
+    project.task("my-tasks", "a")
+    for place in ("", "my-tasks"):
+        (project.root / place / "task.toml").touch()
+    assert f'has no task "{task}"' in wrong(project, "my-tasks", task=task)
 
 
 def test_a_task_id_cannot_leave_its_folder(project) -> None:

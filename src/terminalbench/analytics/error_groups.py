@@ -8,11 +8,11 @@ import msgspec
 
 from terminalbench.analytics.analyzers import load_analyzers
 from terminalbench.analytics.divergence import Divergence, Told, first_divergence
-from terminalbench.analytics.run import Picked, Progress, analyse, pick, read_findings, trial_files
+from terminalbench.analytics.picking import Picked, pick, ran, read_findings, trial_files
+from terminalbench.analytics.run import Progress, analyse
 from terminalbench.analytics.views import Filter
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.results import ReadState
 from terminalbench.index.queries import CellState
 from terminalbench.records import Finding, Outcome, TaskRef
 
@@ -96,15 +96,11 @@ def error_report(
         batches=[part.view.batch for part in chosen],
         trials=len(cells),
         failed=len(failed),
-        not_run=sum(not _ran(cell) for cell in cells),
+        not_run=sum(not ran(cell) for cell in cells),
         classes=_grouped((one.failure_class, one) for one in failed),
         signatures=_grouped((signs[f"{one.batch}/{one.trial}"], one) for one in failed),
         contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),
     )
-
-
-def _ran(cell: CellState) -> bool:
-    return cell.row is not None and cell.row.state != ReadState.HELD
 
 
 def _failed(part: Picked, cell: CellState, found: Sequence[Finding]) -> FailedTrial | None:

@@ -49,6 +49,9 @@ _NAMED_FILE = re.compile(
 )
 
 
+_TOP_FOLDER = re.compile(r"/[\w-]+")
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A class of failure, why, and the steps that show it."""
@@ -138,7 +141,8 @@ def _lost_passing_state(actions: tuple[Action, ...], _trajectory: Trajectory) ->
 def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdict | None:
     """The instruction names files, the agent changed others, and no call ever mentions a named one."""
     asked = next((step.text for step in trajectory.steps if step.source == "user" and step.text), "")
-    named = {path.rsplit("/", 1)[-1] for path in _NAMED_FILE.findall(asked[:20_000])}
+    paths = _NAMED_FILE.findall(asked[:20_000])
+    named = {path.rsplit("/", 1)[-1] for path in paths if not _TOP_FOLDER.fullmatch(path)}
     changed = [action for action in actions if action.changed]
     if not named or not changed:
         return None
@@ -226,6 +230,7 @@ def signature(trial: TrialFiles, tests: list[CtrfTest] | None) -> str | None:
     return f"verifier: {normalised(last)}"[:200] if last else None
 
 
+_ERROR_LINE = re.compile(r"(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Failure)\b.*\S")
 _REPLACEMENTS = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{4,27}\b", re.I), "<id>"),
@@ -251,7 +256,8 @@ def _verifier_words(trial: TrialFiles) -> str | None:
         size = stream.seek(0, 2)
         stream.seek(max(0, size - _TAIL_BYTES))
         lines = stream.read(_TAIL_BYTES).decode(errors="replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if any(c.isalpha() for c in line)), None)
+    last = [line.strip() for line in reversed(lines) if any(c.isalpha() for c in line)]
+    return next((line for line in last if _ERROR_LINE.match(line)), last[0] if last else None)
 
 
 def _said(record: Trial) -> str:

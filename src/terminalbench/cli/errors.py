@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.analyze import Teller, find_batches_of
+from terminalbench.cli.analyze import find_batches_of
 from terminalbench.cli.options import ListCommand, json_option, profiles_option, root_option, tasks_option
 from terminalbench.cli.places import results_option
 from terminalbench.errors import EXIT_OK
@@ -46,6 +46,7 @@ def command(
     """
     from terminalbench.analytics.error_groups import error_report
     from terminalbench.analytics.views import Filter
+    from terminalbench.cli.analyzing import Teller
     from terminalbench.files import encode_json
 
     target = find_batches_of(experiment, batch, results, root)

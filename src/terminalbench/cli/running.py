@@ -57,7 +57,9 @@ def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
     teller.done()
     for problem in result.problems:
         click.echo(problem, err=True)
-    view = refresh(result.batch)
+    view = result.view or refresh(result.batch)
+    if result.view is not None:
+        export_index(result.batch, view)
     if as_json:
         click.echo(encode_json(as_document(view, result.interrupted)).decode(), nl=False)
     else:

@@ -253,9 +253,9 @@ class _Loader:
         if "/" in task_id and dataset.kind == "folder":
             self.problems.add(at, "must be the name of a folder, not a path")
             return False
-        known = dataset.known_tasks()
-        if known is None or task_id in known:
+        if dataset.may_have(task_id):
             return True
+        known = dataset.known_tasks() or []
         self.problems.add(at, f'{dataset.name} has no task "{task_id}"', did_you_mean(task_id, known))
         return False
 

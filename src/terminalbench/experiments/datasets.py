@@ -58,6 +58,14 @@ class Dataset:
             return TaskSource(config, True)
         return TaskSource({**self.config, "task_names": [task_id]}, False)
 
+    def may_have(self, task_id: str) -> bool:
+        """Whether it has a task of this name, as far as that is known without network. Does not list them all."""
+        if self.tasks is not None:
+            return task_id in self.tasks
+        if self.kind == "folder" and self.folder is not None:
+            return task_id not in (".", "..") and (self.folder / task_id / "task.toml").is_file()
+        return True
+
     def known_tasks(self) -> list[str] | None:
         """The ids of its tasks, or None when they are not known without network."""
         if self.tasks is not None:

@@ -4,7 +4,7 @@ Harbor runs a job's trials attempt by attempt, in each attempt task by task; the
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -81,10 +81,6 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: str | None = None
     task: TaskRef | None = None
 
-    def covers(self, profile: str, task: TaskRef) -> bool:
-        """Whether it is about this cell."""
-        return self.profile in (None, profile) and self.task in (None, task)
-
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would run: one job per profile, in the order of the file.
@@ -115,14 +111,26 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     provenance: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
 
-    def exclusion(self, profile: str, task: TaskRef) -> Exclusion | None:
-        """Why a cell does not run, or None when it does."""
-        return next((e for e in self.excluded if e.covers(profile, task)), None)
+    def exclusions(self) -> Callable[[str, TaskRef], Exclusion | None]:
+        """A function that says why a cell does not run, or None when it does; the first reason given counts.
+
+        Made once for many cells: a batch can have thousands of both.
+        """
+        first: dict[tuple[str | None, TaskRef | None], int] = {}
+        for place, exclusion in enumerate(self.excluded):
+            first.setdefault((exclusion.profile, exclusion.task), place)
+
+        def find(profile: str, task: TaskRef) -> Exclusion | None:
+            keys = ((profile, task), (profile, None), (None, task), (None, None))
+            places = [first[key] for key in keys if key in first]
+            return self.excluded[min(places)] if places else None
+
+        return find
 
     def runnable(self, job: JobSpec) -> JobSpec:
         """The job without what is excluded."""
-        tasks = tuple(t for t in job.tasks if self.exclusion(job.profile, t.ref) is None)
-        return msgspec.structs.replace(job, tasks=tasks)
+        excluded = self.exclusions()
+        return msgspec.structs.replace(job, tasks=tuple(t for t in job.tasks if excluded(job.profile, t.ref) is None))
 
     def cells(self) -> list[Cell]:
         """Every planned trial: profile by profile, each attempt by attempt, each task in the order of the file."""

@@ -1,7 +1,6 @@
 """`runs/index.json`: the batch's trials for other programs, with paths relative to the batch folder."""
 
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import Any
 
 from terminalbench.experiments.batch import Batch
@@ -37,7 +36,7 @@ def _entry(cell: CellState | None, row: TrialRow | None) -> dict[str, Any]:
         "trajectory_json": None,
     }
     if row is not None:
-        entry["job_dir"] = str(PurePosixPath(row.folder).parent)
+        entry["job_dir"] = row.folder.rpartition("/")[0]
         entry["trial_dir"] = row.folder
     if trial is not None and row is not None:
         measured = trial.outcome in (Outcome.PASSED, Outcome.FAILED)

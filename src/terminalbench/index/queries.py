@@ -10,7 +10,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan import Exclusion, Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.results import ReadState
 from terminalbench.index.store import open_index
@@ -102,13 +102,15 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
         over = row.superseded or f"{row.job}/{row.name}" in run_again
         (aside if over else by_cell[row.profile, row.dataset, row.task]).append(row)
     cells: list[CellState] = []
+    excluded = plan.exclusions()
     for job in plan.jobs:
         for task in job.tasks:
             newest_first = reversed(by_cell.pop((job.profile, task.label, task.ref.id), []))
             found = sorted(newest_first, key=_rank)
             for attempt in range(1, job.attempts_of(task) + 1):
                 row = found.pop(0) if found else None
-                cells.append(_cell(plan, job.profile, task.ref, attempt, row))
+                reason = excluded(job.profile, task.ref) if row is None else None
+                cells.append(_cell(job.profile, task.ref, attempt, row, reason))
             if found:
                 by_cell["", "", f"{job.profile}/{task.label}/{task.ref.id}"] = found
     over = [row for found in by_cell.values() for row in found if row.state != ReadState.HELD]
@@ -121,10 +123,9 @@ def _rank(row: TrialRow) -> tuple[int, str]:
     return (0, row.trial.started_at or "~") if row.trial.measured else (1, "")
 
 
-def _cell(plan: Plan, profile: str, task: TaskRef, attempt: int, row: TrialRow | None) -> CellState:
+def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow | None, excluded: Exclusion | None) -> CellState:
     if row is not None and row.trial is not None:
         return CellState(profile, task, attempt, row.trial.outcome, row, row.trial.error_message)
-    excluded = plan.exclusion(profile, task)
     if row is not None:
         outcomes = {ReadState.UNREADABLE: Outcome.ERRORED, ReadState.HELD: Outcome.NOT_RUN}
         outcome = outcomes.get(ReadState(row.state), Outcome.CANCELLED)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -122,12 +123,12 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
     plan_problem = _note_batch(connection, key, batch)
     seen: set[tuple[str, str]] = set()
     changed: list[tuple[Path, str]] = []
-    aside = ((folder, stamp) for folder, stamp in _trial_folders(batch.superseded) if not _still_there(folder, batch))
-    for folder, stamp in chain(_trial_folders(batch.runs), aside):
-        place = (folder.parent.name, folder.name)
+    aside = (found for found in _trial_folders(batch.superseded) if not _still_there(found, batch))
+    for found in chain(_trial_folders(batch.runs), aside):
+        place = (found.job, found.name)
         seen.add(place)
-        if known.get(place) != stamp:
-            changed.append((folder, stamp))
+        if known.get(place) != found.stamp:
+            changed.append((Path(found.path), found.stamp))
     for start in range(0, len(changed), _CHUNK):
         rows = []
         for folder, stamp in changed[start : start + _CHUNK]:
@@ -152,20 +153,29 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
     return ScanReport(len(seen), len(changed), len(gone), tuple(unreadable))
 
 
-def _trial_folders(runs: Path) -> Iterator[tuple[Path, str]]:
-    """Every trial folder below `runs`, with a stamp that changes when its result does."""
+class _Folder(NamedTuple):
+    """A trial folder, with a stamp that changes when its result does. No Path: there are ten thousand of them."""
+
+    job: str
+    name: str
+    path: str
+    stamp: str
+
+
+def _trial_folders(runs: Path) -> Iterator[_Folder]:
+    """Every trial folder below `runs`."""
     for job in _folders(runs):
         for entry in _folders(job.path):
             stamp = _stamp(entry.path)
             if stamp is not None:
-                yield Path(entry.path), stamp
+                yield _Folder(job.name, entry.name, entry.path, stamp)
 
 
-def _still_there(kept: Path, batch: Batch) -> bool:
+def _still_there(kept: _Folder, batch: Batch) -> bool:
     """Whether a try that was set aside is also where it was: Harbor was killed before it could remove it."""
-    original = batch.runs / kept.parent.name / kept.name.rpartition("-try")[0]
+    original = batch.runs / kept.job / kept.name.rpartition("-try")[0]
     try:
-        return (kept / RESULT).samefile(original / RESULT)
+        return (Path(kept.path) / RESULT).samefile(original / RESULT)
     except OSError:
         return False
 

@@ -68,11 +68,12 @@ def resume(
         if any(process.pid != os.getpid() for process in live_processes(batch)):
             _end_leftovers(batch)
         plan = _grown(batch, request, experiment)
-        scan_batch(batch)
+        scanned = scan_batch(batch)
         view = view_batch(batch)
         missing = missing_cells(view, request.retry_errors)
         if not missing:
-            return RunResult(batch, view.plan, False)
+            problems = tuple(f"unreadable: {problem}" for problem in scanned.unreadable)
+            return RunResult(batch, view.plan, False, problems, view)
         _end_leftovers(batch)
         refuse_changed_folders(batch, plan)
         view = _without_retried(batch, view, request.retry_errors)
@@ -98,14 +99,14 @@ def missing_cells(view: BatchView, retry_errors: str | None = None) -> dict[str,
     """What is still to run, by profile: what never ran, was cut off or cannot be read, and errors if asked for."""
     labels = {(job.profile, task.ref): task.label for job in view.plan.jobs for task in job.tasks}
     found: dict[str, Counter[Cell]] = {}
+    excluded = view.plan.exclusions()
     for cell in view.cells:
-        if _is_missing(view.plan, cell, retry_errors):
+        if _is_missing(excluded(cell.profile, cell.task), cell, retry_errors):
             found.setdefault(cell.profile, Counter())[labels[cell.profile, cell.task], cell.task.id] += 1
     return found
 
 
-def _is_missing(plan: Plan, cell: CellState, retry_errors: str | None) -> bool:
-    excluded = plan.exclusion(cell.profile, cell.task)
+def _is_missing(excluded: Exclusion | None, cell: CellState, retry_errors: str | None) -> bool:
     if excluded is not None and excluded.reason.startswith(_QUARANTINED):
         return False
     if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or cell.row is None or cell.row.trial is None:

@@ -43,11 +43,11 @@ def top_up(
     listener: Listener | None = None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> RunResult:
-    """Finish the batch, then add attempts in rounds until `choose` adds none, the budget is spent or a signal came."""
+    """Finish the batch, then add attempts in rounds until `choose` adds none or nothing more may run."""
     started = time.monotonic()
     result = resume(batch, ResumeRequest(), experiment, listener)
     _refuse_without_rule(batch, result.plan)
-    while not result.interrupted:
+    while not result.interrupted and result.stopped is None:
         used_sec = time.monotonic() - started
         scan_batch(batch)
         view = view_batch(batch)

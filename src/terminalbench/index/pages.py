@@ -198,7 +198,8 @@ def find_trials(connection: sqlite3.Connection, wanted: TrialFilter, window: Win
         values.append(wanted.outcome)
     if wanted.text:
         conditions.append(
-            r"(trial || ' ' || coalesce(error_message, '') || ' ' || coalesce(model, '')) LIKE ? ESCAPE '\'"
+            "rowid IN (SELECT rowid FROM trials INDEXED BY trials_by_words WHERE "
+            r"(trial || ' ' || coalesce(error_message, '') || ' ' || coalesce(model, '')) LIKE ? ESCAPE '\')"
         )
         values.append(_contains(wanted.text))
     where = _where(conditions)

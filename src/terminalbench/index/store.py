@@ -54,6 +54,7 @@ MIGRATIONS: list[tuple[str, str]] = [
         CREATE INDEX trials_by_task ON trials (task, started_at);
         CREATE INDEX trials_by_profile ON trials (profile, started_at);
         CREATE INDEX trials_by_error ON trials (error_class, started_at);
+        CREATE INDEX trials_by_words ON trials (trial, error_message, model);
         """,
     ),
 ]

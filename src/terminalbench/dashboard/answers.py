@@ -10,8 +10,14 @@ from terminalbench.dashboard.pages.table import ROUTES
 from terminalbench.dashboard.render import render
 from terminalbench.dashboard.site import Site
 from terminalbench.files import encode_json
+from terminalbench.report.charts import chart_css
 
-ASSETS = {"tbench.css": "text/css", "tbench.js": "text/javascript", "icon.svg": "image/svg+xml"}
+ASSETS = {
+    "charts.css": "text/css",
+    "tbench.css": "text/css",
+    "tbench.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 _MEDIA = {"csv": "text/csv", "json": "application/json"}
 
 
@@ -32,7 +38,7 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
         name = path.removeprefix("assets/")
         if name not in ASSETS:
             raise NotFound("no such page")
-        return Reply(ASSETS[name], (files("terminalbench.dashboard") / "static" / name).read_bytes())
+        return Reply(ASSETS[name], _asset(name))
     asked = find_page(ROUTES, path, query, static=static)
     found = asked.route.handler(site, asked.ask)
     if isinstance(found, Download):
@@ -41,6 +47,12 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
         return _download(found, *asked.download)
     links = Links(asked.ask.path, static=static)
     return Reply("text/html", render(site, found, links), met=tuple(links.met))
+
+
+def _asset(name: str) -> bytes:
+    if name == "charts.css":
+        return chart_css().encode()
+    return (files("terminalbench.dashboard") / "static" / name).read_bytes()
 
 
 def _download(page: Page, name: str, kind: str) -> Reply:

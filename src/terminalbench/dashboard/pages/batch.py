@@ -9,6 +9,7 @@ from terminalbench.dashboard.links import compare_path, experiment_path
 from terminalbench.dashboard.pages.matrix import MatrixRow, matrix, not_measured, profile_lines
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
+from terminalbench.dashboard.pictures import forest_chart, pareto_chart
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.difference import Treatment, differences, value_text
 from terminalbench.experiments.plan import Plan
@@ -67,6 +68,7 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
         "plan": view.plan,
         "said": said,
         "causes": causes,
+        "charts": [chart for chart in _charts(site, summary, said) if chart],
         "summaries": {p.profile: p for p in said.comparison.profiles} if said.comparison else {},
         "contrast_target": lambda c: compare_path((summary.batch, c.new), (summary.batch, c.old)),
         "profiles": site.kept(("profiles", summary.batch, summary.version), lambda: profile_lines(view)),
@@ -83,6 +85,14 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
         "has_toml": site.batch(summary.batch).experiment_toml.is_file(),
         "settings": {name: value for name, value in view.plan.settings.items() if value not in (None, [], {}, ())},
     }
+
+
+def _charts(site: Site, summary: BatchSummary, said: Said) -> list[str | None]:
+    comparison = said.comparison
+    if comparison is None:
+        return []
+    key = ("charts", summary.batch, summary.version)
+    return site.kept(key, lambda: [forest_chart(comparison), pareto_chart(comparison)])
 
 
 def _fits(row: MatrixRow, show: str, text: str) -> bool:

@@ -86,7 +86,7 @@ async def _events(site: Site, request: Request, batch: str) -> AsyncIterator[byt
     last: tuple[object, ...] | None = None
     quiet = 0.0
     yield b"retry: 2000\n\n"
-    while not await request.is_disconnected():
+    while not site.closing and not await request.is_disconnected():
         state = await run_in_threadpool(_mark, site, batch)
         if state != last:
             name = b"change" if last is not None else b"hello"

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 from terminalbench.dashboard.app import make_app
 from terminalbench.dashboard.refresh import Refresher
@@ -14,6 +15,11 @@ def serve(site: Site, access: Access, port: int, ready: Callable[[str], None]) -
     """Serve until interrupted. `ready` gets the address to open once it can be opened."""
     import uvicorn
 
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            site.closing = True  # open streams end by themselves, and nobody waits for them
+            super().handle_exit(sig, frame)
+
     bound = _bind(access.host, port)
     refresher = Refresher(site)
     try:
@@ -24,9 +30,9 @@ def serve(site: Site, access: Access, port: int, ready: Callable[[str], None]) -
             log_level="warning",
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=5,
         )
-        uvicorn.Server(config).run(sockets=[bound])
+        Server(config).run(sockets=[bound])
     except KeyboardInterrupt:
         return
     finally:

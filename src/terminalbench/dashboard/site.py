@@ -29,12 +29,14 @@ _KEPT_TRAJECTORIES_BYTES = 128 << 20
 class Site:
     """A results root as the pages see it. Threads may share it.
 
-    `live` are the batches that run now; `analyses` counts, by batch, how often its failures were classified here.
+    `closing` ends what streams; `live` are the batches that run now; `analyses` counts, by batch, how often its
+    failures were classified here.
     """
 
     def __init__(self, results_root: Path, now: Callable[[], datetime] | None = None) -> None:
         self.root = results_root.resolve()
         self.now = now or (lambda: datetime.now(UTC))
+        self.closing = False
         self.live: tuple[str, ...] = ()
         self.analyses: dict[str, int] = {}
         self._views = Kept(_KEPT_VIEWS)

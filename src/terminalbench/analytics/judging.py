@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from terminalbench.analytics.picking import Picked, ran
+from terminalbench.analytics.picking import Picked
+from terminalbench.analytics.views import ran
 from terminalbench.records import Finding
 
 if TYPE_CHECKING:

@@ -23,18 +23,22 @@ from terminalbench.errors import TbenchError
 _NAME_SEC = 2.0
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` atomically and durably; on any error the old file stays as it was."""
-    write_lines(path, (data,))
+def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace `path` by `data` atomically and durably; on any error the old file stays as it was.
+
+    Not `durable` is for what can be made again at any time: faster, and a power cut may lose it.
+    """
+    with _naming(path):
+        _write_lines(path, (data,), durable=durable)
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
     """Replace `path` by `lines` (each with its newline) as they come, atomically: the file is never held in memory."""
     with _naming(path):
-        _write_lines(path, lines)
+        _write_lines(path, lines, durable=True)
 
 
-def _write_lines(path: Path, lines: Iterable[bytes]) -> None:
+def _write_lines(path: Path, lines: Iterable[bytes], *, durable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
@@ -42,14 +46,16 @@ def _write_lines(path: Path, lines: Iterable[bytes]) -> None:
             for line in lines:
                 stream.write(line)
             stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
         Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
         raise
-    _sync_folder(path.parent)
+    if durable:
+        _sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -286,8 +286,10 @@ def test_a_locked_index_is_not_called_damaged(tmp_path: Path, monkeypatch: pytes
     holder = real(tmp_path / FILE_NAME, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     try:
-        with pytest.raises(TbenchError, match="locked"), open_index(tmp_path):
-            pass
+        with open_index(tmp_path) as connection:  # reading goes on
+            assert connection.execute("SELECT count(*) FROM trials").fetchone()[0] == 0
+            with pytest.raises(TbenchError, match="locked"), store.transaction(connection):
+                pass
     finally:
         holder.close()
     assert not (tmp_path / f"{FILE_NAME}.damaged").exists()

@@ -38,6 +38,9 @@ SECTIONS = (
     Section(
         "Look at results",
         (
+            CommandEntry(
+                "view", "terminalbench.cli.view", "Show the results in a browser, live; or export them as a site."
+            ),
             CommandEntry("list", "terminalbench.cli.list", "List the batches, newest first."),
             CommandEntry(
                 "compare", "terminalbench.cli.compare", "Say which profile is better, by how much, and how sure it is."

@@ -4,9 +4,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import unified_diff
-from typing import Any
+from typing import Any, Protocol
 
-from terminalbench.experiments.profiles import Profile
+
+class Treatment(Protocol):
+    """A profile, or the record of one in a plan: all that its id is made of."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Aspect by aspect."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -29,11 +36,11 @@ class Difference:
 
     def lines(self) -> list[str]:
         """A unified diff of the two values."""
-        old, new = _text(self.old).splitlines(), _text(self.new).splitlines()
+        old, new = value_text(self.old).splitlines(), value_text(self.new).splitlines()
         return list(unified_diff(old, new, lineterm="", n=3))[2:]
 
 
-def differences(old: Profile, new: Profile) -> list[Difference]:
+def differences(old: Treatment, new: Treatment) -> list[Difference]:
     """What makes `new` another treatment than `old`, in a fixed order; empty for equal ids."""
     before, after = dict(_aspects(old.content)), dict(_aspects(new.content))
     names = list(dict.fromkeys([*before, *after]))
@@ -49,7 +56,8 @@ def _aspects(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as text: a text as it is, anything else as JSON, nothing as nothing."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)

@@ -78,7 +78,7 @@ def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
         raise UserError("has no plan.json: it is not a batch of ours", where=str(batch.folder)) from None
     key = batch.folder.relative_to(root).as_posix()
     with open_index(root) as connection:
-        rows = _rows(connection, key)
+        rows = batch_rows(connection, key)
     cells, superseded = assign_cells(plan, rows)
     return BatchView(key, plan, cells, superseded)
 
@@ -86,7 +86,7 @@ def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
 def trial_rows(results_root: Path, batch: str) -> list[TrialRow]:
     """Every trial the index has of a batch, in the order they started."""
     with open_index(results_root) as connection:
-        return _rows(connection, batch)
+        return batch_rows(connection, batch)
 
 
 def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState], list[TrialRow]]:
@@ -143,57 +143,43 @@ def find_trials(results_root: Path, name: str, limit: int = 20) -> list[tuple[st
     query = r"SELECT * FROM trials WHERE trial = ? OR trial LIKE ? ESCAPE '\' ORDER BY trial != ?, batch, trial LIMIT ?"
     with open_index(results_root) as connection:
         rows = connection.execute(query, (name, f"{escaped}%", name, limit)).fetchall()
-    return [(row["batch"], _row(row)) for row in rows]
+    return [(row["batch"], trial_row(row)) for row in rows]
 
 
 def list_batches(results_root: Path) -> list[dict[str, Any]]:
     """Every batch, newest first, with the counts its own summary shows. Unknown cost stays None."""
-    query = "SELECT * FROM batches ORDER BY created_at DESC, slug, number DESC"
+    query = (
+        "SELECT b.batch, b.slug, b.number, b.name, b.created_at, b.planned, s.trials, s.passed, s.failed, "
+        "s.not_measured, s.cost_usd, s.simulated FROM batches b JOIN summaries s USING (batch) "
+        "ORDER BY b.created_at DESC, b.slug, b.number DESC"
+    )
     with open_index(results_root) as connection:
-        batches = [dict(row) for row in connection.execute(query)]
-        return [_listed(connection, results_root, batch) for batch in batches]
+        return [{**row, "simulated": bool(row["simulated"])} for row in connection.execute(query)]
 
 
-def _listed(connection: sqlite3.Connection, results_root: Path, batch: dict[str, Any]) -> dict[str, Any]:
-    rows = _rows(connection, batch["batch"])
-    plan = _plan_or_none(Batch(results_root / batch["batch"]))
-    outcomes = [cell.outcome for cell in assign_cells(plan, rows)[0]] if plan else [_outcome(row) for row in rows]
-    costs = [row.usage.cost_usd for row in rows if row.usage.cost_usd is not None]
-    return {
-        "batch": batch["batch"],
-        "slug": batch["slug"],
-        "number": batch["number"],
-        "name": batch["name"],
-        "created_at": batch["created_at"],
-        "planned": batch["planned"],
-        "trials": sum(outcome is not Outcome.NOT_RUN for outcome in outcomes),
-        "passed": outcomes.count(Outcome.PASSED),
-        "failed": outcomes.count(Outcome.FAILED),
-        "not_measured": sum(outcome not in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes),
-        "cost_usd": sum(costs) if costs else None,
-        "simulated": any(row.trial is not None and row.trial.simulated for row in rows),
-    }
-
-
-def _outcome(row: TrialRow) -> Outcome:
+def row_outcome(row: TrialRow) -> Outcome:
+    """How a trial folder stands on its own, without a plan."""
     if row.trial is not None:
         return row.trial.outcome
     return Outcome.ERRORED if row.state == ReadState.UNREADABLE else Outcome.CANCELLED
 
 
-def _plan_or_none(batch: Batch) -> Plan | None:
+def plan_or_none(batch: Batch) -> Plan | None:
+    """The plan of a batch, None when it has none that can be read."""
     try:
         return read_json(batch.plan_json, Plan)
     except (OSError, TbenchError):
         return None
 
 
-def _rows(connection: sqlite3.Connection, batch: str) -> list[TrialRow]:
+def batch_rows(connection: sqlite3.Connection, batch: str) -> list[TrialRow]:
+    """Every trial folder of a batch, in the order they started."""
     found = connection.execute("SELECT * FROM trials WHERE batch = ? ORDER BY started_at, trial", (batch,))
-    return [_row(row) for row in found]
+    return [trial_row(row) for row in found]
 
 
-def _row(row: sqlite3.Row) -> TrialRow:
+def trial_row(row: sqlite3.Row) -> TrialRow:
+    """A row of the table `trials`."""
     trial = msgspec.json.decode(row["record"], type=Trial) if row["record"] is not None else None
     usage = Usage(
         input_tokens=row["input_tokens"],

@@ -20,6 +20,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.results import RESULT, ReadState, TrialReading, read_trial
 from terminalbench.index.store import open_index, transaction
+from terminalbench.index.summary import summarize
 
 _MARKS = (RESULT, "config.json", "lock.json")
 _CHUNK = 500
@@ -52,6 +53,7 @@ def scan_all(results_root: Path, *, rebuild: bool = False) -> ScanReport:
                 connection.execute("DELETE FROM findings")
                 connection.execute("DELETE FROM trials")
                 connection.execute("DELETE FROM batches")
+                connection.execute("DELETE FROM summaries")
         present = list(find_batches(results_root))
         for batch in present:
             total += _scan(connection, results_root, batch)
@@ -64,6 +66,7 @@ def scan_all(results_root: Path, *, rebuild: bool = False) -> ScanReport:
                 removed = connection.execute("DELETE FROM trials WHERE batch = ?", (key,)).rowcount
                 connection.execute("DELETE FROM findings WHERE batch = ?", (key,))
                 connection.execute("DELETE FROM batches WHERE batch = ?", (key,))
+                connection.execute("DELETE FROM summaries WHERE batch = ?", (key,))
                 total += ScanReport(removed=removed)
     return total
 
@@ -116,6 +119,7 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
         (row["job"], row["trial"]): row["stamp"]
         for row in connection.execute("SELECT job, trial, stamp FROM trials WHERE batch = ?", (key,))
     }
+    plan_before = _plan_stamp(connection, key)
     plan_problem = _note_batch(connection, key, batch)
     seen: set[tuple[str, str]] = set()
     changed: list[tuple[Path, str]] = []
@@ -137,6 +141,9 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
         with transaction(connection):
             places = [(key, *place) for place in gone]
             connection.executemany("DELETE FROM trials WHERE batch = ? AND job = ? AND trial = ?", places)
+    counted = connection.execute("SELECT 1 FROM summaries WHERE batch = ?", (key,)).fetchone() is not None
+    if changed or gone or not counted or plan_before != _plan_stamp(connection, key):
+        summarize(connection, results_root, key)
     torn = connection.execute(
         "SELECT job, trial, reason FROM trials WHERE batch = ? AND state = ?", (key, ReadState.UNREADABLE.value)
     )
@@ -193,6 +200,11 @@ def _stamp(folder: str) -> str | None:
     return None
 
 
+def _plan_stamp(connection: sqlite3.Connection, key: str) -> str | None:
+    row = connection.execute("SELECT plan_stamp FROM batches WHERE batch = ?", (key,)).fetchone()
+    return row["plan_stamp"] if row is not None else None
+
+
 def _note_batch(connection: sqlite3.Connection, key: str, batch: Batch) -> str | None:
     """Record what the batch is; the reason when its plan cannot be read. A batch is listed either way."""
     try:
@@ -200,8 +212,7 @@ def _note_batch(connection: sqlite3.Connection, key: str, batch: Batch) -> str |
         stamp = f"{status.st_size}:{status.st_mtime_ns}"
     except OSError:
         stamp = "none"
-    row = connection.execute("SELECT plan_stamp FROM batches WHERE batch = ?", (key,)).fetchone()
-    if row is not None and row["plan_stamp"] == stamp:
+    if _plan_stamp(connection, key) == stamp:
         return None
     slug = batch.folder.parent.name
     try:

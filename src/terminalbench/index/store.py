@@ -41,6 +41,22 @@ MIGRATIONS: list[tuple[str, str]] = [
         ) WITHOUT ROWID;
         """,
     ),
+    (
+        "003_summaries",
+        """
+        CREATE TABLE summaries (
+            batch TEXT PRIMARY KEY, version INTEGER NOT NULL, trials INTEGER NOT NULL, passed INTEGER NOT NULL,
+            failed INTEGER NOT NULL, not_measured INTEGER NOT NULL, cost_usd REAL, cost_unknown INTEGER NOT NULL,
+            simulated INTEGER NOT NULL, last_at TEXT, profiles TEXT NOT NULL
+        );
+        CREATE INDEX trials_by_time ON trials (started_at);
+        CREATE INDEX trials_by_outcome ON trials (outcome, started_at);
+        CREATE INDEX trials_by_task ON trials (task, started_at);
+        CREATE INDEX trials_by_profile ON trials (profile, started_at);
+        CREATE INDEX trials_by_error ON trials (error_class, started_at);
+        CREATE INDEX trials_by_words ON trials (trial, error_message, model);
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another."""
 
@@ -86,15 +102,17 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         _migrate(connection)
-    except sqlite3.Error:
+    except (sqlite3.Error, TbenchError):
         connection.close()
         raise
     return connection
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    connection.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY)")
+    if not _waiting(connection):
+        return  # without a lock: a reader never waits for a writer
     with transaction(connection):
+        connection.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY)")
         done = {row[0] for row in connection.execute("SELECT name FROM migrations")}
         for name, script in MIGRATIONS:
             if name in done:
@@ -104,10 +122,21 @@ def _migrate(connection: sqlite3.Connection) -> None:
             connection.execute("INSERT INTO migrations VALUES (?)", (name,))
 
 
+def _waiting(connection: sqlite3.Connection) -> bool:
+    """Whether there is a migration to apply."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone() is None:
+        return True
+    done = {row[0] for row in connection.execute("SELECT name FROM migrations")}
+    return not done.issuperset(name for name, _ in MIGRATIONS)
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
     """All or nothing; waits its turn behind other writers."""
-    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        raise TbenchError(f"the index cannot be written: {error}") from error
     try:
         yield
     except BaseException:

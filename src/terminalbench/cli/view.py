@@ -1,0 +1,71 @@
+"""`tbench view`."""
+
+import os
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.places import results_root
+from terminalbench.errors import EXIT_OK, UserError
+
+PORT = 8642
+
+
+@click.command("view")
+@click.argument("results", type=click.Path(path_type=Path), metavar="[RESULTS]", required=False)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. Any but a loopback one asks for a token.",
+)
+@click.option("--open", "open_browser", is_flag=True, help="Open it in a browser.")
+@click.option(
+    "--export",
+    "export_to",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write it as a static site instead of serving it.",
+)
+def command(results: Path | None, port: int, host: str, open_browser: bool, export_to: Path | None) -> int:
+    """Show the results in a browser: batches, profiles, trials step by step. It only reads.
+
+    RESULTS is the results folder. Default: results/ of the project around the current folder.
+    """
+    from terminalbench.dashboard.site import Site
+
+    site = Site(results_root(results))
+    if export_to is not None:
+        from terminalbench.dashboard.export import export_site
+
+        done = export_site(site, export_to)
+        click.echo(f"{done.pages} pages and {done.files} files in {export_to}: open {export_to / 'index.html'}")
+        for line in done.left_out:
+            click.echo(f"left out: {line}", err=True)
+        return EXIT_OK
+    from terminalbench.dashboard.security import make_access
+    from terminalbench.dashboard.serve import serve
+
+    access = make_access(host, _token())
+
+    def ready(address: str) -> None:
+        click.echo(f"{site.root}\n{address}   (Ctrl-C ends it)")
+        if open_browser:
+            click.launch(address)
+
+    serve(site, access, port, ready)
+    return EXIT_OK
+
+
+def _token() -> str | None:
+    from terminalbench.dashboard.security import TOKEN_VARIABLE
+
+    token = os.environ.get(TOKEN_VARIABLE)
+    if token is None:
+        return None
+    if len(token) < 16 or not all(c.isascii() and (c.isalnum() or c in "-_") for c in token):
+        raise UserError("must be at least 16 letters, digits, - or _", where=TOKEN_VARIABLE)
+    return token

@@ -1,0 +1,1 @@
+"""The dashboard: a small web app over the index. It only reads."""

@@ -1,0 +1,65 @@
+"""From an address to bytes, without a server: the same for a browser and for an export."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+
+from terminalbench.dashboard.frame import Download, NotFound, OpenFile, Page, find_page
+from terminalbench.dashboard.links import Links
+from terminalbench.dashboard.pages.table import ROUTES
+from terminalbench.dashboard.render import render
+from terminalbench.dashboard.site import Site
+from terminalbench.files import encode_json
+from terminalbench.report.charts import chart_css
+
+ASSETS = {
+    "charts.css": "text/css",
+    "tbench.css": "text/css",
+    "tbench.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+_MEDIA = {"csv": "text/csv", "json": "application/json"}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Bytes or an open file, what they are, and the name to save them under; `met` are the paths it links to."""
+
+    media: str
+    body: bytes | None = None
+    file: OpenFile | None = None
+    name: str | None = None
+    met: tuple[str, ...] = ()
+
+
+def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = False) -> Reply:
+    """What is at a (percent-encoded) path. Raises NotFound."""
+    if path.startswith("assets/"):
+        name = path.removeprefix("assets/")
+        if name not in ASSETS:
+            raise NotFound("no such page")
+        return Reply(ASSETS[name], _asset(name))
+    asked = find_page(ROUTES, path, query, static=static)
+    found = asked.route.handler(site, asked.ask)
+    if isinstance(found, Download):
+        return Reply(found.media, found.body, found.file, found.name)
+    if asked.download is not None:
+        return _download(found, *asked.download)
+    links = Links(asked.ask.path, static=static)
+    return Reply("text/html", render(site, found, links), met=tuple(links.met))
+
+
+def _asset(name: str) -> bytes:
+    if name == "charts.css":
+        return chart_css().encode()
+    return (files("terminalbench.dashboard") / "static" / name).read_bytes()
+
+
+def _download(page: Page, name: str, kind: str) -> Reply:
+    if kind == "csv" and name in page.tables:
+        body = page.tables[name]().csv()
+    elif kind == "json" and name == "data" and page.document is not None:
+        body = encode_json(page.document())
+    else:
+        raise NotFound("no such download")
+    return Reply(_MEDIA[kind], body, name=f"{name}.{kind}")

@@ -1,0 +1,110 @@
+"""The server: Starlette around `answers`, server-sent events for what is live, and the guard in front."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from terminalbench.dashboard.answers import Reply, answer
+from terminalbench.dashboard.frame import NotFound, OpenFile, Page
+from terminalbench.dashboard.links import Links
+from terminalbench.dashboard.render import render
+from terminalbench.dashboard.security import Access, Guard
+from terminalbench.dashboard.site import Site
+from terminalbench.errors import TbenchError
+
+if TYPE_CHECKING:
+    from terminalbench.dashboard.security import App
+
+POLL_SEC = 0.5
+PING_SEC = 15.0
+_CHUNK = 1 << 18
+
+
+def make_app(site: Site, access: Access) -> "App":
+    """The dashboard of a results root."""
+
+    async def page(request: Request) -> Response:
+        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].lstrip("/")
+        try:
+            return _response(await run_in_threadpool(answer, site, path, dict(request.query_params)))
+        except NotFound as error:
+            return _problem(site, str(error), 404)
+        except TbenchError as error:
+            return _problem(site, str(error), 500)
+
+    async def events(request: Request) -> Response:
+        batch = request.query_params.get("batch", "")
+        return StreamingResponse(_events(site, request, batch), media_type="text/event-stream")
+
+    app = Starlette(routes=[Route("/events", events), Route("/{path:path}", page)])
+    return Guard(app, access)
+
+
+def _response(reply: Reply) -> Response:
+    headers = {}
+    if reply.name is not None:
+        plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in reply.name)
+        headers["content-disposition"] = f'attachment; filename="{plain}"'
+    if reply.file is not None:
+        headers["content-length"] = str(reply.file.size)
+        return StreamingResponse(_chunks(reply.file), media_type=reply.media, headers=headers)
+    if reply.media.startswith("text/") or reply.media == "application/json":
+        headers["content-type"] = f"{reply.media}; charset=utf-8"
+    if reply.media in ("text/css", "text/javascript", "image/svg+xml"):
+        headers["cache-control"] = "max-age=60"
+    return Response(reply.body, media_type=reply.media, headers=headers)
+
+
+async def _chunks(file: OpenFile) -> AsyncIterator[bytes]:
+    """The file as it was when it was opened, in pieces: what is appended meanwhile is left out."""
+    left = file.size
+    try:
+        while left > 0:
+            data = await run_in_threadpool(os.read, file.handle, min(_CHUNK, left))
+            if not data:
+                return
+            left -= len(data)
+            yield data
+    finally:
+        os.close(file.handle)
+
+
+def _problem(site: Site, text: str, status: int) -> Response:
+    page = Page("Not found" if status == 404 else "Something failed", "problem.html", {"problem": text})
+    return HTMLResponse(render(site, page, Links("", absolute=True)), status)
+
+
+async def _events(site: Site, request: Request, batch: str) -> AsyncIterator[bytes]:
+    """Says `change` whenever what a page shows may have changed. One batch, or with "" the list of batches."""
+    last: tuple[object, ...] | None = None
+    quiet = 0.0
+    yield b"retry: 2000\n\n"
+    while not site.closing and not await request.is_disconnected():
+        state = await run_in_threadpool(_mark, site, batch)
+        if state != last:
+            name = b"change" if last is not None else b"hello"
+            last, quiet = state, 0.0
+            yield b"event: " + name + b"\ndata: {}\n\n"
+        elif quiet >= PING_SEC:
+            quiet = 0.0
+            yield b": still here\n\n"
+        await asyncio.sleep(POLL_SEC)
+        quiet += POLL_SEC
+
+
+def _mark(site: Site, batch: str) -> tuple[object, ...]:
+    """Changes when there is something new to see."""
+    if batch:
+        row = site.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
+        running = batch in site.live
+        seen = site.feed(batch).state().version if running else None
+        return (row[0] if row else None, running, seen, site.analyses.get(batch))
+    versions = site.index.execute("SELECT count(*), max(version) FROM summaries").fetchone()
+    return (*versions, site.live)

@@ -1,0 +1,86 @@
+"""Every address of the site, and links that work from any file server: always relative to the page they are on."""
+
+import posixpath
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from terminalbench.dashboard.frame import FOREIGN
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="", errors="surrogateescape")
+
+
+def batch_path(batch: str) -> str:
+    """The page of a batch, by its key."""
+    slug, number = (FOREIGN, "0") if batch == "." else batch.split("/", 1)
+    return f"batches/{_segment(slug)}/{_segment(number)}/"
+
+
+def experiment_path(slug: str) -> str:
+    """The page of an experiment: all its batches."""
+    return f"experiments/{_segment(slug)}/"
+
+
+def trial_path(batch: str, job: str, name: str) -> str:
+    """The page of a trial."""
+    return f"{batch_path(batch)}trials/{_segment(job)}/{_segment(name)}/"
+
+
+def steps_path(trial: str, document: int, page: int) -> str:
+    """A page of a trial's trajectory; the first page of the first document is the trial's own."""
+    return trial if (document, page) == (1, 1) else f"{trial}steps/{document}/{page}/"
+
+
+def file_path(trial: str, name: str, *, raw: bool = False) -> str:
+    """A file of a trial: shown, or as it is."""
+    shown = "/".join(_segment(part) for part in name.split("/"))
+    return f"{trial}raw/{shown}" if raw else f"{trial}files/{shown}/"
+
+
+def pair_path(one: str, other: str) -> str:
+    """Two trials side by side, from the paths of their pages."""
+    return "side-by-side/" + "".join(path.removeprefix("batches/").replace("/trials/", "/", 1) for path in (one, other))
+
+
+def compare_path(new: tuple[str, str], old: tuple[str, str]) -> str:
+    """Two profiles, each with its batch, compared."""
+    sides = (f"{batch_path(batch).removeprefix('batches/')}{_segment(profile)}/" for batch, profile in (new, old))
+    return "compare/" + "".join(sides)
+
+
+@dataclass
+class Links:
+    """Links of the page at `here`. In an exported site a page is a file `index.html`, and there are no queries.
+
+    `absolute` is for a page that may be shown at any address, such as the one that says there is none.
+    """
+
+    here: str
+    static: bool = False
+    absolute: bool = False
+    met: list[str] = field(default_factory=list)
+
+    def to(self, path: str, fragment: str = "", **query: Any) -> str:
+        """The link from here to `path`."""
+        self.met.append(path)
+        if self.absolute:
+            return f"/{path}"
+        target = path
+        if self.static and (not path or path.endswith("/")):
+            target += "index.html"
+        start = self.here.rpartition("/")[0] or "."
+        link = posixpath.relpath(target or ".", start)
+        if target.endswith("/") or not target:
+            link += "/"
+        if not link.startswith("../"):
+            link = f"./{link.removeprefix('./')}"
+        words = {name: value for name, value in query.items() if value not in (None, "")}
+        if words and not self.static:
+            link += f"?{urlencode(words)}"
+        return f"{link}#{quote(fragment)}" if fragment else link
+
+    def asset(self, name: str) -> str:
+        """A file of the package."""
+        return self.to(f"assets/{name}")

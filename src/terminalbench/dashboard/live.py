@@ -1,0 +1,150 @@
+"""The live state of a running batch, from its events alone: read once, then only what was appended."""
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import tail_jsonl
+from terminalbench.index.queries import plan_or_none
+from terminalbench.records import Event
+from terminalbench.runner.progress import Progress
+
+_RECENT = 8
+_ENDINGS = ("trial_ended", "trial_cancelled", "trial_held")
+
+
+@dataclass(frozen=True)
+class RunningTrial:
+    """A trial that runs now."""
+
+    profile: str
+    task: str
+    trial: str
+    job: str
+    phase: str
+    started_at: str
+
+
+@dataclass(frozen=True)
+class EndedTrial:
+    """A trial that ended lately."""
+
+    profile: str
+    task: str
+    trial: str
+    job: str
+    outcome: str
+    at: str
+
+
+@dataclass(frozen=True)
+class LiveProfile:
+    """How far one profile is."""
+
+    profile: str
+    planned: int
+    done: int
+    outcomes: dict[str, int]
+    running: int
+
+
+@dataclass(frozen=True)
+class LiveState:
+    """How far a batch is. `version` changes with every event that shows."""
+
+    version: int
+    planned: int
+    done: int
+    profiles: list[LiveProfile]
+    running: list[RunningTrial]
+    recent: list[EndedTrial]
+    cost_usd: float | None
+    cost_unknown: int
+    started_at: str | None
+    eta_sec: float | None
+
+
+class LiveFeed:
+    """Follows the events of one batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._lock = threading.Lock()
+        self._offset = 0
+        self._version = 0
+        self._started_at: str | None = None
+        self._running: dict[str, RunningTrial] = {}
+        self._recent: deque[EndedTrial] = deque(maxlen=_RECENT)
+        plan = plan_or_none(batch)
+        planned = {job.profile: plan.runnable(job).trials for job in plan.jobs} if plan else {}
+        self._progress = Progress(planned, time.time())
+
+    def state(self) -> LiveState:
+        """The state now."""
+        with self._lock:
+            lines = tail_jsonl(self._batch.events_jsonl, self._offset, Event)
+            if lines.offset < self._offset:  # replaced: what it held is counted again
+                self._progress = Progress(self._progress.planned, time.time())
+                self._running.clear()
+            self._offset = lines.offset
+            for event in lines.records:
+                self._add(event)
+            return self._state()
+
+    def _add(self, event: Event) -> None:
+        self._progress.add(event)
+        if event.kind != "heartbeat":
+            self._version += 1
+        if event.kind == "job_started" and self._started_at is None:
+            self._started_at = event.time
+            self._progress.started_at = datetime.fromisoformat(event.time).timestamp()
+        if event.trial is None:
+            return
+        name = f"{event.job}/{event.trial}"
+        if event.kind in ("trial_started", "trial_phase"):
+            since = self._running[name].started_at if name in self._running else event.time
+            phase = event.phase or "starting"
+            self._running[name] = RunningTrial(
+                event.profile or "?", event.task or "?", event.trial, event.job, phase, since
+            )
+        elif event.kind in _ENDINGS:
+            self._running.pop(name, None)
+            if event.kind == "trial_ended":
+                ended = EndedTrial(
+                    event.profile or "?",
+                    event.task or "?",
+                    event.trial,
+                    event.job,
+                    event.outcome or "errored",
+                    event.time,
+                )
+                self._recent.appendleft(ended)
+
+    def _state(self) -> LiveState:
+        progress = self._progress
+        profiles = [
+            LiveProfile(
+                name,
+                planned,
+                progress.ended[name].total(),
+                dict(progress.ended[name]),
+                sum(trial.profile == name for trial in self._running.values()),
+            )
+            for name, planned in progress.planned.items()
+        ]
+        known = progress.done > progress.cost_unknown
+        return LiveState(
+            version=self._version,
+            planned=progress.total,
+            done=progress.done,
+            profiles=profiles,
+            running=sorted(self._running.values(), key=lambda trial: trial.started_at),
+            recent=list(self._recent),
+            cost_usd=progress.cost_usd if known else None,
+            cost_unknown=progress.cost_unknown,
+            started_at=self._started_at,
+            eta_sec=progress.eta_sec(datetime.now(UTC).timestamp()),
+        )

@@ -1,0 +1,177 @@
+"""One batch: how it stands, profile by profile and task by task, what was planned, and what departed from it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from terminalbench.dashboard.causes import Causes, batch_causes, classify_missing
+from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
+from terminalbench.dashboard.links import compare_path, experiment_path
+from terminalbench.dashboard.pages.matrix import MatrixRow, matrix, not_measured, profile_lines
+from terminalbench.dashboard.pages.trials import trial_table
+from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
+from terminalbench.dashboard.pictures import forest_chart, pareto_chart
+from terminalbench.dashboard.site import Site
+from terminalbench.experiments.difference import Treatment, differences, value_text
+from terminalbench.experiments.plan import Plan
+from terminalbench.index.pages import BatchSummary, TrialFilter, Window, find_trials
+from terminalbench.index.queries import BatchView
+
+TASKS_PER_PAGE = 60
+SHOWS = ("all", "differ", "unmeasured")
+_PROFILE_COLUMNS = (
+    "profile", "planned", "passed", "failed", "not_measured", "coverage", "pass_rate", "pass_rate_of_planned",
+    "cost_usd", "cost_unknown_trials", "tokens", "cost_per_pass_usd", "mean_sec", "superseded_trials", "simulated",
+)  # fmt: skip
+
+
+def batch_page(site: Site, ask: Ask) -> Page:
+    """The page of a batch."""
+    summary = site.summary(ask.batch)
+    view = site.view(summary)
+    live = site.feed(summary.batch).state() if summary.batch in site.live else None
+    values: dict[str, Any] = {"batch": summary, "live": live, "window": Window(1, TASKS_PER_PAGE), "plan": None}
+
+    def trials() -> Table:
+        return trial_table(find_trials(site.index, TrialFilter(batch=summary.batch), Window(size=None)).items)
+
+    tables = {"trials": trials}
+    if view is not None:
+        values |= _planned(site, ask, summary, view)
+        tables |= {
+            "profiles": lambda: _profile_table(view),
+            "cells": lambda: _cell_table(view),
+            "contrasts": lambda: contrast_table(values["said"]),
+            "failures": lambda: _failure_table(values["causes"]),
+        }
+    return Page(
+        title=f"{summary.slug} {summary.number}" if summary.batch != "." else "Harbor jobs",
+        template="batch.html",
+        values=values,
+        crumbs=(Crumb(summary.slug, experiment_path(summary.slug)),) if summary.batch != "." else (),
+        tables=tables,
+        document=lambda: _document(summary, view, values.get("said")),
+        feed=summary.batch,
+    )
+
+
+def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> dict[str, Any]:
+    said = batch_verdict(site, summary, view)
+    causes = batch_causes(site, summary, view)
+    if classify_missing(site, summary, causes, now=ask.static):
+        causes = batch_causes(site, summary, view)
+    rows: list[MatrixRow] = site.kept(("matrix", summary.batch, summary.version), lambda: matrix(view))
+    show = ask.text("show") if ask.text("show") in SHOWS else "all"
+    text = ask.text("task").lower()
+    wanted = [row for row in rows if _fits(row, show, text)]
+    window = Window(ask.number("page"), len(wanted) or 1 if ask.static else TASKS_PER_PAGE)
+    return {
+        "plan": view.plan,
+        "said": said,
+        "causes": causes,
+        "charts": [chart for chart in _charts(site, summary, said) if chart],
+        "summaries": {p.profile: p for p in said.comparison.profiles} if said.comparison else {},
+        "contrast_target": lambda c: compare_path((summary.batch, c.new), (summary.batch, c.old)),
+        "profiles": site.kept(("profiles", summary.batch, summary.version), lambda: profile_lines(view)),
+        "reasons": site.kept(("reasons", summary.batch, summary.version), lambda: not_measured(view)),
+        "rows": wanted[window.offset : window.offset + window.limit],
+        "matching": len(wanted),
+        "tasks": len(rows),
+        "datasets": len({row.task.dataset for row in rows}),
+        "window": window,
+        "show": show,
+        "text": text,
+        "changes": profile_changes(view.plan),
+        "superseded": len(view.superseded),
+        "has_toml": site.batch(summary.batch).experiment_toml.is_file(),
+        "settings": {name: value for name, value in view.plan.settings.items() if value not in (None, [], {}, ())},
+    }
+
+
+def _charts(site: Site, summary: BatchSummary, said: Said) -> list[str | None]:
+    comparison = said.comparison
+    if comparison is None:
+        return []
+    key = ("charts", summary.batch, summary.version)
+    return site.kept(key, lambda: [forest_chart(comparison), pareto_chart(comparison)])
+
+
+def _fits(row: MatrixRow, show: str, text: str) -> bool:
+    if text and text not in f"{row.task.dataset}/{row.task.id}".lower():
+        return False
+    return show == "all" or (row.differs if show == "differ" else row.unmeasured)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One aspect in which a profile differs from the baseline: both values, and a diff of the lines of a `long` one."""
+
+    aspect: str
+    old: str
+    new: str
+    lines: list[str]
+
+    @property
+    def long(self) -> bool:
+        """Whether a table has no room for it."""
+        return "\n" in self.old + self.new or len(self.old) + len(self.new) > 160
+
+
+def profile_changes(plan: Plan) -> list[tuple[str, list[Change]]]:
+    """What makes each profile another treatment than the baseline."""
+    baseline = next((p for p in plan.profiles if p.key == plan.baseline), None)
+    if baseline is None:
+        return []
+    return [(p.key, changes(baseline, p)) for p in plan.profiles if p.key != baseline.key]
+
+
+def changes(old: Treatment, new: Treatment) -> list[Change]:
+    """What differs between two profiles, ready to be shown."""
+    return [Change(d.aspect, value_text(d.old), value_text(d.new), d.lines()) for d in differences(old, new)]
+
+
+def _profile_table(view: BatchView) -> Table:
+    rows = [
+        (
+            p.profile, p.planned, p.passed, p.failed, p.planned - p.measured,
+            p.measured / p.planned if p.planned else None,
+            p.rate, p.rate_all, p.cost_usd, p.cost_unknown, p.tokens, p.cost_per_pass, p.mean_sec, p.superseded,
+            p.simulated,
+        )
+        for p in profile_lines(view)
+    ]  # fmt: skip
+    return Table(_PROFILE_COLUMNS, rows)
+
+
+def _cell_table(view: BatchView) -> Table:
+    columns = ("dataset", "task", "family", "profile", "attempt", "outcome", "reason", "trial", "cost_usd")
+    rows = [
+        (
+            c.task.dataset, c.task.id, c.task.family, c.profile, c.attempt, c.outcome.value, c.reason,
+            f"{c.row.job}/{c.row.name}" if c.row else None,
+            c.row.usage.cost_usd if c.row else None,
+        )
+        for c in view.cells
+    ]  # fmt: skip
+    return Table(columns, rows)
+
+
+def _failure_table(causes: Causes) -> Table:
+    rows = [
+        (one.name, profile, count, one.reason)
+        for one in causes.classes
+        for profile, count in one.profiles.most_common()
+    ]
+    return Table(("failure_class", "profile", "trials", "example_reason"), rows)
+
+
+def _document(summary: BatchSummary, view: BatchView | None, said: Said | None) -> dict[str, Any]:
+    if view is None or said is None:
+        return {"batch": summary}
+    return {
+        "batch": summary,
+        "plan": view.plan,
+        "profiles": profile_lines(view),
+        "comparison": said.comparison,
+        "problem": said.problem,
+        "not_measured": not_measured(view),
+    }

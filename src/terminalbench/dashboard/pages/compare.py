@@ -1,0 +1,92 @@
+"""Any two profiles, or any two batches, compared."""
+
+from typing import Any
+
+from terminalbench.dashboard.frame import FOREIGN, Ask, Crumb, NotFound, Page
+from terminalbench.dashboard.links import compare_path
+from terminalbench.dashboard.pages.batch import changes
+from terminalbench.dashboard.pages.verdicts import Said, Side, contrast_table, picked_verdict, task_table
+from terminalbench.dashboard.site import Site
+from terminalbench.index.pages import BatchFilter, Window, find_batches
+
+EVERY = "~"
+"""Stands for every profile that both batches have."""
+_OFFERED = 100
+
+
+def choose_page(site: Site, ask: Ask) -> Page:
+    """A form to choose two sides; with both chosen, their comparison."""
+    picked = [ask.text(name).rpartition("|")[::2] for name in ("new", "old")]
+    if all(batch and profile for batch, profile in picked):
+        return _compared(site, ask, picked[0], picked[1])
+    found = find_batches(site.index, BatchFilter(), Window(size=_OFFERED), site.live)
+    return Page(
+        title="Compare",
+        template="choose.html",
+        values={"batches": [b for b in found.items if b.batch != "."], "every": EVERY},
+        section="compare/",
+    )
+
+
+def compare_page(site: Site, ask: Ask) -> Page:
+    """The comparison that the path names."""
+    parts = ask.parts
+    if FOREIGN in (parts["slug"], parts["slug2"]):
+        raise NotFound("a folder of Harbor jobs has no plan to compare by")
+    new = (f"{parts['slug']}/{parts['number']}", parts["profile"])
+    old = (f"{parts['slug2']}/{parts['number2']}", parts["profile2"])
+    return _compared(site, ask, new, old)
+
+
+def _compared(site: Site, ask: Ask, new: tuple[str, str], old: tuple[str, str]) -> Page:
+    pairs = _pairs(site, new, old)
+    said = picked_verdict(site, pairs) if pairs else Said(None, "the two batches have no profile in common")
+    values: dict[str, Any] = {
+        "new": new,
+        "old": old,
+        "every": EVERY,
+        "said": said,
+        "pairs": pairs,
+        "stable": compare_path(new, old),
+        "swapped": compare_path(old, new),
+        "changes": [_changes(one, other) for one, other in pairs],
+    }
+    return Page(
+        title="Compare",
+        template="compare.html",
+        values=values,
+        crumbs=(Crumb("Compare", "compare/"),) if not ask.static else (),
+        tables={"contrasts": lambda: contrast_table(said), "tasks": lambda: task_table(said)},
+        document=lambda: {"new": new, "old": old, "comparison": said.comparison, "problem": said.problem},
+        section="compare/",
+    )
+
+
+def _pairs(site: Site, new: tuple[str, str], old: tuple[str, str]) -> list[tuple[Side, Side]]:
+    """The sides that are meant; with every profile, one pair for each that both batches have."""
+    sides = []
+    for batch, profile in (new, old):
+        summary = site.summary(batch)
+        view = site.view(summary)
+        if view is None:
+            raise NotFound(f"{batch} has no plan to compare by")
+        known = list(dict.fromkeys(job.profile for job in view.plan.jobs))
+        if profile != EVERY and profile not in known:
+            raise NotFound(f"{batch} has no profile {profile}")
+        sides.append((summary, view, known if profile == EVERY else [profile]))
+    (summary, view, names), (other_summary, other_view, other_names) = sides
+    if EVERY in (new[1], old[1]) and new[1] == old[1]:
+        names = other_names = [name for name in names if name in other_names]
+    return [
+        (Side(summary, view, one), Side(other_summary, other_view, other))
+        for one in names
+        for other in other_names
+        if one == other or new[1] != old[1] or new[1] != EVERY
+    ]
+
+
+def _changes(new: Side, old: Side) -> tuple[str, str, list | None]:
+    """What differs between the treatments; None when a plan does not hold them."""
+    records = [next((p for p in side.view.plan.profiles if p.key == side.profile), None) for side in (old, new)]
+    found = changes(records[0], records[1]) if records[0] is not None and records[1] is not None else None
+    return new.label(old), old.label(new), found

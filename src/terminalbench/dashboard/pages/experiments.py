@@ -1,0 +1,112 @@
+"""Experiments, and the trend of one over its batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from terminalbench.dashboard.frame import Ask, Crumb, NotFound, Page, Table
+from terminalbench.dashboard.site import Site
+from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches, find_experiments
+from terminalbench.index.summary import ProfileCounts
+
+PAGE_SIZE = 50
+_TREND_BATCHES = 60
+_COLUMNS = ("batch", "created_at", "profile", "profile_id", "planned", "measured", "passed", "rate", "cost_usd")
+
+
+def experiments_page(site: Site, ask: Ask) -> Page:
+    """The list of experiments."""
+    text = ask.text("q")
+    window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
+    found = find_experiments(site.index, text, window)
+
+    def everything() -> list:
+        return find_experiments(site.index, text, Window(size=None)).items
+
+    names = (
+        "slug",
+        "name",
+        "batches",
+        "trials",
+        "passed",
+        "failed",
+        "cost_usd",
+        "cost_unknown",
+        "newest",
+        "newest_batch",
+    )
+    return Page(
+        title="Experiments",
+        template="experiments.html",
+        values={"found": found, "window": window, "text": text},
+        tables={"experiments": lambda: Table(names, [[getattr(e, n) for n in names] for e in everything()])},
+        document=everything,
+        feed="",
+        section="experiments/",
+    )
+
+
+@dataclass(frozen=True)
+class Trend:
+    """One profile over the batches, the oldest first; None where a batch does not have it."""
+
+    profile: str
+    points: Sequence[ProfileCounts | None]
+
+    @property
+    def width(self) -> int:
+        """Of its picture."""
+        return max(60, 14 * len(self.points))
+
+    def plotted(self) -> list[tuple[int, float]]:
+        """Where its points lie in a picture 40 high: 0 % at 36, 100 % at 4."""
+        rates = [(position, point.rate) for position, point in enumerate(self.points) if point is not None]
+        return [(14 * position + 7, round(36 - 32 * rate, 1)) for position, rate in rates if rate is not None]
+
+    def treatment_changed(self, position: int) -> bool:
+        """Whether the profile's content is not what it was the last time it ran."""
+        before = [p for p in self.points[:position] if p is not None]
+        here = self.points[position]
+        return bool(before) and here is not None and here.profile_id != before[-1].profile_id
+
+
+def experiment_page(site: Site, ask: Ask) -> Page:
+    """One experiment: every batch, and how each profile did from batch to batch."""
+    slug = ask.parts["slug"]
+    found = find_batches(site.index, BatchFilter(slug=slug), Window(size=None), site.live)
+    if not found.items:
+        raise NotFound(f"there is no experiment {slug}")
+    oldest_first = sorted(found.items, key=lambda batch: batch.number)
+    shown = oldest_first[-_TREND_BATCHES:]
+    return Page(
+        title=slug,
+        template="experiment.html",
+        values={
+            "slug": slug,
+            "name": found.items[0].name,
+            "found": found,
+            "shown": shown,
+            "trends": trends(shown),
+            "live": {key: site.feed(key).state() for key in site.live},
+        },
+        crumbs=(Crumb("Experiments", "experiments/"),),
+        tables={"trend": lambda: Table(_COLUMNS, [row for batch in oldest_first for row in _rows(batch)])},
+        document=lambda: {"experiment": slug, "batches": oldest_first},
+        feed="",
+        section="experiments/",
+    )
+
+
+def trends(batches: Sequence[BatchSummary]) -> list[Trend]:
+    """Each profile over the batches, in the order they first appear."""
+    names = dict.fromkeys(counts.profile for batch in batches for counts in batch.profiles)
+    return [
+        Trend(name, [next((c for c in batch.profiles if c.profile == name), None) for batch in batches])
+        for name in names
+    ]
+
+
+def _rows(batch: BatchSummary) -> list[tuple[object, ...]]:
+    return [
+        (batch.batch, batch.created_at, c.profile, c.profile_id, c.planned, c.measured, c.passed, c.rate, c.cost_usd)
+        for c in batch.profiles
+    ]

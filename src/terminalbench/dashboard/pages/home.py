@@ -1,0 +1,49 @@
+"""Home: the batches, the live ones first, then the newest."""
+
+from terminalbench.dashboard.frame import Ask, Page, Table
+from terminalbench.dashboard.site import Site
+from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches
+
+PAGE_SIZE = 50
+STATES = ("live", "complete", "incomplete")
+COLUMNS = (
+    "batch", "experiment", "number", "name", "created_at", "planned", "trials", "passed", "failed", "not_measured",
+    "cost_usd", "cost_unknown_trials", "simulated", "profiles",
+)  # fmt: skip
+
+
+def home_page(site: Site, ask: Ask) -> Page:
+    """The list of batches, searched and filtered."""
+    state = ask.text("state")
+    wanted = BatchFilter(ask.text("q"), ask.text("slug"), state if state in STATES else "")
+    live = site.live
+    window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
+    found = find_batches(site.index, wanted, window, live)
+    everything = Window(size=None)
+
+    def all_found() -> list[BatchSummary]:
+        return find_batches(site.index, wanted, everything, live).items
+
+    return Page(
+        title="Batches",
+        template="home.html",
+        values={
+            "found": found,
+            "wanted": wanted,
+            "window": window,
+            "states": STATES,
+            "live": {key: site.feed(key).state() for key in live},
+        },
+        tables={"batches": lambda: Table(COLUMNS, [_row(batch) for batch in all_found()])},
+        document=lambda: {"batches": all_found(), "live": list(live)},
+        feed="",
+        section="",
+    )
+
+
+def _row(batch: BatchSummary) -> tuple[object, ...]:
+    return (
+        batch.batch, batch.slug, batch.number, batch.name, batch.created_at, batch.planned, batch.trials, batch.passed,
+        batch.failed, batch.not_measured, batch.cost_usd, batch.cost_unknown, batch.simulated,
+        " ".join(counts.profile for counts in batch.profiles),
+    )  # fmt: skip

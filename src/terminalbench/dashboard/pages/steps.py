@@ -1,0 +1,181 @@
+"""A trajectory as a page shows it: step by step, long texts cut, what it has used so far. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from terminalbench.analytics.atif import Call, Result, Step, Trajectory
+from terminalbench.dashboard.words import shown
+
+PER_PAGE = 50
+_HEAD_CHARS, _TAIL_CHARS = 8000, 2000
+_OPEN_LINES = 24
+
+
+@dataclass(frozen=True)
+class Block:
+    """One piece of a step: what was said, thought, called or returned. `rest` opens on demand.
+
+    `number` counts the blocks of a step from 1; `left_out` characters are only in the raw text.
+    """
+
+    kind: str
+    label: str
+    number: int
+    size: int
+    head: str
+    rest: str
+    left_out: int
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Used:
+    """Tokens and money so far; None while nothing is known."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    cost_usd: float | None = None
+
+    def plus(self, step: Step) -> "Used":
+        """With one more step."""
+        tokens = step.tokens
+        return Used(
+            _added(self.prompt, tokens.prompt),
+            _added(self.completion, tokens.completion),
+            _added(self.cost_usd, tokens.cost_usd),
+        )
+
+
+def _added[N: (int, float)](sum_so_far: N | None, more: N | None) -> N | None:
+    if sum_so_far is None or more is None:
+        return sum_so_far if more is None else more
+    return sum_so_far + more
+
+
+@dataclass(frozen=True)
+class StepView:
+    """One step. `anchor` names it on its page; `position` counts from 1."""
+
+    position: int
+    anchor: str
+    step: Step
+    so_far: Used
+    since: float | None
+    blocks: Sequence[Block]
+
+    @property
+    def title(self) -> str:
+        """The step in a few words."""
+        if self.step.calls:
+            return ", ".join(call.name or "a tool" for call in self.step.calls[:3])
+        return "thinks" if self.step.reasoning and not self.step.text else "says"
+
+
+@dataclass(frozen=True)
+class StepPage:
+    """One page of a trajectory."""
+
+    number: int
+    pages: int
+    total: int
+    steps: list[StepView]
+
+
+def step_page(trajectory: Trajectory, number: int) -> StepPage:
+    """Page `number` (from 1) of the steps."""
+    total = len(trajectory.steps)
+    pages = max(1, -(-total // PER_PAGE))
+    number = min(max(1, number), pages)
+    first = (number - 1) * PER_PAGE
+    steps = list(step_views(trajectory, first, first + PER_PAGE))
+    return StepPage(number, pages, total, steps)
+
+
+def step_views(trajectory: Trajectory, first: int, end: int) -> Iterator[StepView]:
+    """The steps from position `first` (from 0) to before `end`, each with what was used up to it."""
+    used = Used()
+    start: datetime | None = None
+    for index, step in enumerate(trajectory.steps[:end]):
+        used = used if step.copied else used.plus(step)
+        start = start or step.time
+        if index >= first:
+            since = (step.time - start).total_seconds() if step.time and start else None
+            yield StepView(index + 1, anchor_of(step, index + 1), step, used, since, list(blocks(step)))
+
+
+def anchor_of(step: Step, position: int) -> str:
+    """The name of a step in a link: its id where that is its place, as it nearly always is."""
+    return f"step-{step.id}" if step.id == position else f"step-at-{position}"
+
+
+def places(trajectory: Trajectory) -> dict[int, tuple[int, str]]:
+    """By step id: the page it is on and its anchor."""
+    found: dict[int, tuple[int, str]] = {}
+    for index, step in enumerate(trajectory.steps):
+        found.setdefault(step.id, (index // PER_PAGE + 1, anchor_of(step, index + 1)))
+    return found
+
+
+def blocks(step: Step) -> Iterator[Block]:
+    """What a step shows, in the order it happened."""
+    for number, (kind, label, text, failed) in enumerate(pieces(step), start=1):
+        yield _block(kind, label, number, text, failed=failed)
+
+
+def pieces(step: Step) -> Iterator[tuple[str, str, str, bool]]:
+    """Kind, label and whole text of each block, and whether it is an error."""
+    if step.reasoning:
+        yield "thinking", "thinking", step.reasoning, False
+    if step.text:
+        yield "text", step.source, step.text, False
+    shown_results: set[int] = set()
+    for call in step.calls:
+        yield "call", call.name or "a tool without a name", arguments_text(call), False
+        result = step.result_of(call)
+        if result is not None:
+            shown_results.add(id(result))
+            yield "result", _result_label(result), result.text, bool(result.failed)
+    for result in step.results:
+        if id(result) not in shown_results:
+            yield "result", _result_label(result), result.text, bool(result.failed)
+
+
+def _result_label(result: Result) -> str:
+    parts = ["observation"]
+    if result.exit_code is not None:
+        parts.append(f"exit code {result.exit_code}")
+    elif result.failed is not None:
+        parts.append("error" if result.failed else "ok")
+    parts += [f"{kind} not shown" for kind in result.media]
+    parts += [f"subagent {name}" for name in result.subagents]
+    return ", ".join(parts)
+
+
+def arguments_text(call: Call) -> str:
+    """The arguments of a call as a person reads them: a lone text as it is, several by name."""
+    arguments: Mapping[str, Any] = call.arguments
+    if len(arguments) == 1:
+        (value,) = arguments.values()
+        if isinstance(value, str):
+            return value
+    lines = []
+    for name, value in arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        lines.append(f"{name}: {text}" if "\n" not in text else f"{name}:\n{text}")
+    return "\n".join(lines)
+
+
+def _block(kind: str, label: str, number: int, text: str, *, failed: bool) -> Block:
+    size = len(text)
+    left_out = 0
+    if size > _HEAD_CHARS + _TAIL_CHARS:
+        left_out = size - _HEAD_CHARS - _TAIL_CHARS
+        text = f"{text[:_HEAD_CHARS]}\n… {left_out:,} characters left out …\n{text[-_TAIL_CHARS:]}"
+    lines = shown(text).split("\n")
+    few = len(lines) <= _OPEN_LINES + 6
+    head = lines if few else lines[:_OPEN_LINES]
+    rest = [] if few else lines[_OPEN_LINES:]
+    return Block(kind, shown(label)[:200], number, size, "\n".join(head), "\n".join(rest), left_out, failed)

@@ -1,0 +1,217 @@
+"""One trial: how it ended, what it was told, what it did step by step, what the verifier said, what it left."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
+from terminalbench.dashboard.causes import trial_findings
+from terminalbench.dashboard.frame import Ask, Crumb, Download, NotFound, Page, Table
+from terminalbench.dashboard.links import batch_path, experiment_path, pair_path, steps_path, trial_path
+from terminalbench.dashboard.pages.files import exported
+from terminalbench.dashboard.pages.steps import StepPage, pieces, places, step_page, step_views
+from terminalbench.dashboard.safe_files import list_files, read_tail
+from terminalbench.dashboard.site import Site
+from terminalbench.index.export import elapsed_sec
+from terminalbench.index.pages import task_trials
+from terminalbench.index.queries import TrialRow
+from terminalbench.records import Finding
+
+_VERIFIER_BYTES = 64 * 1024
+_LOG_BYTES = 16 * 1024
+_SIBLINGS = 60
+_STEP_COLUMNS = (
+    "position", "step", "source", "time", "model", "tools", "prompt_tokens", "completion_tokens", "cost_usd",
+    "prompt_tokens_so_far", "completion_tokens_so_far", "cost_usd_so_far", "text_chars", "result_chars", "copied",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Document:
+    """One trajectory of a trial, or why it cannot be read."""
+
+    label: str
+    trajectory: Trajectory | None
+    problem: str | None = None
+
+
+def documents(site: Site, batch: str, row: TrialRow) -> list[Document]:
+    """Every trajectory of a trial: its own files, then the subagents embedded in them."""
+    job = site.trial_names(batch, row)[:-1]
+    paths = row.trial.trajectory_paths if row.trial is not None else []
+    found: list[Document] = []
+    for path in paths or [f"{row.name}/agent/trajectory.json"]:
+        try:
+            trajectory = site.trajectory((*job, *path.split("/")))
+        except UnreadableTrajectory as error:
+            if paths:
+                found.append(Document(path, None, str(error)))
+            continue
+        found.append(Document(path.removeprefix(f"{row.name}/"), trajectory))
+        found += [
+            Document(f"subagent {sub.id or number}", sub) for number, sub in enumerate(trajectory.subagents, start=1)
+        ]
+    return found
+
+
+def trial_page(site: Site, ask: Ask) -> Page:
+    """The page of a trial: the first steps, or the page of steps the path names."""
+    row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])
+    found = documents(site, ask.batch, row)
+    number = _number(ask.parts.get("document", "1"))
+    if number > max(1, len(found)):
+        raise NotFound("there is no such trajectory")
+    document = found[number - 1] if found else None
+    trajectory = document.trajectory if document else None
+    steps = step_page(trajectory, _number(ask.parts.get("page", "1"))) if trajectory else StepPage(1, 1, 0, [])
+    path = trial_path(ask.batch, row.job, row.name)
+    where = places(trajectory) if trajectory else {}
+    own = found[0].trajectory if found else None
+    left = _left(site, ask.batch, row)
+    findings = trial_findings(site, ask.batch, row, left["files"])
+    pointed, measured = _findings(findings, path, places(own) if own else {})
+    values: dict[str, Any] = {
+        "batch": ask.batch,
+        "row": row,
+        "trial": row.trial,
+        "path": path,
+        "documents": found,
+        "document": document,
+        "document_number": number,
+        "steps": steps,
+        "elapsed": elapsed_sec(row.trial.started_at, row.trial.finished_at) if row.trial else None,
+        "instruction": next((s.text for s in own.steps if s.source == "user" and s.text), None) if own else None,
+        "findings": pointed,
+        "measures": measured,
+        "step_link": lambda page: steps_path(path, number, page),
+        "anchors": [[page, anchor] for page, anchor in where.values()] if steps.pages > 1 else [],
+        "siblings": _siblings(site, ask, row, path),
+        "exported": lambda size: exported(size, static=ask.static),
+        **_neighbours(site, ask.batch, row),
+        **left,
+    }
+    crumbs = [Crumb(ask.batch, batch_path(ask.batch))]
+    if ask.batch != ".":
+        slug, batch_number = ask.batch.split("/", 1)
+        crumbs = [Crumb(slug, experiment_path(slug)), Crumb(f"batch {batch_number}", batch_path(ask.batch))]
+    return Page(
+        title=row.name,
+        template="trial.html",
+        values=values,
+        crumbs=crumbs,
+        tables={"steps": lambda: _step_table(trajectory)},
+        document=lambda: {"batch": ask.batch, "trial": row, "findings": findings},
+    )
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 8):
+        raise NotFound("no such page")
+    return max(1, int(text))
+
+
+_MEASURES = ("trial", "behaviour")
+"""Analyzers that mostly count: what they say is listed below what the others point at, but for a few."""
+_TELLING = ("loops", "backtracks", "lost_passing_state", "truncated_outputs", "context_resets")
+
+
+def _findings(
+    findings: list[Finding], path: str, where: dict[int, tuple[int, str]]
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """What analyzers point at, each with links to the steps it saw it at; and what they only measured."""
+    pointed, measured = [], []
+    for finding in findings:
+        steps = [(s, steps_path(path, 1, where[s][0]), where[s][1]) for s in finding.steps if s in where]
+        counts = finding.analyzer in _MEASURES
+        telling = finding.value not in (None, False, 0, "") and (not counts or finding.name in _TELLING)
+        if telling or (finding.value is None and not counts and finding.analyzer not in ("failure", "tripwires")):
+            pointed.append({"finding": finding, "steps": steps})
+        elif finding.value is not None:
+            measured.append(finding)
+    return pointed, measured
+
+
+def _siblings(site: Site, ask: Ask, row: TrialRow, path: str) -> list[tuple[TrialRow, str | None]]:
+    """The other trials at the task, each with the page that shows both; an export has that page for one of them."""
+    others = [
+        r for r in task_trials(site.index, ask.batch, row.dataset, row.task) if (r.job, r.name) != (row.job, row.name)
+    ]
+    chosen = next((r for r in others if _outcome(r) != _outcome(row) and r.profile != row.profile), None)
+    chosen = chosen or next((r for r in others if _outcome(r) != _outcome(row)), others[0] if others else None)
+    return [
+        (
+            other,
+            pair_path(path, trial_path(ask.batch, other.job, other.name))
+            if not ask.static or other is chosen
+            else None,
+        )
+        for other in others[:_SIBLINGS]
+    ]
+
+
+def _outcome(row: TrialRow) -> str | None:
+    return row.trial.outcome.value if row.trial else None
+
+
+def _neighbours(site: Site, batch: str, row: TrialRow) -> dict[str, str | None]:
+    """The trials before and after, task by task and profile by profile."""
+    version = site.summary(batch).version
+    query = "SELECT job, trial FROM trials WHERE batch = ? ORDER BY dataset, task, profile, started_at, trial"
+
+    def ordered() -> dict[tuple[str, str], tuple[str | None, str | None]]:
+        names = [tuple(found) for found in site.index.execute(query, (batch,))]
+        paths = [trial_path(batch, job, name) for job, name in names]
+        around = zip([None, *paths[:-1]], [*paths[1:], None], strict=True)
+        return dict(zip(names, around, strict=True))
+
+    before, after = site.kept(("order", batch, version), ordered).get((row.job, row.name), (None, None))
+    return {"before": before, "after": after}
+
+
+def _left(site: Site, batch: str, row: TrialRow) -> dict[str, Any]:
+    """What the trial left: the verifier's words, the ends of its logs, and every file."""
+    names = site.trial_names(batch, row)
+    files, more = list_files(site.trial_folder(batch, row))
+    logs = []
+    for file in files:
+        inside = file.path.startswith("agent/") or file.path in ("trial.log", "exception.txt")
+        if file.odd is None and inside and file.path.endswith((".log", ".txt")) and file.size and len(logs) < 6:
+            logs.append((file, read_tail(site.root, (*names, *file.path.split("/")), _LOG_BYTES)))
+    return {
+        "verifier": read_tail(site.root, (*names, "verifier", "test-stdout.txt"), _VERIFIER_BYTES),
+        "logs": logs,
+        "files": files,
+        "more_files": more,
+    }
+
+
+def _step_table(trajectory: Trajectory | None) -> Table:
+    if trajectory is None:
+        return Table(_STEP_COLUMNS, [])
+    rows = [
+        (
+            view.position, view.step.id, view.step.source, view.step.time.isoformat() if view.step.time else None,
+            view.step.model, " ".join(call.name for call in view.step.calls), view.step.tokens.prompt,
+            view.step.tokens.completion,
+            view.step.tokens.cost_usd, view.so_far.prompt, view.so_far.completion, view.so_far.cost_usd,
+            len(view.step.text), sum(len(result.text) for result in view.step.results), view.step.copied,
+        )
+        for view in step_views(trajectory, 0, len(trajectory.steps))
+    ]  # fmt: skip
+    return Table(_STEP_COLUMNS, rows)
+
+
+def raw_step(site: Site, ask: Ask) -> Download:
+    """The whole text of one block of a step: `<document>/<position>/<block>.txt`."""
+    row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])
+    try:
+        document, position, block = (_number(part) for part in ask.parts["path"].removesuffix(".txt").split("/"))
+    except ValueError:
+        raise NotFound("no such text") from None
+    found = documents(site, ask.batch, row)
+    trajectory = found[document - 1].trajectory if document <= len(found) else None
+    if trajectory is None or position > len(trajectory.steps):
+        raise NotFound("no such text")
+    texts = [text for _, _, text, _ in pieces(trajectory.steps[position - 1])]
+    if block > len(texts):
+        raise NotFound("no such text")
+    return Download(f"step-{position}-{block}.txt", "text/plain", texts[block - 1].encode("utf-8", "replace"))

@@ -1,0 +1,70 @@
+"""Trials of all batches: searched, filtered, a page at a time."""
+
+from terminalbench.dashboard.frame import Ask, Page, Table
+from terminalbench.dashboard.site import Site
+from terminalbench.index.export import elapsed_sec
+from terminalbench.index.pages import TrialFilter, Window, choices, find_trials
+from terminalbench.index.queries import TrialRow
+from terminalbench.records import Outcome
+
+PAGE_SIZE = 100
+COLUMNS = (
+    "batch", "job", "trial", "profile", "dataset", "task", "state", "outcome", "reward", "error_class", "error_message",
+    "agent", "agent_version", "model", "started_at", "finished_at", "elapsed_sec", "input_tokens", "cache_read_tokens",
+    "cache_write_tokens", "output_tokens", "cost_usd", "superseded", "simulated",
+)  # fmt: skip
+OUTCOMES = (*(o.value for o in Outcome if o is not Outcome.NOT_RUN), "unfinished")
+
+
+def trials_page(site: Site, ask: Ask) -> Page:
+    """The list of trials."""
+    wanted = TrialFilter(
+        ask.text("q"), ask.text("batch"), ask.text("profile"), ask.text("task"), ask.text("outcome"), ask.text("error")
+    )
+    window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
+    found = find_trials(site.index, wanted, window)
+
+    def table() -> Table:
+        return trial_table(find_trials(site.index, wanted, Window(size=None)).items)
+
+    names = {"profile": "profile", "task": "task", "error": "error_class", "batch": "batch"}
+    return Page(
+        title="Trials",
+        template="trials.html",
+        values={
+            "found": found,
+            "wanted": wanted,
+            "window": window,
+            "outcomes": OUTCOMES,
+            "choices": {} if ask.static else {name: choices(site.index, column) for name, column in names.items()},
+            "elapsed": lambda row: row.trial and elapsed_sec(row.trial.started_at, row.trial.finished_at),
+        },
+        tables={"trials": table},
+        document=lambda: [dict(zip(COLUMNS, row, strict=True)) for row in table().rows],
+        section="trials/",
+    )
+
+
+def trial_table(found: list[tuple[str, TrialRow]]) -> Table:
+    """Trials as rows of a file."""
+    return Table(COLUMNS, [_row(batch, row) for batch, row in found])
+
+
+def _row(batch: str, row: TrialRow) -> tuple[object, ...]:
+    trial, usage = row.trial, row.usage
+    return (
+        batch, row.job, row.name, row.profile, row.dataset, row.task, row.state,
+        trial.outcome.value if trial else None,
+        trial.reward if trial else None,
+        trial.error_class.value if trial and trial.error_class else None,
+        trial.error_message if trial else row.reason,
+        trial.agent if trial else None,
+        trial.agent_version if trial else None,
+        trial.model if trial else None,
+        trial.started_at if trial else None,
+        trial.finished_at if trial else None,
+        elapsed_sec(trial.started_at, trial.finished_at) if trial else None,
+        usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens, usage.cost_usd,
+        row.superseded,
+        trial.simulated if trial else None,
+    )  # fmt: skip

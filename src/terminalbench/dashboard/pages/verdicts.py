@@ -1,0 +1,121 @@
+"""What the statistics say of a batch, or of two profiles picked by hand. The numbers come from `analytics`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from terminalbench.dashboard.frame import Table
+from terminalbench.dashboard.site import Site
+from terminalbench.errors import TbenchError
+from terminalbench.index.pages import BatchSummary
+from terminalbench.index.queries import BatchView
+
+if TYPE_CHECKING:
+    from terminalbench.analytics.model import Comparison
+
+CONTRAST_COLUMNS = (
+    "new", "old", "metric", "rule", "verdict", "difference", "low", "high", "level", "p", "p_adjusted", "tasks",
+    "trials", "wins", "losses", "ties", "difference_other_way", "smallest_detectable", "trials_needed", "sentence",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Said:
+    """A comparison, or why there is none."""
+
+    comparison: "Comparison | None"
+    problem: str | None = None
+
+
+def batch_verdict(site: Site, summary: BatchSummary, view: BatchView) -> Said:
+    """The declared contrasts of one batch."""
+
+    def make() -> Said:
+        from terminalbench.analytics.compare import compare
+        from terminalbench.analytics.rows import rows_of
+        from terminalbench.analytics.settings import settings_of
+
+        try:
+            return Said(compare(rows_of([view]), settings_of([view])))
+        except TbenchError as error:
+            return Said(None, str(error))
+
+    return site.kept(("verdict", summary.batch, summary.version), make)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: a profile of a batch."""
+
+    summary: BatchSummary
+    view: BatchView
+    profile: str
+
+    def label(self, other: "Side") -> str:
+        """What to call it beside the other: the profile, with its batch where the batches differ."""
+        same_batch = self.summary.batch == other.summary.batch
+        return self.profile if same_batch else f"{self.profile} ({self.summary.batch})"
+
+
+def picked_verdict(site: Site, pairs: Sequence[tuple[Side, Side]]) -> Said:
+    """Each (new, old) pair compared, under the settings the old side's batch declared."""
+    key = tuple((s.summary.batch, s.summary.version, s.profile) for pair in pairs for s in pair)
+
+    def make() -> Said:
+        from terminalbench.analytics.compare import compare
+        from terminalbench.analytics.rows import rows_of
+        from terminalbench.analytics.settings import settings_of
+
+        rows, profiles, contrasts = {}, {}, []
+        try:
+            for new, old in pairs:
+                labels = (new.label(old), old.label(new))
+                for side, label in zip((new, old), labels, strict=True):
+                    own = [row for row in rows_of([side.view]) if row.profile == side.profile]
+                    rows[label] = [msgspec.structs.replace(row, profile=label) for row in own]
+                    record = next((p for p in side.view.plan.profiles if p.key == side.profile), None)
+                    profiles[label] = record.content if record else {}
+                contrasts.append(labels)
+            declared = settings_of([pairs[0][1].view])
+            settings = msgspec.structs.replace(
+                declared,
+                baseline=contrasts[0][1],
+                contrasts=tuple(contrasts),
+                profiles=profiles,
+                departures=(),
+                hypothesis=None,
+            )
+            return Said(compare([row for found in rows.values() for row in found], settings))
+        except TbenchError as error:
+            return Said(None, str(error))
+
+    return site.kept(("picked", key), make)
+
+
+def contrast_table(said: Said) -> Table:
+    """The contrasts as rows of a file."""
+    rows = []
+    for c in said.comparison.contrasts if said.comparison else ():
+        e, i = c.estimate, c.estimate.interval
+        rows.append(
+            (
+                c.new, c.old, c.metric, c.rule, c.verdict, e.difference, i.low if i else None, i.high if i else None,
+                i.level if i else None, e.p, c.p_adjusted, e.units, e.trials, e.wins, e.losses, e.ties,
+                c.other_way.difference, c.smallest_detectable, c.trials_needed, c.sentence,
+            )
+        )  # fmt: skip
+    return Table(CONTRAST_COLUMNS, rows)
+
+
+def task_table(said: Said) -> Table:
+    """Every task of every contrast."""
+    columns = ("new", "old", "dataset", "task", "family", "new_mean", "old_mean", "difference")
+    contrasts = said.comparison.contrasts if said.comparison else ()
+    rows = [
+        (c.new, c.old, t.task.dataset, t.task.id, t.task.family, t.new, t.old, t.difference)
+        for c in contrasts
+        for t in c.tasks
+    ]
+    return Table(columns, rows)

@@ -1,0 +1,93 @@
+"""Keeping the index up to date while pages are served: a thread that looks for changes and scans only what changed."""
+
+import logging
+import os
+import threading
+import time
+
+from terminalbench.dashboard.site import Site
+from terminalbench.errors import TbenchError
+from terminalbench.experiments.batch import Batch
+from terminalbench.index.scan import ForeignJobs, find_batches, scan_all, scan_batch
+from terminalbench.runner.live import live_processes
+
+EVERY_SEC = 1.0
+WHOLE_EVERY_SEC = 60.0
+_SHARE = 5.0
+"""A look costs at most one part in so many of the time: a large results root is looked at less often."""
+
+
+class Refresher:
+    """Looks for changes every second, more rarely where a look takes long, and at everything once a minute."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._seen: dict[str, tuple[object, ...]] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Bring the index up to date once, then go on in the background."""
+        scan_all(self._site.root)
+        self.look()
+        self._thread = threading.Thread(target=self._run, name="refresh", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        import terminalbench.analytics.compare  # noqa: F401  takes seconds: nobody should wait for it at a page
+
+        whole_at = time.monotonic() + WHOLE_EVERY_SEC
+        pause = EVERY_SEC
+        while not self._stop.wait(pause):
+            started = time.monotonic()
+            try:
+                if started >= whole_at:
+                    scan_all(self._site.root)
+                    whole_at = time.monotonic() + max(WHOLE_EVERY_SEC, _SHARE * (time.monotonic() - started))
+                self.look()
+            except (TbenchError, OSError) as error:  # the next look may succeed; pages show what is known
+                logging.getLogger(__name__).warning("the index could not be refreshed: %s", error)
+            pause = max(EVERY_SEC, _SHARE * (time.monotonic() - started))
+
+    def look(self) -> None:
+        """Scan the batches whose files changed since the last look, and note which ones run."""
+        live = []
+        for batch in find_batches(self._site.root):
+            if isinstance(batch, ForeignJobs):
+                continue  # no events tell of a change: the whole scan finds it
+            key = batch.folder.relative_to(self._site.root).as_posix()
+            if _maybe_live(batch) and live_processes(batch):
+                live.append(key)
+            mark = _mark(batch)
+            if self._seen.get(key) != mark:
+                if key in self._seen or key not in self._known():
+                    scan_batch(batch, self._site.root)
+                self._seen[key] = mark
+        self._site.live = tuple(live)
+        self._site.forget_feeds(self._site.live)
+
+    def _known(self) -> set[str]:
+        return {row[0] for row in self._site.index.execute("SELECT batch FROM summaries")}
+
+
+def _maybe_live(batch: Batch) -> bool:
+    """Whether it is worth asking for processes: its lock names an owner, or a worker is recorded."""
+    return _status(batch.lock)[0] > 0 or _status(batch.folder / "workers")[1] > 0
+
+
+def _mark(batch: Batch) -> tuple[object, ...]:
+    return (_status(batch.events_jsonl), _status(batch.plan_json), _status(batch.index_json))
+
+
+def _status(path: "os.PathLike[str]") -> tuple[int, int]:
+    try:
+        found = os.stat(path)  # noqa: PTH116  for every batch, every second
+    except OSError:
+        return (0, 0)
+    return (found.st_size, found.st_mtime_ns)

@@ -1,0 +1,55 @@
+"""From a page to HTML: templates that escape everything, and links relative to the page."""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from terminalbench import __version__
+from terminalbench.dashboard import links, words
+from terminalbench.dashboard.frame import Page
+from terminalbench.dashboard.links import Links
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from terminalbench.dashboard.site import Site
+
+NAVIGATION = (("Batches", ""), ("Experiments", "experiments/"), ("Trials", "trials/"), ("Compare", "compare/"))
+
+
+@cache
+def environment() -> "Environment":
+    """The templates of the package."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("terminalbench.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in (
+        "ago", "cost", "count", "cut", "dollars", "mark", "moment", "outcome_words", "percent", "points", "seconds",
+        "shown", "size",
+    ):  # fmt: skip
+        made.filters[name] = getattr(words, name)
+    return made
+
+
+def render(site: "Site", page: Page, to: Links) -> bytes:
+    """The page as HTML."""
+    template = environment().get_template(page.template)
+    text = template.render(
+        page=page,
+        paths=links,
+        link=to.to,
+        asset=to.asset,
+        here=to.here,
+        static=to.static,
+        navigation=NAVIGATION,
+        root=str(site.root),
+        now=site.now(),
+        version=__version__,
+        **page.values,
+    )
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,183 @@
+"""What the pages are made from: the index, read on one connection a thread, and a few things kept in memory."""
+
+import os
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
+from terminalbench.dashboard.frame import NotFound
+from terminalbench.dashboard.live import LiveFeed
+from terminalbench.dashboard.safe_files import open_below
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import read_jsonl
+from terminalbench.index.pages import BatchSummary, find_batch, find_trial, open_reader
+from terminalbench.index.queries import BatchView, TrialRow, plan_or_none, view_batch
+from terminalbench.index.scan import ForeignJobs
+from terminalbench.index.store import FILE_NAME
+from terminalbench.records import Finding
+
+TRAJECTORY_LIMIT = 256 << 20
+_KEPT_VIEWS = 48
+_KEPT_TRAJECTORIES_BYTES = 128 << 20
+
+
+class Site:
+    """A results root as the pages see it. Threads may share it.
+
+    `closing` ends what streams; `live` are the batches that run now; `analyses` counts, by batch, how often its
+    failures were classified here.
+    """
+
+    def __init__(self, results_root: Path, now: Callable[[], datetime] | None = None) -> None:
+        self.root = results_root.resolve()
+        self.now = now or (lambda: datetime.now(UTC))
+        self.closing = False
+        self.live: tuple[str, ...] = ()
+        self.analyses: dict[str, int] = {}
+        self._views = Kept(_KEPT_VIEWS)
+        self._trajectories = Kept(_KEPT_TRAJECTORIES_BYTES)
+        self._feeds: dict[str, LiveFeed] = {}
+        self._asked: set[Hashable] = set()
+        self._lock = threading.Lock()
+        self._local = threading.local()
+
+    @property
+    def index(self) -> sqlite3.Connection:
+        """This thread's connection; opened anew when the index was deleted or replaced meanwhile."""
+        try:
+            place = (self.root / FILE_NAME).stat().st_ino
+        except OSError:
+            place = None
+        found = getattr(self._local, "index", None)
+        if found is None or found[0] != place:
+            if found is not None:
+                found[1].close()
+            connection = open_reader(self.root)
+            found = ((self.root / FILE_NAME).stat().st_ino, connection)
+            self._local.index = found
+        return found[1]
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        found = getattr(self._local, "index", None)
+        if found is not None:
+            found[1].close()
+            del self._local.index
+
+    def batch(self, key: str) -> Batch:
+        """Where a batch lies."""
+        return ForeignJobs(self.root) if key == "." else Batch(self.root / key)
+
+    def summary(self, key: str) -> BatchSummary:
+        """What the index says of a batch. Raises NotFound."""
+        found = find_batch(self.index, key)
+        if found is None:
+            raise NotFound(f"there is no batch {key}")
+        return found
+
+    def view(self, summary: BatchSummary) -> BatchView | None:
+        """The state of every planned cell; None for a batch without a plan. Kept until the index knows more."""
+        key = ("view", summary.batch, summary.version)
+
+        def make() -> BatchView | None:
+            batch = self.batch(summary.batch)
+            return view_batch(batch, self.root) if plan_or_none(batch) is not None else None
+
+        return self._views.get(key, make)
+
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, kept in memory under a key that names everything it depends on."""
+        return self._views.get(key, make)
+
+    def first_time(self, key: Hashable) -> bool:
+        """Whether nobody has asked this for `key` before."""
+        with self._lock:
+            known = key in self._asked
+            self._asked.add(key)
+            return not known
+
+    def trial(self, batch: str, job: str, name: str) -> TrialRow:
+        """A trial the index knows. Raises NotFound."""
+        found = find_trial(self.index, batch, job, name)
+        if found is None:
+            raise NotFound(f"there is no trial {name} in {batch}")
+        return found
+
+    def trial_names(self, batch: str, row: TrialRow) -> tuple[str, ...]:
+        """The names that lead from the results root to a trial's folder."""
+        place = self.batch(batch)
+        parent = place.superseded if row.superseded else place.runs
+        return (*parent.relative_to(self.root).parts, row.job, row.name)
+
+    def trial_folder(self, batch: str, row: TrialRow) -> Path:
+        """A trial's folder."""
+        return self.root.joinpath(*self.trial_names(batch, row))
+
+    def trajectory(self, names: tuple[str, ...]) -> Trajectory:
+        """A trajectory below the results root. Raises UnreadableTrajectory."""
+        try:
+            opened = open_below(self.root, names)
+        except NotFound as error:
+            raise UnreadableTrajectory(str(error)) from None
+        with os.fdopen(opened.handle, "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if opened.size > TRAJECTORY_LIMIT:
+                raise UnreadableTrajectory(f"it is larger than {TRAJECTORY_LIMIT >> 20} MB")
+            key = ("trajectory", names, status.st_size, status.st_mtime_ns)
+            return self._trajectories.get(key, lambda: parse_trajectory(stream.read()), max(1, opened.size))
+
+    def findings(self, key: str) -> dict[str, list[Finding]]:
+        """What analyzers said of a batch's trials, by `<job>/<name>`; empty before an analysis."""
+        file = self.batch(key).analytics / "findings.jsonl"
+        try:
+            status = file.stat()
+        except OSError:
+            return {}
+
+        def read() -> dict[str, list[Finding]]:
+            by_trial: dict[str, list[Finding]] = {}
+            for finding in read_jsonl(file, Finding).records:
+                by_trial.setdefault(finding.trial, []).append(finding)
+            return by_trial
+
+        return self._views.get(("findings", key, status.st_size, status.st_mtime_ns), read)
+
+    def feed(self, key: str) -> LiveFeed:
+        """The live state of a batch, shared by everybody who looks at it."""
+        with self._lock:
+            if key not in self._feeds:
+                self._feeds[key] = LiveFeed(self.batch(key))
+            return self._feeds[key]
+
+    def forget_feeds(self, keep: tuple[str, ...]) -> None:
+        """Let go of the live state of batches that have ended."""
+        with self._lock:
+            for key in set(self._feeds) - set(keep):
+                del self._feeds[key]
+
+
+class Kept:
+    """The latest results, as many as fit into `room`; each takes its `size`."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._items: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Any], size: int = 1) -> Any:
+        """The result kept under `key`, or made now. Two threads may make the same one; the result is the same."""
+        with self._lock:
+            if key in self._items:
+                self._items.move_to_end(key)
+                return self._items[key][0]
+        value = make()
+        with self._lock:
+            self._items[key] = (value, size)
+            while sum(taken for _, taken in self._items.values()) > self._room and len(self._items) > 1:
+                self._items.popitem(last=False)
+        return value

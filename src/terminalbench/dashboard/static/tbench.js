@@ -1,0 +1,130 @@
+"use strict";
+// Everything works without this file, except live updates and keys. It never puts text of an agent into the page:
+// new content is HTML the server made and escaped, parsed without running anything.
+(() => {
+  const body = document.body;
+
+  // --- new content: fetch the page again, swap the parts that are live ------------------------------------------
+  let busy = false, again = false;
+  async function refresh(url, ids) {
+    if (busy) { again = true; return; }
+    busy = true;
+    try {
+      const answer = await fetch(url, { credentials: "same-origin", headers: { "x-part": "1" } });
+      if (!answer.ok) return;
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const wanted = ids ? ids.map((id) => document.getElementById(id)) : [...document.querySelectorAll("[data-live]")];
+      for (const old of wanted) {
+        const made = old && fresh.getElementById(old.id);
+        if (!made || made.innerHTML === old.innerHTML) continue;
+        if (old.contains(document.activeElement) && !ids) continue; // do not take the focus away from a reader
+        old.replaceWith(document.importNode(made, true));
+      }
+    } catch (error) {
+      pulse("offline", false); // the server is gone for now; the stream says when it is back
+    } finally {
+      busy = false;
+      if (again) { again = false; setTimeout(() => refresh(url, ids), 300); }
+    }
+  }
+
+  // --- live ---------------------------------------------------------------------------------------------------------
+  const spot = document.querySelector("[data-pulse]");
+  function pulse(text, on) {
+    if (!spot) return;
+    spot.textContent = text;
+    spot.classList.toggle("on", on);
+  }
+  if (body.dataset.feed && "EventSource" in window) {
+    let seen = false, last = 0, timer = 0;
+    const look = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => { last = Date.now(); refresh(location.href, null); }, Math.max(0, 1000 - (Date.now() - last)));
+    };
+    const stream = new EventSource(body.dataset.feed);
+    stream.addEventListener("hello", () => { pulse("up to date", true); if (seen) look(); seen = true; });
+    stream.addEventListener("change", look);
+    stream.onerror = () => pulse("waiting for the server", false);
+    addEventListener("pagehide", () => stream.close());
+    // times and the estimate move on while nothing happens
+    if (document.querySelector("#live section")) setInterval(look, 10000);
+  }
+
+  // --- filters ------------------------------------------------------------------------------------------------------
+  for (const form of document.querySelectorAll("form[data-filters]")) {
+    const button = form.querySelector("button");
+    if (button) button.hidden = true;
+    let timer = 0;
+    const apply = () => {
+      const words = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+      const url = new URL(location.href);
+      url.search = words.toString();
+      history.replaceState(null, "", url);
+      for (const link of document.querySelectorAll(".foot .downloads a")) {
+        const target = new URL(link.href);
+        target.search = url.search;
+        link.href = target;
+      }
+      refresh(url, [form.dataset.filters]);
+    };
+    form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(apply, 200); });
+    form.addEventListener("submit", (event) => { event.preventDefault(); apply(); });
+  }
+
+  // --- steps and keys -----------------------------------------------------------------------------------------------
+  const steps = document.querySelector("[data-steps]");
+  function toStep() {
+    const name = decodeURIComponent(location.hash.slice(1));
+    if (!name) return;
+    const found = document.getElementById(name);
+    if (found) { if (found.classList.contains("step")) found.focus({ preventScroll: false }); return; }
+    if (!steps || !steps.dataset.pages) return;
+    const place = JSON.parse(steps.dataset.pages).find(([, anchor]) => anchor === name);
+    if (place && place[0] !== Number(steps.dataset.page)) location.replace(JSON.parse(steps.dataset.links)[place[0] - 1] + "#" + encodeURIComponent(name));
+  }
+  addEventListener("hashchange", toStep);
+  toStep();
+
+  const outline = document.querySelector(".outline");
+  if (outline && "IntersectionObserver" in window) {
+    const entries = new Map([...outline.querySelectorAll("a")].map((a) => [a.getAttribute("href").slice(1), a]));
+    const watcher = new IntersectionObserver((seen) => {
+      for (const one of seen) entries.get(one.target.id)?.classList.toggle("here", one.isIntersecting);
+    }, { rootMargin: "-20% 0px -60% 0px" });
+    for (const step of document.querySelectorAll(".step[id]")) watcher.observe(step);
+  }
+
+  function move(by) {
+    const list = [...document.querySelectorAll("[data-steps] .step")].filter((step) => step.checkVisibility?.() ?? true);
+    const rows = list.length ? list : [...document.querySelectorAll("tr[data-row]")];
+    if (!rows.length) return;
+    const old = list.length ? rows.indexOf(document.activeElement.closest?.(".step")) : rows.findIndex((row) => row.classList.contains("chosen"));
+    const next = Math.min(rows.length - 1, Math.max(0, old + by));
+    if (list.length) {
+      rows[next].focus();
+      rows[next].scrollIntoView({ block: "start" });
+      history.replaceState(null, "", "#" + rows[next].id);
+    } else {
+      rows.forEach((row, position) => row.classList.toggle("chosen", position === next));
+      rows[next].scrollIntoView({ block: "nearest" });
+    }
+  }
+  const follow = (selector) => { const link = document.querySelector(selector); if (link) location.href = link.href; };
+  const keys = document.getElementById("keys");
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || keys.open) return;
+    if (event.target.closest?.("input, select, textarea")) return;
+    switch (event.key) {
+      case "j": move(1); break;
+      case "k": move(-1); break;
+      case "ArrowLeft": if (!event.target.closest?.(".scroll")) follow("[data-previous]"); return;
+      case "ArrowRight": if (!event.target.closest?.(".scroll")) follow("[data-next]"); return;
+      case "Enter": if (event.target === body || event.target.id === "main") follow("tr.chosen a"); return;
+      case "h": follow(".brand"); break;
+      case "/": document.querySelector("input[type=search]")?.focus(); break;
+      case "?": keys.showModal(); break;
+      default: return;
+    }
+    event.preventDefault();
+  });
+})();

@@ -1,0 +1,250 @@
+"""Questions a page asks: filtered, counted, a page at a time, on a connection that cannot write."""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.index.queries import TrialRow, trial_row
+from terminalbench.index.store import FILE_NAME, open_index
+from terminalbench.index.summary import ProfileCounts
+
+_OPEN_ENDED = 10**9
+
+
+def open_reader(results_root: Path) -> sqlite3.Connection:
+    """A connection that cannot write. The caller closes it. The index is made first if it is not there."""
+    with open_index(results_root):
+        pass
+    path = (results_root / FILE_NAME).resolve()
+    uri = f"{path.as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which part of a list: page `number` (from 1) of `size` entries; a size of None means all."""
+
+    number: int = 1
+    size: int | None = 50
+
+    @property
+    def limit(self) -> int:
+        """How many rows at most."""
+        return self.size or _OPEN_ENDED
+
+    @property
+    def offset(self) -> int:
+        """How many rows are passed over."""
+        return (max(1, self.number) - 1) * self.size if self.size else 0
+
+
+@dataclass(frozen=True)
+class Found[T]:
+    """One page of a list, and how long the whole list is."""
+
+    items: list[T]
+    total: int
+
+
+@dataclass(frozen=True)
+class BatchFilter:
+    """Which batches. `text` is looked for in the names of experiment, batch and profiles."""
+
+    text: str = ""
+    slug: str = ""
+    state: str = ""
+
+
+class BatchSummary(msgspec.Struct, frozen=True):
+    """One batch in a list. `version` changes whenever the index knows more of it."""
+
+    batch: str
+    slug: str
+    number: int
+    name: str
+    created_at: str | None
+    baseline: str | None
+    planned: int | None
+    version: int
+    trials: int
+    passed: int
+    failed: int
+    not_measured: int
+    cost_usd: float | None
+    cost_unknown: int
+    simulated: bool
+    last_at: str | None
+    profiles: list[ProfileCounts]
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything planned has a verdict."""
+        return self.not_measured == 0 and self.trials > 0
+
+
+_SUMMARY = (
+    "SELECT b.batch, b.slug, b.number, b.name, b.created_at, b.baseline, b.planned, s.version, s.trials, s.passed, "
+    "s.failed, s.not_measured, s.cost_usd, s.cost_unknown, s.simulated, s.last_at, s.profiles "
+    "FROM batches b JOIN summaries s USING (batch)"
+)
+
+
+def find_batches(
+    connection: sqlite3.Connection, wanted: BatchFilter, window: Window, live: Sequence[str] = ()
+) -> Found[BatchSummary]:
+    """Batches, the live ones first, then the newest."""
+    where, values = _batch_conditions(wanted, live)
+    total = connection.execute(f"SELECT count(*) FROM batches b JOIN summaries s USING (batch){where}", values)  # noqa: S608
+    count = total.fetchone()[0]
+    order = f" ORDER BY b.batch IN ({_marks(live)}) DESC, b.created_at DESC, b.slug, b.number DESC LIMIT ? OFFSET ?"
+    rows = connection.execute(_SUMMARY + where + order, [*values, *live, window.limit, window.offset])
+    return Found([_summary(row) for row in rows], count)
+
+
+def _batch_conditions(wanted: BatchFilter, live: Sequence[str]) -> tuple[str, list[Any]]:
+    conditions: list[str] = []
+    values: list[Any] = []
+    if wanted.text:
+        conditions.append(
+            r"((b.slug || ' ' || coalesce(b.name, '') || ' ' || b.batch) LIKE ? ESCAPE '\' OR EXISTS "
+            r"(SELECT 1 FROM json_each(s.profiles) p WHERE json_extract(p.value, '$.profile') LIKE ? ESCAPE '\'))"
+        )
+        values += [_contains(wanted.text)] * 2
+    if wanted.slug:
+        conditions.append("b.slug = ?")
+        values.append(wanted.slug)
+    if wanted.state == "live":
+        conditions.append(f"b.batch IN ({_marks(live)})")
+        values += live
+    elif wanted.state == "complete":
+        conditions.append("s.not_measured = 0 AND s.trials > 0")
+    elif wanted.state == "incomplete":
+        conditions.append(f"s.not_measured > 0 AND b.batch NOT IN ({_marks(live)})")
+        values += live
+    return _where(conditions), values
+
+
+def find_batch(connection: sqlite3.Connection, batch: str) -> BatchSummary | None:
+    """One batch by its key, None when the index does not know it."""
+    row = connection.execute(f"{_SUMMARY} WHERE b.batch = ?", (batch,)).fetchone()
+    return _summary(row) if row is not None else None
+
+
+class ExperimentSummary(msgspec.Struct, frozen=True):
+    """All batches of one experiment together."""
+
+    slug: str
+    name: str
+    batches: int
+    trials: int
+    passed: int
+    failed: int
+    cost_usd: float | None
+    cost_unknown: int
+    newest: str | None
+    newest_batch: str
+
+
+def find_experiments(connection: sqlite3.Connection, text: str, window: Window) -> Found[ExperimentSummary]:
+    """Experiments, the one with the newest batch first."""
+    where = r" WHERE (b.slug || ' ' || coalesce(b.name, '')) LIKE ? ESCAPE '\'" if text else ""
+    values = [_contains(text)] if text else []
+    joined = f"FROM batches b JOIN summaries s USING (batch){where}"
+    count = connection.execute(f"SELECT count(DISTINCT b.slug) {joined}", values).fetchone()[0]
+    query = (
+        "SELECT b.slug, max(b.name) AS name, count(*) AS batches, sum(s.trials) AS trials, sum(s.passed) AS passed, "  # noqa: S608
+        "sum(s.failed) AS failed, sum(s.cost_usd) AS cost_usd, sum(s.cost_unknown) AS cost_unknown, "
+        "max(b.created_at) AS newest, "
+        "(SELECT c.batch FROM batches c WHERE c.slug = b.slug ORDER BY c.number DESC LIMIT 1) AS newest_batch "
+        f"{joined} GROUP BY b.slug ORDER BY newest DESC, b.slug LIMIT ? OFFSET ?"
+    )
+    rows = connection.execute(query, [*values, window.limit, window.offset])
+    return Found([ExperimentSummary(**dict(row)) for row in rows], count)
+
+
+@dataclass(frozen=True)
+class TrialFilter:
+    """Which trials. An empty field means any; `outcome` "unfinished" are those without a result."""
+
+    text: str = ""
+    batch: str = ""
+    profile: str = ""
+    task: str = ""
+    outcome: str = ""
+    error_class: str = ""
+
+
+_EQUAL = ("batch", "profile", "task", "error_class")
+
+
+def find_trials(connection: sqlite3.Connection, wanted: TrialFilter, window: Window) -> Found[tuple[str, TrialRow]]:
+    """Trials with their batch, the newest first."""
+    conditions: list[str] = []
+    values: list[Any] = []
+    for name in _EQUAL:
+        if getattr(wanted, name):
+            conditions.append(f"{name} = ?")
+            values.append(getattr(wanted, name))
+    if wanted.outcome == "unfinished":
+        conditions.append("outcome IS NULL")
+    elif wanted.outcome:
+        conditions.append("outcome = ?")
+        values.append(wanted.outcome)
+    if wanted.text:
+        conditions.append(
+            "rowid IN (SELECT rowid FROM trials INDEXED BY trials_by_words WHERE "
+            r"(trial || ' ' || coalesce(error_message, '') || ' ' || coalesce(model, '')) LIKE ? ESCAPE '\')"
+        )
+        values.append(_contains(wanted.text))
+    where = _where(conditions)
+    count = connection.execute(f"SELECT count(*) FROM trials{where}", values).fetchone()[0]  # noqa: S608
+    query = f"SELECT * FROM trials{where} ORDER BY started_at DESC LIMIT ? OFFSET ?"  # noqa: S608
+    rows = connection.execute(query, [*values, window.limit, window.offset])
+    return Found([(row["batch"], trial_row(row)) for row in rows], count)
+
+
+def find_trial(connection: sqlite3.Connection, batch: str, job: str, name: str) -> TrialRow | None:
+    """One trial by its place, None when the index does not know it."""
+    query = "SELECT * FROM trials WHERE batch = ? AND job = ? AND trial = ?"
+    row = connection.execute(query, (batch, job, name)).fetchone()
+    return trial_row(row) if row is not None else None
+
+
+def task_trials(connection: sqlite3.Connection, batch: str, dataset: str | None, task: str | None) -> list[TrialRow]:
+    """Every trial at one task of a batch, profile by profile."""
+    query = "SELECT * FROM trials WHERE batch = ? AND dataset IS ? AND task IS ? ORDER BY profile, started_at, trial"
+    return [trial_row(row) for row in connection.execute(query, (batch, dataset, task))]
+
+
+def choices(connection: sqlite3.Connection, column: str, limit: int = 200) -> list[str]:
+    """The values a column of the trials holds, for a filter."""
+    if column not in ("profile", "task", "error_class", "batch"):
+        raise ValueError(column)
+    query = f"SELECT DISTINCT {column} FROM trials WHERE {column} IS NOT NULL ORDER BY {column} LIMIT ?"  # noqa: S608
+    return [row[0] for row in connection.execute(query, (limit,))]
+
+
+def _summary(row: sqlite3.Row) -> BatchSummary:
+    values = dict(row)
+    values["simulated"] = bool(values["simulated"])
+    values["profiles"] = msgspec.json.decode(values["profiles"], type=list[ProfileCounts])
+    return BatchSummary(**values)
+
+
+def _contains(text: str) -> str:
+    escaped = text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    return f"%{escaped}%"
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _where(conditions: list[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""

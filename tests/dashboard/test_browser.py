@@ -1,0 +1,187 @@
+"""The dashboard in a real browser."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from support.browser import browser, watched
+from support.dashboard import Root, add_trajectory, make_root, served, steps, trial
+from support.results import STAMP, make_trial
+from terminalbench.dashboard.export import export_site
+from terminalbench.files import append_jsonl
+from terminalbench.records import Event
+
+__all__ = ["browser"]
+
+PAIR = f"side-by-side/study/0/{STAMP}__p/a__1/study/0/{STAMP}__q/a__3/"
+PAGES = (
+    "",
+    "experiments/",
+    "experiments/study/",
+    "trials/",
+    "batches/study/0/",
+    trial("a__1"),
+    PAIR,
+    "compare/",
+    "compare/study/0/q/study/0/p/",
+)
+HOSTILE = "<img src=//evil.example/x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\x1b[2J"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    made = make_root(tmp_path_factory.mktemp("dashboard") / "results")
+    folder = made.batch.runs / f"{STAMP}__p" / "b__1"
+    add_trajectory(folder, steps(*(f"echo {n}" for n in range(120)), output=HOSTILE, first=HOSTILE))
+    os.utime(folder / "result.json")
+    made.scan()
+    return made
+
+
+@pytest.fixture(scope="module")
+def address(root: Root) -> Iterator[str]:
+    with served(root.path) as found:
+        yield found
+
+
+@pytest.mark.parametrize(("width", "scheme", "pages"), [(1440, "light", PAGES), (390, "dark", PAGES[4:7])])
+def test_every_page_is_calm_accessible_and_alone(
+    browser: Browser, address: str, width: int, scheme: str, pages: tuple[str, ...]
+) -> None:
+    """No complaint on the console, no request elsewhere, no serious finding of axe, nothing wider than the window."""
+    with watched(browser, width=width, scheme=scheme, own=address) as seen:
+        for path in pages:
+            seen.page.goto(address + path)
+            assert seen.problems() == [], path
+            assert seen.width() <= width, path
+        assert seen.complaints == []
+        assert seen.requests == []
+
+
+def test_a_hostile_trajectory_does_nothing(browser: Browser, address: str) -> None:
+    with watched(browser, own=address) as seen:
+        seen.page.goto(address + trial("b__1"))
+        expect(seen.page.locator("#step-2 .result pre").first).to_contain_text(
+            "<script>document.title='owned'</script>␛[2J"
+        )
+        assert "owned" not in seen.page.title()
+        assert seen.page.locator("main img").count() == 0
+        assert seen.requests == []
+        assert seen.complaints == []
+
+
+def test_filters_and_search(browser: Browser, address: str) -> None:
+    with watched(browser, own=address) as seen:
+        page = seen.page
+        page.goto(address)
+        expect(page.locator("tr[data-row]")).to_have_count(2)
+        page.keyboard.press("/")
+        page.keyboard.type("nothing like it")
+        expect(page.locator("#results")).to_contain_text("No batch fits")
+        page.goto(address + "trials/")
+        page.get_by_label("Outcome").select_option("failed")
+        expect(page.locator("tr[data-row]")).to_have_count(2)
+        assert "outcome=failed" in page.url
+        page.get_by_label("Search").fill("a__2")
+        expect(page.locator("tr[data-row]")).to_have_count(1)
+        with page.expect_download() as download:
+            page.get_by_role("link", name="trials.csv").click()
+        assert Path(download.value.path()).read_text().count("\n") == 2
+        page.goto(page.url)  # the address alone shows the same
+        expect(page.locator("tr[data-row]")).to_have_count(1)
+        assert seen.complaints == []
+
+
+def test_keys(browser: Browser, address: str) -> None:
+    with watched(browser, own=address) as seen:
+        page = seen.page
+        page.goto(address)
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(address + "batches/study/0/")
+        page.goto(address + trial("a__1"))
+        for key in "jjjk":
+            page.keyboard.press(key)
+        expect(page.locator("#step-2")).to_be_focused()
+        assert page.url.endswith("#step-2")
+        page.keyboard.press("ArrowRight")
+        expect(page).to_have_url(address + trial("a__2"))
+        page.keyboard.press("ArrowLeft")
+        expect(page).to_have_url(address + trial("a__1"))
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("h")
+        expect(page).to_have_url(address)
+
+
+def test_a_deep_link_finds_a_step_on_a_later_page(browser: Browser, address: str) -> None:
+    with watched(browser, own=address) as seen:
+        seen.page.goto(address + trial("b__1") + "#step-77")
+        expect(seen.page).to_have_url(address + trial("b__1") + "steps/1/2/#step-77")
+        expect(seen.page.locator("#step-77")).to_be_focused()
+
+
+def test_side_by_side(browser: Browser, address: str) -> None:
+    with watched(browser, own=address) as seen:
+        page = seen.page
+        page.goto(address + "batches/study/0/")
+        page.get_by_role("link", name="side by side a").click()
+        expect(page.locator("#fork")).to_have_text("Here they part")
+        expect(page.locator(".left.apart .step").first).to_contain_text("echo wrong")
+        expect(page.locator(".right.apart .step").first).to_contain_text("python solve.py")
+        page.locator("details.together > summary").nth(1).click()
+        expect(page.locator("#left-step-2")).to_be_visible()
+
+
+def test_a_page_follows_what_happens(browser: Browser, address: str, root: Root) -> None:
+    with watched(browser, own=address) as seen:
+        page = seen.page
+        page.goto(address + "batches/study/1/")
+        expect(page.locator("[data-pulse]")).to_have_text("up to date")
+        expect(page.locator(".mark.failed:visible")).to_have_count(1)  # the legend
+        batch = root.path / "study" / "1"
+        make_trial(type(root.batch)(batch), "b__9", profile="q", reward=0.0)
+        append_jsonl(
+            batch / "events.jsonl", Event("2026-01-24T17:00:00Z", "trial_ended", f"{STAMP}__q", 1, trial="b__9")
+        )
+        expect(page.locator(".mark.failed:visible")).to_have_count(2, timeout=20_000)
+        assert seen.complaints == []
+
+
+def test_an_export_works_from_the_disk(browser: Browser, root: Root, tmp_path: Path) -> None:
+    export_site(root.site, tmp_path / "site")
+    home = (tmp_path / "site" / "index.html").as_uri()
+    with watched(browser, own="file://") as seen:
+        page = seen.page
+        page.goto(home)
+        page.locator("tr[data-row] a").last.click()
+        expect(page.locator("h1")).to_have_text("study 0")
+        page.locator("a.mark.failed").first.click()
+        expect(page.locator("#trajectory .step").first).to_be_visible()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("h1")).to_have_text("a__2")
+        page.keyboard.press("h")
+        expect(page.locator("h1")).to_have_text("Batches")
+        assert seen.complaints == []
+        assert seen.requests == []
+
+
+def test_a_token_is_asked_for_once(browser: Browser, root: Root) -> None:
+    with served(root.path, "--host", "0.0.0.0") as found:
+        token = re.search(r"token=([\w-]+)", found)
+        assert token is not None
+        address = re.sub(r"//[^:]+:", "//127.0.0.1:", found.partition("?")[0])
+        with watched(browser, own=address) as seen:
+            refused = seen.page.goto(address)
+            assert refused is not None
+            assert refused.status == 401
+            seen.page.goto(f"{address}?token={token[1]}")
+            expect(seen.page).to_have_url(address)
+            seen.page.get_by_role("link", name="Trials", exact=True).click()
+            expect(seen.page.locator("h1")).to_have_text("Trials")

@@ -1,0 +1,75 @@
+"""The whole site as files."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from support.dashboard import Root, trial
+from support.results import STAMP
+from terminalbench.dashboard.export import export_site
+from terminalbench.errors import UserError
+
+
+def links(page: Path) -> list[str]:
+    return re.findall(r'(?:href|src)="([^"]+)"', page.read_text())
+
+
+def test_every_link_of_an_export_leads_to_a_file_of_it(root: Root, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    done = export_site(root.site, site)
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) == done.pages > 20
+    assert done.left_out == ()
+    for page in pages:
+        for link in links(page):
+            assert not urlsplit(link).scheme, link
+            assert not link.startswith("/"), link
+            assert "?" not in link
+            path, _, fragment = link.partition("#")
+            target = (page.parent / unquote(path)).resolve() if path else page
+            assert target.is_file(), f"{page}: {link}"
+            assert target.is_relative_to(site)
+            if fragment and target.suffix == ".html":
+                assert f'id="{unquote(fragment)}"' in target.read_text(), f"{page}: {link}"
+
+
+def test_an_export_has_what_the_pages_show(root: Root, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    export_site(root.site, site)
+    assert (site / trial("a__1") / "index.html").is_file()
+    assert (site / trial("a__1") / "raw" / "agent" / "trajectory.json").is_file()
+    assert (site / "batches/study/0/profiles.csv").is_file()
+    assert (site / "batches/study/0/files/plan.json").is_file()
+    pair = site / "side-by-side/study/0" / f"{STAMP}__p" / "a__1" / "study/0" / f"{STAMP}__q" / "a__3" / "index.html"
+    assert "Here they part" in pair.read_text()
+    home = (site / "index.html").read_text()
+    assert "<form class=" not in home
+    assert "data-feed" not in home
+    assert "events" not in home
+
+
+def test_an_export_overwrites_only_an_export(root: Root, tmp_path: Path) -> None:
+    export_site(root.site, tmp_path / "site")
+    export_site(root.site, tmp_path / "site")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    with pytest.raises(UserError, match="no earlier export"):
+        export_site(root.site, tmp_path / "mine")
+
+
+def test_large_files_are_left_out_and_said(root: Root, tmp_path: Path) -> None:
+    folder = root.batch.runs / f"{STAMP}__p" / "a__1"
+    (folder / "big.bin").write_bytes(b"x" * (5 << 20))
+    export_site(root.site, tmp_path / "site")
+    assert "too large for this export" in (tmp_path / "site" / trial("a__1") / "index.html").read_text()
+    assert not (tmp_path / "site" / trial("a__1") / "raw" / "big.bin").exists()
+
+
+def test_the_command_exports(tbench, root: Root, tmp_path: Path) -> None:
+    ran = tbench("view", root.path, "--export", tmp_path / "site")
+    assert ran.code == 0
+    assert "index.html" in ran.out
+    assert (tmp_path / "site" / "index.html").is_file()
+    assert tbench("view", tmp_path / "nothing").code == 2

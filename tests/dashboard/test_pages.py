@@ -1,0 +1,289 @@
+"""What the pages show, and that all of it can be downloaded."""
+
+import csv
+import io
+import json
+import os
+import time
+
+import msgspec
+import pytest
+
+from support.dashboard import Root, add_trajectory, steps, trial
+from support.results import STAMP, make_plan, make_trial
+from terminalbench.dashboard.frame import NotFound
+from terminalbench.dashboard.refresh import Refresher
+from terminalbench.experiments.batch import allocate
+from terminalbench.files import append_jsonl
+from terminalbench.records import Event, Finding
+
+
+def rows(root: Root, path: str, **query: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(root.text(path, **query))))
+
+
+def test_home_lists_batches_newest_first(root: Root) -> None:
+    html = root.text("")
+    assert html.index("batches/study/1/") < html.index("batches/study/0/")
+    listed = rows(root, "batches.csv")
+    assert [(r["batch"], r["passed"], r["failed"], r["not_measured"]) for r in listed] == [
+        ("study/1", "7", "0", "1"),
+        ("study/0", "4", "2", "2"),
+    ]
+
+
+def test_live_batches_come_first(root: Root) -> None:
+    root.site.live = ("study/0",)
+    html = root.text("")
+    assert html.index("batches/study/0/") < html.index("batches/study/1/")
+    assert "live 0/8" in html
+    assert [r["batch"] for r in rows(root, "batches.csv", state="live")] == ["study/0"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"q": "STUDY"}, 2),
+        ({"q": "q"}, 2),
+        ({"q": "100%"}, 0),
+        ({"q": "_"}, 0),
+        ({"q": "planned"}, 0),
+        ({"state": "complete"}, 0),
+        ({"state": "incomplete"}, 2),
+        ({"slug": "x"}, 0),
+    ],
+)
+def test_batches_are_searched(root: Root, query: dict[str, str], found: int) -> None:
+    assert len(rows(root, "batches.csv", **query)) == found
+
+
+def test_long_lists_come_in_pages(root: Root) -> None:
+    for number in range(60):
+        batch = allocate(root.path, f"many{number:02}")
+        make_plan(batch, ("p",), "a", 1, provenance={"created_at": f"2026-02-01T00:{number:02}:00Z"})
+    root.scan()
+    first, second = root.text(""), root.text("", page="2")
+    assert first.count("<tr data-row>") == 50
+    assert second.count("<tr data-row>") == 12
+    assert "page 1 of 2" in first
+    assert "?page=2" in first
+    assert len(rows(root, "batches.csv")) == 62
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, 14), ({"outcome": "failed"}, 2), ({"outcome": "errored"}, 1), ({"profile": "q", "task": "a"}, 4), ({"batch": "study/0"}, 7),
+        ({"q": "b__"}, 6), ({"error": "unknown"}, 0), ({"outcome": "unfinished"}, 0), ({"q": "' OR 1=1 --"}, 0),
+    ],
+)  # fmt: skip
+def test_trials_are_filtered(root: Root, query: dict[str, str], found: int) -> None:
+    assert len(rows(root, "trials/trials.csv", **query)) == found
+    html = root.text("trials/", **query)
+    assert html.count("<tr data-row>") == found
+
+
+def test_the_batch_page_says_it_all(root: Root) -> None:
+    html = root.text("batches/study/0/")
+    assert "q vs p" in html  # a sentence
+    assert html.count('class="mark passed"') >= 4
+    assert "attempt 2: errored" in html
+    assert "not run" in html
+    assert "side-by-side/study/0/" in html
+    assert "Think twice." in html  # the profile diff
+    assert "Not measured, and why" in html
+    profiles = {r["profile"]: r for r in rows(root, "batches/study/0/profiles.csv")}
+    assert (profiles["p"]["passed"], profiles["p"]["not_measured"], profiles["q"]["coverage"]) == ("1", "1", "0.75")
+    assert len(rows(root, "batches/study/0/cells.csv")) == 8
+    assert rows(root, "batches/study/0/contrasts.csv")[0]["new"] == "q"
+    data = json.loads(root.text("batches/study/0/data.json"))
+    assert data["comparison"]["contrasts"][0]["verdict"] == "inconclusive"
+
+
+def test_failures_are_classified_in_the_background(root: Root) -> None:
+    assert "0 of 3 trials that did not pass are classified" in root.text("batches/study/0/")
+    deadline = time.monotonic() + 60
+    while "study/0" not in root.site.analyses and time.monotonic() < deadline:
+        time.sleep(0.05)
+    html = root.text("batches/study/0/")
+    assert "How trials failed" in html
+    assert "are classified" not in html
+    assert sum(int(r["trials"]) for r in rows(root, "batches/study/0/failures.csv")) == 3
+
+
+def test_the_matrix_is_filtered_and_paged(root: Root) -> None:
+    batch = allocate(root.path, "wide")
+    make_plan(batch, ("p", "q"), [f"t{n:03}" for n in range(70)], 1)  # ty: ignore[invalid-argument-type]
+    make_trial(batch, "t001__1", profile="p", reward=1.0)
+    make_trial(batch, "t001__2", profile="q", reward=0.0)
+    root.scan()
+    assert root.text("batches/wide/0/").count("<tr data-row>") == 60
+    assert root.text("batches/wide/0/", page="2").count("<tr data-row>") == 10
+    assert root.text("batches/wide/0/", show="differ").count("<tr data-row>") == 1
+    assert root.text("batches/wide/0/", task="T06").count("<tr data-row>") == 10
+
+
+def test_a_batch_is_shown_as_it_changes(root: Root) -> None:
+    assert "4/8" not in root.text("batches/study/0/")
+    make_trial(root.batch, "b__4", profile="q", reward=0.0)
+    root.scan()
+    assert "4/4" in root.text("batches/study/0/")
+
+
+def test_a_trial_step_by_step(root: Root) -> None:
+    html = root.text(trial("a__1"))
+    for expected in (
+        "Do it.",
+        "echo wrong &gt; answer",
+        "what next?",
+        'id="step-4"',
+        "$0.0200 so far",
+        "exit code 0",
+        "1 failed",
+        "result.json",
+    ):
+        assert expected in html, expected
+    listed = rows(root, f"{trial('a__1')}steps.csv")
+    assert [r["prompt_tokens_so_far"] for r in listed] == ["", "100", "200", "300", "400"]
+    assert json.loads(root.text(f"{trial('a__1')}data.json"))["trial"]["name"] == "a__1"
+
+
+def test_long_trajectories_come_in_pages(root: Root) -> None:
+    folder = root.batch.runs / f"{STAMP}__p" / "b__1"
+    add_trajectory(folder, steps(*(f"echo {n}" for n in range(120))))
+    os.utime(folder / "result.json")
+    root.scan()
+    first = root.text(trial("b__1"))
+    assert 'id="step-50"' in first
+    assert 'id="step-51"' not in first
+    third = root.text(f"{trial('b__1')}steps/1/3/")
+    assert 'id="step-121"' in third
+    assert "steps/1/2/" in first
+    with pytest.raises(NotFound):
+        root.text(f"{trial('b__1')}steps/7/1/")
+
+
+def test_findings_lead_to_their_steps(root: Root) -> None:
+    found = Finding(f"{STAMP}__p/a__1", "loops", "1", "repeats itself", True, "twice the same", [2, 4, 99])
+    append_jsonl(root.batch.analytics / "findings.jsonl", found)
+    html = root.text(trial("a__1"))
+    assert "repeats itself" in html
+    assert '#step-4">4</a>' in html
+    assert "step-99" not in html
+    assert "tested_before_finish" in html  # what the built-in analyzers say is found on the spot
+
+
+def test_two_trials_side_by_side(root: Root) -> None:
+    path = f"side-by-side/study/0/{STAMP}__p/a__1/study/0/{STAMP}__q/a__3/"
+    html = root.text(path)
+    assert html.count('class="together"') == 4  # the instruction, ls, cat notes, exit
+    assert html.rindex("cat notes") < html.index("Here they part") < html.rindex("python solve.py")
+    assert "The decision that sets them apart" in html
+    data = json.loads(root.text(f"{path}data.json"))
+    assert (data["divergence"]["a"]["step"], data["divergence"]["b"]["step"]) == (4, 4)
+    assert data["first_difference"] == {"left": 3, "right": 3, "same": False}
+    assert [r["same"] for r in rows(root, f"{path}steps.csv")] == ["True"] * 3 + ["False", "False", "True"]
+
+
+def test_a_trial_without_a_trajectory_has_a_page(root: Root) -> None:
+    assert "There is none." in root.text(trial("b__2"))
+    side = root.text(f"side-by-side/study/0/{STAMP}__p/b__2/study/0/{STAMP}__p/a__1/")
+    assert "left no trajectory" in side
+
+
+def test_profiles_of_two_batches_are_compared(root: Root) -> None:
+    html = root.text("compare/study/1/p/study/0/p/")
+    assert "p (study/1) vs p (study/0)" in html
+    assert "the same treatment" in html
+    assert root.text("compare/", new="study/1|p", old="study/0|p").count("p (study/1)") == html.count("p (study/1)")
+    every = json.loads(root.text("compare/study/1/~/study/0/~/data.json"))
+    assert [c["new"] for c in every["comparison"]["contrasts"]] == ["p (study/1)", "q (study/1)"]
+    tasks = rows(root, "compare/study/0/q/study/0/p/tasks.csv")
+    assert [(t["task"], t["difference"]) for t in tasks] == [("a", "1.0"), ("b", "0.0")]
+
+
+def test_the_trend_of_an_experiment(root: Root) -> None:
+    listed = rows(root, "experiments/study/trend.csv")
+    assert [(r["batch"], r["profile"], r["passed"], r["measured"]) for r in listed][:2] == [
+        ("study/0", "p", "1", "3"),
+        ("study/0", "q", "3", "3"),
+    ]
+    assert "study" in root.text("experiments/")
+    assert "<polyline" in root.text("experiments/study/")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "batches/study/9/",
+        "experiments/none/",
+        trial("none"),
+        "compare/study/0/none/study/0/p/",
+        "compare/study/0/p/none/0/p/",
+        "nothing.csv",
+        "x/data.json",
+    ],
+)
+def test_what_is_not_there_is_said(root: Root, path: str) -> None:
+    with pytest.raises(NotFound):
+        root.get(path)
+
+
+def test_a_folder_of_harbor_jobs(root: Root) -> None:
+    jobs = root.path / "jobs"
+    make_trial(allocate(root.path, "x"), "a__9")
+    (root.path / "x" / "0" / "runs" / f"{STAMP}__p").rename(jobs)
+    for name in ("config.json", "result.json"):
+        (jobs / name).write_text("{}")
+    root.scan()
+    assert "Harbor jobs" in root.text("")
+    assert "no plan" in root.text("batches/~/0/")
+    html = root.text("batches/~/0/trials/jobs/a__9/")
+    assert "result.json" in html
+
+
+def test_the_index_may_be_deleted_meanwhile(root: Root) -> None:
+    root.text("")
+    for file in root.path.glob("index.db*"):
+        file.unlink()
+    assert "No batches yet" in root.text("")
+    root.scan()
+    assert "batches/study/1/" in root.text("")
+
+
+def test_changes_on_disk_reach_the_pages(root: Root) -> None:
+    refresher = Refresher(root.site)
+    refresher.look()
+    make_trial(root.batch, "b__4", profile="q", reward=1.0)
+    event = Event("2026-01-23T16:40:00Z", "trial_ended", f"{STAMP}__q", 1, profile="q", trial="b__4", outcome="passed")
+    append_jsonl(root.batch.events_jsonl, event)
+    refresher.look()
+    assert root.site.summary("study/0").passed == 5
+    new = allocate(root.path, "fresh")
+    make_plan(new)
+    refresher.look()
+    assert root.site.summary("fresh/0").trials == 0
+
+
+def test_the_live_state_follows_the_events(root: Root) -> None:
+    feed = root.site.feed("study/0")
+    base = {"job": f"{STAMP}__p", "pid": 1, "profile": "p", "trial": "a__1", "task": "a"}
+    assert feed.state().done == 0
+    for kind, more in (("job_started", {}), ("trial_started", {}), ("trial_phase", {"phase": "agent"})):
+        append_jsonl(root.batch.events_jsonl, {"time": "2026-01-23T16:30:00Z", "kind": kind, **base, **more})
+    state = feed.state()
+    assert [(t.trial, t.phase) for t in state.running] == [("a__1", "agent")]
+    append_jsonl(
+        root.batch.events_jsonl, {"time": "2026-01-23T16:31:00Z", "kind": "trial_ended", **base, "outcome": "passed"}
+    )
+    ended = feed.state()
+    assert (ended.done, ended.running, ended.recent[0].outcome, ended.cost_usd) == (1, [], "passed", None)
+    assert ended.version > state.version
+
+
+def test_a_torn_plan_still_has_a_page(root: Root) -> None:
+    root.batch.plan_json.write_text("{")
+    root.scan()
+    assert "no plan" in root.text("batches/study/0/")
+    assert "Do it." in root.text(trial("a__1"))
+    assert msgspec.json.decode(root.text("data.json"))["batches"]

@@ -9,6 +9,7 @@ CPU time of the process and its children; start-up is in them.
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -139,15 +140,23 @@ def main() -> None:
     try:
         batch = seed(root)
         floor = run([*TBENCH, "--version"], root)
+        alone = run([HARBOR, "run", "-c", str(next(batch.runs.glob("*.job.json"))), "-y"], root)
         print(f"a finished batch of {ATTEMPTS} attempts at each task, nothing to do; CPU seconds")
         print(f"{'trials':>8} {'harbor run -c':>14} {'tbench resume':>14} {'ratio':>7} {'harbor / trial':>15}")
+        print(f"{1:>8} {alone.cpu_sec:>14.2f}")
+        net: list[tuple[int, float]] = []
         for trials in sorted(options.harbor_trials):
             config = grow(root, batch, trials)
             run([*TBENCH, "resume", "exp.toml"], root)
             ours = run([*TBENCH, "resume", "exp.toml"], root)
             theirs = run([HARBOR, "run", "-c", str(config), "-y"], root)
-            ratio, each = theirs.cpu_sec / ours.cpu_sec, 1000 * theirs.cpu_sec / trials
+            net.append((trials, theirs.cpu_sec - alone.cpu_sec))
+            ratio, each = theirs.cpu_sec / ours.cpu_sec, 1000 * net[-1][1] / trials
             print(f"{trials:>8} {theirs.cpu_sec:>14.2f} {ours.cpu_sec:>14.2f} {ratio:>7.1f} {each:>12.1f} ms")
+        if len(net) > 1 and min(seconds for _, seconds in net) > 0:
+            (few, little), (many, much) = net[0], net[-1]
+            exponent = math.log(much / little) / math.log(many / few)
+            print(f"without its start-up, Harbor's time grows with the number of trials to the power of {exponent:.1f}")
         grow(root, batch, options.trials)
         first = run([*TBENCH, "resume", "exp.toml"], root)
         again = run([*TBENCH, "resume", "exp.toml"], root)

@@ -141,7 +141,7 @@ def test_findings_of_a_trial_that_is_gone_are_forgotten(batch: Batch) -> None:
         (Filter(only="succeeded"), 5),
         (Filter(only="failed"), 2),
         (Filter(limit=3), 3),
-        (Filter(limit=300), 8),
+        (Filter(limit=300), 7),
     ],
 )
 def test_selections(batch: Batch, wanted: Filter, rows: int) -> None:
@@ -244,6 +244,8 @@ def test_any_folder_of_harbor_jobs(tmp_path: Path, tbench: Any) -> None:
         ("scripted", "1", "passed"),
         ("scripted", "2", "failed"),
     ]
+    page = (tmp_path / "analytics" / "report.html").read_text()
+    assert 'href="../jobs/job-1/answer__1' in page, "links lead to the trials of the foreign folder"
     assert tbench("analyze", jobs / "job-0").code == 2
     assert tbench("analyze", tmp_path / "analytics").code == 2
 

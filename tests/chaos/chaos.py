@@ -301,21 +301,26 @@ def play(root: Path, seed: int, tally: Tally, shots: int = SHOTS) -> None:
 
 
 def main() -> int:
-    """Play rounds and print the tally; exit code 1 when anything went wrong."""
+    """Play rounds and print the tally, also after Ctrl-C; exit code 1 when anything went wrong."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     tally = Tally()
-    for seed in range(options.seed, options.seed + options.rounds):
-        before = len(tally.problems)
-        with tempfile.TemporaryDirectory(prefix="tbench-chaos-", ignore_cleanup_errors=True) as folder:
-            play(Path(folder), seed, tally)
-        print(f"round {tally.rounds}: {tally.kills.total()} kills, {len(tally.problems)} problems", file=sys.stderr)
-        for text in tally.problems[before:]:
-            print(text, file=sys.stderr)
+    with suppress(KeyboardInterrupt):
+        for seed in range(options.seed, options.seed + options.rounds):
+            _play_and_tell(seed, tally)
     print(tally)
     return 1 if tally.problems else 0
+
+
+def _play_and_tell(seed: int, tally: Tally) -> None:
+    before = len(tally.problems)
+    with tempfile.TemporaryDirectory(prefix="tbench-chaos-", ignore_cleanup_errors=True) as folder:
+        play(Path(folder), seed, tally)
+    print(f"round {tally.rounds}: {tally.kills.total()} kills, {len(tally.problems)} problems", file=sys.stderr)
+    for text in tally.problems[before:]:
+        print(text, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ def test_the_latest_batch_is_analysed(experiment: Path, tbench: Any) -> None:
     again = tbench("analyze", experiment)
     assert "2 trials: 0 read, 1 unchanged" in again.out
     assert ran.err == "", "no progress line without a terminal"
+    for name in ("report.html", "comparison_report.md"):
+        assert "oracle" in Path("results/s/1/analytics", name).read_text()
 
 
 def test_batches_by_number(experiment: Path, tbench: Any) -> None:
@@ -48,6 +50,7 @@ def test_batches_by_number(experiment: Path, tbench: Any) -> None:
     for spelled in ("0,1", "all"):
         tbench("analyze", experiment, "--batch", spelled)
         assert len(rows(Path("results/s/analytics"))) == 4
+    assert "s/0" in Path("results/s/analytics/report.html").read_text(), "the trend names the other batch"
     tbench("analyze", experiment, "--output", "there")
     assert len(rows(Path("there"))) == 2
 
@@ -80,6 +83,14 @@ def test_list_writes_nothing(experiment: Path, tbench: Any) -> None:
     assert ran.out.splitlines()[0].split() == ["batch", "task", "profile", "attempt", "outcome", "trial"]
     assert ran.out.splitlines()[1].split() == ["s/1", "a", "oracle", "1", "passed", "a__1"]
     assert not Path("results/s/1/analytics").exists()
+
+
+def test_a_sample_has_no_report(experiment: Path, tbench: Any) -> None:
+    page = Path("results/s/1/analytics/selection/report.html")
+    tbench("analyze", experiment, "--tasks", "a")
+    assert page.is_file()
+    tbench("analyze", experiment, "--limit", "1")
+    assert not page.exists(), "that of other trials is taken away"
 
 
 @pytest.mark.parametrize("module", ["terminalbench.analytics", "terminalbench.experiments"])

@@ -85,7 +85,8 @@ def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
     """The first rule that holds."""
     record = trial.record
     if record is None:
-        return Verdict("unreadable", trial.reason or "the trial has no result")
+        there = (trial.folder / "result.json").exists()
+        return Verdict("unreadable" if there else "unfinished", trial.reason or "the trial has no result")
     if record.outcome in (Outcome.ERRORED, Outcome.CANCELLED):
         name = ERRORS.get(record.error_class or ErrorClass.UNKNOWN, "unknown_error")
         return Verdict(name, _said(record), _last_step(trial))
@@ -188,7 +189,7 @@ _RULES: tuple[_Rule, ...] = (_never_acted, _loop, _lost_passing_state, _wrong_ta
 
 FAILURE_CLASSES: tuple[str, ...] = (
     "setup", "infrastructure", "provider", "rate_limit", "auth", "model_not_found", "verifier_broken", "agent_crash",
-    "cancelled", "unknown_error", "unreadable", "not_run", "refusal", "limit_reached", "timeout_stuck",
+    "cancelled", "unknown_error", "unreadable", "unfinished", "not_run", "refusal", "limit_reached", "timeout_stuck",
     "timeout_working", "unexplained", "never_acted", "loop", "lost_passing_state", "wrong_target", "gave_up_early",
     "finished_with_failing_tests", "own_tests_passed", "untested", "wrong_answer",
 )  # fmt: skip

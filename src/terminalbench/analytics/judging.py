@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from terminalbench.analytics.picking import Picked, analytics_of, ran, trial_files
+from terminalbench.analytics.picking import Picked, analytics_of, trial_files
 from terminalbench.analytics.settings import settings_of
+from terminalbench.analytics.views import ran
 from terminalbench.records import Finding
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from pathlib import Path
 from terminalbench.analytics.analyzers import Loaded
 from terminalbench.analytics.findings_cache import FindingsCache
 from terminalbench.analytics.trial_files import TrialFiles
-from terminalbench.analytics.views import Filter, Source, open_source, picked, selected
+from terminalbench.analytics.views import Filter, Source, open_source, picked, ran, selected
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.scan import ForeignJobs
 from terminalbench.index.store import open_index
@@ -29,11 +28,6 @@ class Picked:
     def trials(self) -> list[TrialRow]:
         """The folders to read; a trial that was held never started."""
         return [cell.row for cell in self.cells if cell.row is not None and ran(cell)]
-
-
-def ran(cell: CellState) -> bool:
-    """Whether there is a folder of it: it started, whatever became of it."""
-    return cell.row is not None and cell.row.state != ReadState.HELD
 
 
 def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from terminalbench.analytics import tables
 from terminalbench.analytics.analyzers import Loaded, load_analyzers, run_analyzer
 from terminalbench.analytics.findings_cache import FindingsCache, rules_digest
+from terminalbench.analytics.hiding import Hider
 from terminalbench.analytics.judging import JudgeAsk, judge, said_before
 from terminalbench.analytics.metrics import ProfileMetrics
 from terminalbench.analytics.model import Comparison, Metric
@@ -18,9 +19,8 @@ from terminalbench.analytics.trial_files import TrialFiles, stamp_of
 from terminalbench.analytics.views import Filter
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.queries import BatchView, TrialRow
+from terminalbench.index.queries import BatchView
 from terminalbench.index.store import open_index
-from terminalbench.records import Finding
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judge.request import JudgeResult
@@ -171,11 +171,12 @@ def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Pro
     """Bring the findings of the chosen trials up to date; how many trials had to be read."""
     total = sum(len(part.trials) for part in chosen)
     done = read = 0
+    hide = Hider()
     for part in chosen:
         with open_index(part.source.root) as connection:
             cache = FindingsCache(connection, batch_key(part.source))
             for row in part.trials:
-                read += _analyse_trial(cache, trial_files(part.source, row), row, analyzers)
+                read += _analyse_trial(cache, trial_files(part.source, row), analyzers, hide)
                 done += 1
                 if progress is not None:
                     progress(done, total)
@@ -184,8 +185,9 @@ def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Pro
     return read
 
 
-def _analyse_trial(cache: FindingsCache, trial: TrialFiles, row: TrialRow, analyzers: Sequence[Loaded]) -> bool:
-    kept = cache.kept(row.job, row.name)
+def _analyse_trial(cache: FindingsCache, trial: TrialFiles, analyzers: Sequence[Loaded], hide: Hider) -> bool:
+    job, name = trial.key.split("/", 1)
+    kept = cache.kept(job, name)
     stale = []
     stamps: dict[tuple[str, ...], str] = {}
     for loaded in analyzers:
@@ -196,6 +198,6 @@ def _analyse_trial(cache: FindingsCache, trial: TrialFiles, row: TrialRow, analy
         if found is None or (found.version, found.stamp) != (loaded.version, stamp):
             stale.append((loaded, stamp))
     for loaded, stamp in stale:
-        findings: list[Finding] = run_analyzer(loaded, trial, trial.story.trajectory)
-        cache.put(row.job, row.name, loaded.name, loaded.version, stamp, findings)
+        findings = run_analyzer(loaded, trial, trial.story.trajectory, hide)
+        cache.put(job, name, loaded.name, loaded.version, stamp, findings)
     return bool(stale)

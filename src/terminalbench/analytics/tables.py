@@ -17,10 +17,10 @@ from terminalbench.analytics.metrics import (
     values_of,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Metric
-from terminalbench.analytics.picking import Picked, ran, read_findings
+from terminalbench.analytics.picking import Picked, read_findings
 from terminalbench.analytics.settings import profile_names
 from terminalbench.analytics.trial_files import NO_TRAJECTORY
-from terminalbench.analytics.views import Filter
+from terminalbench.analytics.views import Filter, ran
 from terminalbench.files import encode_line, write_json, write_lines
 from terminalbench.index.queries import CellState
 from terminalbench.records import Finding, Outcome

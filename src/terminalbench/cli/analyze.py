@@ -13,7 +13,7 @@ from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judging import JudgeAsk
-    from terminalbench.analytics.run import AnalysisRequest
+    from terminalbench.analytics.run import AnalysisRequest, AnalysisResult
     from terminalbench.analytics.views import Filter, Only
     from terminalbench.cli.analyzing import Teller
     from terminalbench.experiments.batch import Batch
@@ -66,13 +66,24 @@ def command(
     if chosen["estimate_cost"]:
         return _estimate(request)
     result = run_analysis(request)
+    page = _report(request, result)
     if not quiet:
-        click.echo(summary(result))
+        click.echo(summary(result, page))
         if request.judge is None and not chosen["no_llm"]:
             click.echo(_NO_MODEL)
     if result.judge_error is not None:
         raise result.judge_error
     return EXIT_INCOMPLETE if result.incomplete else EXIT_OK
+
+
+def _report(request: "AnalysisRequest", result: "AnalysisResult") -> Path | None:
+    """Write report.html and comparison_report.md; there is none about a sample."""
+    from terminalbench.report.write import remove_report, write_analysed
+
+    if request.wanted.is_sample:
+        remove_report(result.output)
+        return None
+    return write_analysed(request.batches, result.views, result.comparison, result.output)[0]
 
 
 def _request(target: "Batches", chosen: dict[str, Any], teller: "Teller") -> "AnalysisRequest":

@@ -27,8 +27,8 @@ def listing(chosen: Sequence[Picked]) -> str:
     return columns(rows, left=(0, 1, 2, 4, 5))
 
 
-def summary(result: AnalysisResult) -> str:
-    """What was found, in short."""
+def summary(result: AnalysisResult, report: Path | None) -> str:
+    """What was found, in short, and where all of it is."""
     parts = []
     if result.profiles:
         parts += [f"{result.planned} trials: {result.read} read, {result.reused} unchanged", _profiles(result)]
@@ -40,7 +40,7 @@ def summary(result: AnalysisResult) -> str:
     if result.judged is not None:
         parts.append(judged_text(result, result.judged))
     parts.append("\n".join([*_some("missing", result.missing), *_some("note", result.notes)]))
-    parts.append(f"written to {place(result.output)}")
+    parts.append(f"written to {place(result.output)}" + (f", read {report.name} first" if report is not None else ""))
     return "\n\n".join(filter(None, parts))
 
 

@@ -58,7 +58,8 @@ def command(
 
 def _text(report: "ErrorReport") -> str:
     head = f"{report.failed} of {report.trials} trials did not pass"
-    lines = [f"{head}; {report.not_run} more did not run" if report.not_run else head]
+    other = [(report.unfinished, "are not finished"), (report.not_run, "did not run")]
+    lines = ["; ".join([head, *(f"{count} more {what}" for count, what in other if count)])]
     if report.classes:
         lines += ["", "By class", *_groups(report.classes)]
         lines += ["", "By signature", *_groups(report.signatures)]

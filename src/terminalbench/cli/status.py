@@ -16,6 +16,7 @@ def command(results: Path | None, as_json: bool) -> int:
     """Show what runs now, for this user: batches, their processes, how far they are."""
     from terminalbench.files import encode_json
     from terminalbench.report.text import columns
+    from terminalbench.report.trial import printable
     from terminalbench.runner.alerts import AlertBoard
     from terminalbench.runner.status import running_batches
     from terminalbench.runner.waiting import WaitingRoom
@@ -39,5 +40,5 @@ def command(results: Path | None, as_json: bool) -> int:
         board = AlertBoard({alert.key: alert for alert in status.alerts})
         room = WaitingRoom({waiting.trial: waiting for waiting in status.waiting})
         for line in [*board.lines(), *room.lines()]:
-            click.echo(f"{status.batch}: {line}")
+            click.echo(f"{status.batch}: {printable(line)}")
     return EXIT_OK

@@ -191,6 +191,26 @@ class TopUpTable:
     trials_per_round: int = key("Trials added before the intervals are looked at again.", default=20, minimum=2)
 
 
+NOTIFY_ON = ("finished", "stalled", "budget", "alert")
+
+
+@dataclass(frozen=True)
+class NotifyTable:
+    """`[notify]`: one-line messages through Apprise (the extra `notify`)."""
+
+    urls: list[str] = key(
+        "Addresses as Apprise writes them. They may hold secrets, so each is a reference to a variable.",
+        non_empty=True,
+        example='["${NOTIFY_URL}"]',
+    )
+    on: list[str] = key(
+        "When: `finished`, `stalled` (a trial without activity), `budget` (used up), `alert` (anything severe). "
+        "Default: all.",
+        factory=lambda: list(NOTIFY_ON),
+        example='["finished", "budget"]',
+    )
+
+
 @dataclass(frozen=True)
 class McpTable:
     """`[mcp]`: where MCP servers live."""
@@ -218,4 +238,5 @@ class ExperimentTable:
     mcp: McpTable = key("Where MCP servers live.", factory=McpTable)
     artifacts: ArtifactsTable = key("What to keep of each trial.", factory=ArtifactsTable)
     analysis: AnalysisTable = key("The questions.", factory=AnalysisTable)
+    notify: NotifyTable | None = key("Whom to tell.", default=None)
     top_up: TopUpTable | None = key("Where further attempts go, and when they end.", default=None)

@@ -5,7 +5,7 @@ results = terminalbench.open_results("results")
 results.trials().to_polars()
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import JsonLines, read_jsonl
+from terminalbench.files import BadLine, each_jsonl
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow, list_batches, view_batch
 from terminalbench.index.scan import ForeignJobs, find_batches, scan_all, scan_batch
@@ -145,20 +145,27 @@ def trial_records(view: BatchView) -> list[dict[str, Any]]:
     ]
 
 
-def read_findings(batch: Batch, file: Path | None = None) -> tuple[Finding, ...] | None:
-    """What `tbench analyze` found; None when it never ran. Raises TbenchError when lines cannot be read."""
+def read_findings(
+    batch: Batch, file: Path | None = None, keep: Callable[[Finding], bool] | None = None
+) -> tuple[Finding, ...] | None:
+    """What `tbench analyze` found, or what of it to keep; None: never analysed. Raises TbenchError for bad lines."""
     path = file or batch.analytics / FINDINGS_FILE
     if not path.is_file():
         return None
-    found: JsonLines = read_jsonl(path, Finding)
-    if found.bad:
-        first = found.bad[0]
+    kept: list[Finding] = []
+    bad: list[BadLine] = []
+    for line in each_jsonl(path, Finding):
+        if isinstance(line, BadLine):
+            bad.append(line)
+        elif keep is None or keep(line):
+            kept.append(line)
+    if bad:
         raise TbenchError(
-            f"{len(found.bad)} lines cannot be read, the first is line {first.number}: {first.reason}",
+            f"{len(bad)} lines cannot be read, the first is line {bad[0].number}: {bad[0].reason}",
             where=str(path),
             hint="tbench analyze writes the file again",
         )
-    return tuple(found.records)
+    return tuple(kept)
 
 
 def _record(batch: str, cell: CellState | None, row: TrialRow | None) -> dict[str, Any]:

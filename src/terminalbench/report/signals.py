@@ -24,6 +24,12 @@ type Found = Mapping[str, Mapping[str, Finding]]
 """The findings of each trial (`<job>/<name>`), by their name."""
 
 
+def needed(finding: Finding) -> bool:
+    """Whether a report shows it; of ten thousand trials only these are held in memory."""
+    mine = finding.name in (FAILURE_CLASS, BACKTRACKS, *TRIPWIRES) or finding.name.startswith(TOOL_PREFIX)
+    return mine or finding.analyzer.startswith(JUDGE)
+
+
 def by_trial(findings: Iterable[Finding]) -> dict[str, dict[str, Finding]]:
     """Findings by trial and name; a later one of the same name stands for an earlier one."""
     found: dict[str, dict[str, Finding]] = defaultdict(dict)

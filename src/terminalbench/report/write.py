@@ -13,9 +13,10 @@ from terminalbench.analytics.settings import settings_of
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
 from terminalbench.index.queries import BatchView, view_batch
-from terminalbench.index.results import read_findings
+from terminalbench.index.results import FINDINGS_FILE, read_findings
 from terminalbench.index.scan import ForeignJobs, scan_batch
 from terminalbench.records import Finding
+from terminalbench.report import signals
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.html import render_html
 from terminalbench.report.markdown import render_markdown
@@ -38,7 +39,31 @@ def open_source(batch: Batch) -> Source:
     """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
     scan_batch(batch)
     view = view_batch(batch)
-    return Source(batch, view, compare(rows_of([view]), settings_of([view])), read_findings(batch))
+    return Source(batch, view, _compared(view), read_findings(batch, keep=signals.needed))
+
+
+def write_analysed(
+    batches: Sequence[Batch], views: Sequence[BatchView], comparison: Comparison | None, output: Path
+) -> tuple[Path, Path]:
+    """Write the report of an analysis into its folder: about its newest batch, with a trend over the others.
+
+    `comparison` is that of the analysis, when it is about one batch.
+    """
+    found = read_findings(batches[0], output / FINDINGS_FILE, keep=signals.needed)
+    alone = comparison if len(views) == 1 else None
+    sources = [Source(batch, view, alone or _compared(view), found) for batch, view in zip(batches, views, strict=True)]
+    sources.sort(key=lambda source: str(source.view.plan.provenance.get("created_at") or ""))
+    return write_report(sources[-1], sources[:-1], output)
+
+
+def remove_report(folder: Path) -> None:
+    """Take away the report of an earlier analysis of other trials."""
+    for name in (HTML, MARKDOWN):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _compared(view: BatchView) -> Comparison:
+    return compare(rows_of([view]), settings_of([view]))
 
 
 def write_report(this: Source, others: Sequence[Source] = (), output: Path | None = None) -> tuple[Path, Path]:

@@ -32,6 +32,7 @@ class Guard:
     _watchdog: Watchdog = field(init=False)
     _looked_at: float | None = None
     _urgent: bool = False
+    _own: dict[str, str] = field(default_factory=dict)
     _since: dict[AlertKey, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,17 +80,22 @@ class Guard:
     def _carry_out(self, order: Order) -> None:
         most = int(self.plan.settings.get("parallel") or control.HARBOR_PARALLEL)
         names = {"slow": "set", "unslow": "set"}
-        value = {"slow": max(1, most // 2), "unslow": most}.get(order.action)
+        fewer = max(1, most // 2)
+        value = {"slow": fewer, "unslow": most}.get(order.action)
+        name = order.profile
 
         def change(found: Control) -> None:
+            """What a person has said since is left as it is."""
             if order.action == "stop":
-                found.stopped[order.profile] = order.reason
+                found.stopped[name] = order.reason
             elif order.action == "pause":
-                found.paused[order.profile] = order.reason
-            elif order.action == "resume":
-                found.paused.pop(order.profile, None)
-            elif value is not None:
-                found.parallel[order.profile] = value
+                self._own[name] = found.paused.setdefault(name, order.reason)
+            elif order.action == "resume" and found.paused.get(name) == self._own.pop(name, None):
+                found.paused.pop(name, None)
+            elif order.action == "slow":
+                found.parallel.setdefault(name, fewer)
+            elif order.action == "unslow" and found.parallel.get(name) == fewer:
+                found.parallel.pop(name)
 
         try:
             ControlFile(self.batch.control_json).change(change)

@@ -75,7 +75,7 @@ class Observer:
             self._trials[event.trial] = _Trial(profile, folder, now)
         elif event.kind in ("trial_ended", "trial_held"):
             self._trials.pop(event.trial, None)
-        elif event.trial in self._trials:
+        elif event.kind == "trial_phase" and event.trial in self._trials:
             self._trials[event.trial].changed_at = now
 
     def sample(self) -> Sample:

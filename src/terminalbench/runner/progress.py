@@ -85,7 +85,7 @@ class Progress:
         eta = self.eta_sec(now)
         if eta is not None and self.done < self.total:
             parts.append(f"{clock(eta)} left")
-        return f"{clock(now - self.started_at)}  " + ", ".join([*self.alerts.lines(), *parts])
+        return f"{clock(now - self.started_at)}  " + ", ".join([parts[0], *self.alerts.lines(), *parts[1:]])
 
 
 def clock(seconds: float) -> str:

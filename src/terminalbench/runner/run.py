@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
@@ -20,6 +21,7 @@ from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
+from terminalbench.runner.notify import Notifier, missing_variables
 from terminalbench.runner.observe import Observer
 from terminalbench.runner.preflight import disk_is_full, refuse_a_full_disk, refuse_if_nothing_is_left
 from terminalbench.runner.prepare import Prepared, prepare
@@ -68,6 +70,9 @@ class Listener:
 def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = True) -> Prepared:
     """Everything before the first byte is written; with `refuse`, an error when not a single trial could run."""
     refuse_a_full_disk(experiment.results_root)
+    missing = missing_variables(experiment.notify.urls, os.environ) if experiment.notify else []
+    if missing:
+        raise UserError(f"notify.urls: {', '.join(missing)} is not set", where=str(experiment.file))
     number = next_number(experiment.results_root, experiment.slug)
     place = Batch(experiment.results_root / experiment.slug / str(number))
     plan = make_plan(experiment, place, datetime.now(UTC), selection)
@@ -113,7 +118,8 @@ def run_jobs(
     listener.prepared(plan, batch)
     progress = Progress({job.profile: job.trials for job in jobs}, time.monotonic())
 
-    guard = Guard(batch, plan, Observer(batch))
+    notifier = Notifier.of(plan)
+    guard = Guard(batch, plan, Observer(batch), notifier.alert)
 
     def watch(event: Event) -> None:
         progress.add(event)
@@ -130,13 +136,19 @@ def run_jobs(
     side_by_side = int(plan.settings.get("profiles_parallel") or 0)
     gate = put_up_gate(batch, plan, spent or Spent())
     ControlFile(batch.control_json).clear()
+
+    def closed() -> str | None:
+        reason = gate.read().closed
+        notifier.closed(reason)
+        return reason
+
     supervisor = Supervisor(
         batch,
         launches,
         side_by_side,
         watch,
         tick,
-        lambda: gate.read().closed,
+        closed,
         lambda: disk_is_full(batch.folder),
     )
     with announced(batch):
@@ -149,6 +161,7 @@ def run_jobs(
     write_json(batch.plan_json, plan)
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
     problems = tuple(f"artifacts were not copied: {failure}" for failure in mirrored.failed)
+    problems += tuple(notifier.finish())
     return RunResult(batch, plan, bool(supervisor.signals), problems, stopped=supervisor.stop_reason)
 
 

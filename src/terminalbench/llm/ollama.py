@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, override
 from urllib.parse import urlsplit
 
@@ -85,6 +86,9 @@ class OllamaModel(ChatModel):
     @override
     def context_tokens(self) -> int | None:
         """At most 32k even of a longer window: its memory is the user's own."""
+        if self._context is None:
+            with suppress(ModelError):  # whoever asks it next will be told
+                self._context = self._longest_context()
         return min(self._context or _CONTEXT, _CONTEXT)
 
     def _window(self, needed: int) -> int:

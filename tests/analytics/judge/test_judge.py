@@ -9,6 +9,7 @@ import pytest
 
 from servers.anthropic import AnthropicServer
 from servers.base import Handler, Refusal, Request, Tokens, Turn
+from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from support.claude import claude_binary
 from support.judging import (
@@ -501,3 +502,26 @@ def test_an_interrupt_keeps_what_was_answered(tmp_path: Path, monkeypatch: pytes
     assert Interrupted.stopped
     result = judge_batch(asked)
     assert (result.cache_hits, result.spend.calls, result.judged) == (1, 1, 2)
+
+
+def test_an_ollama_model_with_a_small_window_sees_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filler = [call(n, "Read", {"file_path": f"/f{n}"}, "nothing much here " * 300) for n in range(10, 60)]
+    steps = [*STEPS[:5], *filler, say(60, "a"), say(61, "b"), say(62, "The task is done")]
+    said = json.dumps({**STRATEGY, "verified_own_work": point(False, (62, "The task is done"))})
+    with OllamaServer([Turn(said)], model="qwen3:8b", context_length=16384) as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url)
+        asked = request(
+            tmp_path, {}, [write_trial(tmp_path, steps=steps)], model="ollama:qwen3:8b", rubrics=["strategy"]
+        )
+        result = judge_batch(asked, QUICK)
+        [sent] = server.native_chats
+    assert value_of(result.findings, "strategy").value == "trial_and_error"
+    assert sent.body["options"]["num_ctx"] <= 16384
+    assert len(json.dumps(sent.body["messages"])) < 4 * 8192
+    assert "[cut: steps " in sent.body["messages"][1]["content"]
+    assert (result.spend.cost_usd, result.spend.unknown) == (None, 1)
+    assert "cost unknown" in result.sentence()
+    with OllamaServer([Turn(said)], model="qwen3:8b", context_length=4096) as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url)
+        with pytest.raises(UserError, match="reads only 4096 tokens"):
+            judge_batch(asked, QUICK)

@@ -49,6 +49,12 @@ def test_an_experiment_runs_and_leaves_its_tree(lab) -> None:
     kinds = [event.kind for event in lab.events()]
     assert kinds.count("trial_ended") == 8
     assert {event.profile for event in lab.events()} == {"oracle", "nop"}
+    assert plan.declared == {"tasks": ["tasks/a", "tasks/b"], "profiles": ["oracle", "nop"], "attempts": 2}
+    compared = lab.tbench("compare", file, "--compare", "oracle", "nop", "--fail-if", "worse")
+    assert compared.returncode == 3, compared.stderr
+    assert "oracle vs nop: +100.0 pt (" in compared.stdout
+    assert "2 tasks can never show a difference" in " ".join(compared.stdout.split())
+    assert "oracle vs nop was not declared" in compared.stdout
 
 
 def test_what_harbor_left_is_harbors_own(lab) -> None:

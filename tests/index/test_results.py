@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import terminalbench
+from conftest import REPO
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, allocate
@@ -142,6 +143,15 @@ def test_sql_reads(root: Path) -> None:
     )
     assert (len(cut.rows), cut.more) == (7, True)
     assert not ask(root, "SELECT 1", limit=1).more
+
+
+def test_every_column_is_documented(root: Path) -> None:
+    scan_all(root)
+    page = (REPO / "docs" / "results.md").read_text()
+    for table in ("batches", "trials", "findings"):
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| `{table}` |")]
+        columns = set(ask(root, f"SELECT * FROM {table}").columns) - {"stamp", "plan_stamp"}
+        assert {name for name in columns if f"`{name}`" not in line} == set()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check chaos format lock clean
+.PHONY: help setup demo test check chaos simulate format lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,9 @@ check:  ## Every check and test, without set-up
 
 chaos: setup  ## Kill runs at random moments, 200 rounds, and count what is lost
 	@$(BIN)/python tests/chaos/chaos.py --rounds 200
+
+simulate: setup  ## Measure the statistics where the truth is known: false positives, coverage, power (minutes)
+	@$(BIN)/python tests/simulate/simulate.py
 
 format:  ## Format and fix what can be fixed
 	$(BIN)/ruff format .

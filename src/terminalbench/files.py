@@ -10,7 +10,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,6 +150,19 @@ def tail_jsonl(path: Path, offset: int, kind: Any = Any) -> JsonLines:
             found.bad.append(BadLine(number, str(error)))
     found.offset += end
     return found
+
+
+def each_jsonl(path: Path, kind: Any = Any) -> Iterator[Any]:
+    """The lines of `path` one by one, decoded as `kind`; a line that cannot be read is a `BadLine`."""
+    decoder = msgspec.json.Decoder(kind)
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                yield BadLine(number, str(error))
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -171,8 +171,13 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of `events.jsonl`: something happened to a job or a trial.
 
-    `kind` is one of job_started, job_ended, trial_started, trial_held, trial_phase, trial_ended,
-    trial_cancelled, heartbeat, note. `time` is UTC, ISO 8601.
+    `kind` is one of job_started, job_ended, trial_waiting, trial_started, trial_held, trial_phase, trial_ended,
+    trial_cancelled, heartbeat, control, alert, note. `time` is UTC, ISO 8601.
+
+    A waiting trial says in `error` what it waits for, and in `detail` the `cause` (rate_limit, retry, paused, parallel)
+    and `until` when; a held one never starts. `control` is an order to the live run with its reason in `error` and
+    `action`, `target` and `by` in `detail`; `done` when a trial was ended by it. `alert` is the watchdog's: `error` is
+    its message, `detail` its `cause`, `severity` (warning, error), `message`, `since`, and `state` (raised, cleared).
     """
 
     time: str

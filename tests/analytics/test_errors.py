@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.results import make_plan, make_trial
+from support.results import STAMP, make_plan, make_trial
 from support.trajectories import bash, call, edit, put, trajectory
 from terminalbench.analytics.actions import actions_of
 from terminalbench.analytics.atif import parse_trajectory
@@ -84,10 +84,34 @@ def batch(tmp_path: Path) -> Batch:
         put(trial, trajectory(*LOOK, edit("/app/a.py"), bash("./a.out")))
         (trial / "verifier").mkdir()
         (trial / "verifier" / "test-stdout.txt").write_text(
-            f"x\nAssertionError: expected {ord(task)} in /tmp/{task}/out\n"
+            f"x\nAssertionError: expected {ord(task)} in /tmp/{task}/out\nFAILED (failures=1)\n"
         )
     make_trial(found, "c__1", reward=None, error="AgentAuthenticationError")
     return found
+
+
+def test_a_trial_that_still_runs_has_not_failed(batch: Batch, tbench: Any) -> None:
+    running = make_trial(batch, "c__1", profile="q")
+    (running / "result.json").unlink()
+    (running / "config.json").write_text('{"task": {"path": "/x/c", "source": "d"}}')
+    report = json.loads(tbench("errors", batch.folder, "--json").out)
+    assert (report["failed"], report["unfinished"], report["not_run"]) == (3, 1, 0)
+
+
+def test_secrets_are_not_quoted(batch: Batch, tbench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_TOKEN", "no-shape-at-all")
+    story = trajectory(
+        *LOOK, bash("curl -H 'x: no-shape-at-all' > /app/b.py sk-ant-aaaabbbbccccdddd", "no-shape-at-all")
+    )
+    put(batch.runs / f"{STAMP}__q" / "a__1", story)
+    for command in (("errors", batch.folder, "--json"), ("analyze", batch.folder, "--no-llm")):
+        tbench(*command)
+    shown = tbench("errors", batch.folder).out
+    assert "[redacted]" in shown
+    written = "".join(path.read_text() for path in batch.analytics.iterdir())
+    for secret in ("no-shape-at-all", "sk-ant-aaaa"):
+        assert secret not in shown
+        assert secret not in written
 
 
 def test_errors_in_groups_with_contrasts(batch: Batch, tbench: Any) -> None:

@@ -8,20 +8,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from results_kit import result, rewarded
 
+from support.judging import point, recorded
 from support.results import STAMP, make_plan, make_trial
 from support.trajectories import bash, call, edit, put, trajectory
 from terminalbench.analytics.analyzers import load_analyzers, run_analyzer
+from terminalbench.analytics.judging import JudgeAsk
+from terminalbench.analytics.model import Comparison
 from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, run_analysis
 from terminalbench.analytics.trial_files import TrialFiles
 from terminalbench.analytics.views import Filter, find_jobs
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.files import encode_line, read_json, read_jsonl
+from terminalbench.files import encode_line, read_json, read_jsonl, write_json
 from terminalbench.harbor.results import read_trial
 from terminalbench.records import Finding
 
@@ -137,7 +141,7 @@ def test_findings_of_a_trial_that_is_gone_are_forgotten(batch: Batch) -> None:
         (Filter(only="succeeded"), 5),
         (Filter(only="failed"), 2),
         (Filter(limit=3), 3),
-        (Filter(limit=300), 8),
+        (Filter(limit=300), 7),
     ],
 )
 def test_selections(batch: Batch, wanted: Filter, rows: int) -> None:
@@ -240,6 +244,8 @@ def test_any_folder_of_harbor_jobs(tmp_path: Path, tbench: Any) -> None:
         ("scripted", "1", "passed"),
         ("scripted", "2", "failed"),
     ]
+    page = (tmp_path / "analytics" / "report.html").read_text()
+    assert 'href="../jobs/job-1/answer__1' in page, "links lead to the trials of the foreign folder"
     assert tbench("analyze", jobs / "job-0").code == 2
     assert tbench("analyze", tmp_path / "analytics").code == 2
 
@@ -338,3 +344,72 @@ def fuzzed_trial(folder: Path, document: bytes, story: bytes, ctrf: bytes) -> Pa
     (folder / "verifier" / "ctrf.json").write_bytes(ctrf)
     put(folder, story)
     return folder
+
+
+def test_the_comparison_of_a_batch(batch: Batch) -> None:
+    done = analyse(batch)
+    assert done.comparison is not None
+    assert done.comparison == read_json(batch.analytics / "comparison.json", Comparison)
+    tests = read_json(batch.analytics / "statistical_tests.json")["tests"]
+    assert [(t["new"], t["old"], t["metric"]) for t in tests] == [
+        ("q", "p", m) for m in ("pass", "cost", "tokens", "time")
+    ]
+    assert (tests[0]["estimate"]["losses"], tests[0]["estimate"]["ties"]) == (1, 1)
+    assert tests[0]["verdict"] == "inconclusive"
+    other = analyse(batch, compare=("p", "q")).comparison
+    assert other is not None
+    assert [(c.new, c.old) for c in other.contrasts] == [("p", "q")]
+
+
+def test_a_sample_is_not_compared(batch: Batch) -> None:
+    assert analyse(batch, wanted=Filter(tasks=("a",))).comparison is not None
+    sample = analyse(batch, wanted=Filter(tasks=("a",), limit=2))
+    assert sample.comparison is None
+    assert "trials picked by how they ended or at random are not compared" in sample.notes
+    assert not (sample.output / "comparison.json").exists(), "that of other trials is taken away"
+
+
+def test_an_unknown_profile_is_found_before_anything_is_read(batch: Batch) -> None:
+    with pytest.raises(UserError, match='no profile is called "r"'):
+        analyse(batch, compare=("p", "r"))
+    assert not batch.analytics.exists()
+
+
+def test_batches_that_differ_in_a_profile_are_kept_apart(batch: Batch) -> None:
+    other = allocate(batch.folder.parent.parent, "s")
+    plan = make_plan(other, ("p",), "a")
+    write_json(
+        other.plan_json, msgspec.structs.replace(plan, jobs=(msgspec.structs.replace(plan.jobs[0], profile_id="new"),))
+    )
+    put(make_trial(other, "a__1"), GOOD)
+    assert list(run_analysis(AnalysisRequest((batch, other))).profiles) == ["p@0", "q", "p@1"]
+
+
+def test_the_judge_adds_its_findings_and_they_stay(batch: Batch, tmp_path: Path) -> None:
+    quote = (4, "== 3 passed in 1s ==")
+    answers = {"strategy": {name: point(value, quote) for name, value in STRATEGY_VALUES.items()}}
+    ask = JudgeAsk(recorded(tmp_path / "answers.jsonl", answers), rubrics=("strategy",))
+
+    def by_judge(folder: Path) -> dict[str, Any]:
+        lines = read_jsonl(folder / "findings.jsonl", Finding).records
+        assert any(line.analyzer == "behaviour" for line in lines)
+        return {f.trial: f.value for f in lines if f.analyzer == "judge:strategy" and f.name == "strategy"}
+
+    done = analyse(batch, wanted=Filter(profiles=("p",)), judge=ask)
+    assert done.judged is not None
+    assert (done.judged.judged, done.judged.not_judged) == (4, [])
+    assert list(by_judge(done.output).values()) == ["trial_and_error"] * 4
+    assert analyse(batch, wanted=Filter(profiles=("p",))).judged is None
+    assert len(by_judge(done.output)) == 4, "an analysis without a model keeps what was judged"
+    only = analyse(batch, wanted=Filter(profiles=("p",)), judge=ask, judge_only=True)
+    assert only.judged is not None
+    assert (only.read, only.judged.cache_hits, len(by_judge(done.output))) == (0, 4, 4)
+
+
+def test_a_judge_that_cannot_be_asked_leaves_the_tables(batch: Batch, tmp_path: Path) -> None:
+    done = analyse(batch, judge=JudgeAsk(f"replay:{tmp_path / 'nothing.jsonl'}"))
+    assert done.judge_error is not None
+    assert len(details(done.output)) == 8
+
+
+STRATEGY_VALUES = {"strategy": "trial_and_error", "strategy_quality": 0.5, "adapted": False, "verified_own_work": True}

@@ -46,15 +46,10 @@ def test_the_sign_flip_of_single_attempts_is_exact_mcnemar(wins: int, losses: in
     assert stats.sign_flip_p([1.0] * wins + [-1.0] * losses + [0.0] * both) == pytest.approx(min(1.0, expected))
 
 
-@pytest.mark.parametrize("spread", [0.0, 1e-4])
-def test_random_signs_agree_with_all_signs(monkeypatch: pytest.MonkeyPatch, spread: float) -> None:
-    random = np.random.default_rng(1)
+def test_random_signs_agree_with_all_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.array([0.2, 0.4, -0.2, 0.6, 0.2, 1.0, -0.4, 0.2, 0.2, -0.6, 0.8, 0.2, 0.4, -0.2])
-    values = values + spread * random.random(len(values))
     exact = stats.sign_flip_p(values)
     monkeypatch.setattr(stats, "EXACT_UP_TO", 3)
-    assert stats.sign_flip_p(values) == pytest.approx(exact, abs=0.01)
-    monkeypatch.setattr(stats, "_FEW_VALUES", 1)
     assert stats.sign_flip_p(values) == pytest.approx(exact, abs=0.01)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.experiments import ORACLE, Project
+from support.judging import recorded
 from support.results import make_plan, make_trial
 from support.trajectories import bash, edit, put, trajectory
 from terminalbench.experiments.batch import Batch, allocate
@@ -39,6 +40,8 @@ def test_the_latest_batch_is_analysed(experiment: Path, tbench: Any) -> None:
     again = tbench("analyze", experiment)
     assert "2 trials: 0 read, 1 unchanged" in again.out
     assert ran.err == "", "no progress line without a terminal"
+    for name in ("report.html", "comparison_report.md"):
+        assert "oracle" in Path("results/s/1/analytics", name).read_text()
 
 
 def test_batches_by_number(experiment: Path, tbench: Any) -> None:
@@ -47,6 +50,7 @@ def test_batches_by_number(experiment: Path, tbench: Any) -> None:
     for spelled in ("0,1", "all"):
         tbench("analyze", experiment, "--batch", spelled)
         assert len(rows(Path("results/s/analytics"))) == 4
+    assert "s/0" in Path("results/s/analytics/report.html").read_text(), "the trend names the other batch"
     tbench("analyze", experiment, "--output", "there")
     assert len(rows(Path("there"))) == 2
 
@@ -81,6 +85,14 @@ def test_list_writes_nothing(experiment: Path, tbench: Any) -> None:
     assert not Path("results/s/1/analytics").exists()
 
 
+def test_a_sample_has_no_report(experiment: Path, tbench: Any) -> None:
+    page = Path("results/s/1/analytics/selection/report.html")
+    tbench("analyze", experiment, "--tasks", "a")
+    assert page.is_file()
+    tbench("analyze", experiment, "--limit", "1")
+    assert not page.exists(), "that of other trials is taken away"
+
+
 @pytest.mark.parametrize("module", ["terminalbench.analytics", "terminalbench.experiments"])
 def test_the_old_spellings(experiment: Path, module: str) -> None:
     batch = Batch(Path("results/s/1").resolve())
@@ -88,3 +100,37 @@ def test_the_old_spellings(experiment: Path, module: str) -> None:
     ran = subprocess.run([sys.executable, "-m", module, *where], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 3, ran.stderr
     assert len(rows(batch.analytics)) == 2
+
+
+def test_without_a_model_nothing_is_judged_and_it_is_said(experiment: Path, tbench: Any) -> None:
+    assert "no judge model is set: nothing was judged" in tbench("analyze", experiment).out
+    assert "judge" not in tbench("analyze", experiment, "--no-llm").out
+    for arguments in (["--llm-only"], ["--estimate-cost"], ["--rubric", "strategy"]):
+        ran = tbench("analyze", experiment, *arguments)
+        assert (ran.code, "no judge model is set" in ran.err) == (2, True), arguments
+    assert tbench("analyze", experiment, "--no-llm", "--model", "x").code == 2
+
+
+def test_the_judge_of_the_file_and_of_the_command_line(experiment: Path, tbench: Any) -> None:
+    for name in ("file", "line"):
+        recorded(Path(f"{name}.jsonl"), {})
+    experiment.write_text(FILE + '[analysis]\njudge_model = "replay:file.jsonl"\n')
+    ran = tbench("analyze", experiment)
+    assert (ran.code, "file.jsonl holds no recorded answers" in ran.err) == (2, True), ran.err
+    assert "written to" in ran.out, "the tables are there all the same"
+    assert "line.jsonl" in tbench("analyze", experiment, "--model", "replay:line.jsonl").err
+    estimate = tbench("analyze", experiment, "--estimate-cost", "--rubric", "strategy")
+    assert estimate.code == 0, estimate.err
+    assert "replay:file.jsonl" in estimate.out
+    assert tbench("analyze", experiment, "--no-llm").code == 3
+
+
+def test_a_contrast_is_printed_as_a_sentence(experiment: Path, project: Project, tbench: Any) -> None:
+    batch = allocate(project.root / "results", "s")
+    make_plan(batch, ("p", "q"), "a")
+    for profile, reward in (("p", 1.0), ("q", 0.0)):
+        put(make_trial(batch, "a__1", profile=profile, reward=reward), trajectory(bash("ls"), edit("a.py")))
+    ran = tbench("analyze", batch.folder, "--no-llm")
+    assert ran.code == 0, ran.err
+    assert "q vs p: -100.0 pt" in ran.out
+    assert tbench("analyze", batch.folder, "--compare", "p", "nobody").code == 2

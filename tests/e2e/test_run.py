@@ -312,3 +312,39 @@ def test_dry_run_is_plan(lab) -> None:
     assert dry.returncode == 0
     assert dry.stdout.splitlines()[:12] == plan.stdout.splitlines()[:12]
     assert not (lab.root / "results").exists()
+
+
+def test_a_run_tells_when_it_is_over(lab) -> None:
+    """Through a real process and a local address; a missing variable is found before anything runs."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from threading import Thread
+
+    got: list[str] = []
+
+    class Box(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["content-length"])))["message"])
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            return None
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Box)
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    notify = '[profiles.o]\nagent = "oracle"\n[notify]\nurls = ["${LAB_NOTIFY}"]\n'
+    file = lab.experiment(notify, tasks=("a",))
+    try:
+        ran = lab.tbench("run", file)
+        assert ran.returncode == 2
+        assert "notify.urls: LAB_NOTIFY is not set" in ran.stderr
+        lab.env["LAB_NOTIFY"] = f"json://127.0.0.1:{server.server_port}/s3cr3t"
+        ran = lab.tbench("run", file)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert got == ["s batch 0: finished: 1 of 1 measured, 1 passed, cost unknown"]
+    assert "s3cr3t" not in ran.stdout + ran.stderr
+    assert not any(p.is_file() and b"s3cr3t" in p.read_bytes() for p in (lab.root / "results").rglob("*"))

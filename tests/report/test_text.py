@@ -5,8 +5,8 @@ from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.report.foreign import printable
 from terminalbench.report.text import Money, columns, money, percent, summary
-from terminalbench.report.trial import printable
 
 
 def test_the_summary_of_a_batch(tmp_path: Path) -> None:

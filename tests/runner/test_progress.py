@@ -1,8 +1,13 @@
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from terminalbench.records import Event, Usage
 from terminalbench.runner.process import log_tail
 from terminalbench.runner.progress import Progress, clock
+from terminalbench.runner.supervise import SILENT_SEC, START_SEC, _Line
+from terminalbench.runner.waiting import WaitingRoom
 
 
 def event(kind: str, trial: str, outcome: str | None = None, **fields: object) -> Event:
@@ -42,3 +47,42 @@ def test_the_last_words_of_a_job_name_what_it_raised(tmp_path) -> None:
     log.write_text("one\n\ntwo\n")
     assert log_tail(log) == "one two"
     assert log_tail(tmp_path / "none") == ""
+
+
+def test_it_says_what_trials_wait_for() -> None:
+    now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+    room = WaitingRoom()
+    detail = {"cause": "rate_limit", "until": "2026-01-01T12:00:42.000Z"}
+    room.add(event("trial_waiting", "a", error="rate limit of m", detail=detail))
+    assert room.lines(now) == ["waiting 42 s: rate limit of m"]
+    room.add(
+        event("trial_waiting", "b", error="rate limit of m", detail={**detail, "until": "2026-01-01T12:00:30.000Z"})
+    )
+    room.add(event("trial_waiting", "c", error="paused", detail={"cause": "paused"}))
+    assert room.lines(now) == ["waiting 30 s: rate limit of m (2 trials)", "waiting: paused"]
+    assert room.lines(now + timedelta(hours=1)) == ["waiting 0 s: rate limit of m (2 trials)", "waiting: paused"]
+    room.add(event("trial_started", "a"))
+    room.add(event("trial_held", "c"))
+    assert list(room.trials) == ["b"]
+    room.add(Event("t", "job_ended", "job", 1))
+    assert room.lines(now) == []
+
+
+def test_the_line_of_progress_names_the_wait() -> None:
+    progress = Progress({"p": 4}, 0.0)
+    progress.add(event("trial_waiting", "a", error="rate limit of m", detail={"cause": "rate_limit"}))
+    assert progress.line(5.0) == "0:05  0/4 trials, waiting: rate limit of m"
+
+
+@pytest.mark.parametrize(
+    ("started", "quiet", "why"),
+    [
+        ({}, START_SEC, None),
+        ({}, START_SEC + 1, "Harbor did not start a trial within 1800 s"),
+        ({("d", "a"): 1}, SILENT_SEC, None),
+        ({("d", "a"): 1}, SILENT_SEC + 1, "Harbor hung: no sign of life for 300 s"),
+    ],
+)
+def test_a_silent_harbor_hangs(started: dict, quiet: float, why: str | None) -> None:
+    line = _Line(None, started=Counter(started), heard_at=100.0)  # ty: ignore[invalid-argument-type]
+    assert line.why_hung(100.0 + quiet) == why

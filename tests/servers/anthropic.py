@@ -31,9 +31,9 @@ class AnthropicServer(ScriptedServer):
     def reply(self, to: Handler, request: Request) -> None:
         if request.method != "POST":
             return to.send_json({"data": [], "has_more": False})
-        if self.refusal is not None:
-            error = {"type": self.refusal.kind, "message": self.refusal.message}
-            return to.send_json({"type": "error", "error": error}, self.refusal.status, self.refusal.headers)
+        if (refusal := self.refused()) is not None:
+            error = {"type": refusal.kind, "message": refusal.message}
+            return to.send_json({"type": "error", "error": error}, refusal.status, refusal.headers)
         if request.path.split("?")[0].endswith("/count_tokens"):
             return to.send_json({"input_tokens": 1})
         if not _is_messages(request):

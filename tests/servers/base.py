@@ -30,12 +30,13 @@ class Turn:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error answer: every request gets this status, type and message."""
+    """An error answer: every request gets this status, type and message; with `times`, only so many."""
 
     status: int
     kind: str
     message: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    times: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class ScriptedServer:
         self.pace_sec = pace_sec
         self.requests: list[Request] = []
         self._lock = threading.Lock()
+        self._refusals = 0
         handler = type("BoundHandler", (Handler,), {"scripted": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._http.daemon_threads = True
@@ -141,6 +143,13 @@ class ScriptedServer:
         """Keep `request` for the test."""
         with self._lock:
             self.requests.append(request)
+
+    def refused(self) -> Refusal | None:
+        """The error answer due now, if any."""
+        with self._lock:
+            self._refusals += 1
+            over = self.refusal is None or (self.refusal.times is not None and self._refusals > self.refusal.times)
+            return None if over else self.refusal
 
     def turn(self, messages: Sequence[Mapping[str, Any]]) -> Turn:
         """The answer due after `messages`, when the model has thought."""

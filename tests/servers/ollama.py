@@ -40,8 +40,8 @@ class OllamaServer(OpenAIServer):
             return super().reply(to, request)
         if request.method != "POST":
             return self._get(to, path)
-        if self.refusal is not None:
-            return to.send_json({"error": self.refusal.message}, self.refusal.status, self.refusal.headers)
+        if (refusal := self.refused()) is not None:
+            return to.send_json({"error": refusal.message}, refusal.status, refusal.headers)
         name = request.body.get("model") or request.body.get("name")
         if name not in (self.model, self.model.removesuffix(":latest")):
             return to.send_json({"error": f"model '{name}' not found"}, 404)

@@ -20,9 +20,9 @@ class OpenAIServer(ScriptedServer):
     def reply(self, to: Handler, request: Request) -> None:
         if request.method != "POST":
             return to.send_json({"object": "list", "data": [{"id": self.model, "object": "model"}]})
-        if self.refusal is not None:
-            error = {"message": self.refusal.message, "type": self.refusal.kind, "code": self.refusal.kind}
-            return to.send_json({"error": error}, self.refusal.status, self.refusal.headers)
+        if (refusal := self.refused()) is not None:
+            error = {"message": refusal.message, "type": refusal.kind, "code": refusal.kind}
+            return to.send_json({"error": error}, refusal.status, refusal.headers)
         if not request.path.endswith("/chat/completions"):
             return to.send_json({"error": {"message": f"no such path: {request.path}", "type": "not_found"}}, 404)
         turn = self.turn(request.body.get("messages", []))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from terminalbench.analytics.atif import Trajectory
+from terminalbench.analytics.hiding import Hider
 from terminalbench.analytics.trial_files import TrialFiles
 from terminalbench.errors import UserError
 from terminalbench.records import Finding
@@ -67,25 +68,34 @@ def _load(spec: str) -> Loaded:
     return Loaded(part, str(part.name), str(part.version), tuple(getattr(part, "targets", ())))
 
 
-def run_analyzer(loaded: Loaded, trial: TrialFiles, trajectory: Trajectory | None) -> list[Finding]:
-    """Its findings; when it raises, or returns what is no finding, one finding that says so."""
+def run_analyzer(
+    loaded: Loaded, trial: TrialFiles, trajectory: Trajectory | None, hide: Hider | None = None
+) -> list[Finding]:
+    """Its findings, without secrets; when it raises, or returns what is no finding, one finding that says so."""
+    hide = hide or Hider()
     try:
         found = list(loaded.analyzer.analyze(trial, trajectory))
         wrong = next((item for item in found if not isinstance(item, Finding)), None)
         if wrong is not None:
             raise TypeError(f"returned a {type(wrong).__name__}, not a Finding")
     except Exception as error:  # noqa: BLE001  anybody's code; its failure is a finding
-        reason = f"{type(error).__name__}: {error}"[:500]
+        reason = hide(f"{type(error).__name__}: {error}"[:500])
         return [Finding(trial.key, loaded.name, loaded.version, ERROR, True, reason)]
     return [
         Finding(
-            trial.key, loaded.name, loaded.version, _text(f.name), _value(f.value), _text(f.reason), _steps(f.steps)
+            trial=trial.key,
+            analyzer=loaded.name,
+            version=loaded.version,
+            name=hide(f.name),
+            value=_value(f.value, hide),
+            reason=hide(f.reason) if f.reason else None,
+            steps=[step for step in f.steps if -_LARGEST <= step <= _LARGEST],
         )
         for f in found
     ]
 
 
-def _value(value: Any) -> bool | int | float | str | None:
+def _value(value: Any, hide: Hider) -> bool | int | float | str | None:
     """A value that any file can hold: no infinities, no integers beyond 64 bits, no broken text."""
     if isinstance(value, bool) or value is None:
         return value
@@ -93,12 +103,4 @@ def _value(value: Any) -> bool | int | float | str | None:
         return value if -_LARGEST <= value <= _LARGEST else None
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return _text(str(value))
-
-
-def _text[T: str | None](text: T) -> T:
-    return text if text is None else text.encode(errors="replace").decode()  # ty: ignore[invalid-return-type]
-
-
-def _steps(steps: Iterable[int]) -> list[int]:
-    return [step for step in steps if -_LARGEST <= step <= _LARGEST]
+    return hide(str(value))

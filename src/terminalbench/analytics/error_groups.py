@@ -8,14 +8,16 @@ import msgspec
 
 from terminalbench.analytics.analyzers import load_analyzers
 from terminalbench.analytics.divergence import Divergence, Told, first_divergence
-from terminalbench.analytics.run import Picked, Progress, analyse, pick, read_findings, trial_files
-from terminalbench.analytics.views import Filter
+from terminalbench.analytics.picking import Picked, pick, read_findings, trial_files
+from terminalbench.analytics.run import Progress, analyse
+from terminalbench.analytics.views import Filter, ran
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.results import ReadState
 from terminalbench.index.queries import CellState
 from terminalbench.records import Finding, Outcome, TaskRef
 
+UNFINISHED = "unfinished"
 NAMED = 12
 """Trials that a group names; its count says how many there are."""
 
@@ -65,6 +67,7 @@ class ErrorReport(msgspec.Struct, frozen=True):
     batches: list[str]
     trials: int
     failed: int
+    unfinished: int
     not_run: int
     classes: list[FailureGroup]
     signatures: list[FailureGroup]
@@ -96,20 +99,17 @@ def error_report(
         batches=[part.view.batch for part in chosen],
         trials=len(cells),
         failed=len(failed),
-        not_run=sum(not _ran(cell) for cell in cells),
+        unfinished=sum(ran(cell) and cell.row is not None and cell.row.state == ReadState.UNFINISHED for cell in cells),
+        not_run=sum(not ran(cell) for cell in cells),
         classes=_grouped((one.failure_class, one) for one in failed),
         signatures=_grouped((signs[f"{one.batch}/{one.trial}"], one) for one in failed),
         contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),
     )
 
 
-def _ran(cell: CellState) -> bool:
-    return cell.row is not None and cell.row.state != ReadState.HELD
-
-
 def _failed(part: Picked, cell: CellState, found: Sequence[Finding]) -> FailedTrial | None:
     finding = next((f for f in found if f.name == "failure_class"), None)
-    if cell.row is None or finding is None or cell.outcome is Outcome.PASSED or finding.value is None:
+    if cell.row is None or finding is None or finding.value in (None, UNFINISHED):
         return None
     return FailedTrial(
         trial=f"{cell.row.job}/{cell.row.name}",

@@ -49,6 +49,9 @@ _NAMED_FILE = re.compile(
 )
 
 
+_TOP_FOLDER = re.compile(r"/[\w-]+")
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A class of failure, why, and the steps that show it."""
@@ -82,7 +85,8 @@ def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
     """The first rule that holds."""
     record = trial.record
     if record is None:
-        return Verdict("unreadable", trial.reason or "the trial has no result")
+        there = (trial.folder / "result.json").exists()
+        return Verdict("unreadable" if there else "unfinished", trial.reason or "the trial has no result")
     if record.outcome in (Outcome.ERRORED, Outcome.CANCELLED):
         name = ERRORS.get(record.error_class or ErrorClass.UNKNOWN, "unknown_error")
         return Verdict(name, _said(record), _last_step(trial))
@@ -138,7 +142,8 @@ def _lost_passing_state(actions: tuple[Action, ...], _trajectory: Trajectory) ->
 def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdict | None:
     """The instruction names files, the agent changed others, and no call ever mentions a named one."""
     asked = next((step.text for step in trajectory.steps if step.source == "user" and step.text), "")
-    named = {path.rsplit("/", 1)[-1] for path in _NAMED_FILE.findall(asked[:20_000])}
+    paths = _NAMED_FILE.findall(asked[:20_000])
+    named = {path.rsplit("/", 1)[-1] for path in paths if not _TOP_FOLDER.fullmatch(path)}
     changed = [action for action in actions if action.changed]
     if not named or not changed:
         return None
@@ -184,7 +189,7 @@ _RULES: tuple[_Rule, ...] = (_never_acted, _loop, _lost_passing_state, _wrong_ta
 
 FAILURE_CLASSES: tuple[str, ...] = (
     "setup", "infrastructure", "provider", "rate_limit", "auth", "model_not_found", "verifier_broken", "agent_crash",
-    "cancelled", "unknown_error", "unreadable", "not_run", "refusal", "limit_reached", "timeout_stuck",
+    "cancelled", "unknown_error", "unreadable", "unfinished", "not_run", "refusal", "limit_reached", "timeout_stuck",
     "timeout_working", "unexplained", "never_acted", "loop", "lost_passing_state", "wrong_target", "gave_up_early",
     "finished_with_failing_tests", "own_tests_passed", "untested", "wrong_answer",
 )  # fmt: skip
@@ -226,6 +231,7 @@ def signature(trial: TrialFiles, tests: list[CtrfTest] | None) -> str | None:
     return f"verifier: {normalised(last)}"[:200] if last else None
 
 
+_ERROR_LINE = re.compile(r"(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Failure)\b.*\S")
 _REPLACEMENTS = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{4,27}\b", re.I), "<id>"),
@@ -251,7 +257,8 @@ def _verifier_words(trial: TrialFiles) -> str | None:
         size = stream.seek(0, 2)
         stream.seek(max(0, size - _TAIL_BYTES))
         lines = stream.read(_TAIL_BYTES).decode(errors="replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if any(c.isalpha() for c in line)), None)
+    last = [line.strip() for line in reversed(lines) if any(c.isalpha() for c in line)]
+    return next((line for line in last if _ERROR_LINE.match(line)), last[0] if last else None)
 
 
 def _said(record: Trial) -> str:

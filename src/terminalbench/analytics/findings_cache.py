@@ -17,6 +17,9 @@ from terminalbench.index.store import transaction
 from terminalbench.records import Finding
 
 _CHUNK = 200
+_RULES = (
+    "actions", "atif", "behaviour", "failures", "outcome_findings", "shell", "taxonomy", "trial_files", "tripwires",
+)  # fmt: skip
 _INSERT = (
     "INSERT OR REPLACE INTO findings (batch, job, trial, analyzer, version, stamp, found) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
@@ -83,7 +86,8 @@ def _decoded(job: str, trial: str, analyzer: str, kept: Kept) -> list[Finding]:
 
 
 @cache
-def tables_digest() -> str:
-    """Changes when a taxonomy does: what was found with another table is found again."""
-    data = b"".join(path.read_bytes() for path in sorted(TABLES.glob("*.toml")))
+def rules_digest() -> str:
+    """Changes when a taxonomy or a module of the rules does: what was found by other rules is found again."""
+    modules = [TABLES.with_name(f"{name}.py") for name in _RULES]
+    data = b"".join(path.read_bytes() for path in (*sorted(TABLES.glob("*.toml")), *modules))
     return hashlib.blake2b(data, digest_size=8).hexdigest()

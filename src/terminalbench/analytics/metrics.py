@@ -13,7 +13,7 @@ import msgspec
 from terminalbench.analytics.measures import MEASURES, MIX, NAMES, TRIPWIRES
 from terminalbench.analytics.outcome_findings import Value, as_table
 from terminalbench.harbor.results import ReadState
-from terminalbench.index.queries import BatchView, CellState
+from terminalbench.index.queries import CellState, TrialRow
 from terminalbench.records import Finding, Outcome
 
 IDENTITY = (
@@ -159,12 +159,11 @@ class Tally:
             self.flagged_passed += cell.outcome is Outcome.PASSED
             self.flagged_measured += cell.measured
 
-    def metrics(self, views: Sequence[BatchView], profile: str) -> ProfileMetrics:
-        """What was counted; superseded trials of the same profile are counted beside."""
+    def metrics(self, again: Sequence[TrialRow]) -> ProfileMetrics:
+        """What was counted; `again` are superseded trials of the same profile."""
         passed = self.outcomes[Outcome.PASSED]
         measured = passed + self.outcomes[Outcome.FAILED]
         clean = measured - self.flagged_measured
-        again = [row for view in views for row in view.superseded if row.profile == profile]
         costs = [row.usage.cost_usd for row in again]
         known_costs = [cost for cost in costs if cost is not None]
         return ProfileMetrics(

@@ -167,14 +167,20 @@ def _tasks(refs: Sequence[TaskRef], names: Sequence[str], where: str) -> list[Ta
     return found
 
 
+def ran(cell: CellState) -> bool:
+    """Whether there is a folder of it: it started, whatever became of it."""
+    return cell.row is not None and cell.row.state != ReadState.HELD
+
+
 def picked(cells: Sequence[CellState], wanted: Filter) -> list[CellState]:
-    """The cells to analyse of those that ran, by how they ended, at most `limit` of them; in their order."""
+    """The cells to analyse, by how they ended; with a limit at most so many, of those that ran. In their order."""
     found = list(cells)
     if wanted.only == "succeeded":
         found = [cell for cell in found if cell.outcome is Outcome.PASSED]
     elif wanted.only == "failed":
-        found = [cell for cell in found if cell.row is not None and cell.outcome is not Outcome.PASSED]
-    if wanted.limit is not None and wanted.limit < len(found):
-        places = sorted(random.Random(wanted.seed).sample(range(len(found)), wanted.limit))  # noqa: S311
+        found = [cell for cell in found if ran(cell) and cell.outcome is not Outcome.PASSED]
+    if wanted.limit is not None:
+        found = [cell for cell in found if ran(cell)]
+        places = sorted(random.Random(wanted.seed).sample(range(len(found)), min(wanted.limit, len(found))))  # noqa: S311
         found = [found[place] for place in places]
     return found

@@ -1,8 +1,7 @@
 """`tbench analyze`."""
 
-import sys
-import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,15 @@ from terminalbench.cli.places import results_option
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
 if TYPE_CHECKING:
-    from terminalbench.analytics.run import AnalysisResult, Picked
+    from terminalbench.analytics.judging import JudgeAsk
+    from terminalbench.analytics.run import AnalysisRequest, AnalysisResult
     from terminalbench.analytics.views import Filter, Only
+    from terminalbench.cli.analyzing import Teller
     from terminalbench.experiments.batch import Batch
     from terminalbench.experiments.config import Experiment
 
-_REFRESH_SEC = 0.2
-_MISSING_SHOWN = 12
+_NO_MODEL = "no judge model is set: nothing was judged (--model M, or [analysis] judge_model)"
+_SET_MODEL = "give --model, or set [analysis] judge_model"
 
 
 @click.command("analyze", cls=ListCommand)
@@ -28,49 +29,112 @@ _MISSING_SHOWN = 12
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Where to write.")
 @tasks_option
 @profiles_option
+@click.option("--compare", nargs=2, metavar="NEW OLD", help="Compare these two. Default: the declared contrasts.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only N trials, drawn at random.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --limit.")
 @click.option("--succeeded", is_flag=True, help="Only trials that passed.")
 @click.option("--failed", is_flag=True, help="Only trials that ran and did not pass.")
 @click.option("--list", "only_list", is_flag=True, help="List the trials that would be analysed, and stop.")
+@click.option("--no-llm", is_flag=True, help="Ask no model, whatever the file says.")
+@click.option("--llm-only", is_flag=True, help="Only ask the judge; leave the tables as they are.")
+@click.option("--model", metavar="M", help="Model of the judge. Default: judge_model of the file; without one, none.")
+@click.option("--rubric", multiple=True, metavar="NAME|FILE", help="What to judge by. Default: all built-in rubrics.")
+@click.option("--judge-budget", type=click.FloatRange(min=0), metavar="USD", help="The most the judge may cost.")
+@click.option("--estimate-cost", is_flag=True, help="Say what the judge would cost, and stop. Calls nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @results_option
 @root_option
 def command(
-    experiment: Path | None,
-    batch: str | None,
-    output: Path | None,
-    results: Path | None,
-    root: Path | None,
-    only_list: bool,
-    quiet: bool,
-    **chosen: Any,
+    experiment: Path | None, batch: str | None, results: Path | None, root: Path | None, quiet: bool, **chosen: Any
 ) -> int:
-    """Find out what each trial did, and write tables of it to the batch's analytics folder.
+    """Find out what each trial did, compare the profiles, and write tables to the batch's analytics folder.
 
     Takes an experiment file, a batch folder, or any folder of Harbor jobs; without one, the newest batch. Trials that
-    were analysed before are not read again. Exit code 3: something could not be analysed, and it is said what.
+    were analysed before are not read again. A model is asked only when one is named. Exit code 3: something could not
+    be analysed, and it is said what.
     """
-    from terminalbench.analytics.run import AnalysisRequest, pick, run_analysis
+    from terminalbench.analytics.picking import pick
+    from terminalbench.analytics.run import run_analysis
+    from terminalbench.cli.analyzing import Teller, listing, summary
 
     target = find_batches_of(experiment, batch, results, root)
-    wanted = _filter(chosen)
-    if only_list:
-        click.echo(_listing(pick(target.batches, wanted)))
+    teller = Teller(quiet)
+    request = _request(target, chosen, teller)
+    if chosen["only_list"]:
+        click.echo(listing(pick(target.batches, request.wanted)))
         return EXIT_OK
+    if chosen["estimate_cost"]:
+        return _estimate(request)
+    result = run_analysis(request)
+    page = _report(request, result)
+    if not quiet:
+        click.echo(summary(result, page))
+        if request.judge is None and not chosen["no_llm"]:
+            click.echo(_NO_MODEL)
+    if result.judge_error is not None:
+        raise result.judge_error
+    return EXIT_INCOMPLETE if result.incomplete else EXIT_OK
+
+
+def _report(request: "AnalysisRequest", result: "AnalysisResult") -> Path | None:
+    """Write report.html and comparison_report.md; there is none about a sample."""
+    from terminalbench.report.write import remove_report, write_analysed
+
+    if request.wanted.is_sample:
+        remove_report(result.output)
+        return None
+    return write_analysed(request.batches, result.views, result.comparison, result.output)[0]
+
+
+def _request(target: "Batches", chosen: dict[str, Any], teller: "Teller") -> "AnalysisRequest":
+    from terminalbench.analytics.run import AnalysisRequest
+
     loaded = target.experiment
-    request = AnalysisRequest(
+    asked = _judge(target, chosen, teller)
+    if asked is None and (chosen["llm_only"] or chosen["estimate_cost"]):
+        raise UserError("no judge model is set", hint=_SET_MODEL)
+    return AnalysisRequest(
         batches=target.batches,
-        wanted=wanted,
-        output=output.resolve() if output is not None else None,
+        wanted=_filter(chosen),
+        output=chosen["output"].resolve() if chosen["output"] is not None else None,
+        compare=chosen["compare"],
         analyzers=tuple(loaded.analysis.analyzers) if loaded is not None else (),
         import_root=target.import_root,
-        progress=Teller(quiet).progress,
+        analysis=asdict(loaded.analysis) if loaded is not None else None,
+        judge=asked,
+        judge_only=chosen["llm_only"],
+        progress=teller.progress,
     )
-    result = run_analysis(request)
-    if not quiet:
-        click.echo(_summary(result))
-    return EXIT_INCOMPLETE if result.incomplete else EXIT_OK
+
+
+def _judge(target: "Batches", chosen: dict[str, Any], teller: "Teller") -> "JudgeAsk | None":
+    from terminalbench.analytics.judging import JudgeAsk
+
+    if chosen["no_llm"]:
+        if chosen["llm_only"] or chosen["model"] or chosen["estimate_cost"] or chosen["rubric"]:
+            raise click.UsageError("--no-llm excludes --llm-only, --model, --rubric and --estimate-cost")
+        return None
+    model = chosen["model"] or target.judge_model()
+    if model is None:
+        if chosen["rubric"] or chosen["judge_budget"] is not None:
+            raise UserError("no judge model is set", hint=_SET_MODEL)
+        return None
+    pairs = (chosen["compare"],) if chosen["compare"] is not None else ()
+    return JudgeAsk(model, chosen["rubric"], chosen["judge_budget"], pairs, teller.judging)
+
+
+def _estimate(request: "AnalysisRequest") -> int:
+    from terminalbench.analytics.judge.output import estimate_lines
+    from terminalbench.analytics.judging import estimate_cost
+    from terminalbench.analytics.picking import pick
+    from terminalbench.analytics.run import default_output
+
+    if request.judge is None:
+        raise UserError("no judge model is set", hint=_SET_MODEL)
+    output = request.output or default_output(request.batches, request.wanted)
+    chosen = pick(request.batches, request.wanted)
+    click.echo("\n".join(estimate_lines(estimate_cost(chosen, request.judge, output))))
+    return EXIT_OK
 
 
 class Batches:
@@ -80,6 +144,20 @@ class Batches:
         self.batches = tuple(batches)
         self.experiment = experiment
         self.import_root = import_root
+
+    def judge_model(self) -> str | None:
+        """The judge of the experiment file as it is now, else of the plan."""
+        from terminalbench.errors import TbenchError
+        from terminalbench.experiments.plan import Plan
+        from terminalbench.files import read_json
+
+        if self.experiment is not None:
+            return self.experiment.analysis.judge_model
+        try:
+            plan: Plan = read_json(self.batches[0].plan_json, Plan)
+        except (OSError, TbenchError):  # a folder of Harbor jobs has none; a broken one is reported when it is opened
+            return None
+        return plan.analysis.get("judge_model")
 
 
 def find_batches_of(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> Batches:
@@ -119,9 +197,8 @@ def _numbered(experiment: "Experiment", numbers: str | None) -> "list[Batch]":
     missing = [str(number) for number in wanted if number not in there]
     if missing or not wanted:
         known = ", ".join(map(str, there)) or "none"
-        raise UserError(
-            f"there is no batch {', '.join(missing)} of {slug}", where=str(folder), hint=f"batches: {known}"
-        )
+        what = f"there is no batch {', '.join(missing)} of {slug}" if missing else f"{slug} has no batch yet"
+        raise UserError(what, where=str(folder), hint=f"batches: {known}")
     return [Batch(folder / slug / str(number)) for number in wanted]
 
 
@@ -132,77 +209,3 @@ def _filter(chosen: dict[str, Any]) -> "Filter":
         raise click.UsageError("--succeeded and --failed exclude each other")
     only: Only | None = "succeeded" if chosen["succeeded"] else "failed" if chosen["failed"] else None
     return Filter(chosen["tasks"], chosen["profiles"], only, chosen["limit"], chosen["seed"])
-
-
-def _listing(chosen: "Sequence[Picked]") -> str:
-    from terminalbench.report.text import columns
-
-    rows = [["batch", "task", "profile", "attempt", "outcome", "trial"]]
-    for part in chosen:
-        for cell in part.cells:
-            name = cell.row.name if cell.row is not None else "-"
-            rows.append([part.view.batch, cell.task.id, cell.profile, str(cell.attempt), str(cell.outcome), name])
-    return columns(rows, left=(0, 1, 2, 4, 5))
-
-
-def _summary(result: "AnalysisResult") -> str:
-    from terminalbench.report.text import columns, percent
-
-    head = ["profile", "passed", "coverage", "pass rate", "calls", "errors", "loops", "backtracks", "tested", "flagged"]
-    rows = [head]
-    for profile, metrics in result.profiles.items():
-        spread = metrics.measures
-        rows.append(
-            [
-                profile,
-                str(metrics.passed),
-                f"{metrics.measured}/{metrics.planned}",
-                percent(metrics.passed, metrics.measured),
-                *(_mean(spread[name].mean) for name in ("tool_calls", "tool_errors", "loops", "backtracks")),
-                _share(spread["tested_before_finish"].mean),
-                str(len(metrics.flagged)),
-            ]
-        )
-    lines = [f"{result.planned} trials: {result.read} read, {result.reused} unchanged", "", columns(rows)]
-    classes = [
-        [profile, what, str(n)] for profile, m in result.profiles.items() for what, n in m.failure_classes.items()
-    ]
-    if classes:
-        lines += ["", columns([["profile", "failure class", "trials"], *classes], left=(0, 1))]
-    if result.missing:
-        lines += ["", *(f"missing: {line}" for line in result.missing[:_MISSING_SHOWN])]
-        rest = len(result.missing) - _MISSING_SHOWN
-        lines += [f"missing: and {rest} further lines in aggregate_metrics.json"] if rest > 0 else []
-    lines += ["", *(f"note: {line}" for line in result.notes[:_MISSING_SHOWN])] if result.notes else []
-    return "\n".join([*lines, "", f"written to {_place(result.output)}"])
-
-
-def _mean(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.0f} %"
-
-
-def _place(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-class Teller:
-    """One line while it works, only for a person at a terminal."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.live = sys.stderr.isatty() and not quiet
-        self.last = time.monotonic()
-
-    def progress(self, done: int, total: int) -> None:
-        """Show how far it is."""
-        if not self.live:
-            return
-        now = time.monotonic()
-        if done == total:
-            click.echo("\r\033[K", nl=False, err=True)
-        elif now - self.last > _REFRESH_SEC:
-            self.last = now
-            click.echo(f"\r\033[Kanalysing {done}/{total}", nl=False, err=True)

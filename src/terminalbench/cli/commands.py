@@ -29,6 +29,7 @@ SECTIONS = (
                 "resume", "terminalbench.cli.resume", "Go on with a batch: finish it, add to it, retry errors."
             ),
             CommandEntry("status", "terminalbench.cli.status", "Show what runs now, and how far it is."),
+            CommandEntry("ctl", "terminalbench.cli.ctl", "Steer a live run: pause, resume, requeue, cancel."),
             CommandEntry("kill", "terminalbench.cli.kill", "End a running batch, and verify it."),
             CommandEntry("mirror", "terminalbench.cli.mirror", "Copy session folders out of every trial again."),
         ),
@@ -40,7 +41,7 @@ SECTIONS = (
             CommandEntry(
                 "compare", "terminalbench.cli.compare", "Say which profile is better, by how much, and how sure it is."
             ),
-            CommandEntry("show", "terminalbench.cli.show", "Show one trial."),
+            CommandEntry("show", "terminalbench.cli.show", "Show one trial: what it was told, did, and how it ended."),
             CommandEntry(
                 "analyze", "terminalbench.cli.analyze", "Find out what each trial did, and write tables of it."
             ),
@@ -48,6 +49,9 @@ SECTIONS = (
                 "errors", "terminalbench.cli.errors", "Show why trials did not pass, and what the others did."
             ),
             CommandEntry("label", "terminalbench.cli.label", "Say yourself what a trial shows."),
+            CommandEntry("report", "terminalbench.cli.report", "Write the report of a batch: one HTML file, and text."),
+            CommandEntry("query", "terminalbench.cli.query", "Ask the index a question in SQL."),
+            CommandEntry("export", "terminalbench.cli.export", "Write trials as CSV, JSON, Parquet or JUnit XML."),
             CommandEntry("index", "terminalbench.cli.index", "Bring the index up to date with what is on disk."),
         ),
     ),

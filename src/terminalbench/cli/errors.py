@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.analyze import Teller, find_batches_of
+from terminalbench.cli.analyze import find_batches_of
 from terminalbench.cli.options import ListCommand, json_option, profiles_option, root_option, tasks_option
 from terminalbench.cli.places import results_option
 from terminalbench.errors import EXIT_OK
@@ -46,6 +46,7 @@ def command(
     """
     from terminalbench.analytics.error_groups import error_report
     from terminalbench.analytics.views import Filter
+    from terminalbench.cli.analyzing import Teller
     from terminalbench.files import encode_json
 
     target = find_batches_of(experiment, batch, results, root)
@@ -57,7 +58,8 @@ def command(
 
 def _text(report: "ErrorReport") -> str:
     head = f"{report.failed} of {report.trials} trials did not pass"
-    lines = [f"{head}; {report.not_run} more did not run" if report.not_run else head]
+    other = [(report.unfinished, "are not finished"), (report.not_run, "did not run")]
+    lines = ["; ".join([head, *(f"{count} more {what}" for count, what in other if count)])]
     if report.classes:
         lines += ["", "By class", *_groups(report.classes)]
         lines += ["", "By signature", *_groups(report.signatures)]

@@ -18,7 +18,10 @@ from terminalbench.files import encode_json
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
-from terminalbench.report.text import summary
+from terminalbench.records import Event, Outcome
+from terminalbench.report.text import money, summary
+from terminalbench.report.trial import printable
+from terminalbench.runner.notify import Notifier
 from terminalbench.runner.progress import Progress
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult, prepare_run, run
@@ -36,7 +39,9 @@ def run_file(file: Path, root: Path | None, selection: Selection, *, strict: boo
         reasons = "\n  ".join(_exclusion_lines(prepared.plan))
         raise UserError(f"would be left out (--strict):\n  {reasons}", where=str(file))
     result = run(
-        experiment, prepared, Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped)
+        experiment,
+        prepared,
+        Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped, event=teller.event),
     )
     return _tell_end(teller, result, as_json=as_json)
 
@@ -45,7 +50,7 @@ def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, top_
     """Go on with a batch; print what a person or a machine wants to know."""
     teller = Teller(quiet=as_json)
     teller.say("looking at what is there ...")
-    listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped)
+    listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped, event=teller.event)
     if top_up:
         result = top_up_target(target, listener, quiet=as_json)
     else:
@@ -55,9 +60,10 @@ def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, top_
 
 def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
     teller.done()
-    for problem in result.problems:
-        click.echo(problem, err=True)
     view = result.view or refresh(result.batch)
+    told = [] if result.view is not None else _notify_end(view, result.interrupted)
+    for problem in dict.fromkeys((*result.problems, *told)):
+        click.echo(problem, err=True)
     if result.view is not None:
         export_index(result.batch, view)
     if as_json:
@@ -70,6 +76,16 @@ def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
         click.echo(f"\nbatch {view.plan.batch}: {place}")
         click.echo(f"look closer: tbench show <trial>{where}, tbench list{where}, harbor view {place}/runs")
     return EXIT_INTERRUPTED if result.interrupted else exit_code(view)
+
+
+def _notify_end(view: BatchView, interrupted: bool) -> list[str]:
+    """Tell whoever wants to know that it is over; return what went wrong."""
+    notifier = Notifier.of(view.plan)
+    measured, passed = (sum(c.measured for c in view.cells), sum(c.outcome is Outcome.PASSED for c in view.cells))
+    how = "interrupted" if interrupted else "finished"
+    spent = money(view.rows())
+    notifier.tell("finished", f"{how}: {measured} of {len(view.cells)} measured, {passed} passed, cost {spent}")
+    return notifier.finish()
 
 
 def refresh(batch: Batch) -> BatchView:
@@ -153,12 +169,19 @@ class Teller:
         if not self.quiet:
             click.echo(f"{plan.name}: going on with batch {batch.number} ({plan.folder})", err=True)
 
+    def event(self, event: Event) -> None:
+        """Say what the watchdog has found, when it comes up."""
+        if event.kind == "alert" and event.detail.get("state") == "raised" and not self.quiet:
+            self.done()
+            said = printable(event.error or "")
+            click.echo(f"{event.detail.get('severity')} ({event.detail.get('cause')}): {said}", err=True)
+
     def progress(self, progress: Progress) -> None:
         """Renew the line, at most twice a second."""
         now = time.monotonic()
         if self.live and now - self.told_at >= _REFRESH_SEC:
             self.told_at = now
-            self.say(progress.line(now))
+            self.say(printable(progress.line(now)))
 
     def stopped(self, reason: str) -> None:
         """Say why the run was ended, at once: what follows may fail for the same reason."""

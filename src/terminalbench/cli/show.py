@@ -7,28 +7,45 @@ import click
 from terminalbench.cli.options import json_option
 from terminalbench.cli.places import results_option, results_root
 from terminalbench.cli.trials import find_trial
-from terminalbench.errors import EXIT_OK
+from terminalbench.errors import EXIT_OK, UserError
 
 
 @click.command("show")
 @click.argument("trial")
+@click.option("--steps", metavar="A-B", help="Only these steps, with more of each.")
+@click.option("--full", is_flag=True, help="Everything, nothing cut.")
 @results_option
 @json_option
-def command(trial: str, results: Path | None, as_json: bool) -> int:
-    """Show one trial: how it ended and why, what it used, what reached the agent, where its files are.
+def command(trial: str, steps: str | None, full: bool, results: Path | None, as_json: bool) -> int:
+    """Show one trial: how it ended and why, what it used, what reached the agent, its steps, its verifier's words.
 
     TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt".
     """
     from terminalbench.files import encode_json
+    from terminalbench.report.steps import Shown
     from terminalbench.report.trial import trial_text
 
+    shown = Shown(_range(steps), full)
     root = results_root(results)
     batch, row = find_trial(root, trial)
     if as_json:
         click.echo(encode_json({"batch": batch, **_fields(row)}).decode(), nl=False)
     else:
-        click.echo(trial_text(root, batch, row), nl=False)
+        click.echo(trial_text(root, batch, row, shown), nl=False)
     return EXIT_OK
+
+
+def _range(steps: str | None) -> tuple[int, int] | None:
+    if steps is None:
+        return None
+    first, dash, last = steps.partition("-")
+    try:
+        ends = (int(first), int(last if dash else first))
+    except ValueError:
+        ends = (1, 0)
+    if ends[0] > ends[1]:
+        raise UserError(f'"{steps}" names no steps', where="--steps", hint="as in 3-7 or 12")
+    return ends
 
 
 def _fields(row: object) -> dict:

@@ -16,7 +16,10 @@ def command(results: Path | None, as_json: bool) -> int:
     """Show what runs now, for this user: batches, their processes, how far they are."""
     from terminalbench.files import encode_json
     from terminalbench.report.text import columns
+    from terminalbench.report.trial import printable
+    from terminalbench.runner.alerts import AlertBoard
     from terminalbench.runner.status import running_batches
+    from terminalbench.runner.waiting import WaitingRoom
 
     found = running_batches(results.resolve() if results else None)
     if as_json:
@@ -33,4 +36,9 @@ def command(results: Path | None, as_json: bool) -> int:
         trials = f"{status.ended}/{status.planned}" + (f", {status.running} running" if status.running else "")
         rows.append([status.batch, status.state, pid, status.since or "-", trials, outcomes, cost])
     click.echo(columns(rows, left=range(7)))
+    for status in found:
+        board = AlertBoard({alert.key: alert for alert in status.alerts})
+        room = WaitingRoom({waiting.trial: waiting for waiting in status.waiting})
+        for line in [*board.lines(), *room.lines()]:
+            click.echo(f"{status.batch}: {printable(line)}")
     return EXIT_OK

@@ -12,7 +12,8 @@ class Batch:
       experiment.toml                       byte copy of the input
       plan.json                             the resolved plan; resume reads this, never the TOML
       events.jsonl                          append-only lifecycle of jobs and trials
-      gate.json                             budget and deadline, and what has been spent, when there is a limit
+      gate.json                             budget, deadline and what has been spent; models that are rate limited
+      control.json                          what was told to the live run (`tbench ctl`, the watchdog)
       runs/<timestamp>__<profile>.job.json  the exact JobConfig handed to `harbor run -c`
       runs/<timestamp>__<profile>/          Harbor's job folder, untouched
       runs/index.json                       export of the index
@@ -46,8 +47,13 @@ class Batch:
 
     @property
     def gate_json(self) -> Path:
-        """Budget and deadline, and what has been spent: see `terminalbench.harbor.gate`."""
+        """Budget, deadline, spend and rate limits: see `terminalbench.harbor.gate`."""
         return self.folder / "gate.json"
+
+    @property
+    def control_json(self) -> Path:
+        """What was told to the live run: see `terminalbench.harbor.control`."""
+        return self.folder / "control.json"
 
     @property
     def runs(self) -> Path:

@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,17 @@ from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSourc
 from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import read_quarantine
-from terminalbench.experiments.secrets import has_login, secrets_in
+from terminalbench.experiments.secrets import VARIABLE, has_login, is_template, secrets_in
 from terminalbench.experiments.strict import Problems, given, join, read
 from terminalbench.experiments.tables import (
+    NOTIFY_ON,
     SCHEMA_VERSION,
     SLUG,
     SLUG_DOC,
     AnalysisTable,
     ArtifactsTable,
     ExperimentTable,
+    NotifyTable,
     ProfileDefaults,
     ProfileTable,
     RunTable,
@@ -68,6 +71,7 @@ class Experiment:
     analysis: AnalysisTable
     datasets: dict[str, Dataset]
     top_up: TopUpTable | None = None
+    notify: NotifyTable | None = None
     quarantine: dict[tuple[str, str], str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -170,6 +174,7 @@ class _Loader:
         self._check_analysis(table.analysis)
         self._check_artifacts(table.artifacts)
         self._check_top_up(table.top_up, run)
+        self._check_notify(table.notify)
         if self.problems.found:
             raise InvalidFile(str(self.file), _once(self.problems.found))
         return Experiment(
@@ -183,6 +188,7 @@ class _Loader:
             artifacts=table.artifacts,
             analysis=table.analysis,
             top_up=table.top_up,
+            notify=table.notify,
             datasets=datasets,
             quarantine=read_quarantine(self.file),
             notes=tuple(dict.fromkeys(self.notes)),
@@ -313,6 +319,19 @@ class _Loader:
             return
         if top_up.max_attempts < run.attempts:
             self.problems.add("top_up.max_attempts", f"is less than run.attempts ({run.attempts})")
+
+    def _check_notify(self, notify: NotifyTable | None) -> None:
+        if notify is None or self.problems.at("notify.urls") or self.problems.at("notify.on"):
+            return
+        for index, url in enumerate(notify.urls):
+            if not VARIABLE.fullmatch(url.strip().removeprefix("${").removesuffix("}")) or not is_template(url):
+                hint = 'write "${NOTIFY_URL}" and set the variable'
+                self.problems.add(f"notify.urls[{index}]", "must be a reference to a variable and nothing else", hint)
+        for index, name in enumerate(notify.on):
+            if name not in NOTIFY_ON:
+                self.problems.add(f"notify.on[{index}]", f'"{name}" is no event', did_you_mean(name, list(NOTIFY_ON)))
+        if find_spec("apprise") is None:
+            self.problems.add("notify", "needs Apprise, which is not installed", "pip install 'terminalbench[notify]'")
 
     def _check_artifacts(self, artifacts: ArtifactsTable) -> None:
         for index, target in enumerate(artifacts.targets):

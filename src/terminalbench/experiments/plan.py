@@ -101,6 +101,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: dict[str, Any] = {}
     analysis: dict[str, Any] = {}
     top_up: dict[str, Any] | None = None
+    notify: dict[str, Any] | None = None
     declared: dict[str, Any] = {}
     artifacts: tuple[str, ...] = ()
     selected_tasks: tuple[str, ...] = ()
@@ -195,6 +196,7 @@ def make_plan(
         settings=dataclasses.asdict(experiment.run),
         analysis=dataclasses.asdict(experiment.analysis),
         top_up=dataclasses.asdict(experiment.top_up) if experiment.top_up else None,
+        notify=dataclasses.asdict(experiment.notify) if experiment.notify else None,
         declared={
             "tasks": [f"{task.dataset}/{task.id}" for task in tasks],
             "profiles": [profile.key for profile in profiles],

@@ -13,6 +13,7 @@ from terminalbench.experiments.tables import (
     DatasetTable,
     ExperimentTable,
     McpTable,
+    NotifyTable,
     ProfileDefaults,
     ProfileTable,
     RunTable,
@@ -35,6 +36,7 @@ PAGES: tuple[tuple[str, Any], ...] = (
     ("[artifacts]", ArtifactsTable),
     ("[analysis]", AnalysisTable),
     ("[top_up]", TopUpTable),
+    ("[notify]", NotifyTable),
 )
 
 

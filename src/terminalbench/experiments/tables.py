@@ -70,6 +70,18 @@ class RunTable:
         "Deadline of the batch: no trial starts after it, running ones finish. None by default.", default=None, above=0
     )
     budget_usd: float | None = key("Spend at which no further trial starts. None by default.", default=None, above=0)
+    on_auth_failure: Literal["stop", "pause", "continue"] = key(
+        "When a profile only fails to authenticate: start no more of it, wait for `tbench ctl resume`, or go on.",
+        default="stop",
+    )
+    on_setup_failure: Literal["stop", "pause", "continue"] = key(
+        "The same when the agent's set-up fails again and again.", default="continue"
+    )
+    on_rate_limit: Literal["wait", "slow"] = key(
+        "Under rate limits trials wait in any case; `slow` also halves how many of the profile run at once.",
+        default="wait",
+    )
+    stall_sec: float = key("Seconds without activity after which a running trial is named.", default=900.0, above=0)
     executor: str = key("What starts the jobs.", default="local", non_empty=True)
     seed: int | None = key("Seed for everything random in the analysis and in simulated agents.", default=None)
     registry_path: str | None = key("Registry file for every `name@version` dataset.", default=None, non_empty=True)
@@ -179,6 +191,26 @@ class TopUpTable:
     trials_per_round: int = key("Trials added before the intervals are looked at again.", default=20, minimum=2)
 
 
+NOTIFY_ON = ("finished", "stalled", "budget", "alert")
+
+
+@dataclass(frozen=True)
+class NotifyTable:
+    """`[notify]`: one-line messages through Apprise (the extra `notify`)."""
+
+    urls: list[str] = key(
+        "Addresses as Apprise writes them. They may hold secrets, so each is a reference to a variable.",
+        non_empty=True,
+        example='["${NOTIFY_URL}"]',
+    )
+    on: list[str] = key(
+        "When: `finished`, `stalled` (a trial without activity), `budget` (used up), `alert` (anything severe). "
+        "Default: all.",
+        factory=lambda: list(NOTIFY_ON),
+        example='["finished", "budget"]',
+    )
+
+
 @dataclass(frozen=True)
 class McpTable:
     """`[mcp]`: where MCP servers live."""
@@ -206,4 +238,5 @@ class ExperimentTable:
     mcp: McpTable = key("Where MCP servers live.", factory=McpTable)
     artifacts: ArtifactsTable = key("What to keep of each trial.", factory=ArtifactsTable)
     analysis: AnalysisTable = key("The questions.", factory=AnalysisTable)
+    notify: NotifyTable | None = key("Whom to tell.", default=None)
     top_up: TopUpTable | None = key("Where further attempts go, and when they end.", default=None)

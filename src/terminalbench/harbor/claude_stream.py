@@ -75,13 +75,17 @@ class InitEvent(msgspec.Struct, frozen=True):
 
 
 class Stream:
-    """What a session's stream says. `calls` is None when the stream is too long to be counted."""
+    """What a session's stream says. `calls` is None when the stream is too long to be counted.
+
+    `late_hooks` are hooks that the CLI gave up because they did not end in time.
+    """
 
     def __init__(self) -> None:
         self.init: InitEvent | None = None
         self.result: ResultEvent | None = None
         self.calls: Counter[str] | None = Counter()
         self.hooks: Counter[str] = Counter()
+        self.late_hooks: Counter[str] = Counter()
         self.messages: dict[str, Tokens] = {}
         self._seen: set[str] = set()
 
@@ -112,6 +116,7 @@ class _Event(msgspec.Struct):
     subtype: str | None = None
     hook_id: str | None = None
     hook_event: str | None = None
+    outcome: str | None = None
     message: _Message | None = None
 
 
@@ -178,8 +183,11 @@ def _take(found: Stream, line: bytes) -> None:
             _take_message(found, event.message)
         elif event.type == "system" and event.subtype == "init":
             found.init = _init.decode(line)
-        elif event.type == "system" and event.hook_event and found.first_time(event.hook_id):
-            found.hooks[event.hook_event] += 1
+        elif event.type == "system" and event.hook_event:
+            if event.outcome == "cancelled":
+                found.late_hooks[event.hook_event] += 1
+            if found.first_time(event.hook_id):
+                found.hooks[event.hook_event] += 1
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
 

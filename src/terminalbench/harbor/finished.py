@@ -1,10 +1,16 @@
-"""Which trials of a Harbor job folder are finished: those whose result.json can be read and was not cancelled."""
+"""Which trials of a Harbor job folder are finished: those whose result.json can be read and was not cancelled.
+
+One that we cancelled because it hung is finished too: it would hang again. So is one that somebody cancelled, even
+before it started.
+"""
 
 from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
+
+from terminalbench.harbor.hangs import HELD, HUNG
 
 
 class _Task(msgspec.Struct):
@@ -15,6 +21,10 @@ class _Task(msgspec.Struct):
 
 class _Config(msgspec.Struct):
     task: _Task
+
+
+class _Held(msgspec.Struct):
+    cancelled: bool = False
 
 
 class _Exception(msgspec.Struct):
@@ -46,6 +56,17 @@ def finished_trials(job_folder: Path) -> Counter[tuple[str, str]]:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             continue
         task = result.config.task
-        if result.done:
-            counts[task.source or "", PurePosixPath(task.path or task.name or "").name] += 1
-    return counts
+        if result.done or (file.parent / HUNG).is_file():
+            counts[_cell(task)] += 1
+    for file in job_folder.glob(f"*/{HELD}"):
+        try:
+            held = msgspec.json.decode(file.read_bytes(), type=_Held)
+            config = msgspec.json.decode((file.parent / "config.json").read_bytes(), type=_Config)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        counts[_cell(config.task)] += held.cancelled
+    return +counts
+
+
+def _cell(task: _Task) -> tuple[str, str]:
+    return task.source or "", PurePosixPath(task.path or task.name or "").name

@@ -2,7 +2,8 @@
 
 The gate is a file that all Harbor processes of a batch share, each change made under a lock. A trial reserves its
 likely cost before it starts and settles its real cost when it ends, so that trials side by side cannot spend the
-same money. A closed gate lets running trials finish; the others are held and never start.
+same money. A closed gate lets running trials finish; the others are held and never start. While a provider limits the
+rate of a model, trials of that model wait here, whichever process they belong to.
 """
 
 import fcntl
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.files import write_json
+from terminalbench.harbor.pacing import Lane, draw, eased, pressed, start_at
 
 GUESS_USD = 1.0
 """What a trial is taken to cost while nothing is known about its profile."""
@@ -24,8 +26,9 @@ class GateState(msgspec.Struct, omit_defaults=True):
     """The limits of a batch and what has been spent and reserved so far.
 
     `costs` are the known costs of ended trials by profile; `priced` counts ended trials whose cost is unknown and was
-    taken to be the likely cost. `closed` says why nothing starts any more. `deadline` is on the clock that only goes
-    forward (`time.monotonic`), which all processes of a machine share: setting the time neither ends nor extends a run.
+    taken to be the likely cost. `closed` says why nothing starts any more. `lanes` are the models under pressure.
+    Its times are on the clock that only goes forward (`time.monotonic`), which all processes of a machine share:
+    setting the time neither ends nor extends a run.
     """
 
     budget_usd: float | None = None
@@ -36,6 +39,8 @@ class GateState(msgspec.Struct, omit_defaults=True):
     costs: dict[str, list[float]] = {}
     priced: int = 0
     closed: str | None = None
+    seed: int = 0
+    lanes: dict[str, Lane] = {}
 
     def likely_usd(self, profile: str) -> float:
         """What a trial of a profile will probably cost: the mean of its own trials, else of all, else the guess."""
@@ -57,6 +62,11 @@ class GateState(msgspec.Struct, omit_defaults=True):
             return None
         return f"the budget of ${self.budget_usd:.2f} is used up (${self.spent_usd:.2f} spent)"
 
+    def let_in_at(self, trial: str, lane: str) -> float:
+        """When the rate limit of its lane lets a trial start; each has a moment of its own."""
+        found = self.lanes.get(lane, Lane())
+        return start_at(found, draw(self.seed, lane, found.level, trial))
+
 
 class Gate:
     """A gate on disk. Every method takes the lock, reads, changes and writes; several processes may call at once."""
@@ -74,6 +84,9 @@ class Gate:
 
     def enter(self, trial: str, profile: str, now: float | None = None) -> str | None:
         """Reserve for a trial that wants to start; or why it may not. The first refusal closes the gate for good."""
+        known = self.read()
+        if known.budget_usd is None and known.why_closed(profile, time.monotonic() if now is None else now) is None:
+            return None  # nothing to reserve
         with self._locked() as state:
             reason = state.why_closed(profile, time.monotonic() if now is None else now)
             if reason is None:
@@ -84,6 +97,8 @@ class Gate:
 
     def leave(self, trial: str, profile: str, cost_usd: float | None) -> None:
         """Settle a trial that has ended, with what it really cost; an unknown cost is taken to be the likely one."""
+        if self.read().budget_usd is None:
+            return
         with self._locked() as state:
             likely = state.reserved.pop(trial, state.likely_usd(profile))
             if cost_usd is None:
@@ -92,6 +107,22 @@ class Gate:
             else:
                 state.spent_usd += cost_usd
                 state.costs = {**state.costs, profile: [*state.costs.get(profile, []), cost_usd]}
+
+    def press(self, lane: str, *, started_at: float, asked_sec: float | None, now: float | None = None) -> Lane:
+        """A trial was rate limited: the others of its lane wait. Returns the lane as it is now."""
+        with self._locked() as state:
+            moment = time.monotonic() if now is None else now
+            raised = pressed(state.lanes.get(lane, Lane()), started_at=started_at, now=moment, asked_sec=asked_sec)
+            state.lanes = {**state.lanes, lane: raised}
+            return raised
+
+    def ease(self, lane: str, *, started_at: float) -> None:
+        """A trial was let through by its provider: nobody waits any more, except for what was asked for."""
+        if lane not in self.read().lanes:
+            return
+        with self._locked() as state:
+            if lane in state.lanes:
+                state.lanes = {**state.lanes, lane: eased(state.lanes[lane], started_at=started_at)}
 
     @contextmanager
     def _locked(self) -> Generator[GateState]:

@@ -20,9 +20,8 @@ from terminalbench.experiments.secrets import TEMPLATE, references
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
 VERIFIER = "terminalbench.harbor.verifier:SafeVerifier"
 
-RETRY_FACTOR = 2.0
-RETRY_FIRST_SEC = 2.0
-RETRY_LONGEST_SEC = 120.0
+RETRY_WAIT_SEC = 1.0
+"""Harbor's own pause before a retry, always the same. The one that grows, with jitter, is the plugin's."""
 
 
 def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: Batch) -> dict[str, Any]:
@@ -47,9 +46,9 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
     if run.retries:
         config["retry"] = {
             "max_retries": run.retries,
-            "wait_multiplier": RETRY_FACTOR,
-            "min_wait_sec": RETRY_FIRST_SEC,
-            "max_wait_sec": RETRY_LONGEST_SEC,
+            "wait_multiplier": 1.0,
+            "min_wait_sec": RETRY_WAIT_SEC,
+            "max_wait_sec": RETRY_WAIT_SEC,
         }
     if profile.system_prompt and profile.agent.system_prompt is None:
         config["extra_instructions"] = [profile.system_prompt]
@@ -64,11 +63,10 @@ def wave_config(template: dict[str, Any], wave: JobSpec, batch: Batch) -> dict[s
 
 def command(settings: Mapping[str, Any], spec: JobSpec, batch: Batch, harbor: str = "harbor") -> list[str]:
     """The command that runs the job; `settings` are those of `[run]`."""
-    gated = settings.get("budget_usd") is not None or settings.get("run_timeout_sec") is not None
     return [
         harbor, "run", "-c", str(batch.job_config(spec.name)), "-y",
         "--plugin", PLUGIN, "--pk", f"events={batch.events_jsonl}", "--pk", f"profile={_plugin_text(spec.profile)}",
-        *(("--pk", f"gate={batch.gate_json}") if gated else ()),
+        "--pk", f"gate={batch.gate_json}",
         *(settings.get("harbor_args") or ()),
     ]  # fmt: skip
 

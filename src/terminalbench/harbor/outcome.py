@@ -11,13 +11,15 @@ not a measurement and the trial is errored.
 """
 
 import math
+import re
 from datetime import datetime
 from typing import Any, TypeGuard
 
 import msgspec
 
 from terminalbench.harbor.claude_stream import ResultEvent
-from terminalbench.harbor.error_classes import BY_PHASE, error_class, status_class
+from terminalbench.harbor.error_classes import BY_PHASE, PHASES, error_class, status_class
+from terminalbench.harbor.hangs import Hang
 from terminalbench.harbor.redact import one_line
 from terminalbench.harbor.result_file import ExceptionInfo, HarborResult, StepResult, Timing, as_utc, from_result
 from terminalbench.records import AgentStatus, ErrorClass, Outcome
@@ -31,6 +33,13 @@ AGENT_HAD_ITS_CHANCE = frozenset(
 """Errors that leave a reward below 1 what it is: a failure."""
 
 _VAGUE = BY_PHASE | {"ApiError", "UnknownApiError"}
+_TIMED_OUT = re.compile(r"timed out after ([\d.]+) seconds$")
+_LATE = {
+    "EnvironmentStartTimeoutError": "the start of the environment",
+    "AgentSetupTimeoutError": "agent setup",
+    "AgentTimeoutError": "the agent",
+    "VerifierTimeoutError": "the verifier",
+}
 _LIMITS = frozenset({"error_max_turns", "error_max_budget_usd"})
 _STATUS = {
     ErrorClass.AGENT_TIMEOUT: AgentStatus.TIMED_OUT,
@@ -53,11 +62,11 @@ class Ending(msgspec.Struct, frozen=True):
     phase: str | None = None
 
 
-def classify(result: Any, session: ResultEvent | None = None) -> Ending:
+def classify(result: Any, session: ResultEvent | None = None, hang: Hang | None = None) -> Ending:
     """How the trial of `result` (a decoded `result.json`, a dict, or Harbor's `TrialResult`) ended.
 
     `session` is the last word of a Claude Code session, if there was one: the CLI may report an error that
-    never became an exception.
+    never became an exception. `hang` is the note of a trial that we ended.
     """
     trial = from_result(result)
     rewards = _numbers(trial.verifier_result.rewards if trial.verifier_result else None)
@@ -65,7 +74,12 @@ def classify(result: Any, session: ResultEvent | None = None) -> Ending:
     error, phase = _exception(trial)
     found = error_class(error.exception_type, error.exception_message, phase or "") if error else None
     kind, message = error.exception_type if error else None, _message(error)
-    if session is not None and (error is None or error.exception_type in _VAGUE):
+    if hang is not None and hang.asked and found is ErrorClass.CANCELLED:
+        message = hang.reason
+    elif hang is not None and found is ErrorClass.CANCELLED:
+        where = "stop" if trial.verifier_result is not None else hang.phase
+        found, phase, kind, message = PHASES.get(where, ErrorClass.UNKNOWN), where, "Hang", hang.reason
+    elif session is not None and (error is None or error.exception_type in _VAGUE):
         told = _session_error(session)
         if told is not None and (error is None or phase == "agent"):
             found, phase, message = told, "agent", _session_message(session) or message
@@ -201,6 +215,9 @@ def _message(error: ExceptionInfo | None) -> str | None:
     """What an exception says in one line: of a failed command, its exit code and its last words."""
     if error is None:
         return None
+    limit = _TIMED_OUT.search(error.exception_message)
+    if limit is not None and error.exception_type in _LATE:
+        return f"{_LATE[error.exception_type]} did not end within {float(limit[1]):g} s"
     head, printed, output = error.exception_message.partition("\nstdout: ")
     if not (printed and head.startswith("Command failed (exit ")):
         return one_line(error.exception_message) or None

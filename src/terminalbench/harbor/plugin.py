@@ -1,19 +1,22 @@
 """The Harbor plugin that writes `events.jsonl`: what happens to a job and its trials, as it happens.
 
     harbor run -c job.json -y --plugin terminalbench.harbor.plugin:EventPlugin \\
-        --pk events=<path of events.jsonl> --pk 'profile="<key>"' [--pk heartbeat_sec=10]
+        --pk events=<path of events.jsonl> --pk 'profile="<key>"' [--pk gate=<path of gate.json>] \\
+        [--pk heartbeat_sec=10] [--pk grace_sec=600]
 
 Several Harbor processes append to the same file. Hooks run on Harbor's event loop, and one that raises ends the
 job, so a hook only notes what happened and never raises; a thread of its own writes the lines. A line that cannot
 be written (a full disk) is kept and written later, and the next line says how often that happened.
 
-It also takes pipes and links out of the agent's log folder before Harbor reads it.
+It also keeps trials waiting while the gate says so, ends a trial whose phase hangs where Harbor has no limit (see
+`terminalbench.harbor.hangs`), and takes pipes and links out of the agent's log folder before Harbor reads it.
 """
 
 import asyncio
 import atexit
 import os
 import signal
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Hashable
 from datetime import UTC, datetime
@@ -26,13 +29,27 @@ from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
 from terminalbench.files import write_json
 from terminalbench.harbor import evidence
+from terminalbench.harbor.admission import Admission, Wait, stamp
 from terminalbench.harbor.agent_files import remove_traps
 from terminalbench.harbor.attempts import assign, attempts_from_events
+from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.gate import Gate
-from terminalbench.harbor.outcome import Ending, classify
+from terminalbench.harbor.hangs import (
+    GRACE_SEC,
+    HELD,
+    bound_agents,
+    leave_word,
+    phase_limits,
+    read_task,
+    write_hang,
+)
+from terminalbench.harbor.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
+from terminalbench.harbor.pacing import is_pressure, lane_of
+from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
+from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
-from terminalbench.harbor.results import HELD, LiveEnding, live_ending
+from terminalbench.harbor.results import LiveEnding, live_ending
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
 from terminalbench.records import Event, Usage
@@ -40,6 +57,7 @@ from terminalbench.records import Event, Usage
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
 HEARTBEAT_SEC = 10.0
 _READ_TIMEOUT_SEC = 10.0
+_WATCH_SEC = 1.0
 _DRAIN_SEC = 0.5
 _PHASES = {
     TrialEvent.ENVIRONMENT_START: "environment",
@@ -58,6 +76,7 @@ class EventPlugin(BaseJobPlugin):
         profile: str | None = None,
         heartbeat_sec: float = HEARTBEAT_SEC,
         gate: str | None = None,
+        grace_sec: float = GRACE_SEC,
     ) -> None:
         super().__init__()
         # Harbor parses option values as JSON, so give `profile` as a JSON string; bare 12 and true are names here too.
@@ -66,7 +85,13 @@ class EventPlugin(BaseJobPlugin):
         self._heartbeat_sec = float(heartbeat_sec)
         if not self._heartbeat_sec > 0:
             raise ValueError("heartbeat_sec must be more than 0")
+        self._grace_sec = float(grace_sec)
         self._gate = None if gate is None else Gate(Path(str(gate)))
+        control = None if self._gate is None else ControlFile(self._gate.path.with_name("control.json"))
+        self._door = Admission(self._gate, control, self._profile or "")
+        self._alive: dict[str, TrialHookEvent] = {}
+        self._told: set[str] = set()
+        self._phases = PhaseWatch(time.monotonic, min(INSIST_SEC, self._grace_sec))
         self._held: set[str] = set()
         self._writer = EventWriter(self._path)
         self._job = ""
@@ -77,7 +102,8 @@ class EventPlugin(BaseJobPlugin):
         self._tries: Counter[str] = Counter()
         self._running: set[str] = set()
         self._outcomes: dict[str, str] = {}
-        self._beat: asyncio.Task[None] | None = None
+        self._beats: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop = None  # ty: ignore[invalid-assignment] - known when the job starts
         self._ended = False
 
     @override
@@ -91,6 +117,7 @@ class EventPlugin(BaseJobPlugin):
             self._writer.start()
             atexit.register(self._at_exit)
             self._attempts = await asyncio.to_thread(self._number, job)
+            await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
             detail = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
             self._write("job_started", detail=detail)
         except Exception as error:  # noqa: BLE001 - a plugin must not end the job it watches
@@ -98,7 +125,8 @@ class EventPlugin(BaseJobPlugin):
         try:
             for kind in TrialEvent:
                 job.add_hook(kind, self._hook(kind))
-            self._beat = asyncio.get_running_loop().create_task(self._heartbeat())
+            self._loop = loop = asyncio.get_running_loop()
+            self._beats = [loop.create_task(self._heartbeat()), loop.create_task(self._watch_phases())]
         except Exception as error:  # noqa: BLE001 - as above
             self._writer.failed("hooks", error)
 
@@ -106,8 +134,8 @@ class EventPlugin(BaseJobPlugin):
     async def on_job_end(self, job_result: Any) -> None:
         """Write `job_ended`; Harbor does not call this when the job was aborted or cancelled."""
         try:
-            if self._beat is not None:
-                self._beat.cancel()
+            for beat in self._beats:
+                beat.cancel()
             self._end("completed")
             await asyncio.to_thread(self._writer.stop)
         except Exception as error:  # noqa: BLE001 - as above
@@ -129,17 +157,42 @@ class EventPlugin(BaseJobPlugin):
         return hook
 
     async def _trial_started(self, event: TrialHookEvent) -> None:
-        if self._gate is not None:
-            reason = await asyncio.to_thread(self._gate.enter, event.trial_name, self._profile or "")
-            if reason is not None:
-                await self._hold(event, reason)
+        self._alive[event.trial_name] = event
+        self._phases.started(event.trial_name, {}, asyncio.current_task())
+        await self._wait(event)
+        try:
+            reason = await asyncio.to_thread(self._door.enter, event.trial_name)
+        except (OSError, msgspec.DecodeError) as error:
+            self._writer.failed(f"gate for {event.trial_name}", error)
+            reason = None
+        if reason is not None:
+            await self._hold(event, reason)
         self._tries[event.trial_name] += 1
         self._running.add(event.trial_name)
+        self._phases.started(event.trial_name, await asyncio.to_thread(self._limits, event), asyncio.current_task())
         self._write("trial_started", event, detail=self._try(event))
+
+    async def _wait(self, event: TrialHookEvent) -> None:
+        """Stay here while a rate limit, or the pause before a further try, keeps the trial from starting."""
+        told: Wait | None = None
+        lane = lane_of(event.config.agent)
+        while (wait := await asyncio.to_thread(self._door.why_wait, event.trial_name, lane)) is not None:
+            if wait != told:
+                self._write("trial_waiting", event, error=wait.reason, detail=wait.detail())
+                told = wait
+            await asyncio.sleep(wait.left_sec())
+        if told is not None:
+            event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
+
+    def _limits(self, event: TrialHookEvent) -> dict[str, float]:
+        task = read_task(event.config.task.get_local_path())
+        return phase_limits(task, event.config, self._grace_sec)
 
     async def _hold(self, event: TrialHookEvent, reason: str) -> None:
         """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
         self._held.add(event.trial_name)
+        self._alive.pop(event.trial_name, None)
+        self._phases.ended(event.trial_name)
         write_json(self._job_dir / event.trial_name / HELD, {"reason": reason})
         self._write("trial_held", event, error=reason)
         self._interrupt_when_drained()
@@ -154,6 +207,7 @@ class EventPlugin(BaseJobPlugin):
         if event.event is TrialEvent.AGENT_END:
             # Harbor is about to read the agent's logs on its event loop: a pipe among them would hang the whole job.
             await asyncio.to_thread(remove_traps, self._job_dir / event.trial_name / "agent")
+        self._phases.phase(event.trial_name, _PHASES[event.event])
         steps = event.result.step_results
         detail = {"step": steps[-1].step_name} if steps else {}
         self._write("trial_phase", event, phase=_PHASES[event.event], detail=detail)
@@ -163,20 +217,41 @@ class EventPlugin(BaseJobPlugin):
 
     async def _trial_ended(self, event: TrialHookEvent) -> None:
         self._running.discard(event.trial_name)
+        self._phases.ended(event.trial_name)
+        self._alive.pop(event.trial_name, None)
+        self._door.left(event.trial_name)
         result = from_result(event.result)
         known = LiveEnding(classify(result), from_contexts(result.contexts) or Usage())
+        asked: float | None = None
+        hits = 0
         try:
             # Now: a retry deletes the folder of the failed try, and its cost would be known nowhere else.
             work = asyncio.to_thread(live_ending, self._job_dir / event.trial_name, result)
             known = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)
-        except (OSError, TimeoutError) as error:
+            asked = await self._pace(event, known.ending)
+            hits = await asyncio.wait_for(
+                asyncio.to_thread(count_hits, self._job_dir / event.trial_name), _READ_TIMEOUT_SEC
+            )
+        except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
             await self._keep_failed_try(event, result)
             free = event.config.agent.name in WITHOUT_MODEL
             await self._settle(event, 0.0 if free else known.usage.cost_usd)
-            self._write_end(event, result, known.ending, known.usage)
+            self._write_end(event, result, known.ending, known.usage, pressure_told(asked, hits))
             self._interrupt_when_drained()
+
+    async def _pace(self, event: TrialHookEvent, ending: Ending) -> float | None:
+        """Tell the gate how the provider treated the trial; return the seconds it asked us to wait."""
+        trial, lane = event.trial_name, lane_of(event.config.agent)
+        if is_pressure(ending.error_class, ending.error_type):
+            work = asyncio.to_thread(wait_in_logs, self._job_dir / trial, datetime.now(UTC))
+            asked = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)
+            await asyncio.to_thread(self._door.press, trial, lane, asked)
+            return asked
+        if ending.error_class is None or ending.error_class in AGENT_HAD_ITS_CHANCE:
+            await asyncio.to_thread(self._door.ease, trial, lane)
+        return None
 
     async def _settle(self, event: TrialHookEvent, cost_usd: float | None) -> None:
         if self._gate is None:
@@ -189,6 +264,7 @@ class EventPlugin(BaseJobPlugin):
     async def _keep_failed_try(self, event: TrialHookEvent, result: HarborResult) -> None:
         if not self._will_retry(event.trial_name, result):
             return
+        self._door.failed(event.trial_name)
         try:
             folder = self._job_dir / event.trial_name
             superseded = self._path.parent / evidence.FOLDER
@@ -196,7 +272,9 @@ class EventPlugin(BaseJobPlugin):
         except OSError as error:
             self._writer.failed(f"evidence of {event.trial_name}", error)
 
-    def _write_end(self, event: TrialHookEvent, result: HarborResult, ending: Ending, usage: Usage) -> None:
+    def _write_end(
+        self, event: TrialHookEvent, result: HarborResult, ending: Ending, usage: Usage, pressure: dict[str, Any]
+    ) -> None:
         retried = self._will_retry(event.trial_name, result)
         self._outcomes[event.trial_name] = ending.outcome.value
         detail: dict[str, Any] = {**self._try(event), "agent_status": ending.agent_status.value}
@@ -204,6 +282,7 @@ class EventPlugin(BaseJobPlugin):
             detail["error_class"] = ending.error_class.value
         if retried:
             detail["retried"] = True
+        detail |= pressure
         said = ": ".join(part for part in (ending.error_type, ending.error_message) if part)
         self._write(
             "trial_ended",
@@ -246,6 +325,35 @@ class EventPlugin(BaseJobPlugin):
             await asyncio.sleep(self._heartbeat_sec)
             self._write("heartbeat", detail={"running": len(self._running), "ended": len(self._outcomes)})
 
+    async def _watch_phases(self) -> None:
+        """End trials whose phase hangs, until the job ends."""
+        while True:
+            await asyncio.sleep(min(_WATCH_SEC, self._grace_sec))
+            try:
+                for late in self._phases.overdue():
+                    folder = self._job_dir / late.trial
+                    hang = await asyncio.to_thread(write_hang, folder, late.phase, late.limit_sec)
+                    self._write("note", detail={"trial": late.trial}, error=f"{late.trial}: {hang.reason}; ended")
+                    self._phases.cancel(late.trial)
+                await asyncio.to_thread(self._obey)
+                self._phases.insist()
+            except (OSError, msgspec.DecodeError) as error:
+                self._writer.failed("phases", error)
+
+    def _obey(self) -> None:
+        """End the trials that the run was told to cancel or to run again."""
+        told = self._door.told()
+        for action, wanted in (("cancel", told.cancel), ("requeue", told.requeue)):
+            for trial, reason in wanted.items():
+                event = self._alive.get(trial)
+                if event is None or trial in self._told:
+                    continue
+                self._told.add(trial)
+                if action == "cancel":
+                    leave_word(self._job_dir / trial, reason, started=trial in self._running)
+                self._write("control", event, error=reason, detail={"action": action, "done": True})
+                self._loop.call_soon_threadsafe(self._phases.cancel, trial)
+
     def _end(self, how: str) -> None:
         if self._ended or not self._job:
             return
@@ -260,7 +368,7 @@ class EventPlugin(BaseJobPlugin):
         self._writer.stop()
 
     def _write(self, kind: str, event: TrialHookEvent | None = None, **fields: Any) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = stamp(datetime.now(UTC))
         about: dict[str, Any] = {}
         if event is not None:
             task = msgspec.convert(event.config.task, TaskConfig, from_attributes=True)

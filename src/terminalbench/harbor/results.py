@@ -24,6 +24,7 @@ from terminalbench.harbor.agent_files import is_plain, read_plain
 from terminalbench.harbor.attempts import number_attempts
 from terminalbench.harbor.claude_stream import Stream
 from terminalbench.harbor.delivery import deliver, read_notes
+from terminalbench.harbor.hangs import HELD, read_hang
 from terminalbench.harbor.outcome import Ending, classify
 from terminalbench.harbor.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
 from terminalbench.harbor.safety import read_safety
@@ -31,8 +32,6 @@ from terminalbench.harbor.suspicion import WITHOUT_MODEL, suspect
 from terminalbench.records import Phases, Trial, Usage
 
 RESULT = "result.json"
-HELD = "held.json"
-"""Left in the folder of a trial that was not let in: it never started."""
 _RESULT_LIMIT = 1 << 30
 _SMALL_LIMIT = 16 << 20
 _SIMULATED = "simulated"
@@ -186,12 +185,12 @@ def live_ending(trial_dir: Path, result: Any) -> LiveEnding:
     found = from_result(result)
     logs = _AgentLogs(trial_dir, found)
     used = usage_sources.best(found.model, found.contexts, logs.by_folder, [])
-    return LiveEnding(classify(found, logs.session), used)
+    return LiveEnding(classify(found, logs.session, read_hang(trial_dir)), used)
 
 
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: int | None) -> Trial:
     logs = _AgentLogs(trial_dir, result)
-    ending = classify(result, logs.session)
+    ending = classify(result, logs.session, read_hang(trial_dir))
     used = logs.usage(result.model, result)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)

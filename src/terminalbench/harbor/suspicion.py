@@ -1,5 +1,6 @@
 """Reasons to look at a trial before believing its number. Flags, never a change of outcome."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from terminalbench.harbor.claude_stream import Stream
@@ -38,6 +39,8 @@ def suspect(
             reasons.append("implausibly_short")
     if any(stream.result is not None and stream.result.permission_denials for stream in streams):
         reasons.append("permission_denied")
+    late = sum((stream.late_hooks for stream in streams), Counter())
+    reasons += [f"hook_timed_out:{name}" for name in sorted(late)]
     reasons += [f"mcp_not_connected:{name}" for name in not_connected(delivery)]
     reasons += [f"tampering:{name}" for name in (safety.tampering if safety else ())]
     return reasons

@@ -144,12 +144,17 @@ def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
 
 def _cost(view: BatchView, profile: str, trials: list[TrialRow]) -> str:
     """What a profile cost; an agent that calls no model costs nothing, which is not unknown."""
-    record = next((p for p in view.plan.profiles if p.key == profile), None)
-    info = agent_info(record.content["agent"]) if record else None
-    if info is not None and not info.model:
+    if agent_calls_no_model(view, profile):
         return "no model"
     simulated = any(row.trial and row.trial.simulated for row in trials)
     return f"{money(trials)}{' (simulated)' if simulated else ''}"
+
+
+def agent_calls_no_model(view: BatchView, profile: str) -> bool:
+    """Whether a profile's agent is one that works without a model."""
+    record = next((p for p in view.plan.profiles if p.key == profile), None)
+    info = agent_info(record.content["agent"]) if record else None
+    return info is not None and not info.model
 
 
 def _mean_time(cells: list[CellState]) -> str:

@@ -1,17 +1,22 @@
 """One trial as plain text."""
 
+import os
 from pathlib import Path
 
+from terminalbench.harbor.agent_files import is_plain, open_plain
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Delivery, Trial, Usage
+from terminalbench.report.foreign import printable
+from terminalbench.report.steps import Shown, instruction_lines, read_all, steps_lines
 
 _VERIFIER_LINES = 20
 _TAIL_BYTES = 64 * 1024
 
 
-def trial_text(results_root: Path, batch: str, row: TrialRow) -> str:
-    """How it ended, what it used, what reached the agent, and the last words of its verifier."""
+def trial_text(results_root: Path, batch: str, row: TrialRow, shown: Shown | None = None) -> str:
+    """How it ended, what it used, what reached the agent, what it was told, its steps, and its verifier's words."""
+    shown = shown or Shown()
     folder = results_root / batch / row.folder
     lines = [
         f"{row.name}",
@@ -29,10 +34,22 @@ def trial_text(results_root: Path, batch: str, row: TrialRow) -> str:
     if row.trial is not None:
         lines += _delivery(row.trial.delivery)
     lines.append(f"  files     {folder}")
-    for path in row.trial.trajectory_paths if row.trial else []:
-        lines.append(f"            {folder.parent / path}")
-    lines += _verifier(folder)
+    files = trajectories(folder, row)
+    lines += [f"            {file}" for file in files]
+    lines = [printable(line) for line in lines]
+    found = read_all(files)
+    lines += instruction_lines(folder, found, shown)
+    lines += steps_lines(folder, found, shown)
+    lines += _verifier(folder, shown)
     return "\n".join(lines) + "\n"
+
+
+def trajectories(folder: Path, row: TrialRow) -> list[Path]:
+    """The trajectory files of a trial; of one that has not ended, what its agent has written so far."""
+    if row.trial is not None and row.trial.trajectory_paths:
+        return [folder.parent / path for path in row.trial.trajectory_paths]
+    unfinished = folder / "agent" / "trajectory.json"
+    return [unfinished] if is_plain(unfinished) else []
 
 
 def _ending(trial: Trial) -> list[str]:
@@ -87,18 +104,14 @@ def _delivery(delivery: Delivery) -> list[str]:
     return lines
 
 
-def _verifier(folder: Path) -> list[str]:
-    file = folder / "verifier" / "test-stdout.txt"
-    try:
-        with file.open("rb") as stream:
-            stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
-            text = stream.read().decode(errors="replace")
-    except OSError:
-        return []
-    shown = [printable(line) for line in text.splitlines()[-_VERIFIER_LINES:]]
-    return ["  verifier said", *(f"    {line}" for line in shown)] if shown else []
-
-
-def printable(line: str) -> str:
-    """A line of somebody else's output without control characters: it must not drive the terminal."""
-    return "".join(c if c.isprintable() or c == "\t" else "�" for c in line)
+def _verifier(folder: Path, shown: Shown) -> list[str]:
+    with open_plain(folder / "verifier" / "test-stdout.txt") as stream:
+        if stream is None:
+            return []
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(0, size - _TAIL_BYTES))
+        text = stream.read(_TAIL_BYTES).decode(errors="replace")
+    lines = text.splitlines()
+    kept = lines if shown.full else lines[-_VERIFIER_LINES:]
+    head = "  verifier said" if len(kept) == len(lines) and size <= _TAIL_BYTES else "  verifier said, at the end"
+    return [head, *(f"    {printable(line)}" for line in kept)] if kept else []

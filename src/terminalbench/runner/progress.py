@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from terminalbench.records import Event
+from terminalbench.runner.alerts import AlertBoard
+from terminalbench.runner.waiting import WaitingRoom
 
 
 @dataclass
@@ -17,12 +19,16 @@ class Progress:
     cost_usd: float = 0.0
     cost_unknown: int = 0
     held: int = 0
+    waiting: WaitingRoom = field(default_factory=WaitingRoom)
+    alerts: AlertBoard = field(default_factory=AlertBoard)
 
     def __post_init__(self) -> None:
         self.ended = {profile: Counter() for profile in self.planned}
 
     def add(self, event: Event) -> None:
         """Take one event into account; those of unknown profiles are passed over."""
+        self.waiting.add(event)
+        self.alerts.add(event)
         if event.profile not in self.ended or event.trial is None:
             return
         if event.kind == "trial_started":
@@ -73,12 +79,13 @@ class Progress:
             parts.append(f"{len(self.running)} running")
         if self.held:
             parts.append("nothing new starts: waiting for the running trials")
+        parts += self.waiting.lines()
         if self.cost_usd:
             parts.append(f"${self.cost_usd:.2f}")
         eta = self.eta_sec(now)
         if eta is not None and self.done < self.total:
             parts.append(f"{clock(eta)} left")
-        return f"{clock(now - self.started_at)}  " + ", ".join(parts)
+        return f"{clock(now - self.started_at)}  " + ", ".join([parts[0], *self.alerts.lines(), *parts[1:]])
 
 
 def clock(seconds: float) -> str:

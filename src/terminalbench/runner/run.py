@@ -8,16 +8,21 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.files import lock, read_json, write_bytes, write_json
+from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.jobs import command, job_config, wave_config
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Event, TaskRef
+from terminalbench.runner.guard import Guard
 from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
+from terminalbench.runner.notify import Notifier, missing_variables
+from terminalbench.runner.observe import Observer
 from terminalbench.runner.preflight import disk_is_full, refuse_a_full_disk, refuse_if_nothing_is_left
 from terminalbench.runner.prepare import Prepared, prepare
 from terminalbench.runner.progress import Progress
@@ -65,6 +70,9 @@ class Listener:
 def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = True) -> Prepared:
     """Everything before the first byte is written; with `refuse`, an error when not a single trial could run."""
     refuse_a_full_disk(experiment.results_root)
+    missing = missing_variables(experiment.notify.urls, os.environ) if experiment.notify else []
+    if missing:
+        raise UserError(f"notify.urls: {', '.join(missing)} is not set", where=str(experiment.file))
     number = next_number(experiment.results_root, experiment.slug)
     place = Batch(experiment.results_root / experiment.slug / str(number))
     plan = make_plan(experiment, place, datetime.now(UTC), selection)
@@ -110,32 +118,50 @@ def run_jobs(
     listener.prepared(plan, batch)
     progress = Progress({job.profile: job.trials for job in jobs}, time.monotonic())
 
+    notifier = Notifier.of(plan)
+    guard = Guard(batch, plan, Observer(batch), notifier.alert)
+
     def watch(event: Event) -> None:
         progress.add(event)
+        guard.add(event)
         listener.event(event)
         if event.kind == "trial_ended" and event.trial and plan.artifacts:
             mirror_trial(batch.job_folder(event.job) / event.trial, plan.artifacts, batch.artifacts)
 
+    def tick() -> None:
+        guard.look()
+        listener.progress(progress)
+
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
     side_by_side = int(plan.settings.get("profiles_parallel") or 0)
     gate = put_up_gate(batch, plan, spent or Spent())
+    ControlFile(batch.control_json).clear()
+
+    def closed() -> str | None:
+        reason = gate.read().closed
+        notifier.closed(reason)
+        return reason
+
     supervisor = Supervisor(
         batch,
         launches,
         side_by_side,
         watch,
-        lambda: listener.progress(progress),
-        lambda: gate.read().closed if gate is not None else None,
+        tick,
+        closed,
         lambda: disk_is_full(batch.folder),
     )
     with announced(batch):
+        guard.begin()
         ends = supervisor.run()
+        guard.end()
     if supervisor.stop_reason is not None:
         listener.stopped(supervisor.stop_reason)
     plan = _with_left_overs(plan, ends)
     write_json(batch.plan_json, plan)
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
     problems = tuple(f"artifacts were not copied: {failure}" for failure in mirrored.failed)
+    problems += tuple(notifier.finish())
     return RunResult(batch, plan, bool(supervisor.signals), problems, stopped=supervisor.stop_reason)
 
 
@@ -148,13 +174,11 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
     )
 
 
-def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate | None:
-    """The gate of a batch with a budget or a deadline, which counts from its start; None without either."""
+def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
+    """The gate of a batch: its budget, its deadline, which counts from its start, and rate limits as they are met."""
     budget, seconds = plan.settings.get("budget_usd"), plan.settings.get("run_timeout_sec")
-    if budget is None and seconds is None:
-        return None
     deadline = time.monotonic() + seconds - spent.seconds if seconds is not None else None
-    state = GateState(budget_usd=budget, deadline=deadline)
+    state = GateState(budget_usd=budget, deadline=deadline, seed=plan.settings.get("seed") or 0)
     state.costs = spent.costs
     known = sum(cost for costs in spent.costs.values() for cost in costs)
     state.spent_usd = known + spent.unknown * state.likely_usd("")

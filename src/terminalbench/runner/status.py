@@ -12,8 +12,10 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json, read_jsonl
 from terminalbench.index.scan import find_batches
 from terminalbench.records import Event
+from terminalbench.runner.alerts import Standing
 from terminalbench.runner.live import announced_batches, live_processes
 from terminalbench.runner.progress import Progress
+from terminalbench.runner.waiting import Waiting
 
 
 class RunningBatch(msgspec.Struct, frozen=True):
@@ -30,6 +32,8 @@ class RunningBatch(msgspec.Struct, frozen=True):
     running: int
     outcomes: dict[str, int]
     cost_usd: float | None
+    waiting: list[Waiting] = []
+    alerts: list[Standing] = []
 
 
 def running_batches(results_root: Path | None = None) -> list[RunningBatch]:
@@ -66,4 +70,6 @@ def _status(batch: Batch) -> RunningBatch | None:
         running=len(progress.running),
         outcomes=dict(outcomes),
         cost_usd=progress.cost_usd if progress.done > progress.cost_unknown else None,
+        waiting=list(progress.waiting.trials.values()),
+        alerts=list(progress.alerts.standing.values()),
     )

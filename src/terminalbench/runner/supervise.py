@@ -10,12 +10,19 @@ from dataclasses import dataclass, field
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec
 from terminalbench.files import append_jsonl, tail_jsonl, write_json
+from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.finished import finished_trials
 from terminalbench.records import Event
 from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 
 MAX_WAVES = 10
+SILENT_SEC = 300.0
+"""A Harbor that has said nothing for so long, not even a heartbeat, hangs: it is ended, and the rest runs anew."""
+
+START_SEC = 1800.0
+"""The same before its first word, when it looks up and downloads tasks."""
+
 _POLL_SEC = 0.1
 _LOOK_SEC = 1.0
 _GRACE_SEC = 30.0
@@ -61,6 +68,18 @@ class _Line:
     reasons: dict[Cell, str] = field(default_factory=dict)
     left_over: dict[Cell, str] = field(default_factory=dict)
     not_started: dict[Cell, str] = field(default_factory=dict)
+    heard_at: float = 0.0
+    silent: str | None = None
+    requeued: set[Cell] = field(default_factory=set)
+
+    def why_hung(self, now: float) -> str | None:
+        """Why its Harbor process is taken to hang, or None."""
+        quiet = now - self.heard_at
+        if not self.started and quiet > START_SEC:
+            return f"Harbor did not start a trial within {START_SEC:g} s"
+        if self.started and quiet > SILENT_SEC:
+            return f"Harbor hung: no sign of life for {SILENT_SEC:g} s"
+        return None
 
 
 @dataclass
@@ -83,6 +102,10 @@ class Supervisor:
     _offset: int = 0
     _looked_at: float = 0.0
     _asked_at: float | None = None
+
+    def why_over(self, profile: str) -> str | None:
+        """Why nothing of a profile may start any more: nothing at all may, or somebody stopped the profile."""
+        return self._why_not() or ControlFile(self.batch.control_json).read().why_stopped(profile)
 
     def run(self) -> list[JobEnd]:
         """Run everything to its end. After a signal nothing new starts, and running trials are cancelled."""
@@ -110,6 +133,10 @@ class Supervisor:
         while running or (waiting and not self.signals and not self._why_not()):
             while waiting and len(running) < limit and not self.signals and not self._why_not():
                 line = waiting.popleft()
+                if reason := self.why_over(line.launch.job.profile):
+                    line.not_started = dict.fromkeys(wanted(line.launch.job), reason)
+                    ended.append(line)
+                    continue
                 running.append(line)
                 self._start(line, line.launch.job)
             self._look()
@@ -118,6 +145,7 @@ class Supervisor:
                 if not self._after(line):
                     running.remove(line)
                     ended.append(line)
+            self._end_hung(running)
             self._forward_signals(running)
             self.tick()
             time.sleep(_POLL_SEC)
@@ -152,6 +180,7 @@ class Supervisor:
         write_json(self.batch.job_config(job.name), config)
         line.waves.append(job)
         line.started = Counter()
+        line.heard_at, line.silent = time.monotonic(), None
         line.process = start_job(
             job.name,
             job.profile,
@@ -168,25 +197,28 @@ class Supervisor:
         self._retire(line)
         if not missing or self.signals:
             return False
-        reason = self._why_not()
+        reason = self.why_over(line.launch.job.profile)
         if reason is not None:
             line.not_started = dict.fromkeys(missing, reason)
             return False
         last = log_tail(self.batch.job_log(line.waves[-1].name))
         wave = line.waves[-1]
-        why = f"Harbor ended its job (code {code}): {last}"
-        if code == 0:
+        why = line.silent or f"Harbor ended its job (code {code}): {last}"
+        if set(missing) <= line.requeued:
+            why = "it was to be run again"
+        elif code == 0:
             why = "Harbor finished its job and left no readable result"
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
         else:
             line.search.learn(wave, line.started, finished_trials(self.batch.job_folder(wave.name)))
-            self._note(line, why)
+            self._note(line, why, code)
         for cell in line.search.culprits:
             line.reasons.setdefault(cell, why)
         chosen = line.search.choose(missing)
         if len(line.waves) >= MAX_WAVES or not chosen:
             line.left_over = {cell: line.reasons.get(cell, why) for cell in missing}
             return False
+        line.requeued = set()
         name = free_wave_name(self.batch, line.launch.job.name)
         self._start(line, next_wave(line.launch.job, chosen, name))
         return True
@@ -203,22 +235,36 @@ class Supervisor:
             line.process.kill()  # what Harbor left in its group, if anything
             self.batch.worker(line.process.job).unlink(missing_ok=True)
 
-    def _note(self, line: _Line, text: str) -> None:
+    def _note(self, line: _Line, text: str, code: int) -> None:
         from datetime import UTC, datetime
 
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         job = line.waves[-1]
         pid = line.process.process.pid if line.process else 0
-        append_jsonl(self.batch.events_jsonl, Event(now, "note", job.name, pid, profile=job.profile, error=text))
+        append_jsonl(
+            self.batch.events_jsonl,
+            Event(now, "note", job.name, pid, profile=job.profile, error=text, detail={"code": code}),
+        )
 
     def _follow(self, running: list[_Line]) -> None:
         found = tail_jsonl(self.batch.events_jsonl, self._offset, Event)
         self._offset = found.offset
         by_job = {line.waves[-1].name: line for line in running}
         for event in found.records:
+            if event.job in by_job:
+                by_job[event.job].heard_at = time.monotonic()
             if event.kind == "trial_started" and event.job in by_job:
                 by_job[event.job].started[event.dataset or "", event.task or ""] += 1
+            if event.kind == "control" and event.detail.get("done") and event.job in by_job:
+                by_job[event.job].requeued.add((event.dataset or "", event.task or ""))
             self.watch(event)
+
+    def _end_hung(self, running: list[_Line]) -> None:
+        for line in running:
+            reason = line.why_hung(time.monotonic())
+            if reason is not None and line.silent is None and line.process is not None:
+                line.silent = reason
+                line.process.kill()
 
     def _forward_signals(self, running: list[_Line]) -> None:
         if not self.signals and self.stop_reason is None:

@@ -159,6 +159,8 @@ class ClaudeCodeAgent(ClaudeCode):
             if any(placeholder in text for text in settings.strings([self._servers, hooks])):
                 raise McpSetupError(f"{placeholder} is used, but there is no source, or no package, that it could mean")
         merged = settings.merge_settings(self._own_settings, hooks, list(self._servers))
+        if isinstance(merged.get("hooks"), dict):
+            merged["hooks"] = settings.bound_hooks(merged["hooks"], settings.HOOK_SEC)
         if merged:
             # Harbor uploads these and passes them with --settings.
             self._base_settings = self._config = merged

@@ -18,6 +18,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+HOOK_SEC = 60
+"""The limit of a hook that names none. Claude Code's own default has been 60 and 600 seconds, and may change again."""
+
 PYTHONS = ("python", "python3", "{mcp_python}")
 SYSTEM_PYTHON = "python3"
 
@@ -130,6 +133,22 @@ def merge_settings(base: Mapping[str, Any], hooks: Mapping[str, Any], servers: S
         wanted = [f"mcp__{re.sub(r'[^A-Za-z0-9_-]', '_', name)}" for name in servers]
         permissions["allow"] = list(dict.fromkeys([*permissions.get("allow", []), *wanted]))
     return settings
+
+
+def bound_hooks(hooks: Mapping[str, Any], limit_sec: float) -> dict[str, Any]:
+    """The hooks of a settings file, each with a limit: its own, else this one. A hook that hangs is given up then."""
+
+    def bound(entry: Any) -> Any:
+        return {**entry, "timeout": entry.get("timeout") or limit_sec} if isinstance(entry, Mapping) else entry
+
+    def bound_all(matcher: Any) -> Any:
+        if not isinstance(matcher, Mapping) or not isinstance(matcher.get("hooks"), list):
+            return matcher
+        return {**matcher, "hooks": [bound(entry) for entry in matcher["hooks"]]}
+
+    return {
+        event: [bound_all(m) for m in found] if isinstance(found, list) else found for event, found in hooks.items()
+    }
 
 
 def required_variables(servers: Mapping[str, Any]) -> list[str]:

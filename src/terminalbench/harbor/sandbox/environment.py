@@ -22,6 +22,7 @@ from harbor.utils.path_filter import filter_paths_by_patterns
 
 from terminalbench.errors import did_you_mean
 from terminalbench.harbor.sandbox import build, transfer
+from terminalbench.harbor.sandbox.activity import Activity
 from terminalbench.harbor.sandbox.base import HOST
 from terminalbench.harbor.sandbox.builder import ImageConfig
 from terminalbench.harbor.sandbox.cache import collect_leftovers
@@ -64,6 +65,7 @@ class LocalSandbox(BaseEnvironment):
         self._seen = Counts()
         self._background: list[asyncio.Task[Finished]] = []
         super().__init__(*args, **kwargs)
+        self._activity = Activity(self.trial_paths.trial_dir)
 
     @staticmethod
     @override
@@ -239,7 +241,16 @@ class LocalSandbox(BaseEnvironment):
         sandbox, layer = self._running(), self._layer
         config = layer.config if layer is not None else ImageConfig("")
         who = self._resolve_user(user)
+        self._activity.stir()
         callback = self._output_callback()
+
+        async def on_output(text: str, stream: str) -> None:
+            self._activity.stir()
+            if callback is None:
+                await asyncio.sleep(0)
+            else:
+                await callback(text, stream)  # ty: ignore[invalid-argument-type] - Harbor's stream name is a Literal
+
         return await sandbox.run(
             argv,
             env={**config.env, **(self._merge_env(env) or {})},
@@ -247,7 +258,7 @@ class LocalSandbox(BaseEnvironment):
             user=str(who) if who is not None else config.user or "root",
             network=self._network_is_public,
             timeout_sec=timeout_sec,
-            on_output=callback,  # ty: ignore[invalid-argument-type] - Harbor's stream name is a Literal
+            on_output=on_output,
         )
 
     async def _limit_notes(self) -> str:

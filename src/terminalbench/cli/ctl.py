@@ -1,0 +1,81 @@
+"""`tbench ctl`."""
+
+import re
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import root_option
+from terminalbench.cli.places import results_option
+from terminalbench.errors import EXIT_OK, UserError
+
+_ACTIONS = ("pause", "resume", "set", "requeue", "cancel")
+_PARALLEL = re.compile(r"parallel=(\d{1,6})")
+
+
+@click.command("ctl")
+@click.argument("action", type=click.Choice(_ACTIONS))
+@click.argument("targets", nargs=-1, metavar="[parallel=N] [PROFILE|TRIAL]...")
+@click.option("--reason", required=True, help="Why. It is recorded with the change.")
+@click.option(
+    "--in",
+    "target",
+    type=click.Path(path_type=Path),
+    metavar="EXPERIMENT.toml|BATCH",
+    help="Which batch. Default: the one that runs.",
+)
+@click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
+@results_option
+@root_option
+def command(
+    action: str,
+    targets: tuple[str, ...],
+    reason: str,
+    target: Path | None,
+    batch: int | None,
+    results: Path | None,
+    root: Path | None,
+) -> int:
+    """Steer a live run: pause and resume profiles, run fewer trials at once, cancel or requeue.
+
+    \b
+    tbench ctl pause haiku --reason "quota"      no new trial of the profile starts
+    tbench ctl resume haiku --reason "new day"   they start again; without a name: all profiles
+    tbench ctl set parallel=1 --reason "load"    fewer trials at once, up to what the run was started with
+    tbench ctl requeue fix-git__a1b --reason x   end a running trial and run it again
+    tbench ctl cancel sonnet --reason "wrong"    end running trials, start no others
+
+    tbench resume runs later what was cancelled. Every change is an event of the batch, with its reason.
+    """
+    from terminalbench.runner.control import Order, give
+
+    value = None
+    if action == "set":
+        match = _PARALLEL.fullmatch(targets[0]) if targets else None
+        if match is None:
+            raise UserError("tbench ctl set: the only thing to set is parallel=N, as in: tbench ctl set parallel=1")
+        value, targets = int(match[1]), targets[1:]
+    if not reason.strip():
+        raise UserError("--reason is empty; say why, it is recorded")
+    found = _batch(target, batch, results, root)
+    told = give(found, Order(action, targets, reason.strip(), value))
+    names = ", ".join("all profiles" if name == "*" else name for name in told)
+    click.echo(f"{action}{f' parallel={value}' if value else ''}: {names} ({found.folder})")
+    return EXIT_OK
+
+
+def _batch(target: Path | None, number: int | None, results: Path | None, root: Path | None):
+    from terminalbench.cli.targets import find_target
+    from terminalbench.runner.live import announced_batches, live_processes
+
+    if target is not None:
+        return find_target(target, number, results, root).batch
+    live = [batch for batch in announced_batches() if live_processes(batch)]
+    if results is not None:
+        live = [batch for batch in live if batch.folder.is_relative_to(results.resolve())]
+    if len(live) == 1:
+        return live[0]
+    if not live:
+        raise UserError("nothing is running", hint="tbench status shows what runs")
+    names = "\n  ".join(str(batch.folder) for batch in live)
+    raise UserError(f"several batches run; say which with --in:\n  {names}")

@@ -1,0 +1,61 @@
+"""`tbench query`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import json_option
+from terminalbench.cli.places import results_option, results_root
+from terminalbench.errors import EXIT_OK
+
+_CELL = 80
+
+
+@click.command("query")
+@click.argument("sql")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="Most rows; 0: all.")
+@results_option
+@json_option
+def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: bool) -> int:
+    """Ask the index of all batches a question in SQL. It can only read.
+
+    Tables: batches, trials, findings (see docs/results.md). For example
+    "SELECT profile, avg(cost_usd) FROM trials GROUP BY profile".
+    """
+    from terminalbench.files import encode_json
+    from terminalbench.index.scan import scan_all
+    from terminalbench.index.sql import ask
+    from terminalbench.report.export import csv_bytes
+    from terminalbench.report.foreign import printable
+    from terminalbench.report.text import columns
+
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other")
+    root = results_root(results)
+    scan_all(root)
+    answer = ask(root, sql, limit or None)
+    if as_json:
+        records = [{name: _plain(value) for name, value in record.items()} for record in answer.records()]
+        click.echo(encode_json(records).decode(), nl=False)
+    elif as_csv:
+        click.echo(csv_bytes(answer.columns, answer.rows).decode(), nl=False)
+    else:
+        rows = [[printable(_short(value)) for value in row] for row in answer.rows]
+        numbers = [i for i in range(len(answer.columns)) if any(isinstance(r[i], int | float) for r in answer.rows)]
+        left = [i for i in range(len(answer.columns)) if i not in numbers]
+        click.echo(columns([[printable(name) for name in answer.columns], *rows], left=left))
+    if answer.more:
+        click.echo(f"only the first {limit} rows; --limit sets how many", err=True)
+    return EXIT_OK
+
+
+def _plain(value: object) -> object:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "-"
+    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(_plain(value)).split())
+    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"

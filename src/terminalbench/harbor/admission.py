@@ -1,0 +1,131 @@
+"""Whether a trial may start now, and if not, what it waits for: by the batch's gate and by what the run was told."""
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from terminalbench.harbor.control import Control, ControlFile
+from terminalbench.harbor.gate import Gate, GateState
+from terminalbench.harbor.pacing import draw, retry_at
+
+POLL_SEC = 1.0
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Why a trial does not start yet, and until when, by `time.monotonic`; None: until somebody says so."""
+
+    cause: str
+    reason: str
+    until: float | None = None
+
+    def detail(self) -> dict[str, Any]:
+        """What the event `trial_waiting` says besides the reason."""
+        if self.until is None:
+            return {"cause": self.cause}
+        until = datetime.now(UTC) + timedelta(seconds=self.until - time.monotonic())
+        return {"cause": self.cause, "until": stamp(until)}
+
+    def left_sec(self) -> float:
+        """How long to sleep before looking again."""
+        return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - time.monotonic()))
+
+
+def stamp(moment: datetime) -> str:
+    """A time as events write it."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Admission:
+    """Asks for the trials of one Harbor process, and remembers what they did before."""
+
+    def __init__(self, gate: Gate | None, control: ControlFile | None, profile: str) -> None:
+        self.gate = gate
+        self.control = control
+        self._profile = profile
+        self._inside: set[str] = set()
+        self._entered: dict[str, float] = {}
+        self._failed: dict[str, float] = {}
+        self._tries: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def why_wait(self, trial: str, lane: str) -> Wait | None:
+        """What a trial has to wait for; None when it may ask to enter, and a place is kept for it."""
+        now = time.monotonic()
+        try:
+            state = self.gate.read() if self.gate is not None else GateState()
+            control = self.told()
+        except (OSError, msgspec.DecodeError):
+            return None
+        if state.why_closed(self._profile, now) or control.why_stopped(self._profile):
+            return None
+        with self._lock:
+            wait = told_to_wait(control, self._profile, len(self._inside))
+            wait = wait or waiting(state, trial, lane, self._retry_at(state, trial), now)
+            if wait is None:
+                self._inside.add(trial)
+        return wait
+
+    def enter(self, trial: str) -> str | None:
+        """Let a trial in and note when; or why it may never start."""
+        reason = self.told().why_stopped(self._profile)
+        if reason is None and self.gate is not None:
+            reason = self.gate.enter(trial, self._profile)
+        if reason is None:
+            self._entered[trial] = time.monotonic()
+            self._tries[trial] += 1
+        else:
+            self.left(trial)
+        return reason
+
+    def left(self, trial: str) -> None:
+        """A trial is over, or will never start: its place is free."""
+        with self._lock:
+            self._inside.discard(trial)
+
+    def told(self) -> Control:
+        """What the run was told."""
+        return self.control.read() if self.control is not None else Control()
+
+    def failed(self, trial: str) -> None:
+        """A trial will be tried again."""
+        self._failed[trial] = time.monotonic()
+
+    def press(self, trial: str, lane: str, asked_sec: float | None) -> None:
+        """A trial was rate limited."""
+        if self.gate is not None:
+            self.gate.press(lane, started_at=self._entered.get(trial, 0.0), asked_sec=asked_sec)
+
+    def ease(self, trial: str, lane: str) -> None:
+        """A trial was let through by its provider."""
+        if self.gate is not None:
+            self.gate.ease(lane, started_at=self._entered.get(trial, 0.0))
+
+    def _retry_at(self, state: GateState, trial: str) -> float:
+        if trial not in self._failed:
+            return 0.0
+        return retry_at(self._failed[trial], self._tries[trial], draw(state.seed, "retry", trial, self._tries[trial]))
+
+
+def told_to_wait(control: Control, profile: str, running: int) -> Wait | None:
+    """What a trial waits for because somebody said so, while `running` others of its profile run. Pure."""
+    reason = control.why_paused(profile)
+    if reason is not None:
+        return Wait("paused", f"paused: {reason}")
+    limit = control.at_once(profile)
+    if limit is not None and running >= limit:
+        return Wait("parallel", f"at most {limit} trials of {profile} at once")
+    return None
+
+
+def waiting(state: GateState, trial: str, lane: str, retry_at: float, now: float) -> Wait | None:
+    """What an open gate makes a trial wait for: the rate limit of its lane, or the pause before a further try. Pure."""
+    let_in_at = state.let_in_at(trial, lane)
+    if let_in_at > now and let_in_at >= retry_at:
+        return Wait("rate_limit", f"rate limit of {lane}", let_in_at)
+    return Wait("retry", "pause before it is tried again", retry_at) if retry_at > now else None

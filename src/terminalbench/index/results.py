@@ -1,0 +1,234 @@
+"""Results for programs: batches, trials and findings as rows of plain values, and as data frames where installed.
+
+import terminalbench
+results = terminalbench.open_results("results")
+results.trials().to_polars()
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import BadLine, each_jsonl
+from terminalbench.index.export import elapsed_sec
+from terminalbench.index.queries import BatchView, CellState, TrialRow, list_batches, view_batch
+from terminalbench.index.scan import ForeignJobs, find_batches, scan_all, scan_batch
+from terminalbench.records import Finding
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+BATCHES: dict[str, type] = {
+    "batch": str, "slug": str, "number": int, "name": str, "created_at": str, "planned": int, "trials": int,
+    "passed": int, "failed": int, "not_measured": int, "cost_usd": float, "simulated": bool,
+}  # fmt: skip
+TRIALS: dict[str, type] = {
+    "batch": str, "profile": str, "dataset": str, "task": str, "family": str, "attempt": int, "outcome": str,
+    "measured": bool, "passed": bool, "superseded": bool, "reward": float, "reason": str, "error_class": str,
+    "error_type": str, "agent_status": str, "agent": str, "agent_version": str, "model": str, "job": str, "trial": str,
+    "folder": str, "started_at": str, "finished_at": str, "wall_sec": float, "environment_sec": float,
+    "agent_setup_sec": float, "agent_sec": float, "verifier_sec": float, "input_tokens": int, "cache_read_tokens": int,
+    "cache_write_tokens": int, "output_tokens": int, "cost_usd": float, "usage_source": str, "cost_source": str,
+    "tool_calls": int, "suspect": str, "simulated": bool, "task_digest": str,
+}  # fmt: skip
+FINDINGS: dict[str, type] = {
+    "batch": str, "trial": str, "analyzer": str, "version": str, "name": str, "value": str, "number": float,
+    "reason": str, "steps": str,
+}  # fmt: skip
+FINDINGS_FILE = "findings.jsonl"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with known columns. None is unknown. Iterate it, or turn it into a frame."""
+
+    columns: Mapping[str, type]
+    rows: Sequence[Mapping[str, Any]]
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_polars(self) -> "polars.DataFrame":
+        """A polars frame; needs the extra `dataframes`."""
+        library = _library("polars")
+        kinds: dict[type, Any] = {
+            str: library.String,
+            int: library.Int64,
+            float: library.Float64,
+            bool: library.Boolean,
+        }
+        return library.DataFrame(self.rows, schema={name: kinds[kind] for name, kind in self.columns.items()})
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A pandas frame with types that hold unknown values; needs the extra `dataframes`."""
+        library = _library("pandas")
+        kinds: dict[type, Any] = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
+        data = {
+            name: library.array([row[name] for row in self.rows], dtype=kinds[kind])
+            for name, kind in self.columns.items()
+        }
+        return library.DataFrame(data)
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """An Arrow table; needs the extra `dataframes`."""
+        library = _library("pyarrow")
+        kinds: dict[type, Any] = {
+            str: library.string(),
+            int: library.int64(),
+            float: library.float64(),
+            bool: library.bool_(),
+        }
+        schema = library.schema([(name, kinds[kind]) for name, kind in self.columns.items()])
+        return library.Table.from_pylist([dict(row) for row in self.rows], schema=schema)
+
+
+@dataclass(frozen=True)
+class Results:
+    """A results folder. Every call reads the state on disk now, by way of the index."""
+
+    root: Path
+
+    def batches(self) -> Table:
+        """One row a batch, newest first, with its counts and cost."""
+        scan_all(self.root)
+        return Table(BATCHES, [{name: batch.get(name) for name in BATCHES} for batch in list_batches(self.root)])
+
+    def trials(self, batch: str | None = None) -> Table:
+        """One row a planned trial, those that never ran too, then one a superseded try; of `slug/n` or of all."""
+        rows = [row for found in self._batches(batch) for row in trial_records(self._view(found))]
+        return Table(TRIALS, rows)
+
+    def findings(self, batch: str | None = None) -> Table:
+        """One row a finding of `tbench analyze`. `value` is its value as text, `number` as a number where it is one."""
+        rows: list[dict[str, Any]] = []
+        for found in self._batches(batch):
+            key = found.folder.relative_to(self.root).as_posix()
+            rows += [_finding(key, finding) for finding in read_findings(found) or ()]
+        return Table(FINDINGS, rows)
+
+    def _batches(self, key: str | None) -> list[Batch]:
+        found = [batch for batch in find_batches(self.root) if not isinstance(batch, ForeignJobs)]
+        planned = [batch for batch in found if batch.plan_json.is_file()]
+        if key is None:
+            return planned
+        named = [batch for batch in planned if batch.folder.relative_to(self.root).as_posix() == key]
+        if not named:
+            raise UserError(f'there is no batch "{key}"', where=str(self.root), hint="tbench list shows the batches")
+        return named
+
+    def _view(self, batch: Batch) -> BatchView:
+        scan_batch(batch, self.root)
+        return view_batch(batch, self.root)
+
+
+def open_results(root: Path | str = "results") -> Results:
+    """The results folder at `root`."""
+    folder = Path(root).resolve()
+    if not folder.is_dir():
+        raise UserError("there are no results here", where=str(root))
+    return Results(folder)
+
+
+def trial_records(view: BatchView) -> list[dict[str, Any]]:
+    """The rows of a batch: one a planned trial, then one a superseded try."""
+    return [_record(view.batch, cell, cell.row) for cell in view.cells] + [
+        _record(view.batch, None, row) for row in view.superseded
+    ]
+
+
+def read_findings(
+    batch: Batch, file: Path | None = None, keep: Callable[[Finding], bool] | None = None
+) -> tuple[Finding, ...] | None:
+    """What `tbench analyze` found, or what of it to keep; None: never analysed. Raises TbenchError for bad lines."""
+    path = file or batch.analytics / FINDINGS_FILE
+    if not path.is_file():
+        return None
+    kept: list[Finding] = []
+    bad: list[BadLine] = []
+    for line in each_jsonl(path, Finding):
+        if isinstance(line, BadLine):
+            bad.append(line)
+        elif keep is None or keep(line):
+            kept.append(line)
+    if bad:
+        raise TbenchError(
+            f"{len(bad)} lines cannot be read, the first is line {bad[0].number}: {bad[0].reason}",
+            where=str(path),
+            hint="tbench analyze writes the file again",
+        )
+    return tuple(kept)
+
+
+def _record(batch: str, cell: CellState | None, row: TrialRow | None) -> dict[str, Any]:
+    record: dict[str, Any] = dict.fromkeys(TRIALS)
+    record |= {"batch": batch, "superseded": cell is None}
+    if row is not None:
+        usage = {name: getattr(row.usage, name) for name in _USAGE}
+        record |= {"profile": row.profile, "dataset": row.dataset, "task": row.task, "job": row.job, "trial": row.name}
+        record |= usage | {"folder": row.folder, "usage_source": row.usage.source, "reason": row.reason}
+        record |= _trial_fields(row)
+    if cell is not None:
+        passed = cell.outcome == "passed" if cell.measured else None
+        record |= {"profile": cell.profile, "dataset": cell.task.dataset, "task": cell.task.id}
+        record |= {"family": cell.task.family, "attempt": cell.attempt, "outcome": cell.outcome.value}
+        record |= {"measured": cell.measured, "passed": passed, "reason": cell.reason}
+    return record
+
+
+_USAGE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "cost_usd", "cost_source")
+_TEXTS = ("error_type", "agent", "agent_version", "model", "started_at", "finished_at", "task_digest")
+_PHASES = ("environment_sec", "agent_setup_sec", "agent_sec", "verifier_sec")
+
+
+def _trial_fields(row: TrialRow) -> dict[str, Any]:
+    trial = row.trial
+    if trial is None:
+        return {}
+    fields: dict[str, Any] = {name: getattr(trial, name) for name in _TEXTS}
+    fields |= {name: getattr(trial.phases, name) for name in _PHASES}
+    return fields | {
+        "outcome": trial.outcome.value,
+        "measured": trial.measured,
+        "passed": trial.outcome == "passed" if trial.measured else None,
+        "reward": trial.reward,
+        "reason": trial.error_message,
+        "error_class": trial.error_class.value if trial.error_class else None,
+        "agent_status": trial.agent_status.value,
+        "wall_sec": elapsed_sec(trial.started_at, trial.finished_at),
+        "tool_calls": trial.tool_calls,
+        "suspect": "; ".join(trial.suspect) or None,
+        "simulated": trial.simulated,
+    }
+
+
+def _finding(batch: str, finding: Finding) -> dict[str, Any]:
+    value = finding.value
+    text = None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return {
+        "batch": batch,
+        "trial": finding.trial,
+        "analyzer": finding.analyzer,
+        "version": finding.version,
+        "name": finding.name,
+        "value": text,
+        "number": float(value) if isinstance(value, bool | int | float) else None,
+        "reason": finding.reason,
+        "steps": ",".join(map(str, finding.steps)) or None,
+    }
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        hint = 'pip install "terminalbench[dataframes]"'
+        raise UserError(f"{name} is not installed; it comes with the extra `dataframes`", hint=hint) from error

@@ -1,0 +1,99 @@
+"""Questions in SQL to the index: reading only, with a limit, and errors that say what there is."""
+
+import re
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.index.results import FINDINGS, Results
+from terminalbench.index.store import FILE_NAME
+
+_ALLOWED = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+_HIDDEN = ("migrations", "sqlite_")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a query; `more` says that the limit cut it."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    more: bool
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows by column name; names that come twice are numbered."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def ask(results_root: Path, sql: str, limit: int | None = 1000) -> Answer:
+    """What `sql` finds. Anything but reading is refused. Scan first."""
+    path = results_root / FILE_NAME
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
+        connection.text_factory = lambda data: data.decode(errors="replace")
+        if re.search(r"\bfindings\b", sql, re.IGNORECASE):
+            _load_findings(connection, results_root)
+        tables = _tables(connection)
+        connection.execute("PRAGMA query_only = ON")
+        connection.set_authorizer(_only_reading)
+        try:
+            cursor = connection.execute(sql)
+            found = cursor.fetchmany(limit + 1) if limit is not None else cursor.fetchall()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise _explained(str(error), tables) from error
+        if cursor.description is None:
+            raise UserError("is no query: it returns no rows", where="SQL", hint="start with SELECT")
+        rows = found if limit is None else found[:limit]
+        return Answer(_unique([column[0] for column in cursor.description]), rows, len(rows) < len(found))
+
+
+def _load_findings(connection: sqlite3.Connection, results_root: Path) -> None:
+    """The findings of every analysed batch as a table of this connection; it hides the packed ones of the index."""
+    names = ", ".join(FINDINGS)
+    connection.execute(f"CREATE TEMP TABLE findings ({names})")
+    rows = Results(results_root).findings()
+    connection.executemany(
+        f"INSERT INTO temp.findings ({names}) VALUES ({', '.join('?' * len(FINDINGS))})",  # noqa: S608  our own names
+        ([row[name] for name in FINDINGS] for row in rows),
+    )
+    connection.commit()
+
+
+def _only_reading(action: int, *_details: object) -> int:
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
+    names = [row[0] for row in connection.execute(query) if not row[0].startswith(_HIDDEN)]
+    tables = {name: [column[1] for column in connection.execute(f'PRAGMA table_info("{name}")')] for name in names}
+    return tables | {"findings": list(FINDINGS)}
+
+
+def _explained(message: str, tables: dict[str, list[str]]) -> UserError:
+    hint = None
+    if found := re.search(r"no such table: (?:\w+\.)?(\S+)", message):
+        hint = did_you_mean(found[1], list(tables))
+    elif found := re.search(r"no such column: (?:\w+\.)?(\S+)", message):
+        hint = did_you_mean(found[1], sorted({name for columns in tables.values() for name in columns}), limit=60)
+    elif "not authorized" in message or "prohibited" in message or "readonly" in message:
+        message, hint = "only reading is allowed here", "use SELECT; the index is a cache of what is on disk"
+    elif "one statement at a time" in message:
+        message, hint = "is more than one statement", "ask one question at a time"
+    return UserError(message, where="SQL", hint=hint)
+
+
+def _unique(names: list[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return unique

@@ -1,0 +1,218 @@
+"""From a comparison, the state of its batch and the findings to a report. Pure: no clock, no files."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from terminalbench import __version__
+from terminalbench.analytics.model import Comparison, ProfileSummary
+from terminalbench.index.export import elapsed_sec
+from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.records import Finding, Outcome, TaskRef, Usage
+from terminalbench.report import evidence, signals
+from terminalbench.report.figures import plural
+from terminalbench.report.model import BatchLine, BatchPoint, Flaky, ProfileLine, Report, TaskLine, TrialRef
+from terminalbench.report.text import agent_calls_no_model, money
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One batch and what was compared in it: what a report is made of. `findings` is None when it was not analysed."""
+
+    view: BatchView
+    comparison: Comparison
+    findings: tuple[Finding, ...] | None = None
+    href: str = "../"
+    """The batch folder as seen from the report; ends with a slash."""
+    foreign: bool = False
+    """Harbor jobs that are not ours: they lie in the folder itself, not in `runs/`."""
+
+    def link(self, row: TrialRow) -> str:
+        """Where a trial's folder is, as seen from the report."""
+        folder = row.folder.removeprefix("runs/") if self.foreign else row.folder
+        return self.href + quote(folder, errors="surrogatepass")
+
+
+def build_report(this: Measured, others: Iterable[Measured] = ()) -> Report:
+    """The report of one batch; `others` are earlier or later batches, for the trend."""
+    view, comparison = this.view, this.comparison
+    names = [summary.profile for summary in comparison.profiles]
+    cells = [cell for cell in view.cells if cell.profile in names]
+    tasks = list(dict.fromkeys(cell.task for cell in cells))
+    found = signals.by_trial(this.findings or ())
+    refs = _refs(cells, names, tasks, found, this.link)
+    others = sorted([this, *others], key=lambda m: (_created(m.view) or "", m.view.batch))
+    return Report(
+        title=view.plan.name or view.plan.slug,
+        batch=view.batch,
+        created_at=_created(view),
+        version=__version__,
+        comparison=comparison,
+        contrasts=tuple(comparison.contrasts),
+        profiles=tuple(_profile(view, s, index, cells, refs) for index, s in enumerate(comparison.profiles)),
+        tasks=_tasks(tasks, len(names), refs),
+        analysed=this.findings is not None,
+        simulated=any(summary.simulated for summary in comparison.profiles),
+        facts=_facts(view, names, tasks),
+        not_measured=evidence.not_measured(cells, refs),
+        suspects=evidence.suspects(cells, refs) + signals.tripwires(refs.values(), found),
+        failures=signals.failure_groups(refs.values()),
+        judged=signals.judged(refs.values(), this.findings or ()),
+        tools=signals.tool_use(refs.values(), found, len(names)),
+        efforts=signals.efforts(refs.values(), found),
+        flaky=_flaky(comparison, tasks, names, refs),
+        delivery=evidence.delivery(cells, refs),
+        superseded=evidence.superseded(view, this.link),
+        notes=_notes(view),
+        trend=tuple(_batch(m, this) for m in others) if len(others) > 1 else (),
+    )
+
+
+def task_label(task: TaskRef, mixed: bool) -> str:
+    """A task's name; with its dataset where there are several."""
+    return f"{task.dataset}/{task.id}" if mixed else task.id
+
+
+def _refs(
+    cells: list[CellState],
+    names: list[str],
+    tasks: list[TaskRef],
+    found: Mapping[str, Mapping[str, Finding]],
+    link: Callable[[TrialRow], str],
+) -> dict[int, TrialRef]:
+    task_at = {task: index for index, task in enumerate(tasks)}
+    refs = {}
+    for place, cell in enumerate(cells):
+        row = cell.row
+        trial = row.trial if row else None
+        name = f"{row.job}/{row.name}" if row else None
+        refs[place] = TrialRef(
+            task=task_at[cell.task],
+            profile=names.index(cell.profile),
+            attempt=cell.attempt,
+            outcome=cell.outcome,
+            href=link(row) if row else None,
+            name=name,
+            reason=cell.reason,
+            error_class=str(trial.error_class) if trial and trial.error_class else None,
+            failure=signals.failure_class(found.get(name or "", {})),
+            cost_usd=row.usage.cost_usd if row else None,
+            tokens=total_tokens(row.usage) if row else None,
+            sec=elapsed_sec(trial.started_at, trial.finished_at) if trial else None,
+        )
+    return refs
+
+
+def total_tokens(usage: Usage) -> int | None:
+    """All tokens of a trial together; None when none is known."""
+    counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens)
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _tasks(tasks: list[TaskRef], profiles: int, refs: Mapping[int, TrialRef]) -> tuple[TaskLine, ...]:
+    mixed = len({task.dataset for task in tasks}) > 1
+    cells: list[list[list[TrialRef]]] = [[[] for _ in range(profiles)] for _ in tasks]
+    for ref in refs.values():
+        cells[ref.task][ref.profile].append(ref)
+    return tuple(
+        TaskLine(task, task_label(task, mixed), tuple(tuple(cell) for cell in row))
+        for task, row in zip(tasks, cells, strict=True)
+    )
+
+
+def _profile(
+    view: BatchView, summary: ProfileSummary, index: int, cells: list[CellState], refs: Mapping[int, TrialRef]
+) -> ProfileLine:
+    mine = [ref for ref in refs.values() if ref.profile == index]
+    rows = [cell.row for cell in cells if cell.profile == summary.profile and cell.row]
+    rows += [row for row in view.superseded if row.profile == summary.profile]
+    record = next((p for p in view.plan.profiles if p.key == summary.profile), None)
+    content = record.content if record else {}
+    agent = " ".join(str(content[key]) for key in ("agent", "agent_version", "model") if content.get(key))
+    outcomes = {o: tuple(ref for ref in mine if ref.outcome is o) for o in Outcome}
+    free = agent_calls_no_model(view, summary.profile)
+    known = summary.cost_usd is not None and not summary.cost_unknown_trials
+    return ProfileLine(
+        summary=summary,
+        agent=agent,
+        description=record.description if record else None,
+        outcomes=outcomes,
+        cost="no model" if free else str(money(rows)),
+        trial_cost_usd=summary.cost_usd / summary.planned if known and summary.cost_usd is not None else None,
+    )
+
+
+def _flaky(
+    comparison: Comparison, tasks: list[TaskRef], names: list[str], refs: Mapping[int, TrialRef]
+) -> tuple[Flaky, ...]:
+    mixed = len({task.dataset for task in tasks}) > 1
+    first = {(ref.task, ref.profile): ref for ref in reversed(list(refs.values()))}
+    task_at = {task: index for index, task in enumerate(tasks)}
+    found = []
+    for profile, summary in enumerate(comparison.profiles):
+        for task in summary.tasks:
+            place = (task_at.get(task.task, -1), profile)
+            if task.flaky and place in first:
+                ends = (task.interval.low, task.interval.high) if task.interval else None
+                name = task_label(task.task, mixed)
+                found.append(Flaky(name, first[place], names[profile], task.passed, task.measured, ends))
+    return tuple(sorted(found, key=lambda flaky: abs(flaky.passed / flaky.measured - 0.5)))
+
+
+def _facts(view: BatchView, names: list[str], tasks: list[TaskRef]) -> tuple[tuple[str, str], ...]:
+    plan = view.plan
+    attempts = sorted({job.attempts for job in plan.jobs})
+    source: dict[str, Any] = plan.provenance
+    git = source.get("git") or {}
+    commit = f"{str(git['commit'])[:12]}{' with changes' if git.get('dirty') else ''}" if git.get("commit") else None
+    versions = ", ".join(f"{name} {value}" for name, value in (source.get("versions") or {}).items())
+    settings = ", ".join(f"{key} = {value}" for key, value in plan.settings.items() if value not in (None, "", [], {}))
+    analysis = ", ".join(f"{key} = {value}" for key, value in plan.analysis.items() if value not in (None, "", [], {}))
+    facts = {
+        "planned": f"{plural(len(tasks), 'task')} x {plural(len(names), 'profile')} x "
+        f"{' or '.join(map(str, attempts))} {'attempt' if attempts == [1] else 'attempts'}",
+        "baseline": plan.baseline,
+        "datasets": ", ".join(dict.fromkeys(task.dataset for task in tasks)),
+        "experiment file": source.get("experiment_file"),
+        "project commit": commit,
+        "versions": versions,
+        "platform": source.get("platform"),
+        "run settings": settings,
+        "analysis settings": analysis,
+        "only these tasks": ", ".join(plan.selected_tasks),
+        "only these profiles": ", ".join(plan.selected_profiles),
+    }
+    return tuple((name, str(value)) for name, value in facts.items() if value)
+
+
+def _notes(view: BatchView) -> tuple[str, ...]:
+    notes = [*view.plan.departures, *view.plan.notes]
+    for item in view.plan.excluded:
+        what = " on ".join(
+            part for part in (item.profile, f"{item.task.dataset}/{item.task.id}" if item.task else None) if part
+        )
+        notes.append(f"left out: {what or 'everything'}: {item.reason}")
+    return tuple(notes)
+
+
+def _created(view: BatchView) -> str | None:
+    created = view.plan.provenance.get("created_at")
+    return created if isinstance(created, str) else None
+
+
+def _batch(measured: Measured, this: Measured) -> BatchLine:
+    points = tuple(
+        BatchPoint(
+            s.profile,
+            s.rate,
+            s.interval.low if s.interval else None,
+            s.interval.high if s.interval else None,
+            s.measured,
+            s.planned,
+        )
+        for s in measured.comparison.profiles
+    )
+    href = None if measured is this else f"{measured.href}analytics/report.html"
+    return BatchLine(measured.view.batch, _created(measured.view), points, str(money(measured.view.rows())), href)

@@ -1,0 +1,78 @@
+"""Bars: one for each profile made of parts, or one for each class with a bar a profile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from terminalbench.report.charts.svg import SERIES, box, drawing, label, legend, linked
+from terminalbench.report.foreign import short
+
+_WIDTH = 400.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a bar."""
+
+    name: str
+    value: float
+    href: str | None = None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar and its pieces; `note` stands at its end."""
+
+    label: str
+    parts: tuple[Part, ...]
+    note: str = ""
+
+
+def stacked_bars(rows: Sequence[Bar], title: str, unit: str) -> str:
+    """Each bar is a whole, its pieces are shares; a piece keeps its colour and place in all bars."""
+    names = list(dict.fromkeys(part.name for row in rows for part in row.parts))
+    body: list[str] = []
+    y = 6.0
+    for row in rows:
+        total = sum(part.value for part in row.parts)
+        body += [label(2, y + 12, short(row.label, 34), "b"), label(_WIDTH - 2, y + 12, row.note, "dim e")]
+        x = 0.0
+        by_name = {part.name: part for part in row.parts}
+        for index, name in enumerate(names):
+            part = by_name.get(name)
+            if part is None or not part.value or not total:
+                continue
+            width = _WIDTH * part.value / total
+            share = f"{100 * part.value / total:.0f} %"
+            drawn = box(x, y + 18, width, 20, f"part s{index % SERIES}")
+            if width > 34:
+                text = f"{name} {share}" if width > 8.2 * (len(name) + 5) else share
+                drawn += label(x + width / 2, y + 32, text, "on m")
+            body.append(linked(part.href, f"{row.label}: {name} {part.value:g} {unit}, {share}", drawn))
+            x += width
+        y += 48
+    key, y = legend(names, _WIDTH, y + 10, boxes=True)
+    says = "; ".join(f"{r.label}: " + ", ".join(f"{p.name} {p.value:g}" for p in r.parts) for r in rows)
+    has_links = any(part.href for row in rows for part in row.parts)
+    return drawing(_WIDTH, y, title, f"{says} ({unit}).", [*body, *key], linked=has_links)
+
+
+def bars(rows: Sequence[Bar], series: Sequence[str], title: str, unit: str) -> str:
+    """One group a row, one bar a series within it, all on one scale from zero. None is no bar."""
+    most = max((part.value for row in rows for part in row.parts), default=1.0) or 1.0
+    body: list[str] = []
+    y = 6.0
+    for row in rows:
+        body += [label(2, y + 12, short(row.label, 44), "b"), label(_WIDTH - 2, y + 12, row.note, "dim e")]
+        y += 18
+        for part in (part for part in row.parts if part.value):
+            index = series.index(part.name)
+            width = max(1.5, (_WIDTH - 120) * part.value / most)
+            drawn = box(0, y, width, 11, f"part s{index % SERIES}")
+            drawn += label(width + 5, y + 10, f"{part.value:g} {short(part.name, 14)}")
+            body.append(linked(part.href, f"{row.label}, {part.name}: {part.value:g} {unit}", drawn))
+            y += 14
+        y += 8
+    key, y = legend(series, _WIDTH, y + 10, boxes=True)
+    says = "; ".join(f"{r.label}: " + ", ".join(f"{p.name} {p.value:g}" for p in r.parts) for r in rows)
+    has_links = any(part.href for row in rows for part in row.parts)
+    return drawing(_WIDTH, y, title, f"{says} ({unit}).", [*body, *key], linked=has_links)

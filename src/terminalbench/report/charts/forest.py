@@ -1,0 +1,96 @@
+"""Differences with their intervals, one below the other, around zero."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from terminalbench.report.charts.svg import box, drawing, label, line, linked, nice_ticks, num
+from terminalbench.report.foreign import clean, short
+
+_WIDTH, _ROW, _SIDE = 400.0, 46.0, 14.0
+
+
+@dataclass(frozen=True)
+class ForestRow:
+    """One contrast. `low` to `high` speaks of tasks like these, `suite_low` to `suite_high` of these very tasks."""
+
+    label: str
+    verdict: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    suite_low: float | None = None
+    suite_high: float | None = None
+    href: str | None = None
+
+
+def forest(rows: Sequence[ForestRow], unit: str, margin: float | None = None, title: str = "Differences") -> str:
+    """The plot; values are in `unit` already. `margin` shades what would count as no difference."""
+    low, high = _range(rows, margin)
+    ticks = nice_ticks(low, high, 5)
+    low, high = ticks[0], ticks[-1]
+
+    def at(value: float) -> float:
+        return _SIDE + (_WIDTH - 2 * _SIDE) * (value - low) / (high - low)
+
+    bottom = 8 + _ROW * len(rows)
+    body = []
+    if margin:
+        body.append(box(at(-margin), 4, at(margin) - at(-margin), bottom - 4, "margin"))
+    for tick in ticks:
+        body.append(line(at(tick), 4, at(tick), bottom, "zero" if tick == 0 else "grid"))
+        body.append(label(at(tick), bottom + 14, f"{tick:+g}" if tick else "0", "dim m"))
+    for index, row in enumerate(rows):
+        body.append(linked(row.href, says(row, unit), _row(row, 8 + _ROW * index, at)))
+    body.append(label(_WIDTH / 2, bottom + 30, f"difference, {unit}", "dim m"))
+    notes = ["■ better or worse   ◆ equivalent   □ inconclusive", "thin line: tasks like these"]
+    if any(row.suite_low is not None for row in rows):
+        notes[1] += "; thick line: these very tasks"
+    if margin:
+        notes.append(f"grey band: within the margin of {num(margin)} {unit}")
+    body += [label(_WIDTH / 2, bottom + 48 + 15 * index, note, "dim m") for index, note in enumerate(notes)]
+    description = " ".join(f"{says(row, unit)}." for row in rows)
+    has_links = any(row.href for row in rows)
+    return drawing(_WIDTH, bottom + 41 + 15 * len(notes), title, description, body, linked=has_links)
+
+
+def says(row: ForestRow, unit: str) -> str:
+    """One row in words."""
+    if row.value is None:
+        return f"{clean(row.label)}: no estimate, {row.verdict}"
+    between = "" if row.low is None or row.high is None else f" ({row.low:+.1f} to {row.high:+.1f})"
+    return f"{clean(row.label)}: {row.value:+.1f} {unit}{between}, {row.verdict}"
+
+
+def _range(rows: Sequence[ForestRow], margin: float | None) -> tuple[float, float]:
+    values = [0.0, margin or 0.0, -(margin or 0.0)]
+    for row in rows:
+        values += [v for v in (row.value, row.low, row.high, row.suite_low, row.suite_high) if v is not None]
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (-1.0, 1.0)
+
+
+def _row(row: ForestRow, y: float, at: Callable[[float], float]) -> str:
+    numbers = "no estimate" if row.value is None else f"{row.value:+.1f}"
+    if row.value is not None and row.low is not None and row.high is not None:
+        numbers += f" ({row.low:+.1f} to {row.high:+.1f})"
+    parts = [
+        box(0, y, _WIDTH, _ROW - 4, "hit"),
+        label(2, y + 14, short(row.label, 34), "b halo"),
+        label(_WIDTH - 2, y + 14, numbers, "e halo"),
+    ]
+    middle = y + 29
+    if row.low is not None and row.high is not None:
+        parts.append(line(at(row.low), middle, at(row.high), middle, "thin"))
+        parts += [line(at(end), middle - 4, at(end), middle + 4, "thin") for end in (row.low, row.high)]
+    if row.suite_low is not None and row.suite_high is not None:
+        parts.append(line(at(row.suite_low), middle, at(row.suite_high), middle, "thick"))
+    if row.value is not None:
+        parts.append(_sign(row.verdict, at(row.value), middle))
+    return "".join(parts)
+
+
+def _sign(verdict: str, x: float, y: float) -> str:
+    if verdict == "equivalent":
+        return f'<path class="solid" d="M{num(x)} {num(y - 6)}l6 6l-6 6l-6-6z"/>'
+    kind = {"better": "good", "worse": "bad"}.get(verdict, "hollow")
+    return box(x - 5, y - 5, 10, 10, kind)

@@ -1,0 +1,132 @@
+"""Tasks down, profiles across; the shade is the pass rate, each attempt is a mark of its own."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from terminalbench.records import Outcome
+from terminalbench.report.charts.svg import box, drawing, esc, label, linked, num
+from terminalbench.report.foreign import short
+
+WORDS = {
+    Outcome.PASSED: "passed",
+    Outcome.FAILED: "failed",
+    Outcome.TIMED_OUT: "timed out",
+    Outcome.ERRORED: "errored",
+    Outcome.CANCELLED: "cancelled",
+    Outcome.NOT_RUN: "not run",
+}
+MOST_MARKS = 10
+_ROW, _STEP, _LABEL, _HEAD = 22, 14, 150, 26
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """One profile on one task: how each attempt ended, in order."""
+
+    outcomes: tuple[Outcome, ...]
+    href: str | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Passed over measured; None when nothing was measured."""
+        measured = [o for o in self.outcomes if o in (Outcome.PASSED, Outcome.FAILED)]
+        return measured.count(Outcome.PASSED) / len(measured) if measured else None
+
+
+@dataclass(frozen=True)
+class HeatRow:
+    """One task: its name and a cell for each profile, in the order of the profiles."""
+
+    label: str
+    cells: tuple[HeatCell, ...]
+    href: str | None = None
+
+
+def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tasks by profile") -> str:
+    """The map with its legend."""
+    most = max((len(cell.outcomes) for row in rows for cell in row.cells), default=1)
+    longest = max((len(name) for name in profiles), default=0)
+    column = max(58.0, _STEP * min(most, MOST_MARKS) + 14, 7.4 * min(longest, 16) + 8)
+    width = _LABEL + column * len(profiles) + 4
+    width = max(width, 340)
+    letters = int((column - 8) / 7.4)
+    body = [label(_LABEL + column * (i + 0.5), 16, short(name, letters), "b m") for i, name in enumerate(profiles)]
+    y = float(_HEAD)
+    for row in rows:
+        name = label(2, y + 15, short(row.label, 20))
+        body.append(linked(row.href, row.label, name))
+        for index, cell in enumerate(row.cells):
+            text = f"{row.label}, {profiles[index]}: {spoken(cell.outcomes)}"
+            body.append(linked(cell.href, text, _cell(cell, _LABEL + column * index + 2, y + 1, column - 4)))
+        y += _ROW
+    key, y = _legend(width, y + 20)
+    has_links = any(row.href or cell.href for row in rows for cell in row.cells)
+    description = "; ".join(
+        f"{name}: {spoken(tuple(o for row in rows for o in row.cells[i].outcomes))}" for i, name in enumerate(profiles)
+    )
+    return drawing(width, y, title, f"{len(rows)} tasks. {description}.", [*body, *key], linked=has_links, least=0.85)
+
+
+def spoken(outcomes: Sequence[Outcome]) -> str:
+    """What a cell shows, in words."""
+    counts = Counter(outcomes)
+    return ", ".join(f"{counts[o]} {word}" for o, word in WORDS.items() if counts[o]) or "nothing planned"
+
+
+def _cell(cell: HeatCell, x: float, y: float, width: float) -> str:
+    if not cell.outcomes:
+        return ""
+    height = _ROW - 2
+    rate = cell.rate
+    if rate is None:
+        parts = [box(x, y, width, height, "void")]
+    else:
+        shade = f'<rect class="heat" x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{height}"'
+        parts = [box(x, y, width, height, "frame"), f'{shade} opacity="{0.55 * rate:.2f}"/>']
+    middle = y + height / 2
+    if len(cell.outcomes) > MOST_MARKS:
+        counts = Counter(cell.outcomes)
+        measured = counts[Outcome.PASSED] + counts[Outcome.FAILED]
+        lost = len(cell.outcomes) - measured
+        text = f"{counts[Outcome.PASSED]}/{measured}" + (f" ▲{lost}" if lost else "")
+        return "".join([*parts, f'<text class="m" x="{num(x + width / 2)}" y="{num(middle + 4)}">{esc(text)}</text>'])
+    start = x + width / 2 - _STEP * (len(cell.outcomes) - 1) / 2
+    return "".join([*parts, marks(cell.outcomes, start, middle, _STEP)])
+
+
+def marks(outcomes: Sequence[Outcome], x: float, y: float, step: float) -> str:
+    """One mark an attempt, told apart by shape alone: disc, cross, clock, triangle, dash, dot."""
+    solid: list[str] = []
+    stroke: list[str] = []
+    for index, outcome in enumerate(outcomes):
+        at = f"M{num(x + index * step)} {num(y)}"
+        match outcome:
+            case Outcome.PASSED:
+                solid.append(f"{at}m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z")
+            case Outcome.FAILED:
+                stroke.append(f"{at}m-4-4l8 8m0-8l-8 8")
+            case Outcome.TIMED_OUT:
+                stroke.append(f"{at}m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0m4.5-3v3h2.5")
+            case Outcome.ERRORED:
+                solid.append(f"{at}m0-5l5 9h-10z")
+            case Outcome.CANCELLED:
+                stroke.append(f"{at}m-4 0h8")
+            case _:
+                solid.append(f"{at}m-1.3 0a1.3 1.3 0 1 0 2.6 0a1.3 1.3 0 1 0-2.6 0z")
+    drawn = f'<path class="solid" d="{"".join(solid)}"/>' if solid else ""
+    return drawn + (f'<path class="stroke" d="{"".join(stroke)}"/>' if stroke else "")
+
+
+def _legend(width: float, y: float) -> tuple[list[str], float]:
+    parts: list[str] = []
+    x = 8.0
+    for outcome, word in WORDS.items():
+        needs = 26 + 6.4 * len(word)
+        if x > 8 and x + needs > width:
+            x, y = 8.0, y + 18
+        parts += [marks((outcome,), x, y - 4, 0), label(x + 11, y, word)]
+        x += needs
+    parts.append(label(2, y + 20, "shade: share passed of those measured", "dim"))
+    parts.append(label(2, y + 36, "dashed frame: nothing measured", "dim"))
+    return parts, y + 42

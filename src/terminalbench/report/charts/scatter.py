@@ -1,0 +1,144 @@
+"""Clouds of points: cost against pass rate with the front, and any number against any other."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from terminalbench.report.charts.svg import compact, drawing, label, legend, line, linked, marker, nice_ticks, num
+from terminalbench.report.foreign import short
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 268.0, 46.0, 12.0, 30.0, 40.0
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """One profile: what a trial costs and what share passes, with the interval of that share."""
+
+    label: str
+    cost: float
+    rate: float
+    low: float | None = None
+    high: float | None = None
+    on_front: bool = False
+    href: str | None = None
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One or more trials of one series at one place."""
+
+    series: int
+    x: float
+    y: float
+    count: int = 1
+    text: str = ""
+    href: str | None = None
+
+
+def pareto(points: Sequence[FrontPoint], x_label: str, title: str = "Pass rate against cost") -> str:
+    """Profiles by cost and pass rate. The dashed line joins those that no other profile beats on both."""
+    x_at, x_ticks = _linear([0.0, *(p.cost for p in points)], _LEFT, _WIDTH - _RIGHT)
+    y_at, y_ticks = _linear([0.0, 1.0], _HEIGHT - _BOTTOM, _TOP)
+    body = _frame(x_ticks, y_ticks, x_at, y_at, lambda v: f"${v:g}", lambda v: f"{100 * v:g} %")
+    body.append(label((_LEFT + _WIDTH) / 2, _HEIGHT - 8, x_label, "dim m"))
+    body.append(label(2, 10, "pass rate", "dim"))
+    front = sorted((p for p in points if p.on_front), key=lambda p: p.cost)
+    if len(front) > 1:
+        path = "L".join(f"{num(x_at(p.cost))} {num(y_at(p.rate))}" for p in front)
+        body.append(f'<path class="front" d="M{path}"/>')
+    for index, point in enumerate(points):
+        body.append(linked(point.href, _point_says(point), _point(index, point, x_at(point.cost), y_at)))
+    key, end = legend([p.label + (" (front)" if p.on_front else "") for p in points], _WIDTH, _HEIGHT + 12)
+    description = " ".join(f"{_point_says(p)}." for p in points)
+    return drawing(_WIDTH, end, title, description, [*body, *key], linked=any(p.href for p in points))
+
+
+def _point(index: int, point: FrontPoint, x: float, y_at: Callable[[float], float]) -> str:
+    parts = []
+    if point.low is not None and point.high is not None:
+        parts.append(line(x, y_at(point.low), x, y_at(point.high), "thin"))
+    parts.append(marker(index, x, y_at(point.rate), 6, "mark"))
+    right = x < _WIDTH * 0.62
+    parts.append(
+        label(x + (10 if right else -10), y_at(point.rate) - 7, short(point.label, 18), "halo" if right else "e halo")
+    )
+    return "".join(parts)
+
+
+def _point_says(point: FrontPoint) -> str:
+    front = ", on the front" if point.on_front else ""
+    return f"{point.label}: {100 * point.rate:.1f} % at ${point.cost:.4g}{front}"
+
+
+def scatter(series: Sequence[str], dots: Sequence[Dot], x_label: str, y_label: str, title: str) -> str:
+    """Dots of several series; the area of a dot is how many trials share the place. x is logarithmic when it spans."""
+    xs, ys = [d.x for d in dots], [d.y for d in dots]
+    spread = bool(xs) and min(xs) > 0 and max(xs) / min(xs) > 30
+    x_at, x_ticks = (_logarithmic if spread else _linear)(xs, _LEFT, _WIDTH - _RIGHT)
+    y_at, y_ticks = _linear([0.0, *ys], _HEIGHT - _BOTTOM, _TOP)
+    body = _frame(x_ticks, y_ticks, x_at, y_at, compact, compact)
+    body.append(label((_LEFT + _WIDTH) / 2, _HEIGHT - 8, x_label + (" (logarithmic)" if spread else ""), "dim m"))
+    body.append(label(2, 10, y_label, "dim"))
+    most = max((d.count for d in dots), default=1)
+    for dot in sorted(dots, key=lambda d: -d.count):
+        size = 3.2 if most == 1 else 2.5 + 6 * math.sqrt(dot.count / most)
+        drawn = marker(dot.series, x_at(dot.x), y_at(dot.y), size, "mark")
+        body.append(linked(dot.href, dot.text or series[dot.series], drawn))
+    drawn_series = sorted({dot.series for dot in dots})
+    key, end = legend([series[i] for i in drawn_series], _WIDTH, _HEIGHT + 12, kinds=drawn_series)
+    trials = sum(d.count for d in dots)
+    description = f"{trials} trials of {', '.join(series[i] for i in drawn_series)}."
+    return drawing(_WIDTH, end, title, description, [*body, *key], linked=any(d.href for d in dots))
+
+
+def binned(dots: Sequence[Dot], limit: int) -> list[Dot]:
+    """At most about `limit` dots: those of a series that are close together become one, at their middle."""
+    if len(dots) <= limit:
+        return list(dots)
+    xs = [math.log10(d.x) if d.x > 0 else 0.0 for d in dots]
+    ys = [d.y for d in dots]
+    side = max(4, int(math.sqrt(limit / max(1, len({d.series for d in dots})))))
+    x_low, x_step = min(xs), (max(xs) - min(xs)) / side or 1.0
+    y_low, y_step = min(ys), (max(ys) - min(ys)) / side or 1.0
+    groups: dict[tuple[int, int, int], list[Dot]] = {}
+    for dot, x in zip(dots, xs, strict=True):
+        groups.setdefault((dot.series, int((x - x_low) / x_step), int((dot.y - y_low) / y_step)), []).append(dot)
+    merged = []
+    for (series, _, _), found in groups.items():
+        count = sum(d.count for d in found)
+        x = sum(d.x * d.count for d in found) / count
+        y = sum(d.y * d.count for d in found) / count
+        text = found[0].text if len(found) == 1 else f"{count} trials near {compact(x)}, {compact(y)}"
+        merged.append(Dot(series, x, y, count, text, found[0].href if len(found) == 1 else None))
+    return merged
+
+
+def _linear(values: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], list[float]]:
+    ticks = nice_ticks(min(values, default=0.0), max(values, default=1.0))
+    low, high = ticks[0], ticks[-1]
+    return (lambda value: start + (end - start) * (value - low) / (high - low)), ticks
+
+
+def _logarithmic(values: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], list[float]]:
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    ticks = [10.0**power for power in range(low, high + 1)]
+    return (lambda value: start + (end - start) * (math.log10(value) - low) / (high - low)), ticks
+
+
+def _frame(
+    x_ticks: list[float],
+    y_ticks: list[float],
+    x_at: Callable[[float], float],
+    y_at: Callable[[float], float],
+    x_text: Callable[[float], str],
+    y_text: Callable[[float], str],
+) -> list[str]:
+    body = []
+    for tick in y_ticks:
+        body.append(line(_LEFT, y_at(tick), _WIDTH - _RIGHT, y_at(tick), "grid"))
+        body.append(label(_LEFT - 5, y_at(tick) + 4, y_text(tick), "dim e"))
+    for tick in x_ticks:
+        body.append(line(x_at(tick), _HEIGHT - _BOTTOM, x_at(tick), _HEIGHT - _BOTTOM + 4, "axis"))
+        body.append(label(x_at(tick), _HEIGHT - _BOTTOM + 16, x_text(tick), "dim m"))
+    body.append(line(_LEFT, _HEIGHT - _BOTTOM, _WIDTH - _RIGHT, _HEIGHT - _BOTTOM, "axis"))
+    return body

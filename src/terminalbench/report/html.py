@@ -1,0 +1,132 @@
+"""A report as one HTML file: no script, no network, nothing from outside; what agents wrote is text."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from terminalbench.analytics.model import Metric
+from terminalbench.records import Outcome
+from terminalbench.report import figures, pictures, sentences
+from terminalbench.report.charts import chart_css
+from terminalbench.report.charts.heatmap import WORDS
+from terminalbench.report.charts.svg import esc
+from terminalbench.report.foreign import clean, short
+from terminalbench.report.model import Report, TrialRef
+
+LINKED_TRIALS = 4000
+"""Up to so many trials, every one is linked; beyond, those that passed are named by their attempt alone, and where
+even the others are so many, all are."""
+
+LISTED_CELLS = 60
+REASON_LETTERS = 160
+
+
+def render_html(report: Report) -> str:
+    """The whole page."""
+    template = _environment(report.comparison.metric).get_template("report.html")
+    passed = sum(line.summary.passed for line in report.profiles)
+    few = report.planned <= LINKED_TRIALS
+    linked = [o for o in Outcome if few or (o is not Outcome.PASSED and report.planned - passed <= LINKED_TRIALS)]
+    return template.render(
+        report=report,
+        comparison=report.comparison,
+        css=Markup(_text("report.css")),  # noqa: S704  our own file
+        chart_css=Markup(chart_css()),  # noqa: S704  our own file
+        headlines=sentences.headlines(report),
+        names=report.profile_names(),
+        anchors={task.ref: f"t{index}" for index, task in enumerate(report.tasks)},
+        labels={task.ref: task.label for task in report.tasks},
+        linked=linked,
+        brief=not few,
+        listed_cells=LISTED_CELLS,
+        charts={name: _chart(make(report)) for name, make in _PICTURES.items()},
+    )
+
+
+_PICTURES = {
+    "heat": pictures.heat_picture,
+    "forest": pictures.forest_picture,
+    "pareto": pictures.pareto_picture,
+    "tools": pictures.tools_picture,
+    "effort": pictures.effort_picture,
+    "failures": pictures.failures_picture,
+    "trend": pictures.trend_picture,
+}
+
+
+def _chart(picture: pictures.Picture) -> dict[str, Any]:
+    # The charts escape every text they are given: see charts/svg.py.
+    return {"svg": Markup(picture.svg) if picture.svg else None, "note": picture.note}  # noqa: S704
+
+
+def _environment(metric: Metric) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_text),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: clean(value) if type(value) is str else value,
+    )
+    environment.filters |= {
+        "rate": figures.rate_text,
+        "range": figures.range_text,
+        "usd": figures.usd_text,
+        "seconds": figures.seconds_text,
+        "count": figures.count_text,
+        "difference": lambda value: figures.difference_text(value, metric),
+        "differences": lambda ends: figures.differences_text(ends, metric),
+        "size": lambda value: figures.size_text(value, metric),
+        "p": figures.p_text,
+        "plural": figures.plural,
+        "looks": sentences.looks_sentence,
+        "short": short,
+        "word": lambda outcome: WORDS[Outcome(outcome)],
+        "attempts": _attempts,
+        "cells": _cells,
+        "reasons": _reasons,
+    }
+    return environment
+
+
+def _text(name: str) -> str:
+    return files("terminalbench.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _attempts(cell: Sequence[TrialRef], linked: Sequence[Outcome]) -> Markup:
+    """The trials of a cell by outcome, each attempt a link to its folder where its outcome is one of `linked`."""
+    parts = []
+    for outcome, word in WORDS.items():
+        found = [ref for ref in cell if ref.outcome is outcome]
+        if not found:
+            continue
+        shown = " ".join(
+            f'<a href="{esc(ref.href)}">{ref.attempt}</a>' if ref.href and outcome in linked else str(ref.attempt)
+            for ref in found
+        )
+        parts.append(f'<span class="o {outcome.value}">{word}</span> {shown}')
+    return Markup("; ".join(parts))  # noqa: S704  the only foreign text, the link, is escaped
+
+
+def _cells(refs: Sequence[TrialRef]) -> list[tuple[int, int, int]]:
+    """The cells behind trials, in order, and how many of the trials each holds: (task, profile, count)."""
+    counts: dict[tuple[int, int], int] = {}
+    for ref in refs:
+        counts[ref.task, ref.profile] = counts.get((ref.task, ref.profile), 0) + 1
+    return [(task, profile, count) for (task, profile), count in counts.items()]
+
+
+def _reasons(cell: Sequence[TrialRef], brief: bool) -> list[str]:
+    """Why trials of a cell did not pass, each reason once; `brief` keeps the first, shorter."""
+    found: dict[str, None] = {}
+    for ref in cell:
+        if ref.outcome is Outcome.PASSED:
+            continue
+        reason = ref.reason if ref.outcome is not Outcome.FAILED else None
+        text = ": ".join(part for part in (ref.failure or ref.error_class, reason) if part)
+        if text:
+            found[short(text, REASON_LETTERS // 3 if brief else REASON_LETTERS)] = None
+    return list(found)[: 1 if brief else 3]

@@ -1,0 +1,188 @@
+"""A report as short Markdown: the same answer and limits, without pictures."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from terminalbench.analytics.model import Contrast, Metric
+from terminalbench.records import Outcome
+from terminalbench.report import figures
+from terminalbench.report.charts.heatmap import WORDS
+from terminalbench.report.foreign import short
+from terminalbench.report.model import Group, Report
+from terminalbench.report.sentences import headlines, looks_sentence
+from terminalbench.report.text import MARKS
+
+ROWS = 60
+"""How many rows a table shows; what is more is counted and found in report.html or metrics_detail.csv."""
+
+_SPECIAL = re.compile(r"([\\`*_\[\]>|#!~])")
+
+
+def render_markdown(report: Report) -> str:
+    """The whole text."""
+    parts = [
+        f"# {_text(report.title)}",
+        f"Batch {_text(report.batch)}{f', {report.created_at[:16]}' if report.created_at else ''}. "
+        f"{_text(report.facts[0][1])}. The same with pictures: [report.html](report.html).",
+        "\n".join(f"- **{line.kind}**: {_text(line.text)}" for line in headlines(report)),
+        "## Profiles\n\n" + _profiles(report),
+        *(_contrast(contrast, report.comparison.metric) for contrast in report.contrasts),
+        "## Tasks\n\n" + _tasks(report),
+    ]
+    if report.trend:
+        parts.append("## Trend\n\n" + _trend(report))
+    if report.failures:
+        parts.append("## Failure classes\n\n" + _groups(report, report.failures))
+    elif not report.analysed:
+        parts.append("No findings yet: `tbench analyze` adds failure classes, tool mix and backtracks.")
+    if report.judged:
+        parts.append(
+            "## What the judge says\n\nWith quotes in [judge.md](judge.md).\n\n" + _groups(report, report.judged)
+        )
+    if report.tools:
+        parts.append("## Tool calls\n\n" + _tools(report))
+    if report.flaky:
+        rows = [[f.label, f.profile, f"{f.passed} of {f.measured}", _ends(f.interval)] for f in report.flaky]
+        parts.append("## Flaky tasks\n\n" + _table(["task", "profile", "passed", "interval"], rows))
+    if report.delivery:
+        parts.append("## Did the treatment arrive?\n\n" + _delivery(report))
+    if report.suspects:
+        parts.append("## Doubtful results\n\n" + _groups(report, report.suspects))
+    if report.not_measured:
+        parts.append("## Not measured\n\n" + _groups(report, report.not_measured))
+    if report.superseded:
+        rows = [[item.profile, str(item.count), item.cost] for item in report.superseded]
+        parts.append("## Run again\n\n" + _table(["profile", "trials", "cost"], rows))
+    facts = [f"- {name}: {_text(value)}" for name, value in report.facts]
+    facts += [f"- {_text(short(note, 400))}" for note in report.notes[:ROWS]]
+    parts.append("## Plan\n\n" + "\n".join(facts))
+    return "\n\n".join(parts) + "\n"
+
+
+def _profiles(report: Report) -> str:
+    head = [
+        "profile",
+        "pass rate",
+        "interval",
+        "of all planned",
+        "coverage",
+        "passed",
+        "failed",
+        "cost",
+        "per success",
+        "agent time",
+    ]
+    rows = []
+    for line in report.profiles:
+        s = line.summary
+        each = figures.UNKNOWN if s.cost_per_success is None else figures.usd_text(s.cost_per_success)
+        rows.append([
+            s.profile, figures.rate_text(s.rate), figures.range_text(s.interval), figures.rate_text(s.rate_all),
+            f"{s.measured}/{s.planned}", str(s.passed), str(s.measured - s.passed), line.cost, each,
+            figures.seconds_text(s.mean_agent_sec),
+        ])  # fmt: skip
+    return _table(head, rows)
+
+
+def _contrast(contrast: Contrast, metric: Metric) -> str:
+    lines = [f"## {_text(contrast.new)} vs {_text(contrast.old)}: {contrast.verdict}", "", _text(contrast.sentence), ""]
+    ways = ("measured trials only", "all planned trials")
+    names = ways if contrast.rule == "exclude" else ways[::-1]
+    rows = [
+        [
+            name,
+            figures.difference_text(e.difference, metric),
+            figures.differences_text(e.interval, metric),
+            figures.differences_text(e.suite_interval, metric),
+            figures.p_text(e.p),
+            f"{e.wins}, {e.losses}, {e.ties}",
+        ]
+        for name, e in zip(names, (contrast.estimate, contrast.other_way), strict=True)
+    ]
+    head = ["counting", "difference", "tasks like these", "these tasks", "p", "better, worse, equal"]
+    lines.append(_table(head, rows))
+    notes = [f"Cannot be compared: {_text(reason)}." for reason in contrast.refused]
+    notes += [_text(looks_sentence(contrast))] if contrast.sequential else []
+    if contrast.p_adjusted is not None:
+        notes.append(f"p after Holm: {figures.p_text(contrast.p_adjusted)}.")
+    if contrast.smallest_detectable is not None:
+        notes.append(
+            f"Smallest difference this size can show: {figures.size_text(contrast.smallest_detectable, metric)}."
+        )
+    if contrast.trials_needed is not None and contrast.effect is not None:
+        wanted = figures.size_text(abs(contrast.effect), metric)
+        notes.append(f"To show one of {wanted}: about {figures.plural(contrast.trials_needed, 'trial')}.")
+    notes += [f"Warning: {_text(warning)}." for warning in contrast.warnings]
+    return "\n".join([*lines, "", " ".join(notes)]) if notes else "\n".join(lines)
+
+
+def _tasks(report: Report) -> str:
+    rows = [[task.label, *(_marks(ref.outcome for ref in cell) for cell in task.cells)] for task in report.tasks]
+    legend = ", ".join(f"`{mark}` {WORDS[outcome]}" for outcome, mark in MARKS.items())
+    return f"{_table(['task', *report.profile_names()], rows)}\n\nMarks: {legend}."
+
+
+def _marks(outcomes: Iterable[Outcome]) -> str:
+    return "".join(MARKS[outcome] for outcome in outcomes)
+
+
+def _trend(report: Report) -> str:
+    rows = [
+        [line.batch, point.profile, figures.rate_text(point.rate), f"{point.measured}/{point.planned}"]
+        for line in report.trend
+        for point in line.points
+    ]
+    return _table(["batch", "profile", "pass rate", "coverage"], rows)
+
+
+def _groups(report: Report, groups: Sequence[Group]) -> str:
+    names = report.profile_names()
+    rows = []
+    for group in groups:
+        tasks = list(dict.fromkeys(report.tasks[ref.task].label for ref in group.trials))
+        shown = ", ".join(tasks[:4]) + (" and more" if len(tasks) > 4 or group.count > len(group.trials) else "")
+        rows.append([str(group.count), names[group.profile], short(group.what, 160), shown])
+    return _table(["trials", "profile", "what", "on"], rows)
+
+
+def _tools(report: Report) -> str:
+    names = report.profile_names()
+    rows = [
+        [
+            names[use.profile],
+            ", ".join(f"{kind} {count}" for kind, count in list(use.calls.items())[:10]),
+            str(use.trials),
+        ]
+        for use in report.tools
+    ]
+    return _table(["profile", "calls by kind", "trials"], rows)
+
+
+def _delivery(report: Report) -> str:
+    names = report.profile_names()
+    rows = [
+        [names[item.profile], item.part, f"{item.reached} of {item.known}", str(item.unknown), item.detail]
+        for item in report.delivery
+    ]
+    return _table(["profile", "part", "in trials", "unknown", "detail"], rows)
+
+
+def _ends(interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return figures.UNKNOWN
+    return f"{figures.rate_text(interval[0])} to {figures.rate_text(interval[1])}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [
+        [_text(name) for name in head],
+        ["---"] * len(head),
+        *([_text(field) for field in row] for row in rows[:ROWS]),
+    ]
+    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return text if len(rows) <= ROWS else f"{text}\n\nand {len(rows) - ROWS:,} more rows, in report.html"
+
+
+def _text(value: str) -> str:
+    """Somebody else's words on one line, with nothing that Markdown or a browser would act on."""
+    return _SPECIAL.sub(r"\\\1", short(value, 100_000)).replace("<", "&lt;").replace("://", ":\u200b//")

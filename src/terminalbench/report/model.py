@@ -1,0 +1,183 @@
+"""What a report says, as types: everything `report.html` and `comparison_report.md` show, and nothing else.
+
+An anchor names a place within the page: `t<i>` a task, `t<i>p<j>` a profile on it, `p<j>` a profile,
+`p<j>-<outcome>` its trials that ended so, `k<n>` a contrast.
+"""
+
+from dataclasses import dataclass, field
+
+from terminalbench.analytics.model import Comparison, Contrast, ProfileSummary
+from terminalbench.records import Outcome, TaskRef
+
+
+@dataclass(frozen=True)
+class TrialRef:
+    """One trial as it is listed: how it ended and where its folder is. `href` is None for one that never started."""
+
+    task: int
+    profile: int
+    attempt: int
+    outcome: Outcome
+    href: str | None = None
+    name: str | None = None
+    reason: str | None = None
+    error_class: str | None = None
+    failure: str | None = None
+    cost_usd: float | None = None
+    tokens: int | None = None
+    sec: float | None = None
+
+    @property
+    def anchor(self) -> str:
+        """The place of its task and profile in the list of trials."""
+        return f"t{self.task}p{self.profile}"
+
+
+@dataclass(frozen=True)
+class TaskLine:
+    """One task and the trials of each profile on it, in the order of the profiles."""
+
+    ref: TaskRef
+    label: str
+    cells: tuple[tuple[TrialRef, ...], ...]
+
+
+@dataclass(frozen=True)
+class ProfileLine:
+    """One profile: its numbers, what it is, and the trials behind each outcome."""
+
+    summary: ProfileSummary
+    agent: str
+    description: str | None
+    outcomes: dict[Outcome, tuple[TrialRef, ...]]
+    cost: str
+    trial_cost_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trials that share something: a reason, a class, a doubt. `steps` are evidence in one of them."""
+
+    what: str
+    profile: int
+    trials: tuple[TrialRef, ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Whether one part of a treatment reached the agent: in how many trials of those that can tell."""
+
+    profile: int
+    part: str
+    reached: int
+    known: int
+    unknown: int
+    detail: str = ""
+    missing: tuple[TrialRef, ...] = ()
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """Trials of a profile that were run again: their cost counts, their results do not."""
+
+    profile: str
+    count: int
+    cost: str
+    trials: tuple[tuple[str, str, str], ...]
+    """Task, why it was set aside or how it ended, and the link to its folder; the first few."""
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """Tool calls of one profile by kind, over the trials whose trajectory could be read."""
+
+    profile: int
+    calls: dict[str, int]
+    trials: int
+
+
+@dataclass(frozen=True)
+class Effort:
+    """One trial's tokens and how often it went back to edit what it had edited."""
+
+    trial: TrialRef
+    tokens: int
+    backtracks: int
+
+
+@dataclass(frozen=True)
+class Flaky:
+    """A task that one profile passes and fails on different attempts."""
+
+    label: str
+    trial: TrialRef
+    profile: str
+    passed: int
+    measured: int
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    """A profile in one batch of a trend; `href` leads to that batch's own report where there is one."""
+
+    profile: str
+    rate: float | None
+    low: float | None
+    high: float | None
+    measured: int
+    planned: int
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """One batch of a trend."""
+
+    batch: str
+    created_at: str | None
+    points: tuple[BatchPoint, ...]
+    cost: str
+    href: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A batch, told from the answer to the evidence. Made by `build_report`; pure data."""
+
+    title: str
+    batch: str
+    created_at: str | None
+    version: str
+    comparison: Comparison
+    contrasts: tuple[Contrast, ...]
+    profiles: tuple[ProfileLine, ...]
+    tasks: tuple[TaskLine, ...]
+    analysed: bool
+    simulated: bool
+    facts: tuple[tuple[str, str], ...]
+    not_measured: tuple[Group, ...] = ()
+    suspects: tuple[Group, ...] = ()
+    failures: tuple[Group, ...] = ()
+    judged: tuple[Group, ...] = ()
+    tools: tuple[ToolUse, ...] = ()
+    efforts: tuple[Effort, ...] = ()
+    flaky: tuple[Flaky, ...] = ()
+    delivery: tuple[Delivery, ...] = ()
+    superseded: tuple[Superseded, ...] = ()
+    notes: tuple[str, ...] = ()
+    trend: tuple[BatchLine, ...] = field(default=())
+
+    @property
+    def planned(self) -> int:
+        """How many trials were planned."""
+        return sum(line.summary.planned for line in self.profiles)
+
+    @property
+    def measured(self) -> int:
+        """How many were measured."""
+        return sum(line.summary.measured for line in self.profiles)
+
+    def profile_names(self) -> list[str]:
+        """The profiles, in order."""
+        return [line.summary.profile for line in self.profiles]

@@ -1,0 +1,193 @@
+"""The charts of a report, from its numbers. Says what it leaves out."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from terminalbench.report.charts import (
+    Bar,
+    Dot,
+    ForestRow,
+    FrontPoint,
+    HeatCell,
+    HeatRow,
+    Part,
+    TrendPoint,
+    TrendSeries,
+    bars,
+    forest,
+    heat_map,
+    pareto,
+    scatter,
+    stacked_bars,
+    trend,
+)
+from terminalbench.report.charts.scatter import binned
+from terminalbench.report.charts.svg import SERIES, compact
+from terminalbench.report.figures import plural
+from terminalbench.report.model import Report, TaskLine
+
+HEAT_ROWS = 120
+DOTS = 300
+CLASSES = 12
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart as SVG, or None where there is nothing to draw; `note` is what one must know to read it."""
+
+    svg: str | None
+    note: str = ""
+
+
+def heat_picture(report: Report) -> Picture:
+    """Tasks by profile. Of very many tasks, those on which the profiles differ most."""
+    shown, note = list(enumerate(report.tasks)), ""
+    if len(shown) > HEAT_ROWS:
+        shown = sorted(shown, key=lambda item: (-_spread(item[1]), item[0]))[:HEAT_ROWS]
+        note = (
+            f"The {HEAT_ROWS} tasks on which the profiles differ most; {len(report.tasks) - HEAT_ROWS:,} more are in "
+            "the list of trials."
+        )
+    rows = [
+        HeatRow(
+            task.label,
+            tuple(
+                HeatCell(tuple(ref.outcome for ref in cell), f"#t{index}p{profile}" if cell else None)
+                for profile, cell in enumerate(task.cells)
+            ),
+        )
+        for index, task in shown
+    ]
+    return Picture(heat_map(report.profile_names(), rows) if rows else None, note)
+
+
+def _spread(task: TaskLine) -> float:
+    rates = [rate for cell in task.cells if (rate := HeatCell(tuple(r.outcome for r in cell)).rate) is not None]
+    return max(rates) - min(rates) if rates else -1.0
+
+
+def forest_picture(report: Report) -> Picture:
+    """The contrasts. Shares are drawn in points; other metrics as they come."""
+    if not report.contrasts:
+        return Picture(None, "There is one profile: nothing to compare it with.")
+    scale, unit = (100.0, "pt") if report.comparison.metric == "pass" else (1.0, _UNITS[report.comparison.metric])
+    rows = []
+    for index, contrast in enumerate(report.contrasts):
+        estimate = contrast.estimate
+        ends = [estimate.interval, estimate.suite_interval]
+        numbers = [v * scale if v is not None else None for i in ends for v in ((i.low, i.high) if i else (None, None))]
+        value = None if estimate.difference is None else estimate.difference * scale
+        rows.append(ForestRow(f"{contrast.new} vs {contrast.old}", contrast.verdict, value, *numbers, f"#k{index}"))
+    margins = {contrast.margin for contrast in report.contrasts}
+    margin = margins.pop() if len(margins) == 1 else None
+    return Picture(forest(rows, unit, margin * scale if margin else None, "Differences between profiles"))
+
+
+_UNITS = {"cost": "$", "tokens": "tokens", "time": "s"}
+
+
+def pareto_picture(report: Report) -> Picture:
+    """Pass rate against cost; profiles whose cost is unknown are named instead of drawn."""
+    points, unknown = [], []
+    for index, line in enumerate(report.profiles):
+        summary = line.summary
+        if line.trial_cost_usd is None or summary.rate is None:
+            unknown.append(summary.profile)
+            continue
+        ends = summary.interval
+        points.append(
+            FrontPoint(
+                summary.profile,
+                line.trial_cost_usd,
+                summary.rate,
+                ends.low if ends else None,
+                ends.high if ends else None,
+                summary.on_pareto_front,
+                f"#p{index}",
+            )
+        )
+    note = f"Not drawn, for the cost or the rate is not fully known: {', '.join(unknown)}." if unknown else ""
+    return Picture(pareto(points, "mean cost of a trial, US$") if points else None, note)
+
+
+def tools_picture(report: Report) -> Picture:
+    """What kinds of tools each profile used."""
+    if not report.tools:
+        return Picture(None)
+    totals: dict[str, int] = defaultdict(int)
+    for use in report.tools:
+        for kind, count in use.calls.items():
+            totals[kind] += count
+    kinds = sorted(totals, key=lambda kind: -totals[kind])
+    own, rest = (kinds, []) if len(kinds) <= SERIES else (kinds[: SERIES - 1], kinds[SERIES - 1 :])
+    rows = []
+    for use in report.tools:
+        parts = [Part(kind, use.calls.get(kind, 0)) for kind in own]
+        if rest:
+            parts.append(Part("other", sum(use.calls.get(kind, 0) for kind in rest)))
+        calls = sum(use.calls.values())
+        mean = calls / use.trials
+        note = f"{plural(calls, 'call')}, {mean:.1f} a trial"
+        rows.append(Bar(report.profiles[use.profile].summary.profile, tuple(parts), note))
+    note = f"Other: {', '.join(rest[:12])}{' and more' if len(rest) > 12 else ''}." if rest else ""
+    return Picture(stacked_bars(rows, "Tool calls by kind", "calls"), note)
+
+
+def effort_picture(report: Report) -> Picture:
+    """Tokens against backtracks, a dot a trial; of very many, neighbours are drawn as one."""
+    if not report.efforts:
+        return Picture(None)
+    names = report.profile_names()
+    dots = [
+        Dot(
+            effort.trial.profile,
+            float(effort.tokens),
+            float(effort.backtracks),
+            text=f"{report.tasks[effort.trial.task].label}, {names[effort.trial.profile]}: "
+            f"{compact(effort.tokens)} tokens, {effort.backtracks} backtracks",
+            href=f"#{effort.trial.anchor}",
+        )
+        for effort in report.efforts
+    ]
+    drawn = binned(dots, DOTS)
+    note = f"{len(dots):,} trials; neighbours are drawn as one dot." if len(drawn) < len(dots) else ""
+    return Picture(scatter(names, drawn, "tokens", "backtracks", "Tokens against backtracks"), note)
+
+
+def failures_picture(report: Report) -> Picture:
+    """Failure classes by profile."""
+    if not report.failures:
+        return Picture(None)
+    names = report.profile_names()
+    classes: dict[str, dict[int, int]] = defaultdict(dict)
+    for group in report.failures:
+        classes[group.what][group.profile] = group.count
+    order = sorted(classes, key=lambda what: (-sum(classes[what].values()), what))
+    rows = [
+        Bar(what, tuple(Part(name, classes[what].get(index, 0)) for index, name in enumerate(names)))
+        for what in order[:CLASSES]
+    ]
+    note = f"{len(order) - CLASSES} rarer classes are only in the table." if len(order) > CLASSES else ""
+    return Picture(bars(rows, names, "Failure classes", "trials"), note)
+
+
+def trend_picture(report: Report) -> Picture:
+    """Pass rates over the batches."""
+    if not report.trend:
+        return Picture(None)
+    names = list(dict.fromkeys(point.profile for line in report.trend for point in line.points))
+    series = [
+        TrendSeries(
+            name,
+            tuple(
+                TrendPoint(index, point.rate, point.low, point.high)
+                for index, line in enumerate(report.trend)
+                for point in line.points
+                if point.profile == name
+            ),
+        )
+        for name in names
+    ]
+    slugs = {line.batch.rpartition("/")[0] for line in report.trend}
+    labels = [line.batch if len(slugs) > 1 else line.batch.rpartition("/")[2] for line in report.trend]
+    return Picture(trend(labels, series))

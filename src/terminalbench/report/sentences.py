@@ -1,0 +1,90 @@
+"""What a report says first: a few sentences, the answer before its limits."""
+
+from dataclasses import dataclass
+
+from terminalbench.analytics.model import Contrast
+from terminalbench.report.figures import plural, range_text, rate_text
+from terminalbench.report.model import Delivery, ProfileLine, Report
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One sentence; `kind` is a verdict, "note" or "warning"; `anchor` is where the evidence stands."""
+
+    text: str
+    kind: str
+    anchor: str
+
+
+def headlines(report: Report) -> list[Headline]:
+    """The verdict of each contrast (or the rate of the only profile), then what limits them."""
+    found = [
+        Headline(contrast.sentence, contrast.verdict, f"k{index}") for index, contrast in enumerate(report.contrasts)
+    ]
+    if not found:
+        found = [Headline(rate_sentence(line), "note", f"p{index}") for index, line in enumerate(report.profiles)]
+    return [*found, *_limits(report)]
+
+
+def rate_sentence(line: ProfileLine) -> str:
+    """One profile alone."""
+    summary = line.summary
+    if summary.rate is None:
+        return f"{summary.profile}: none of {plural(summary.planned, 'planned trial')} was measured"
+    within = f" ({range_text(summary.interval)})" if summary.interval else ""
+    return (
+        f"{summary.profile}: {rate_text(summary.rate)}{within} of {plural(summary.measured, 'measured trial')} passed; "
+        f"{rate_text(summary.rate_all)} of all {summary.planned:,} planned"
+    )
+
+
+def coverage_sentence(report: Report) -> str:
+    """How many of the planned trials count."""
+    lost = report.planned - report.measured
+    if not lost:
+        return f"All {plural(report.planned, 'planned trial')} were measured."
+    return f"{report.measured:,} of {plural(report.planned, 'planned trial')} were measured; {lost:,} were not."
+
+
+def looks_sentence(contrast: Contrast) -> str:
+    """What a declared plan of looks says now."""
+    looks = contrast.sequential
+    if looks is None:
+        return ""
+    decided = "decided" if looks.decided else "not decided"
+    level = "" if looks.level is None else f"{looks.level:.4g}"
+    if looks.method == "e-value":
+        found = "unknown" if looks.e_value is None else f"{looks.e_value:.3g}"
+        return f"Looked at any time: the e-value is {found}, {level} decides: {decided}."
+    if not looks.look:
+        return f"Before the first of {looks.looks} declared looks: {decided}."
+    return f"Look {looks.look} of {looks.looks}: p of {level} or less decides: {decided}."
+
+
+def delivery_sentence(item: Delivery, profile: str) -> str | None:
+    """What is wrong with one part of a treatment, or None."""
+    if item.reached < item.known and not item.part.endswith(("called", "fired")):
+        return f"{profile}: {item.part} in {item.reached:,} of {plural(item.known, 'trial')}"
+    if item.part.endswith(("called", "fired")) and item.known and not item.reached:
+        return f"{profile}: {item.part} in none of {plural(item.known, 'trial')}"
+    return None
+
+
+def _limits(report: Report) -> list[Headline]:
+    found = []
+    if report.simulated:
+        found.append(Headline("Simulated agents took part: no measurement of real agents.", "warning", "profiles"))
+    kind = "note" if report.measured == report.planned else "warning"
+    found.append(Headline(coverage_sentence(report), kind, "not-measured" if report.not_measured else "profiles"))
+    doubtful = sum(group.count for group in report.suspects)
+    if doubtful:
+        verb = "looks" if doubtful == 1 else "look"
+        found.append(Headline(f"{plural(doubtful, 'result')} {verb} doubtful.", "warning", "suspects"))
+    names = report.profile_names()
+    for item in report.delivery:
+        sentence = delivery_sentence(item, names[item.profile])
+        if sentence:
+            found.append(Headline(f"The treatment did not always arrive: {sentence}.", "warning", "delivery"))
+    found += [Headline(text, "warning", "plan") for text in report.comparison.departures]
+    found += [Headline(text, "warning", "contrasts") for text in report.comparison.warnings]
+    return found

@@ -1,0 +1,84 @@
+"""A report on disk: `report.html` and `comparison_report.md`, beside each other."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from terminalbench.analytics.compare import compare
+from terminalbench.analytics.model import Comparison
+from terminalbench.analytics.rows import rows_of
+from terminalbench.analytics.settings import settings_of
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import write_text
+from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.index.results import FINDINGS_FILE, read_findings
+from terminalbench.index.scan import ForeignJobs, scan_batch
+from terminalbench.records import Finding
+from terminalbench.report import signals
+from terminalbench.report.build import Measured, build_report
+from terminalbench.report.html import render_html
+from terminalbench.report.markdown import render_markdown
+
+HTML = "report.html"
+MARKDOWN = "comparison_report.md"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One batch as a report needs it. `findings` is None when it was never analysed."""
+
+    batch: Batch
+    view: BatchView
+    comparison: Comparison
+    findings: tuple[Finding, ...] | None = None
+
+
+def open_source(batch: Batch) -> Source:
+    """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
+    scan_batch(batch)
+    view = view_batch(batch)
+    return Source(batch, view, _compared(view), read_findings(batch, keep=signals.needed))
+
+
+def write_analysed(
+    batches: Sequence[Batch], views: Sequence[BatchView], comparison: Comparison | None, output: Path
+) -> tuple[Path, Path]:
+    """Write the report of an analysis into its folder: about its newest batch, with a trend over the others.
+
+    `comparison` is that of the analysis, when it is about one batch.
+    """
+    found = read_findings(batches[0], output / FINDINGS_FILE, keep=signals.needed)
+    alone = comparison if len(views) == 1 else None
+    sources = [Source(batch, view, alone or _compared(view), found) for batch, view in zip(batches, views, strict=True)]
+    sources.sort(key=lambda source: str(source.view.plan.provenance.get("created_at") or ""))
+    return write_report(sources[-1], sources[:-1], output)
+
+
+def remove_report(folder: Path) -> None:
+    """Take away the report of an earlier analysis of other trials."""
+    for name in (HTML, MARKDOWN):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _compared(view: BatchView) -> Comparison:
+    return compare(rows_of([view]), settings_of([view]))
+
+
+def write_report(this: Source, others: Sequence[Source] = (), output: Path | None = None) -> tuple[Path, Path]:
+    """Write the report of a batch, with a trend over the others, into its analytics folder or `output`."""
+    folder = output or this.batch.analytics
+    report = build_report(_measured(this, folder), [_measured(other, folder) for other in others])
+    page, text = folder / HTML, folder / MARKDOWN
+    write_text(page, render_html(report))
+    write_text(text, render_markdown(report))
+    return page, text
+
+
+def _measured(source: Source, folder: Path) -> Measured:
+    relative = os.path.relpath(source.batch.folder.resolve(), folder.resolve())
+    href = quote(Path(relative).as_posix(), errors="surrogatepass") + "/"
+    return Measured(
+        source.view, source.comparison, source.findings, href, foreign=isinstance(source.batch, ForeignJobs)
+    )

@@ -1,0 +1,122 @@
+"""Telling a live run what to do: every change is in the batch's control file, and in its events with the reason."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import append_jsonl, read_json, read_jsonl
+from terminalbench.harbor.control import ALL, Control, ControlFile
+from terminalbench.records import Event
+from terminalbench.runner.live import live_processes
+
+HARBOR_PARALLEL = 4
+"""How many trials Harbor runs at once when nobody says."""
+
+TRIALS = ("cancel", "requeue")
+ACTIONS = ("pause", "resume", "set", *TRIALS)
+
+
+@dataclass(frozen=True)
+class Order:
+    """One thing to do: `value` is the number of trials at once, for `set`. No targets means every profile."""
+
+    action: str
+    targets: tuple[str, ...]
+    reason: str
+    value: int | None = None
+
+
+def give(batch: Batch, order: Order) -> list[str]:
+    """Carry an order to a live run; returns the profiles and trials it is about. Raises when it makes no sense."""
+    if not any(process.kind == "runner" for process in live_processes(batch)):
+        raise UserError("is not running", where=str(batch.folder), hint="tbench resume goes on with it")
+    plan: Plan = read_json(batch.plan_json, Plan)
+    profiles = [job.profile for job in plan.jobs]
+    alive = _alive(batch)
+    if order.action == "set":
+        _check_parallel(plan, order.value)
+    targets = _targets(batch, order, profiles, alive)
+    ControlFile(batch.control_json).change(_change(order, targets, alive))
+    for target in targets:
+        note(batch, order, target, alive.get(target))
+    return targets
+
+
+def note(batch: Batch, order: Order, target: str, profile: str | None = None, by: str = "tbench ctl") -> None:
+    """Write down that somebody gave an order."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    detail = {"action": order.action, "target": target, "by": by} | ({"value": order.value} if order.value else {})
+    told = Event(now, "control", "", os.getpid(), profile, target, error=order.reason, detail=detail)
+    if profile is None:
+        told = msgspec.structs.replace(told, profile=None if target == ALL else target, trial=None)
+    append_jsonl(batch.events_jsonl, told)
+
+
+def _alive(batch: Batch) -> dict[str, str]:
+    """The trials that run or wait to run, with their profiles."""
+    found: dict[str, str] = {}
+    jobs: dict[str, str] = {}
+    for event in read_jsonl(batch.events_jsonl, Event).records:
+        if event.kind in ("trial_started", "trial_waiting") and event.trial:
+            found[event.trial], jobs[event.trial] = event.profile or "", event.job
+        elif event.kind in ("trial_ended", "trial_held"):
+            found.pop(event.trial or "", None)
+        elif event.kind == "job_ended":
+            found = {trial: profile for trial, profile in found.items() if jobs[trial] != event.job}
+    return found
+
+
+def _check_parallel(plan: Plan, value: int | None) -> None:
+    most = int(plan.settings.get("parallel") or HARBOR_PARALLEL)
+    if value is None or not 1 <= value <= most:
+        raise UserError(
+            f"parallel must be from 1 to {most}, the number this run was started with",
+            hint="raise run.parallel in the file for the next run",
+        )
+
+
+def _targets(batch: Batch, order: Order, profiles: list[str], alive: dict[str, str]) -> list[str]:
+    if not order.targets:
+        if order.action in TRIALS:
+            raise UserError(f"tbench ctl {order.action}: name a profile or a trial")
+        return [ALL]
+    found: list[str] = []
+    for name in order.targets:
+        trials = [trial for trial in alive if trial == name] or [trial for trial in alive if trial.startswith(name)]
+        if name in profiles:
+            found.append(name)
+        elif order.action not in TRIALS or not trials:
+            known = profiles if order.action not in TRIALS else [*profiles, *alive]
+            what = "profile" if order.action not in TRIALS else "profile, running or waiting trial"
+            raise UserError(f'no {what} is called "{name}"', where=str(batch.folder), hint=did_you_mean(name, known))
+        elif len(trials) > 1:
+            raise UserError(f'several trials start with "{name}": {", ".join(trials)}', where=str(batch.folder))
+        else:
+            found += trials
+    return found
+
+
+def _change(order: Order, targets: list[str], alive: dict[str, str]) -> Callable[[Control], None]:
+    def change(control: Control) -> None:
+        for target in targets:
+            of_profile = [trial for trial, profile in alive.items() if profile == target]
+            if order.action == "pause":
+                control.paused[target] = order.reason
+            elif order.action == "resume":
+                control.paused = {} if target == ALL else {k: v for k, v in control.paused.items() if k != target}
+            elif order.action == "set" and order.value is not None:
+                control.parallel[target] = order.value
+            elif order.action == "requeue":
+                control.requeue |= dict.fromkeys(of_profile or [target], order.reason)
+            elif order.action == "cancel":
+                control.cancel |= dict.fromkeys(of_profile or [target], order.reason)
+                if target not in alive:
+                    control.stopped[target] = f"cancelled: {order.reason}"
+
+    return change

@@ -1,0 +1,128 @@
+"""The watchdog at work in a run: it looks every few seconds, writes alerts as events, and carries out its orders."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import append_jsonl, read_jsonl
+from terminalbench.harbor.control import Control, ControlFile
+from terminalbench.records import Event
+from terminalbench.runner import control
+from terminalbench.runner.alerts import KIND, AlertBoard
+from terminalbench.runner.observe import Observer
+from terminalbench.runner.watchdog import Alert, AlertKey, Order, Policy, Watchdog
+
+LOOK_SEC = 5.0
+URGENT_SEC = 0.5
+BY = "watchdog"
+
+
+@dataclass
+class Guard:
+    """`raised` is told of every alert that comes up, whoever wants to know."""
+
+    batch: Batch
+    plan: Plan
+    observer: Observer
+    raised: Callable[[Alert], None] = lambda _alert: None
+    look_sec: float = LOOK_SEC
+    _watchdog: Watchdog = field(init=False)
+    _looked_at: float | None = None
+    _urgent: bool = False
+    _own: dict[str, str] = field(default_factory=dict)
+    _since: dict[AlertKey, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._watchdog = Watchdog(Policy.of(self.plan.settings))
+
+    def begin(self) -> None:
+        """Clear what an earlier run of the batch, killed without a word, left standing."""
+        board = AlertBoard()
+        for event in read_jsonl(self.batch.events_jsonl, Event).records:
+            board.add(event)
+        for old in board.standing.values():
+            alert = Alert(old.cause, old.message, old.severity, old.profile, old.trial, old.model)
+            self._since[alert.key] = old.since
+            self._write(alert, "cleared")
+
+    def add(self, event: Event) -> None:
+        """Take an event of the run into account."""
+        self._watchdog.add(event)
+        self.observer.add(event)
+        self._urgent = self._urgent or (event.kind == "trial_ended" and "error_class" in event.detail)
+
+    def look(self) -> None:
+        """Look, if it is time, or soon after a trial has broken."""
+        now = self.observer.clock()
+        pause = min(self.look_sec, URGENT_SEC) if self._urgent else self.look_sec
+        if self._looked_at is not None and now - self._looked_at < pause:
+            return
+        self._looked_at, self._urgent = now, False
+        changes, orders = self._watchdog.look(self.observer.sample())
+        for change in changes:
+            self._write(change.alert, "raised" if change.raised else "cleared")
+            if change.raised:
+                self.raised(change.alert)
+        for order in orders:
+            self._carry_out(order)
+
+    def end(self) -> None:
+        """The run is over: a last look, and nothing stands any more."""
+        self._looked_at = None
+        self.look()
+        for alert in self._watchdog.standing.values():
+            self._write(alert, "cleared")
+        self._watchdog.standing = {}
+
+    def _carry_out(self, order: Order) -> None:
+        most = int(self.plan.settings.get("parallel") or control.HARBOR_PARALLEL)
+        names = {"slow": "set", "unslow": "set"}
+        fewer = max(1, most // 2)
+        value = {"slow": fewer, "unslow": most}.get(order.action)
+        name = order.profile
+
+        def change(found: Control) -> None:
+            """What a person has said since is left as it is."""
+            if order.action == "stop":
+                found.stopped[name] = order.reason
+            elif order.action == "pause":
+                self._own[name] = found.paused.setdefault(name, order.reason)
+            elif order.action == "resume" and found.paused.get(name) == self._own.pop(name, None):
+                found.paused.pop(name, None)
+            elif order.action == "slow":
+                found.parallel.setdefault(name, fewer)
+            elif order.action == "unslow" and found.parallel.get(name) == fewer:
+                found.parallel.pop(name)
+
+        try:
+            ControlFile(self.batch.control_json).change(change)
+            said = control.Order(names.get(order.action, order.action), (), order.reason, value)
+            control.note(self.batch, said, order.profile, by=BY)
+        except OSError:
+            return  # a full disk: new trials cannot start on it either
+
+    def _write(self, alert: Alert, state: str) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        since = self._since.setdefault(alert.key, now)
+        if state == "cleared":
+            self._since.pop(alert.key, None)
+        detail = {"cause": alert.cause, "severity": alert.severity, "message": alert.message, "since": since}
+        if alert.model is not None:
+            detail["model"] = alert.model
+        event = Event(
+            now,
+            KIND,
+            "",
+            os.getpid(),
+            alert.profile,
+            alert.trial,
+            error=alert.message,
+            detail={**detail, "state": state},
+        )
+        try:
+            append_jsonl(self.batch.events_jsonl, event)
+        except OSError:
+            self._watchdog.standing.pop(alert.key, None)  # said again at the next look

@@ -1,0 +1,95 @@
+"""Telling somebody who is not looking: one line through Apprise, to addresses that only variables hold.
+
+Apprise is an extra, and imported only when there is something to send. A message that cannot be sent is a problem that
+the run reports at its end; it never stops it, and no address is ever printed.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+from terminalbench.experiments.plan import Plan
+from terminalbench.runner.watchdog import Alert
+
+WAIT_SEC = 15.0
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def missing_variables(urls: list[str], env: Mapping[str, str]) -> list[str]:
+    """The variables that the addresses need and that are not set, or empty."""
+    return [name for url in urls for name in _VARIABLE.findall(url) if not env.get(name)]
+
+
+def deliver(urls: list[str], text: str) -> str | None:
+    """Send a line to every address; return what went wrong, without the addresses."""
+    import apprise
+
+    logging.getLogger("apprise").setLevel(logging.CRITICAL)
+    failed = 0
+    for url in urls:
+        sender = apprise.Apprise()
+        if not sender.add(url) or not sender.notify(title="terminalbench", body=text):
+            failed += 1
+    return f"notify: {failed} of {len(urls)} addresses did not take the message" if failed else None
+
+
+@dataclass
+class Notifier:
+    """Sends in the background what `[notify]` of a plan asks for."""
+
+    name: str
+    urls: list[str] = field(default_factory=list)
+    wanted: frozenset[str] = frozenset()
+    send: Callable[[list[str], str], str | None] = deliver
+    problems: list[str] = field(default_factory=list)
+    _sent: list[Future[str | None]] = field(default_factory=list)
+    _pool: ThreadPoolExecutor | None = None
+    _said: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, plan: Plan, env: Mapping[str, str] | None = None) -> "Notifier":
+        """That of a plan; without `[notify]`, or without its variables, it sends nothing."""
+        name = f"{plan.slug} batch {plan.batch}"
+        told: dict[str, Any] = plan.notify or {}
+        variables = os.environ if env is None else env
+        urls: list[str] = list(told.get("urls") or ())
+        missing = missing_variables(urls, variables)
+        if missing:
+            return cls(name, problems=[f"notify: {', '.join(missing)} is not set; nothing was sent"])
+        ready = [_VARIABLE.sub(lambda match: variables[match[1]], url) for url in urls]
+        return cls(name, ready, frozenset(told.get("on") or ()))
+
+    def tell(self, kind: str, text: str) -> None:
+        """Send one line, if that kind is wanted."""
+        if not self.urls or kind not in self.wanted:
+            return
+        self._pool = self._pool or ThreadPoolExecutor(1, "notify")
+        self._sent.append(self._pool.submit(self.send, self.urls, f"{self.name}: {' '.join(text.split())[:300]}"))
+
+    def alert(self, alert: Alert) -> None:
+        """Tell of an alert: a trial that stalled, or anything severe."""
+        if alert.cause == "stall":
+            self.tell("stalled", alert.message)
+        elif alert.severity == "error":
+            self.tell("alert", alert.message)
+
+    def closed(self, reason: str | None) -> None:
+        """Tell once that the budget is used up."""
+        if reason is not None and reason.startswith("the budget") and reason not in self._said:
+            self._said.add(reason)
+            self.tell("budget", reason)
+
+    def finish(self) -> list[str]:
+        """Wait for what is on its way; return what went wrong."""
+        done, late = wait(self._sent, WAIT_SEC)
+        found = [str(future.exception() or future.result() or "") for future in done]
+        if late:
+            found.append(f"notify: {len(late)} messages were not taken within {WAIT_SEC:g} s")
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._sent = []
+        return [*self.problems, *dict.fromkeys(filter(None, found))]

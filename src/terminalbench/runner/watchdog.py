@@ -1,0 +1,247 @@
+"""The watchdog: what is wrong with a running batch, named. Pure: it is fed with events and samples, and has no clock.
+
+Every look computes all that is wrong now; what is new is raised, what is gone is cleared. A policy of `[run]` may turn
+an alert into an order: pause or stop a profile, run fewer trials at once.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from terminalbench.records import ErrorClass, Event
+
+STREAK = 2
+"""So many endings of a profile in a row, all of one cause, are no accident."""
+
+ENVIRONMENT_STREAK = 3
+PRESSURE_LEVEL = 2
+PRESSURE_HITS = 5
+PRESSURE_SEC = 300.0
+LOW_DISK_MB = 512.0
+LOW_MEMORY_MB = 256.0
+CLOCK_SEC = 30.0
+CLOCK_SHOWN_SEC = 300.0
+SILENT_SEC = 60.0
+
+
+type AlertKey = tuple[str, str | None, str | None, str | None]
+"""Cause, profile, trial and model."""
+
+
+class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something is wrong: its cause, in one word, and what a person should read."""
+
+    cause: str
+    message: str
+    severity: str = "warning"
+    profile: str | None = None
+    trial: str | None = None
+    model: str | None = None
+
+    @property
+    def key(self) -> AlertKey:
+        """What makes it the same alert at the next look, though the message has changed."""
+        return self.cause, self.profile, self.trial, self.model
+
+
+@dataclass(frozen=True)
+class Change:
+    """An alert that has come up, or one that is over."""
+
+    alert: Alert
+    raised: bool
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a policy makes of an alert: stop, pause, resume, slow or unslow a profile (`*`: all)."""
+
+    action: str
+    profile: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The settings of `[run]` that the watchdog follows."""
+
+    stall_sec: float = 900.0
+    on_auth_failure: str = "stop"
+    on_setup_failure: str = "continue"
+    on_rate_limit: str = "wait"
+
+    @classmethod
+    def of(cls, settings: dict[str, Any]) -> "Policy":
+        """Those of a plan; one made by an older version has the defaults."""
+        names = ("stall_sec", "on_auth_failure", "on_setup_failure", "on_rate_limit")
+        return cls(**{name: settings[name] for name in names if settings.get(name) is not None})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The machine and the trials at one moment. `now` never jumps, `wall` may; None means unknown.
+
+    `quiet_sec` are seconds without new bytes by running trial, `lanes` the levels of pressure by model, `hits` the 429s
+    seen since the last sample by profile, `silent_sec` seconds since a profile's Harbor gave a sign of life.
+    """
+
+    now: float
+    wall: float
+    free_mb: float | None = None
+    memory_mb: float | None = None
+    quiet_sec: dict[str, float] = field(default_factory=dict)
+    lanes: dict[str, int] = field(default_factory=dict)
+    hits: dict[str, int] = field(default_factory=dict)
+    silent_sec: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Watchdog:
+    """Follows one run."""
+
+    policy: Policy = field(default_factory=Policy)
+    standing: dict[AlertKey, Alert] = field(default_factory=dict)
+    _streaks: dict[str, tuple[str | None, int]] = field(default_factory=dict)
+    _environment: tuple[int, str] = (0, "")
+    _last_words: dict[str, str] = field(default_factory=dict)
+    _profiles: dict[str, str] = field(default_factory=dict)
+    _phases: dict[str, str] = field(default_factory=dict)
+    _dead: dict[str, str] = field(default_factory=dict)
+    _hits: deque[tuple[float, str, int]] = field(default_factory=deque)
+    _new_hits: dict[str, int] = field(default_factory=dict)
+    _clock: tuple[float, float] | None = None
+    _jump: tuple[float, float] | None = None
+
+    def add(self, event: Event) -> None:
+        """Take an event of the run into account."""
+        profile, trial = event.profile or "", event.trial
+        if event.kind == "note" and "code" in event.detail:
+            self._dead[profile] = event.error or "a Harbor process ended"
+        elif event.kind == "job_started":
+            self._dead.pop(profile, None)
+        elif trial is None:
+            return
+        elif event.kind == "trial_started":
+            self._profiles[trial], self._phases[trial] = profile, "start"
+        elif event.kind == "trial_phase":
+            self._phases[trial] = event.phase or ""
+        elif event.kind == "trial_ended":
+            self._ended(profile, event)
+
+    def look(self, sample: Sample) -> tuple[list[Change], list[Order]]:
+        """What has come up and what is over since the last look, and what the policies make of it."""
+        found = {alert.key: alert for alert in self._alerts(sample)}
+        changes = [Change(alert, True) for key, alert in found.items() if key not in self.standing]
+        changes += [Change(alert, False) for key, alert in self.standing.items() if key not in found]
+        self.standing = found
+        return changes, [order for change in changes if (order := self._order(change)) is not None]
+
+    def _ended(self, profile: str, event: Event) -> None:
+        self._phases.pop(event.trial or "", None)
+        kind = event.detail.get("error_class")
+        before, count = self._streaks.get(profile, (None, 0))
+        self._streaks[profile] = (kind, count + 1 if kind == before else 1)
+        self._last_words[profile] = event.error or ""
+        broken = kind == ErrorClass.ENVIRONMENT
+        self._environment = (self._environment[0] + 1 if broken else 0, event.error or "")
+        hits = int(event.detail.get("rate_limit_hits") or 0) or int(kind == ErrorClass.RATE_LIMIT)
+        if hits:
+            self._new_hits[profile] = self._new_hits.get(profile, 0) + hits
+
+    def _alerts(self, sample: Sample) -> list[Alert]:
+        return [
+            *self._stalls(sample),
+            *self._streak_alerts(),
+            *self._pressure(sample),
+            *_machine(sample),
+            *self._clock_jump(sample),
+            *self._children(sample),
+        ]
+
+    def _stalls(self, sample: Sample) -> list[Alert]:
+        found = []
+        for trial, phase in self._phases.items():
+            quiet = sample.quiet_sec.get(trial, 0.0)
+            if quiet >= self.policy.stall_sec:
+                message = f"{trial}: no activity for {quiet:.0f} s (phase {phase})"
+                found.append(Alert("stall", message, profile=self._profiles.get(trial), trial=trial))
+        return found
+
+    def _streak_alerts(self) -> list[Alert]:
+        found = []
+        spoken = {ErrorClass.AUTH: "authentication failed", ErrorClass.SETUP: "set-up failed"}
+        for profile, (kind, count) in self._streaks.items():
+            if kind in spoken and count >= STREAK:
+                message = f"{profile}: {spoken[ErrorClass(kind)]} {count} times in a row: {self._last_words[profile]}"
+                found.append(Alert(str(kind), message, "error", profile))
+        count, words = self._environment
+        if count >= ENVIRONMENT_STREAK:
+            found.append(
+                Alert("environment", f"{count} environments in a row did not start or broke: {words}", "error")
+            )
+        return found
+
+    def _pressure(self, sample: Sample) -> list[Alert]:
+        for profile, hits in (*sample.hits.items(), *self._new_hits.items()):
+            self._hits.append((sample.now, profile, hits))
+        self._new_hits = {}
+        while self._hits and sample.now - self._hits[0][0] > PRESSURE_SEC:
+            self._hits.popleft()
+        found = [
+            Alert("rate_limit", f"{lane}: rate limited again and again; its trials wait", model=lane)
+            for lane, level in sample.lanes.items()
+            if level >= PRESSURE_LEVEL
+        ]
+        totals: dict[str, int] = {}
+        for _, profile, hits in self._hits:
+            totals[profile] = totals.get(profile, 0) + hits
+        found += [
+            Alert("rate_limit", f"{profile}: {hits} answers 429 in {PRESSURE_SEC / 60:.0f} min", profile=profile)
+            for profile, hits in totals.items()
+            if hits >= PRESSURE_HITS
+        ]
+        return found
+
+    def _clock_jump(self, sample: Sample) -> list[Alert]:
+        before, self._clock = self._clock, (sample.now, sample.wall)
+        if before is not None:
+            jump = (sample.wall - before[1]) - (sample.now - before[0])
+            if abs(jump) > CLOCK_SEC:
+                self._jump = (sample.now, jump)
+        if self._jump is None or sample.now - self._jump[0] > CLOCK_SHOWN_SEC:
+            return []
+        return [
+            Alert("clock", f"the clock jumped by {self._jump[1]:+.0f} s; times of running trials are not to be trusted")
+        ]
+
+    def _children(self, sample: Sample) -> list[Alert]:
+        found = [Alert("dead_child", f"{profile}: {why}", "error", profile) for profile, why in self._dead.items()]
+        found += [
+            Alert("silent_child", f"{profile}: Harbor gave no sign of life for {quiet:.0f} s", "error", profile)
+            for profile, quiet in sample.silent_sec.items()
+            if quiet >= SILENT_SEC
+        ]
+        return found
+
+    def _order(self, change: Change) -> Order | None:
+        alert = change.alert
+        profile = alert.profile or "*"
+        if alert.cause == "disk":
+            return Order("pause" if change.raised else "resume", "*", alert.message)
+        if alert.cause == "rate_limit" and alert.profile and self.policy.on_rate_limit == "slow":
+            return Order("slow" if change.raised else "unslow", profile, alert.message)
+        wanted = {"auth": self.policy.on_auth_failure, "setup": self.policy.on_setup_failure}.get(
+            alert.cause, "continue"
+        )
+        return Order(wanted, profile, alert.message) if change.raised and wanted != "continue" else None
+
+
+def _machine(sample: Sample) -> list[Alert]:
+    found = []
+    if sample.free_mb is not None and sample.free_mb < LOW_DISK_MB:
+        found.append(Alert("disk", f"{sample.free_mb:.0f} MB are left on the disk of the results", "error"))
+    if sample.memory_mb is not None and sample.memory_mb < LOW_MEMORY_MB:
+        found.append(Alert("memory", f"{sample.memory_mb:.0f} MB of memory are left on this machine"))
+    return found

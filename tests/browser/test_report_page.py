@@ -1,0 +1,95 @@
+"""report.html in a real browser: quiet, alone, readable everywhere, and nothing an agent wrote comes alive."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from support.browser import watched
+from support.reports import SMALL, large, measured
+from terminalbench.report.build import build_report
+from terminalbench.report.html import render_html
+
+HOSTILE = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\"'><svg onload=window.hacked=1>"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("pages")
+    hostile = {
+        f"p{HOSTILE}": {f"task {HOSTILE} \x1b[31m \ud800 \u202e": "+xTEC.", "javascript:alert(1)": "xxxxxx"},
+        "javascript:alert(1)": {f"task {HOSTILE} \x1b[31m \ud800 \u202e": "x+x+x+", "javascript:alert(1)": "EEEEEE"},
+    }
+    reports = {
+        "small": build_report(measured(SMALL), [measured(SMALL, number=1)]),
+        "hostile": build_report(measured(hostile, name=HOSTILE)),
+        "large": build_report(measured(large(3, 200, 3))),
+        "one": build_report(measured({"only": {"a": "+", "b": "."}})),
+    }
+    for name, report in reports.items():
+        (folder / f"{name}.html").write_text(render_html(report), encoding="utf-8")
+    return {name: (folder / f"{name}.html").as_uri() for name in reports}
+
+
+@pytest.mark.parametrize("name", ["small", "hostile", "large", "one"])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1200, "dark")])
+def test_the_page_is_quiet_alone_and_narrow(
+    browser: Browser, pages: dict[str, str], name: str, width: int, scheme: str
+) -> None:
+    with watched(browser, width=width, scheme=scheme) as found:
+        found.page.goto(pages[name])
+        assert found.complaints == []
+        assert found.requests == []
+        assert found.width() <= width
+        assert found.page.evaluate("window.hacked") is None
+        assert found.page.evaluate("document.querySelectorAll('script, iframe, object, embed, form, img').length") == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, str], scheme: str) -> None:
+    for name in ("small", "hostile"):
+        with watched(browser, scheme=scheme) as found:
+            found.page.goto(pages[name])
+            assert found.problems() == []
+
+
+def test_dark_is_dark_and_print_is_light(browser: Browser, pages: dict[str, str]) -> None:
+    def paper(scheme: str, media: str) -> str:
+        with watched(browser, scheme=scheme) as found:
+            found.page.goto(pages["small"])
+            found.page.emulate_media(media=media)  # ty: ignore[invalid-argument-type]
+            return found.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    assert paper("light", "screen") == "rgb(255, 255, 255)"
+    assert paper("dark", "screen") == "rgb(13, 17, 23)"
+    assert paper("dark", "print") == "rgb(255, 255, 255)"
+
+
+def test_it_prints(browser: Browser, pages: dict[str, str], tmp_path: Path) -> None:
+    with watched(browser) as found:
+        found.page.goto(pages["small"])
+        found.page.emulate_media(media="print")
+        assert found.page.locator("nav").is_hidden()
+        assert found.page.locator(".chart").first.is_visible()
+        found.page.pdf(path=tmp_path / "report.pdf")
+        assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_numbers_lead_to_their_trials(browser: Browser, pages: dict[str, str]) -> None:
+    with watched(browser) as found:
+        found.page.goto(pages["small"])
+        found.page.get_by_role("row", name="text baseline").get_by_role("link").first.click()
+        place = found.page.locator(":target")
+        assert place.inner_text() == "passed (3)"
+        found.page.get_by_label("Tasks by profile").locator("a[href='#t0p2']").first.click()
+        assert found.page.locator(":target").inner_text() == "canvas"
+        assert found.page.locator(":target").is_visible()
+
+
+def test_hostile_names_are_read_as_text(browser: Browser, pages: dict[str, str]) -> None:
+    with watched(browser) as found:
+        found.page.goto(pages["hostile"])
+        assert found.page.locator("h1").inner_text() == HOSTILE
+        assert "\x1b" not in found.page.content()
+        hrefs = found.page.eval_on_selector_all("a[href]", "found => found.map(a => a.getAttribute('href'))")
+        assert all(href.startswith(("#", "../")) for href in hrefs)

@@ -1,0 +1,150 @@
+"""Steering a live run from another terminal: pause, resume, fewer at once, requeue, cancel."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+AGENTS = '''
+import asyncio
+from harbor.agents.base import BaseAgent
+
+
+class Patient(BaseAgent):
+    """Works until the file "go" is there; each run leaves a mark."""
+
+    @staticmethod
+    def name() -> str:
+        return "patient"
+
+    def version(self) -> str:
+        return "1"
+
+    async def setup(self, environment) -> None:
+        pass
+
+    async def run(self, instruction, environment, context) -> None:
+        context.cost_usd = 0.5
+        root = self.logs_dir.parents[6]
+        while not (root / "go").exists():
+            await asyncio.sleep(0.05)
+'''
+PROFILES = '[profiles.p]\nagent = "lab_agents:Patient"\n'
+
+
+@pytest.fixture
+def live(lab):
+    """A run whose trials go on until `go()`."""
+    lab.project.write("lab_agents.py", AGENTS)
+    processes = []
+
+    def start(profiles: str = PROFILES, run: str = "parallel = 2", **kwargs: object):
+        processes.append(lab.start("run", lab.experiment(profiles, run=run, **kwargs)))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def until(lab, what: Callable[[], bool], process) -> None:
+    while not what():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def started(lab) -> list[str]:
+    return [e.trial for e in lab.events() if e.kind == "trial_started"]
+
+
+def ctl(lab, *arguments: str, code: int = 0) -> str:
+    ran = lab.tbench("ctl", *arguments, "--in", lab.batch().folder)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
+def go(lab) -> None:
+    lab.project.write("go", "")
+
+
+def test_pause_and_resume_and_fewer_at_once(lab, live) -> None:
+    process = live(tasks=("a", "b"), run="parallel = 2\nattempts = 2")
+    until(lab, lambda: len(started(lab)) == 2, process)
+    assert "pause: p" in ctl(lab, "pause", "p", "--reason", "quota")
+    assert "parallel must be from 1 to 2" in ctl(lab, "set", "parallel=5", "--reason", "x", code=2)
+    ctl(lab, "set", "parallel=1", "--reason", "load")
+    go(lab)
+    until(lab, lambda: sum(e.kind == "trial_waiting" for e in lab.events()) == 2, process)
+    assert {e.error for e in lab.events() if e.kind == "trial_waiting"} == {"paused: quota"}
+    assert "waiting: paused: quota (2 trials)" in lab.tbench("status", "--results", lab.root / "results").stdout
+    assert len(started(lab)) == 2
+    ctl(lab, "resume", "--reason", "new day")
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, out + err
+    events = lab.events()
+    assert "at most 1 trials of p at once" in {e.error for e in events if e.kind == "trial_waiting"}
+    third, fourth = [e for e in events if e.kind == "trial_started"][2:]
+    end = next(e for e in events if e.kind == "trial_ended" and e.trial == third.trial)
+    assert end.time <= fourth.time
+    orders = [(e.detail["action"], e.error, e.detail["target"]) for e in events if e.kind == "control"]
+    assert orders == [("pause", "quota", "p"), ("set", "load", "*"), ("resume", "new day", "*")]
+
+
+def test_a_requeued_trial_runs_again_and_its_cost_counts(lab, live) -> None:
+    process = live(tasks=("a", "b"))
+    until(lab, lambda: len(started(lab)) == 2, process)
+    trial = next(name for name in started(lab) if name.startswith("a__"))
+    ctl(lab, "requeue", trial, "--reason", "looked stuck")
+    until(lab, lambda: any(e.kind == "trial_ended" and e.trial == trial for e in lab.events()), process)
+    go(lab)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, out + err
+    assert lab.outcomes() == {("p", "a"): ["failed"], ("p", "b"): ["failed"]}
+    assert "1 superseded trial" in out
+    assert "$1.50" in out, "both tries of a, and b"
+    done = [e for e in lab.events() if e.kind == "control" and e.detail.get("done")]
+    assert [(e.trial, e.error, e.detail["action"]) for e in done] == [(trial, "looked stuck", "requeue")]
+
+
+def test_cancelling_a_trial_and_a_profile(lab, live) -> None:
+    profiles = PROFILES + '[profiles.q]\nagent = "lab_agents:Patient"\n'
+    process = live(profiles, tasks=("a", "b"), run="parallel = 1")
+    until(lab, lambda: len(started(lab)) == 2, process)
+    events = [e for e in lab.events() if e.kind == "trial_started"]
+    trial = next(e.trial for e in events if e.profile == "p")
+    assert 'no profile, running or waiting trial is called "nobody"' in ctl(
+        lab, "cancel", "nobody", "--reason", "x", code=2
+    )
+    ctl(lab, "cancel", trial, "--reason", "wrong prompt")
+    ctl(lab, "cancel", "q", "--reason", "wrong model")
+    until(lab, lambda: sum(e.kind == "trial_cancelled" for e in lab.events()) == 2, process)
+    go(lab)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 3, out + err
+    assert lab.outcomes() == {
+        ("p", "a"): ["cancelled"],
+        ("p", "b"): ["failed"],
+        ("q", "a"): ["cancelled"],
+        ("q", "b"): ["not_run"],
+    }
+    reasons = {(e["agent_key"], e["task_id"]): e["reason"] for e in lab.index()}
+    assert reasons["p", "a"] == "cancelled: wrong prompt"
+    assert reasons["q", "b"] == "cancelled: wrong model"
+    again = lab.tbench("ctl", "pause", "--reason", "x", "--in", lab.batch().folder)
+    assert again.returncode == 2
+    assert "is not running" in again.stderr
+
+
+def test_what_makes_no_sense_is_refused(lab) -> None:
+    for arguments, said in (
+        (("set", "--reason", "x"), "the only thing to set is parallel=N"),
+        (("set", "speed=3", "--reason", "x"), "the only thing to set is parallel=N"),
+        (("pause", "--reason", " "), "--reason is empty"),
+        (("pause",), "--reason"),
+        (("dance", "--reason", "x"), "dance"),
+    ):
+        ran = lab.tbench("ctl", *arguments)
+        assert ran.returncode == 2
+        assert said in ran.stderr

@@ -1,0 +1,150 @@
+"""Waiting for a provider and ending what hangs, inside real Harbor jobs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jobkit import SOLVE, Job, scripted, write_task
+
+from terminalbench.harbor.gate import Gate, GateState
+from terminalbench.harbor.hangs import AGENT_SEC, GRACE_SEC, has_agent_limit, phase_limits
+from terminalbench.harbor.phase_watch import INSIST_SEC, Overdue, PhaseWatch
+
+
+def test_a_rate_limit_holds_the_next_trial_as_long_as_the_log_asks(tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate.json")
+    gate.create(GateState(seed=1))
+    agent = scripted(error="429", error_type="ApiRateLimitError", logs={"a.log": "429: Retry-After: 2"}, model_name="m")
+    tasks = [write_task(tmp_path / "tasks" / name) for name in ("one", "two")]
+    job = Job(tmp_path, agent, tasks, settings={"n_concurrent_trials": 1})
+    job.run("--pk", f"gate={gate.path}")
+    first, second = job.events("trial_ended")
+    assert first.detail["error_class"] == "rate_limit"
+    assert first.detail["asked_wait_sec"] == 2
+    (waiting,) = job.events("trial_waiting")
+    assert (waiting.trial, waiting.error) == (second.trial, "rate limit of m")
+    assert waiting.detail["cause"] == "rate_limit"
+    started = next(e for e in job.events("trial_started") if e.trial == second.trial)
+    assert first.time < waiting.detail["until"] <= started.time
+    trial = next(t for t in job.trials() if t.name == second.trial)
+    assert trial.started_at is not None
+    assert trial.started_at >= waiting.detail["until"][:-1], "waiting is no part of the trial's time"
+    assert gate.read().lanes["m"].level == 2
+
+
+def test_a_retry_waits_and_says_so(tmp_path: Path) -> None:
+    settings = {"retry": {"max_retries": 1, "min_wait_sec": 0.01, "wait_multiplier": 1.0, "max_wait_sec": 0.01}}
+    job = Job(tmp_path, scripted(error="broke"), [write_task(tmp_path / "one")], settings=settings)
+    job.run()
+    (waiting,) = job.events("trial_waiting")
+    assert (waiting.detail["cause"], waiting.error) == ("retry", "pause before it is tried again")
+    again = job.events("trial_started")[1]
+    assert waiting.detail["until"] <= again.time
+    assert (tmp_path / "superseded" / "job" / f"{again.trial}-try1" / "result.json").is_file()
+
+
+def test_a_task_without_a_limit_for_its_agent_gets_one(tmp_path: Path) -> None:
+    task = write_task(tmp_path / "one")
+    toml = task / "task.toml"
+    toml.write_text(toml.read_text().replace("[agent]\ntimeout_sec = 60.0\n", ""))
+    bounded = write_task(tmp_path / "two")
+    job = Job(tmp_path, scripted(SOLVE), [task, bounded])
+    job.run()
+    configs = {t.task: json.loads((job.folder / t.name / "config.json").read_text()) for t in job.trials()}
+    assert configs["one"]["agent"]["override_timeout_sec"] == AGENT_SEC
+    assert "override_timeout_sec" not in configs["two"]["agent"]
+    assert [trial.outcome for trial in job.trials()] == ["passed", "passed"]
+
+
+def test_a_phase_that_harbor_does_not_bound_is_ended_and_named(tmp_path: Path) -> None:
+    hanging = write_task(tmp_path / "hangs")
+    fine = write_task(tmp_path / "fine")
+    agent = scripted(SOLVE)
+    environment = {"import_path": "hanging:HangsWhenCollecting"}
+    job = Job(tmp_path, agent, [hanging, fine], settings={"environment": environment})
+    job.run("--pk", "grace_sec=2", expect=None)
+    trials = {trial.task: trial for trial in job.trials()}
+    hung = trials["hangs"]
+    assert (hung.outcome, hung.error_class, hung.error_phase) == ("errored", "environment", "collect")
+    assert hung.error_message == "collecting the agent's files did not end within 2 s"
+    assert trials["fine"].outcome == "passed"
+    (note,) = job.events("note")
+    assert note.error == f"{hung.name}: {hung.error_message}; ended"
+    end = next(e for e in job.events("trial_ended") if e.trial == hung.name)
+    assert (end.outcome, end.detail["error_class"]) == ("errored", "environment")
+
+
+class _Config:
+    timeout_multiplier = 0.5
+    agent_timeout_multiplier = None
+    verifier_timeout_multiplier = 2.0
+    agent_setup_timeout_multiplier = None
+    environment_build_timeout_multiplier = None
+
+    class agent:
+        override_timeout_sec = None
+        max_timeout_sec = 100.0
+        override_setup_timeout_sec = 40.0
+
+    class verifier:
+        override_timeout_sec = None
+        max_timeout_sec = None
+
+
+def test_limits_of_phases() -> None:
+    task = {"agent": {"timeout_sec": 300}, "verifier": {"timeout_sec": 50}, "environment": {"build_timeout_sec": 80}}
+    assert phase_limits(task, _Config, 10.0) == {"environment": 70.0, "agent": 60.0, "collect": 10.0, "verifier": 150.0}
+    unknown = phase_limits({}, _Config)
+    assert unknown["collect"] == GRACE_SEC
+    steps = {"steps": [{"agent": {"timeout_sec": 10}}, {"agent": {"timeout_sec": 30}, "verifier": {"timeout_sec": 7}}]}
+    assert phase_limits(steps, _Config, 0.0)["agent"] == 15.0
+
+
+@pytest.mark.parametrize(
+    ("task", "known"),
+    [
+        ({"agent": {"timeout_sec": 1}}, True),
+        ({"agent": {}}, False),
+        ({}, False),
+        ({"steps": [{"agent": {"timeout_sec": 1}}, {}]}, False),
+        ({"steps": [{"agent": {"timeout_sec": 1}}]}, True),
+        ({"agent": "x", "steps": "y"}, False),
+    ],
+)
+def test_who_bounds_the_agent(task: dict, known: bool) -> None:
+    assert has_agent_limit(task) is known
+
+
+class _Task:
+    cancelled = 0
+
+    def cancel(self) -> bool:
+        self.cancelled += 1
+        return True
+
+    def done(self) -> bool:
+        return False
+
+
+def test_a_watch_asks_once_and_then_insists() -> None:
+    now, task = [0.0], _Task()
+    watch = PhaseWatch(lambda: now[0])
+    watch.started("t", {"agent": 5.0, "collect": 2.0}, task)  # ty: ignore[invalid-argument-type]
+    now[0] = 100.0
+    assert watch.overdue() == [], "no phase, no limit"
+    watch.phase("t", "agent")
+    now[0] = 105.0
+    assert watch.overdue() == []
+    now[0] = 105.1
+    assert watch.overdue() == [Overdue("t", "agent", 5.0)]
+    assert watch.cancel("t")
+    watch.phase("t", "collect")
+    now[0] += INSIST_SEC
+    assert watch.overdue() == [], "it stays in the phase that hung"
+    watch.insist()
+    assert task.cancelled == 1
+    now[0] += 0.1
+    watch.insist()
+    assert task.cancelled == 2
+    watch.ended("t")
+    assert not watch.cancel("t")

@@ -1,0 +1,149 @@
+import math
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from terminalbench.records import Outcome
+from terminalbench.report.charts import (
+    Bar,
+    Dot,
+    ForestRow,
+    FrontPoint,
+    HeatCell,
+    HeatRow,
+    Part,
+    TrendPoint,
+    TrendSeries,
+    bars,
+    chart_css,
+    forest,
+    heat_map,
+    pareto,
+    scatter,
+    stacked_bars,
+    trend,
+)
+from terminalbench.report.charts.heatmap import MOST_MARKS, WORDS, marks
+from terminalbench.report.charts.scatter import binned
+from terminalbench.report.charts.svg import SERIES, compact, marker, nice_ticks
+from terminalbench.report.foreign import clean, short
+
+BAD = "<b>&\"'\x1b\ud800\u202e"
+
+
+def some_charts(name: str = "p", href: str | None = "#t0p0") -> dict[str, str]:
+    return {
+        "heat": heat_map([name, "q"], [HeatRow(name, (HeatCell((Outcome.PASSED, Outcome.ERRORED), href), HeatCell(())))]),
+        "forest": forest([ForestRow(name, "better", 3.1, -6.0, 12.2, -1.0, 7.0, href), ForestRow("q", "inconclusive", None)], "pt", 5.0),
+        "pareto": pareto([FrontPoint(name, 0.1, 0.5, 0.2, 0.8, True, href), FrontPoint("q", 0.3, 0.9, on_front=True)], "cost"),
+        "scatter": scatter([name, "q"], [Dot(0, 10, 2, href=href), Dot(1, 10_000, 0)], "tokens", "backtracks", "t"),
+        "stacked": stacked_bars([Bar(name, (Part("read", 3, href), Part(name, 1)), "4 calls")], "t", "calls"),
+        "bars": bars([Bar(name, (Part(name, 3, href), Part("q", 0)))], [name, "q"], "t", "trials"),
+        "trend": trend(["0", "1"], [TrendSeries(name, (TrendPoint(0, 0.5, 0.4, 0.6, href), TrendPoint(1, None)))]),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["p", BAD])
+@pytest.mark.parametrize("kind", list(some_charts()))
+@pytest.mark.parametrize("href", ["#t0p0", None])
+def test_every_chart_is_sound_and_says_what_it_shows(kind: str, name: str, href: str | None) -> None:
+    svg = some_charts(name, href)[kind]
+    root = ElementTree.fromstring(svg)
+    assert root.get("role") == ("img" if href is None else "group")
+    assert [child.tag for child in root][:2] == ["title", "desc"]
+    assert all(child.text for child in list(root)[:2])
+    assert not any(element.tag == "b" for element in root.iter())
+    assert all(link[0].tag == "title" and link[0].text for link in root.iter("a"))
+    assert ("<a " in svg) is (href is not None)
+    assert svg.count("style=") == 1
+    assert not any(letter in svg for letter in "\x1b\ud800\u202e")
+
+
+@pytest.mark.parametrize("kind", ["heat", "scatter", "stacked", "bars", "trend", "forest", "pareto"])
+def test_nothing_to_show_is_no_crash(kind: str) -> None:
+    empty = {
+        "heat": lambda: heat_map([], []),
+        "scatter": lambda: scatter([], [], "x", "y", "t"),
+        "stacked": lambda: stacked_bars([], "t", "calls"),
+        "bars": lambda: bars([], [], "t", "trials"),
+        "trend": lambda: trend([], []),
+        "forest": lambda: forest([], "pt"),
+        "pareto": lambda: pareto([], "cost"),
+    }
+    ElementTree.fromstring(empty[kind]())
+
+
+def test_outcomes_and_series_differ_in_shape() -> None:
+    assert len({marks((outcome,), 0, 0, 0) for outcome in Outcome}) == len(Outcome) == len(WORDS)
+    shapes = {marker(index, 0, 0, 4, "").replace(f"s{index}", "") for index in range(SERIES)}
+    assert len(shapes) == SERIES
+
+
+def test_the_shade_is_the_rate_of_the_measured_and_absent_without_one() -> None:
+    half = heat_map(["p"], [HeatRow("a", (HeatCell((Outcome.PASSED, Outcome.FAILED, Outcome.ERRORED)),))])
+    none = heat_map(["p"], [HeatRow("a", (HeatCell((Outcome.ERRORED,)),))])
+    assert 'class="heat"' in half
+    assert 'opacity="0.28"' in half
+    assert 'class="heat"' not in none
+    assert 'class="void"' in none
+
+
+def test_very_many_attempts_become_a_count() -> None:
+    outcomes = (Outcome.PASSED,) * MOST_MARKS + (Outcome.FAILED, Outcome.ERRORED)
+    assert f"{MOST_MARKS}/{MOST_MARKS + 1} ▲1" in heat_map(["p"], [HeatRow("a", (HeatCell(outcomes),))])
+
+
+def test_a_forest_row_lies_where_its_numbers_are() -> None:
+    root = ElementTree.fromstring(forest([ForestRow("a vs b", "worse", -10.0, -20.0, 0.0)], "pt"))
+    sign = next(e for e in root.iter("rect") if e.get("class") == "bad")
+    whisker = next(e.get("d", "") for e in root.iter("path") if e.get("class") == "thin")
+    ends = [float(point.split()[0]) for point in whisker.removeprefix("M").split("L")]
+    assert float(sign.get("x", "nan")) + 5 == pytest.approx(sum(ends) / 2, abs=0.2)
+    assert "a vs b: -10.0 pt (-20.0 to +0.0), worse" in root.findtext("desc", "")
+
+
+def test_a_trend_breaks_where_nothing_was_measured() -> None:
+    rates = [0.5, 0.6, None, 0.4, 0.3]
+    drawn = trend(list("abcde"), [TrendSeries("p", tuple(TrendPoint(i, r) for i, r in enumerate(rates)))])
+    assert drawn.count('class="curve') == 2
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6))
+def test_ticks_cover_the_range(low: float, width: float) -> None:
+    ticks = nice_ticks(low, low + width)
+    slack = 1e-6 * max(1.0, abs(low), width)
+    assert ticks[0] <= low + slack
+    assert ticks[-1] >= low + width - slack
+    assert 2 <= len(ticks) <= 12
+    assert ticks == sorted(ticks)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 10**6), st.integers(0, 50)), max_size=200), st.integers(9, 60)
+)
+def test_merging_dots_loses_no_trial(points: list[tuple[int, int, int]], limit: int) -> None:
+    dots = [Dot(series, float(x), float(y)) for series, x, y in points]
+    merged = binned(dots, limit)
+    assert sum(dot.count for dot in merged) == len(dots)
+    assert math.isclose(sum(d.y * d.count for d in merged), sum(d.y for d in dots), abs_tol=1e-6)
+    assert len(merged) <= max(len(dots) if len(dots) <= limit else 3 * (max(4, int(math.sqrt(limit))) + 1) ** 2, limit)
+
+
+def test_labels_keep_both_ends() -> None:
+    assert short("some-quite-long-task-name-017", 12) == "some-…me-017"
+    assert short("short", 12) == "short"
+    assert clean("a\x1b[0m\tb") == "a�[0m\tb"
+    assert [compact(value) for value in (0.05, 12, 1500, 2_000_000)] == ["0.05", "12", "1.5k", "2M"]
+
+
+def test_every_class_a_chart_uses_has_a_style() -> None:
+    css = chart_css()
+    used = {
+        name
+        for svg in some_charts().values()
+        for element in ElementTree.fromstring(svg).iter()
+        for name in (element.get("class") or "").split()
+    }
+    assert {name for name in used if f".{name}" not in css} == set()

@@ -1,0 +1,106 @@
+"""`tbench export`: what other programs get."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from support.results import make_plan, make_trial
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.files import append_jsonl
+from terminalbench.records import Finding
+from terminalbench.report.export import csv_bytes
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    made = allocate(tmp_path / "results", "s")
+    make_plan(made, ("p", "q"), "ab", 2)
+    make_trial(made, "a__1", cost=0.5)
+    make_trial(made, "a__2", reward=0.0, second=1)
+    make_trial(made, "b__1", reward=None, error="RuntimeError")
+    make_trial(made, "b__2", reward=None, error="CancelledError")
+    make_trial(made, "a__1", profile="q", reward=None, error="AgentTimeoutError")
+    return made
+
+
+def test_csv_and_json_hold_the_same(tbench, batch: Batch) -> None:
+    rows = list(csv.DictReader(io.StringIO(tbench("export", batch.folder).out)))
+    records = json.loads(tbench("export", batch.folder, "--format", "json").out)
+    assert len(rows) == len(records) == 8
+    assert [row["outcome"] for row in rows] == [record["outcome"] for record in records]
+    assert rows[0]["cost_usd"] == "0.5"
+    assert rows[1]["cost_usd"] == ""
+    assert records[1]["cost_usd"] is None
+    assert rows[0]["passed"] == "true"
+
+
+def test_a_file_and_all_batches(tbench, batch: Batch, tmp_path: Path) -> None:
+    other = allocate(tmp_path / "results", "t")
+    make_plan(other, ("p",), "a", 1)
+    make_trial(other, "a__1")
+    ran = tbench("export", "--all", "--results", tmp_path / "results", "-o", tmp_path / "all.csv")
+    assert (ran.code, ran.out) == (0, "")
+    rows = list(csv.DictReader((tmp_path / "all.csv").open()))
+    assert {row["batch"] for row in rows} == {"s/0", "t/0"}
+    assert tbench("export", batch.folder, "--all").code == 2
+
+
+def test_junit_never_calls_the_unmeasured_failed(tbench, batch: Batch) -> None:
+    root = ElementTree.fromstring(tbench("export", batch.folder, "--format", "junit").out)
+    suites = {suite.get("name"): suite for suite in root}
+    assert list(suites) == ["p", "q"]
+    assert [(root.get(n)) for n in ("tests", "failures", "errors", "skipped")] == ["8", "1", "2", "4"]
+    kinds = {case.get("name"): [child.tag for child in case if child.tag != "system-out"] for case in suites["p"]}
+    assert kinds == {"a #1": [], "a #2": ["failure"], "b #1": ["error"], "b #2": ["skipped"]}
+    timed_out = next(case for case in suites["q"] if case.get("name") == "a #1")
+    assert timed_out.find("error") is not None
+    assert timed_out.find("failure") is None
+    assert all(suite.get("failures") == str(sum(c.find("failure") is not None for c in suite)) for suite in root)
+
+
+def test_junit_survives_hostile_words(tbench, tmp_path: Path) -> None:
+    batch = allocate(tmp_path / "results", "s")
+    make_plan(batch, ("p",), "a", 1)
+    folder = make_trial(batch, "a__1", reward=None, error="RuntimeError")
+    result = json.loads((folder / "result.json").read_text())
+    result["exception_info"]["exception_message"] = '<x> ]]> & " \x1b[2J \x00 \ufffe'
+    (folder / "result.json").write_text(json.dumps(result))
+    out = tbench("export", batch.folder, "--format", "junit").out
+    (error,) = ElementTree.fromstring(out).iter("error")
+    assert error.get("message", "").startswith('<x> ]]> & " �[2J')
+
+
+def test_parquet_comes_back_as_it_went(tbench, batch: Batch, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    assert tbench("export", batch.folder, "--format", "parquet", "-o", tmp_path / "x.parquet").code == 0
+    frame = polars.read_parquet(tmp_path / "x.parquet")
+    assert frame.height == 8
+    assert frame["passed"].to_list()[:2] == [True, False]
+    assert frame["cost_usd"].null_count() == 7
+
+
+def test_parquet_asks_for_a_file_and_for_its_extra(tbench, batch: Batch, tmp_path: Path, monkeypatch) -> None:
+    assert "-o" in tbench("export", batch.folder, "--format", "parquet").err
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    ran = tbench("export", batch.folder, "--format", "parquet", "-o", tmp_path / "x.parquet")
+    assert ran.code == 2
+    assert "terminalbench[dataframes]" in ran.err
+    assert not (tmp_path / "x.parquet").exists()
+
+
+def test_findings_are_a_table_of_their_own(tbench, batch: Batch) -> None:
+    append_jsonl(batch.analytics / "findings.jsonl", Finding("j/t", "x", "1", "loops", 2))
+    rows = list(csv.DictReader(io.StringIO(tbench("export", batch.folder, "--table", "findings").out)))
+    assert [(row["name"], row["number"]) for row in rows] == [("loops", "2.0")]
+    assert tbench("export", batch.folder, "--table", "findings", "--format", "junit").code == 2
+
+
+def test_a_spreadsheet_runs_nothing() -> None:
+    assert csv_bytes(["a"], [["=1+1"], ["@x"], ["-1"], [-1.5], [None], [True], [b"\xff"]]).decode().splitlines() == [
+        "a", "'=1+1", "'@x", "-1", "-1.5", '""', "true", "�",
+    ]  # fmt: skip

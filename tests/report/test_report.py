@@ -1,0 +1,157 @@
+"""What a report says, and that it says it safely, completely and in bounded size."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conftest import REPO
+from support.reports import SMALL, large, make_comparison, make_view, measured
+from terminalbench import __version__
+from terminalbench.experiments.batch import Batch
+from terminalbench.records import Usage
+from terminalbench.report.build import Measured, build_report
+from terminalbench.report.html import LINKED_TRIALS, render_html
+from terminalbench.report.markdown import render_markdown
+from terminalbench.report.sentences import headlines
+from terminalbench.report.write import Source, write_report
+
+GOLDEN = REPO / "tests" / "golden" / "report"
+HOSTILE = "<script>alert(1)</script>|`x`*_[a](javascript:b) \x1b[2J \u202e \ud800"
+
+
+def normal(text: str) -> str:
+    return text.replace(__version__, "VERSION")
+
+
+def test_the_page_and_the_text_are_as_agreed(golden) -> None:
+    report = build_report(measured(SMALL), [measured(SMALL, number=1)])
+    golden(GOLDEN / "small.html", normal(render_html(report)))
+    golden(GOLDEN / "small.md", normal(render_markdown(report)))
+
+
+@pytest.mark.parametrize("marks", [SMALL, large(3, 60, 3), {"only": {"a": "+"}}, {"p": {"a": "."}, "q": {"a": "E"}}])
+def test_every_link_within_the_page_leads_somewhere(marks: dict[str, dict[str, str]]) -> None:
+    view = make_view(marks)
+    compared = any(cell.measured for cell in view.cells)
+    if not compared:
+        view = make_view({"p": marks["p"]})
+    page = render_html(build_report(Measured(view, make_comparison(view))))
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    wanted = set(re.findall(r'href="#([^"]+)"', page))
+    assert wanted - set(ids) == set()
+
+
+def test_every_trial_is_linked_to_its_folder() -> None:
+    made = measured(SMALL)
+    page = render_html(build_report(made))
+    for cell in made.view.cells:
+        if cell.row is not None:
+            assert f'href="../{cell.row.folder}"' in page
+
+
+def test_a_large_report_stays_small_and_says_what_it_leaves_out() -> None:
+    made = measured(large(3, 500, 5))
+    report = build_report(made)
+    assert report.planned == 7500 > LINKED_TRIALS
+    page = render_html(report)
+    assert len(page.encode()) < 1_500_000
+    assert "380 more are in the list of trials" in page
+    assert "those that passed are not linked" in page
+    assert page.count("<tr") > 1500
+    for cell in made.view.cells:
+        if cell.row is not None and cell.outcome != "passed":
+            assert f"../{cell.row.folder}" in page
+    assert len(render_markdown(report).encode()) < 100_000
+
+
+def test_beyond_that_size_trials_are_named_but_not_linked() -> None:
+    page = render_html(build_report(measured({"p": {f"t{n}": "x" * 50 for n in range(100)}})))
+    assert "../runs/" not in page
+    assert "too many to link each" in page
+
+
+def test_long_reasons_do_not_make_a_large_report_larger() -> None:
+    made = measured(large(3, 500, 5))
+    cells = [
+        msgspec.structs.replace(cell, reason=f"{index} the environment could not be built: " + "x" * 3000)
+        if cell.outcome in ("errored", "timed_out")
+        else cell
+        for index, cell in enumerate(made.view.cells)
+    ]
+    view = msgspec.structs.replace(made.view, cells=cells)
+    page = render_html(build_report(Measured(view, made.comparison, made.findings)))
+    assert len(page.encode()) < 1_500_000
+    assert "rarer ones, in metrics_detail.csv" in page
+
+
+def test_hostile_words_stay_words() -> None:
+    marks = {HOSTILE: {HOSTILE: "+xTE"}, "q": {HOSTILE: "x+xE"}}
+    report = build_report(measured(marks, name=HOSTILE))
+    page, text = render_html(report), render_markdown(report)
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    for letter in "\x1b\u202e\ud800":
+        assert letter not in page
+        assert letter not in text
+    assert "<script" not in text
+    assert re.search(r"(?<!\\)\]\(javascript", text) is None
+    assert all(line.count("|") - line.count("\\|") in (0, *range(3, 20)) for line in text.splitlines())
+    page.encode()
+    text.encode()
+
+
+def test_unknown_cost_is_never_zero() -> None:
+    made = measured(SMALL)
+    cells = [
+        msgspec.structs.replace(cell, row=msgspec.structs.replace(cell.row, usage=Usage()) if cell.row else None)
+        for cell in made.view.cells
+    ]
+    view = msgspec.structs.replace(made.view, cells=cells)
+    profiles = [
+        msgspec.structs.replace(p, cost_usd=None, cost_unknown_trials=p.planned, cost_per_success=None)
+        for p in made.comparison.profiles
+    ]
+    comparison = msgspec.structs.replace(made.comparison, profiles=profiles)
+    report = build_report(Measured(view, comparison))
+    page = render_html(report)
+    assert [line.cost for line in report.profiles] == ["unknown"] * 3
+    assert "$0" not in page
+    assert "cost or the rate is not fully known: text, graph, canvas" in page
+
+
+def test_limits_stand_beside_the_answer() -> None:
+    report = build_report(measured(SMALL))
+    found = [(line.kind, line.text) for line in headlines(report)]
+    assert ("warning", "27 of 36 planned trials were measured; 9 were not.") in found
+    assert any("MCP server canvas: connected in" in text for kind, text in found if kind == "warning")
+    assert found[0][0] in ("better", "worse", "equivalent", "inconclusive")
+
+
+def test_without_findings_it_says_how_to_get_them() -> None:
+    made = measured(SMALL)
+    page = render_html(build_report(Measured(made.view, made.comparison)))
+    assert "No findings yet" in page
+    assert "tbench analyze" in page
+
+
+def test_several_batches_give_a_trend_in_order_of_time() -> None:
+    report = build_report(measured(SMALL, number=2), [measured(SMALL, number=1), measured(SMALL, number=3)])
+    assert [line.batch for line in report.trend] == ["s/1", "s/2", "s/3"]
+    assert [line.href for line in report.trend] == ["../analytics/report.html", None, "../analytics/report.html"]
+    assert build_report(measured(SMALL)).trend == ()
+
+
+def test_links_are_relative_to_where_the_report_is_written(tmp_path: Path) -> None:
+    made, other = measured(SMALL), measured(SMALL, number=1)
+    first, second = (Batch(tmp_path / "my results" / "s" / str(n)) for n in (0, 1))
+    source = Source(first, made.view, made.comparison, made.findings)
+    page, text = write_report(source, [Source(second, other.view, other.comparison)])
+    assert page == first.analytics / "report.html"
+    assert text.read_text().startswith("# Canvas or text")
+    assert 'href="../../1/analytics/report.html"' in page.read_text()
+    assert 'href="../runs/' in page.read_text()
+    page, _ = write_report(source, output=tmp_path / "elsewhere")
+    assert 'href="../my%20results/s/0/runs/' in page.read_text()

@@ -1,0 +1,104 @@
+"""Messages in one line, to addresses that only variables hold."""
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import msgspec
+import pytest
+
+from support.experiments import BASE, ORACLE, good, problems
+from support.results import make_plan
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
+from terminalbench.runner.notify import Notifier, deliver
+from terminalbench.runner.watchdog import Alert
+
+NOTIFY = '[notify]\nurls = ["${NOTIFY_URL}"]\n'
+
+
+@pytest.fixture
+def inbox():
+    """A local address for json:// messages, and what arrived there."""
+    got: list[dict] = []
+
+    class Box(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(500 if "refuse" in self.path else 200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            return None
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Box)
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    yield f"json://127.0.0.1:{server.server_port}", got
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def plan(tmp_path) -> Plan:
+    batch = Batch(tmp_path / "s" / "3")
+    batch.folder.mkdir(parents=True)
+    return make_plan(batch, notify={"urls": ["${NOTIFY_URL}"], "on": ["finished", "stalled", "budget", "alert"]})
+
+
+def test_each_kind_reaches_the_address_as_one_line(plan: Plan, inbox) -> None:
+    url, got = inbox
+    notifier = Notifier.of(plan, {"NOTIFY_URL": url})
+    notifier.tell("finished", "finished:\n2 of 2 measured")
+    notifier.alert(Alert("stall", "t: no activity for 900 s"))
+    notifier.alert(Alert("disk", "10 MB are left", "error"))
+    notifier.alert(Alert("memory", "only a warning"))
+    for reason in (None, "the deadline has passed", "the budget of $5.00 is used up", "the budget of $5.00 is used up"):
+        notifier.closed(reason)
+    assert notifier.finish() == []
+    assert [message["message"] for message in got] == [
+        "s batch 3: finished: 2 of 2 measured",
+        "s batch 3: t: no activity for 900 s",
+        "s batch 3: 10 MB are left",
+        "s batch 3: the budget of $5.00 is used up",
+    ]
+
+
+def test_only_what_is_wanted(plan: Plan) -> None:
+    sent: list[str] = []
+    notifier = Notifier("n", ["u"], frozenset({"budget"}), lambda _urls, text: sent.append(text))
+    notifier.tell("finished", "x")
+    notifier.closed("the budget of $1.00 is used up")
+    assert notifier.finish() == []
+    assert sent == ["n: the budget of $1.00 is used up"]
+    quiet = Notifier.of(msgspec.structs.replace(plan, notify=None), {})
+    quiet.tell("finished", "x")
+    assert quiet.finish() == []
+
+
+def test_what_is_not_taken_is_a_problem_without_the_address(plan: Plan, inbox) -> None:
+    url, _ = inbox
+    secret = f"{url}/refuse/s3cr3t"
+    notifier = Notifier.of(plan, {"NOTIFY_URL": secret})
+    notifier.tell("finished", "x")
+    (problem,) = notifier.finish()
+    assert problem == "notify: 1 of 1 addresses did not take the message"
+    assert deliver(["nonsense"], "x") == "notify: 1 of 1 addresses did not take the message"
+    (problem,) = Notifier.of(plan, {}).finish()
+    assert problem == "notify: NOTIFY_URL is not set; nothing was sent"
+
+
+def test_the_table_takes_references_and_known_events_only(project, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = good(project, BASE + ORACLE + NOTIFY)
+    assert experiment.notify is not None
+    assert experiment.notify.on == ["finished", "stalled", "budget", "alert"]
+    (problem,) = problems(project, BASE + ORACLE + '[notify]\nurls = ["slack://a/b/c"]\n')
+    assert problem.startswith("notify.urls[0]: must be a reference to a variable and nothing else")
+    assert "slack://" not in problem
+    (problem,) = problems(project, BASE + ORACLE + '[notify]\nurls = ["${X:-json://h}"]\n')
+    assert problem.startswith("notify.urls[0]")
+    (problem,) = problems(project, BASE + ORACLE + NOTIFY + 'on = ["finnished"]\n')
+    assert 'notify.on[0]: "finnished" is no event' in problem
+    monkeypatch.setattr("terminalbench.experiments.config.find_spec", lambda _name: None)
+    (problem,) = problems(project, BASE + ORACLE + NOTIFY)
+    assert problem == "notify: needs Apprise, which is not installed (pip install 'terminalbench[notify]')"

@@ -1,0 +1,273 @@
+"""Each thing that can go wrong is injected, named, and cleared again."""
+
+import pytest
+
+from support.results import make_plan
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import read_jsonl
+from terminalbench.harbor.control import ControlFile
+from terminalbench.harbor.gate import Gate, GateState
+from terminalbench.harbor.pacing import Lane
+from terminalbench.records import Event
+from terminalbench.runner.alerts import AlertBoard
+from terminalbench.runner.guard import Guard
+from terminalbench.runner.observe import Observer, memory_mb
+from terminalbench.runner.progress import Progress
+from terminalbench.runner.watchdog import Alert, Change, Order, Policy, Sample, Watchdog
+
+
+def event(kind: str, trial: str | None = "t", profile: str | None = "p", **fields: object) -> Event:
+    return Event("2026-01-01T00:00:00Z", kind, "job", 1, profile, trial, **fields)  # ty: ignore[invalid-argument-type]
+
+
+def ended(error_class: str | None, profile: str = "p", trial: str = "t", **detail: object) -> Event:
+    told = {"error_class": error_class} if error_class else {}
+    return event("trial_ended", trial, profile, error="said so", detail={**told, **detail})
+
+
+def sample(now: float = 0.0, **fields: object) -> Sample:
+    return Sample(**{"now": now, "wall": 1000.0 + now, **fields})  # ty: ignore[invalid-argument-type]
+
+
+def raised(changes: list[Change]) -> dict[str, str]:
+    return {change.alert.cause: change.alert.message for change in changes if change.raised}
+
+
+def cleared(changes: list[Change]) -> list[str]:
+    return [change.alert.cause for change in changes if not change.raised]
+
+
+def test_a_trial_without_activity() -> None:
+    dog = Watchdog(Policy(stall_sec=60))
+    dog.add(event("trial_started"))
+    dog.add(event("trial_phase", phase="agent"))
+    assert dog.look(sample(quiet_sec={"t": 59.0}))[0] == []
+    changes, orders = dog.look(sample(quiet_sec={"t": 60.0}))
+    assert raised(changes) == {"stall": "t: no activity for 60 s (phase agent)"}
+    assert orders == []
+    assert dog.look(sample(quiet_sec={"t": 65.0}))[0] == [], "once"
+    assert cleared(dog.look(sample(quiet_sec={"t": 1.0}))[0]) == ["stall"]
+    dog.look(sample(quiet_sec={"t": 70.0}))
+    dog.add(ended(None))
+    assert cleared(dog.look(sample(quiet_sec={"t": 80.0}))[0]) == ["stall"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "order"),
+    [("stop", Order("stop", "p", "{}")), ("pause", Order("pause", "p", "{}")), ("continue", None)],
+)
+@pytest.mark.parametrize("cause", ["auth", "setup"])
+def test_everything_fails_for_one_profile(cause: str, policy: str, order: Order | None) -> None:
+    dog = Watchdog(Policy(on_auth_failure=policy, on_setup_failure=policy))
+    dog.add(ended(cause))
+    dog.add(ended(None, "q"))
+    assert dog.look(sample())[0] == []
+    dog.add(ended(cause))
+    changes, orders = dog.look(sample())
+    (change,) = changes
+    assert (change.alert.cause, change.alert.profile, change.alert.severity) == (cause, "p", "error")
+    assert change.alert.message.endswith("failed 2 times in a row: said so")
+    assert orders == ([] if order is None else [Order(order.action, "p", change.alert.message)])
+    dog.add(ended(None))
+    assert cleared(dog.look(sample())[0]) == [cause]
+
+
+def test_other_endings_in_between_are_no_streak() -> None:
+    dog = Watchdog()
+    for kind in ("auth", None, "auth", "network", "auth"):
+        dog.add(ended(kind))
+    assert dog.look(sample())[0] == []
+
+
+def test_environments_that_do_not_start() -> None:
+    dog = Watchdog()
+    for profile in ("p", "q", "p"):
+        dog.add(ended("environment", profile))
+    assert raised(dog.look(sample())[0]) == {"environment": "3 environments in a row did not start or broke: said so"}
+    dog.add(ended(None, "q"))
+    assert cleared(dog.look(sample())[0]) == ["environment"]
+
+
+def test_pressure_by_level_and_by_answers() -> None:
+    dog = Watchdog(Policy(on_rate_limit="slow"))
+    assert dog.look(sample(lanes={"m": 1}))[0] == []
+    changes, orders = dog.look(sample(lanes={"m": 2}))
+    assert raised(changes) == {"rate_limit": "m: rate limited again and again; its trials wait"}
+    assert orders == [], "no profile can be blamed"
+    assert cleared(dog.look(sample(1.0, lanes={"m": 0}))[0]) == ["rate_limit"]
+    dog.look(sample(2.0, hits={"p": 2}))
+    dog.add(ended(None, rate_limit_hits=2))
+    dog.add(ended("rate_limit"))
+    changes, orders = dog.look(sample(100.0))
+    assert raised(changes) == {"rate_limit": "p: 5 answers 429 in 5 min"}
+    assert [(order.action, order.profile) for order in orders] == [("slow", "p")]
+    changes, orders = dog.look(sample(303.0))
+    assert cleared(changes) == ["rate_limit"]
+    assert [order.action for order in orders] == ["unslow"]
+
+
+def test_a_full_disk_pauses_everything_until_there_is_room() -> None:
+    dog = Watchdog()
+    assert dog.look(sample(free_mb=513.0, memory_mb=10_000.0))[0] == []
+    changes, orders = dog.look(sample(free_mb=100.0))
+    assert raised(changes) == {"disk": "100 MB are left on the disk of the results"}
+    assert [(order.action, order.profile) for order in orders] == [("pause", "*")]
+    changes, orders = dog.look(sample(free_mb=9999.0))
+    assert cleared(changes) == ["disk"]
+    assert [(order.action, order.profile) for order in orders] == [("resume", "*")]
+
+
+def test_memory_and_unknown_memory() -> None:
+    dog = Watchdog()
+    assert dog.look(sample(memory_mb=None, free_mb=None))[0] == []
+    assert raised(dog.look(sample(memory_mb=200.0))[0]) == {"memory": "200 MB of memory are left on this machine"}
+
+
+@pytest.mark.parametrize("jump", [3600.0, -40.0])
+def test_a_jump_of_the_clock(jump: float) -> None:
+    dog = Watchdog()
+    dog.look(sample(0.0))
+    assert dog.look(sample(10.0))[0] == []
+    changes, _ = dog.look(sample(20.0, wall=1020.0 + jump))
+    assert list(raised(changes)) == ["clock"]
+    assert f"{jump:+.0f} s" in raised(changes)["clock"]
+    assert dog.look(sample(300.0, wall=1300.0 + jump))[0] == []
+    assert cleared(dog.look(sample(330.0, wall=1330.0 + jump))[0]) == ["clock"]
+
+
+def test_a_dead_and_a_silent_child() -> None:
+    dog = Watchdog()
+    dog.add(event("note", None, error="Harbor ended its job (code -9): no words", detail={"code": -9}))
+    changes, _ = dog.look(sample(silent_sec={"q": 61.0}))
+    assert raised(changes) == {
+        "dead_child": "p: Harbor ended its job (code -9): no words",
+        "silent_child": "q: Harbor gave no sign of life for 61 s",
+    }
+    dog.add(event("job_started", None))
+    assert sorted(cleared(dog.look(sample(silent_sec={"q": 1.0}))[0])) == ["dead_child", "silent_child"]
+
+
+class Machine:
+    """A guard over a made-up batch, with clocks and a disk in our hands."""
+
+    def __init__(self, folder, **settings: object) -> None:
+        self.batch = Batch(folder / "s" / "0")
+        self.batch.folder.mkdir(parents=True)
+        self.plan = make_plan(self.batch, settings=settings)
+        Gate(self.batch.gate_json).create(GateState())
+        self.now, self.free = 0.0, 10_000.0
+        observer = Observer(self.batch, lambda: self.now, lambda: self.now, lambda _: self.free, lambda: None)
+        self.told: list[Alert] = []
+        self.guard = Guard(self.batch, self.plan, observer, self.told.append, look_sec=5.0)
+
+    def look(self, after: float = 5.0) -> None:
+        self.now += after
+        self.guard.add(event("heartbeat", None))
+        self.guard.look()
+
+    def alerts(self) -> list[tuple[str, str]]:
+        found = read_jsonl(self.batch.events_jsonl, Event).records
+        return [(e.detail["cause"], e.detail["state"]) for e in found if e.kind == "alert"]
+
+
+def test_a_guard_writes_alerts_and_carries_out_orders(tmp_path) -> None:
+    machine = Machine(tmp_path, on_auth_failure="stop")
+    machine.free = 10.0
+    machine.look()
+    machine.look(1.0)
+    control = ControlFile(machine.batch.control_json)
+    assert control.read().why_paused("p") == "10 MB are left on the disk of the results"
+    machine.free = 10_000.0
+    machine.look()
+    assert control.read().why_paused("p") is None
+    control.change(lambda told: told.paused.update({"*": "lunch"}))
+    for _ in range(2):
+        machine.guard.add(ended("auth"))
+    machine.look()
+    assert "authentication failed 2 times" in (control.read().why_stopped("p") or "")
+    assert control.read().why_stopped("q") is None
+    assert control.read().why_paused("p") == "lunch", "what a person said stays"
+    assert machine.alerts() == [("disk", "raised"), ("disk", "cleared"), ("auth", "raised")]
+    assert [alert.cause for alert in machine.told] == ["disk", "auth"]
+    orders = [e for e in read_jsonl(machine.batch.events_jsonl, Event).records if e.kind == "control"]
+    assert [(e.detail["action"], e.detail["target"], e.detail["by"]) for e in orders] == [
+        ("pause", "*", "watchdog"),
+        ("resume", "*", "watchdog"),
+        ("stop", "p", "watchdog"),
+    ]
+    machine.guard.end()
+    assert machine.alerts()[-1] == ("auth", "cleared")
+
+
+def test_fewer_trials_at_once_while_the_pressure_lasts(tmp_path) -> None:
+    machine = Machine(tmp_path, on_rate_limit="slow", parallel=8)
+    machine.guard.add(ended(None, rate_limit_hits=9))
+    machine.look()
+    control = ControlFile(machine.batch.control_json)
+    assert control.read().at_once("p") == 4
+    machine.look(400.0)
+    assert control.read().at_once("p") is None
+
+
+def test_activity_is_new_bytes_in_the_logs_or_the_sandboxs_sign_of_life(tmp_path) -> None:
+    machine = Machine(tmp_path, stall_sec=30.0)
+    folder = machine.batch.job_folder("job") / "t"
+    (folder / "agent").mkdir(parents=True)
+    machine.guard.add(event("trial_started"))
+    machine.look(29.0)
+    (folder / "agent" / "log.txt").write_text("works")
+    machine.look(29.0)
+    (folder / ".activity").touch()
+    machine.look(29.0)
+    assert machine.alerts() == []
+    machine.look(30.0)
+    assert machine.alerts() == [("stall", "raised")]
+    for found in read_jsonl(machine.batch.events_jsonl, Event).records:
+        machine.guard.add(found)  # as a run does: the alert itself is no activity
+    machine.look()
+    assert machine.alerts() == [("stall", "raised")]
+    with (folder / "agent" / "log.txt").open("a") as log:
+        log.write('"error_status":429\n' * 5)
+    machine.look()
+    assert machine.alerts() == [("stall", "raised"), ("rate_limit", "raised"), ("stall", "cleared")]
+    machine.look()
+    assert len(machine.alerts()) == 3, "every answer counts once"
+
+
+def test_a_lane_under_pressure_is_named(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    Gate(machine.batch.gate_json).create(GateState(lanes={"some/model": Lane(3, 1.0, 1.0)}))
+    machine.look()
+    progress = Progress({"p": 1}, 0.0)
+    for found in read_jsonl(machine.batch.events_jsonl, Event).records:
+        progress.add(found)
+    (alert,) = progress.alerts.standing.values()
+    assert (alert.cause, alert.model, alert.trial) == ("rate_limit", "some/model", None)
+    assert "warning (rate_limit): some/model: rate limited again" in progress.line(1.0)
+
+
+def test_what_a_killed_run_left_standing_is_cleared_by_the_next(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    machine.free = 1.0
+    machine.look()
+    machine.guard = Guard(machine.batch, machine.plan, machine.guard.observer)
+    machine.guard.begin()
+    board = AlertBoard()
+    for found in read_jsonl(machine.batch.events_jsonl, Event).records:
+        board.add(found)
+    assert board.standing == {}
+
+
+def test_the_memory_of_this_machine_is_known() -> None:
+    found = memory_mb()
+    assert found is None or found > 0
+
+
+def test_what_an_agent_said_does_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from terminalbench.cli.running import Teller
+
+    told = event("alert", None, error="x\x1b[2Jy", detail={"cause": "auth", "severity": "error", "state": "raised"})
+    Teller(quiet=False).event(told)
+    Teller(quiet=True).event(told)
+    Teller(quiet=False).event(event("alert", None, error="z", detail={"cause": "auth", "state": "cleared"}))
+    assert capsys.readouterr().err == "error (auth): x�[2Jy\n"

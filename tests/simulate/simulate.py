@@ -1,0 +1,232 @@
+"""How often the statistics are right when the truth is known: simulated profiles on simulated tasks, always seeded.
+
+.venv/bin/python tests/simulate/simulate.py [--reps 400]      (or: make simulate)
+
+Difficulty is U-shaped, as in suites of agent tasks: a task's pass probability is Beta(0.5, 0.6). An effect moves tasks
+the more, the less settled they are. `varied` adds effects that differ from task to task around the same mean.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from terminalbench.analytics import sequential, stats
+from terminalbench.analytics.allocate import TopUp, allocate
+from terminalbench.analytics.compare import compare
+from terminalbench.analytics.model import Row
+from terminalbench.analytics.settings import Settings
+from terminalbench.records import Outcome, TaskRef
+
+ALPHA = 0.05
+TASKS = (20, 50, 100, 200, 500)
+ATTEMPTS = (1, 3, 5, 10)
+
+
+@dataclass(frozen=True)
+class World:
+    """Two profiles: `effect` is about twice the mean difference of their pass rates, `varied` its spread over tasks."""
+
+    name: str
+    effect: float = 0.0
+    varied: float = 0.0
+
+    def draw(self, random: np.random.Generator, tasks: int) -> tuple[np.ndarray, np.ndarray]:
+        """The pass probabilities of both profiles."""
+        old = random.beta(0.5, 0.6, tasks)
+        soft = 4 * old * (1 - old)
+        return old, np.clip(old + (self.effect + random.normal(0, 1, tasks) * self.varied) * soft, 0, 1)
+
+
+@cache
+def truth_of(world: World) -> float:
+    """The mean difference over all tasks there could be."""
+    old, new = world.draw(np.random.default_rng(0), 1_000_000)
+    return float((new - old).mean())
+
+
+SAME = World("identical")
+VARIED = World("equal on average", 0.0, 0.15)
+FIVE = World("+5 pt", 0.1)
+TEN = World("+10 pt", 0.2, 0.05)
+WORLDS = (SAME, VARIED, FIVE, TEN)
+
+
+def cells(passed: np.ndarray, attempts: int) -> stats.Cells:
+    """Counts of passes as values of tasks."""
+    return stats.Cells(np.full(len(passed), float(attempts)), passed.astype(float), passed.astype(float))
+
+
+def rejections(world: World, tasks: int, attempts: int, reps: int, seed: int = 1) -> dict[str, float]:
+    """How often each test says that two profiles differ."""
+    random = np.random.default_rng(seed)
+    hits = {"sign-flip": 0, "naive z": 0}
+    for rep in range(reps):
+        old, new = world.draw(random, tasks)
+        a, b = random.binomial(attempts, old), random.binomial(attempts, new)
+        hits["sign-flip"] += stats.sign_flip_p((b - a) / attempts, seed=rep) <= ALPHA
+        trials = tasks * attempts
+        rates = a.sum() / trials, b.sum() / trials
+        error = np.sqrt(sum(rate * (1 - rate) for rate in rates) / trials)
+        hits["naive z"] += error > 0 and abs(rates[1] - rates[0]) > 1.96 * error
+    return {name: count / reps for name, count in hits.items()}
+
+
+def coverage(world: World, tasks: int, attempts: int, reps: int, seed: int = 2) -> dict[str, float]:
+    """How often each interval holds the truth it is about."""
+    random, truth = np.random.default_rng(seed), truth_of(world)
+    inside = {"tasks like these": 0, "these tasks": 0}
+    for _ in range(reps):
+        old, new = world.draw(random, tasks)
+        a, b = cells(random.binomial(attempts, old), attempts), cells(random.binomial(attempts, new), attempts)
+        found = stats.mean_interval(stats.paired(b.mean - a.mean), ALPHA, (-1.0, 1.0))
+        inside["tasks like these"] += found is not None and found.low <= truth <= found.high
+        suite = stats.suite_interval(b, a, ALPHA) if attempts > 1 else None
+        inside["these tasks"] += suite is not None and suite.low <= (new - old).mean() <= suite.high
+    if attempts == 1:
+        del inside["these tasks"]
+    return {name: count / reps for name, count in inside.items()}
+
+
+def rate_coverage(tasks: int, attempts: int, reps: int, seed: int = 3) -> dict[str, float]:
+    """How often the interval of one profile's pass rate holds it: at the effective size, and if trials were pooled."""
+    random, truth = np.random.default_rng(seed), 0.5 / 1.1
+    inside = {"effective n": 0, "pooled": 0}
+    for _ in range(reps):
+        passed = random.binomial(attempts, random.beta(0.5, 0.6, tasks))
+        sample = stats.paired(passed / attempts)
+        trials = tasks * attempts
+        for name, count in (("effective n", stats.effective_count(sample, trials)), ("pooled", trials)):
+            found = stats.wilson(sample.mean, count, ALPHA)
+            inside[name] += found.low <= truth <= found.high
+    return {name: count / reps for name, count in inside.items()}
+
+
+def looking(world: World, tasks: int, looks: int, reps: int, seed: int = 4) -> dict[str, float]:
+    """How often one decides for a difference when looking after each attempt."""
+    random = np.random.default_rng(seed)
+    levels = [sequential.nominal_level(look, looks, ALPHA) for look in range(1, looks + 1)]
+    hits = {"O'Brien-Fleming": 0, "e-value": 0, "as if each look were the only one": 0, "one look, at the end": 0}
+    for rep in range(reps):
+        old, new = world.draw(random, tasks)
+        a, b = random.random((looks, tasks)) < old, random.random((looks, tasks)) < new
+        ps = [stats.sign_flip_p(b[:n].mean(axis=0) - a[:n].mean(axis=0), seed=rep) for n in range(1, looks + 1)]
+        wins, losses = (b & ~a).ravel().cumsum(), (a & ~b).ravel().cumsum()
+        hits["O'Brien-Fleming"] += any(p <= level for p, level in zip(ps, levels, strict=True))
+        hits["e-value"] += any(
+            sequential.e_value(int(w), int(n)) >= 1 / ALPHA for w, n in zip(wins[4::5], losses[4::5], strict=True)
+        )
+        hits["as if each look were the only one"] += min(ps) <= ALPHA
+        hits["one look, at the end"] += ps[-1] <= ALPHA
+    return {name: count / reps for name, count in hits.items()}
+
+
+@dataclass(frozen=True)
+class ToppedUp:
+    """What rounds of top-up do to the estimate, beside the same number of trials spread evenly."""
+
+    trials: float
+    bias: float
+    error: float
+    covered: float
+    rejected: float
+
+
+def topping_up(world: World, tasks: int, reps: int, rule: TopUp | None, attempts: int = 3, seed: int = 5) -> ToppedUp:
+    """Rounds of `allocate` until it is done; without a rule, `attempts` of every cell and no more."""
+    found = []
+    for rep in range(reps):
+        random = np.random.default_rng((seed, rep))
+        chances = dict(zip("ab", world.draw(random, tasks), strict=True))
+        rows: list[Row] = []
+        wanted = [(profile, f"{task}", attempts) for profile in "ab" for task in range(tasks)]
+        while wanted:
+            rows += [_row(p, t, random.random() < chances[p][int(t)]) for p, t, n in wanted for _ in range(n)]
+            comparison = compare(rows, Settings(baseline="a", contrasts=(("b", "a"),)))
+            more = allocate(comparison, rule).more if rule is not None else []
+            wanted = [(m.profile, m.task.id, m.attempts) for m in more]
+        estimate = comparison.contrasts[0].estimate
+        truth = float((chances["b"] - chances["a"]).mean())
+        suite = estimate.suite_interval
+        inside = suite is not None and suite.low <= truth <= suite.high
+        found.append((len(rows), (estimate.difference or 0.0) - truth, inside, (estimate.p or 1.0) <= ALPHA))
+    columns = np.array(found, dtype=float).T
+    error = float(np.sqrt((columns[1] ** 2).mean()))
+    return ToppedUp(columns[0].mean(), columns[1].mean(), error, columns[2].mean(), columns[3].mean())
+
+
+def _row(profile: str, task: str, passed: bool) -> Row:
+    outcome = Outcome.PASSED if passed else Outcome.FAILED
+    return Row(task=TaskRef(task, "d"), profile=profile, attempt=1, outcome=outcome, batch="s/0")
+
+
+def verdicts(world: World, tasks: int, attempts: int, crashes: float, reps: int, seed: int = 6) -> float:
+    """How often `compare` as a whole says better or worse, with a share of trials that crash."""
+    decided = 0
+    for rep in range(reps):
+        random = np.random.default_rng((seed, rep))
+        chances = dict(zip("ab", world.draw(random, tasks), strict=True))
+        rows = []
+        for profile, chance in chances.items():
+            for task in range(tasks):
+                for _ in range(attempts):
+                    row = _row(profile, f"{task}", random.random() < chance[task])
+                    crashed = random.random() < crashes
+                    rows.append(_crashed(row) if crashed else row)
+        found = compare(rows, Settings(baseline="a", contrasts=(("b", "a"),))).contrasts[0]
+        decided += found.verdict in ("better", "worse")
+    return decided / reps
+
+
+def _crashed(row: Row) -> Row:
+    return Row(task=row.task, profile=row.profile, attempt=1, outcome=Outcome.ERRORED, batch=row.batch)
+
+
+def table(title: str, rows: Iterable[tuple[str, dict[str, float]]]) -> None:
+    """Print shares as a table."""
+    print(f"\n{title}")
+    for number, (name, values) in enumerate(rows):
+        if number == 0:
+            print(f"  {'':<24}" + "".join(f"{head:>36}" for head in values))
+        print(f"  {name:<24}" + "".join(f"{100 * value:>34.1f} %" for value in values.values()), flush=True)
+
+
+def grid(ask: Callable[[int, int], dict[str, float]]) -> Iterable[tuple[str, dict[str, float]]]:
+    """One row for each size."""
+    for tasks in TASKS:
+        for attempts in ATTEMPTS:
+            yield f"{tasks} tasks x {attempts}", ask(tasks, attempts)
+
+
+def main() -> None:
+    """Everything docs/statistics.md reports."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reps", type=int, default=400, help="repetitions of each case")
+    reps = parser.parse_args().reps
+    for world in (SAME, VARIED):
+        table(f"False positives, {world.name}", grid(lambda t, k, w=world: rejections(w, t, k, reps)))
+    for world in WORLDS:
+        table(f"Coverage of the 95 % intervals, {world.name}", grid(lambda t, k, w=world: coverage(w, t, k, 2 * reps)))
+    sizes = [(40, 5), (80, 1), (80, 3), (80, 5), (200, 3)]
+    for world in (FIVE, TEN):
+        rows = ((f"{t} tasks x {k}", rejections(world, t, k, reps)) for t, k in sizes)
+        table(f"Power, {world.name} (true mean {100 * truth_of(world):+.1f} pt)", rows)
+    rows = ((f"{t} tasks x {k}", rate_coverage(t, k, 2 * reps)) for t, k in [(20, 1), (40, 5), (80, 5), (200, 10)])
+    table("Coverage of one profile's 95 % interval", rows)
+    few = max(100, reps // 3)
+    table("Five looks, 80 tasks", ((w.name, looking(w, 80, 5, few)) for w in (SAME, FIVE, TEN)))
+    rows = ((f"{c:.0%} crashes", {"decided": verdicts(SAME, 40, 3, c, few)}) for c in (0.0, 0.03))
+    table("Verdicts of compare on identical profiles, 40 tasks x 3", rows)
+    print("\nTop-up to a half-width of 6 pt, 40 tasks, at most 20 attempts, rounds of 40 trials")
+    for world in (SAME, TEN):
+        topped = topping_up(world, 40, few, TopUp(half_width=0.06, max_attempts=20, round_trials=40))
+        print(f"  {world.name:<12} topped up  {topped}", flush=True)
+        print(
+            f"  {world.name:<12} evenly     {topping_up(world, 40, few, None, round(topped.trials / 80))}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

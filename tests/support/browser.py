@@ -1,0 +1,67 @@
+"""A real browser for tests: pages that record what they complain about and what they ask the network for."""
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = "/usr/bin/chromium"
+AXE = Path(__file__).parents[1] / "clients" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@dataclass
+class Watched:
+    """A page with all it said on the console, and every address it asked for that is not its own."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def problems(self, rules: tuple[str, ...] = ("serious", "critical")) -> list[str]:
+        """Accessibility violations of that impact, by axe."""
+        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found: dict[str, Any] = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{v['id']}: {v['help']}: {json.dumps([node['html'][:160] for node in v['nodes'][:4]])}"
+            for v in found["violations"]
+            if v["impact"] in rules
+        ]
+
+    def width(self) -> int:
+        """How wide the page is: more than the window means that it scrolls sideways."""
+        return self.page.evaluate("document.documentElement.scrollWidth")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[Browser]:
+    """Chromium, one for each test module. `make test` installs it."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@contextmanager
+def watched(browser: Browser, *, width: int = 1200, scheme: Any = "light", own: str = "file://") -> Generator[Watched]:
+    """A fresh page that records; addresses that start with `own` or carry their data are its own."""
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    found = Watched(page)
+    page.on(
+        "console",
+        lambda message: found.complaints.append(message.text) if message.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda error: found.complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith((own, "data:")) else found.requests.append(request.url),
+    )
+    try:
+        yield found
+    finally:
+        context.close()

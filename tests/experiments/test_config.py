@@ -62,7 +62,7 @@ def test_a_slug_cannot_leave_the_results_folder(project, slug: str) -> None:
         ("[top_up]\ninterval_width = 0\n", "top_up.interval_width: must be above 0, not 0"),
         ('[analysis]\ninfra_errors = "zero"\n', 'analysis.infra_errors: must be one of exclude, fail, not "zero"'),
         ('[analysis]\nalpha = 1\n', "analysis.alpha: must be at most 0.5, not 1"),
-        ('[analysis]\nanalyzers = ["x"]\n', 'analysis.analyzers[0]: no analyzer is called "x" (write pkg.mod:Object)'),
+        ('[analysis]\nanalyzers = ["x"]\n', 'analysis.analyzers[0]: no analyzer is called "x" (known: behaviour'),
         ('[profiels.x]\nagent = "nop"\n', 'profiels: unknown key (did you mean "profiles"?)'),
         ('run = 3\n', "run: must be a table, not 3"),
     ],

@@ -153,11 +153,11 @@ class Supervisor:
 
     def _abandon(self, running: list[_Line]) -> None:
         """We cannot go on (a disk that is full): Harbor records what it can, then nothing of ours is left running."""
-        processes = [line.process for line in running if line.process]
+        processes = [line.process for line in running if line.process and line.process.process.poll() is None]
         for process in processes:
             process.interrupt()
         deadline = time.monotonic() + _GRACE_SEC
-        while any(process.process.poll() is None for process in processes) and time.monotonic() < deadline:
+        while any(p.process.poll() is None for p in processes) and time.monotonic() < deadline and self.signals < 2:
             time.sleep(_POLL_SEC)
         for process in processes:
             process.kill()

@@ -50,7 +50,10 @@ def test_random_signs_agree_with_all_signs(monkeypatch: pytest.MonkeyPatch) -> N
     values = np.array([0.2, 0.4, -0.2, 0.6, 0.2, 1.0, -0.4, 0.2, 0.2, -0.6, 0.8, 0.2, 0.4, -0.2])
     exact = stats.sign_flip_p(values)
     monkeypatch.setattr(stats, "EXACT_UP_TO", 3)
-    assert stats.sign_flip_p(values) == pytest.approx(exact, abs=0.01)
+    drawn = stats.sign_flip_p(values)
+    assert drawn == pytest.approx(exact, abs=0.01)
+    monkeypatch.setattr(stats, "_AT_ONCE", 1000)
+    assert stats.sign_flip_p(values) == drawn
 
 
 @given(st.lists(st.sampled_from([-1.0, -0.4, -0.2, 0.0, 0.2, 0.6, 1.0]), min_size=1, max_size=40), st.randoms())

@@ -45,6 +45,15 @@ def test_the_page_is_quiet_alone_and_narrow(
         assert found.page.evaluate("document.querySelectorAll('script, iframe, object, embed, form, img').length") == 0
 
 
+@pytest.mark.parametrize(("width", "media"), [(700, "screen"), (900, "screen"), (1100, "screen"), (718, "print")])
+def test_no_width_scrolls_sideways(browser: Browser, pages: dict[str, str], width: int, media: str) -> None:
+    for name in ("small", "large"):
+        with watched(browser, width=width) as found:
+            found.page.goto(pages[name])
+            found.page.emulate_media(media=media)  # ty: ignore[invalid-argument-type]
+            assert found.width() <= width
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, str], scheme: str) -> None:
     for name in ("small", "hostile"):

@@ -44,22 +44,23 @@ def test_the_text_is_what_a_person_reads(tmp_path: Path, tbench) -> None:
         ran.out
         == """\
 s/0: pass rate, baseline text
-alpha 0.05; trials that were not measured are left out; a verdict needs 90 % of them measured
+95 % intervals (alpha 0.05); trials not measured are left out; a verdict needs 90 % measured
 expected: it helps
 
 canvas vs text: +37.5 pt (+18.1 to +56.9), 6 tasks better, 0 worse, p = 0.031: better
 
-profile  passed  measured  pass rate  95 % interval  of planned  time  not measured
-text          5     15/16     31.2 %     13 to 58 %      31.2 %     -  1 errored
-canvas       11     16/16     68.8 %     42 to 87 %      68.8 %     -  -
+profile  passed  measured  pass rate    interval  of planned  time  not measured
+text          5     15/16     31.2 %  13 to 58 %      31.2 %     -  1 errored
+canvas       11     16/16     68.8 %  42 to 87 %      68.8 %     -  -
 
 profile  cost   a success      interval   tokens
 text     $4.00      $0.80  0.44 to 2.00  unknown
 canvas   $4.00      $0.36  0.27 to 0.57  unknown  on the Pareto front
 
-contrast        counting       difference  tasks like these    these tasks      p   Holm  +/-/=
-canvas vs text  measured only       +37.5    +18.1 to +56.9              -  0.031  0.031  6/0/2
-                all planned         +37.5    +18.1 to +56.9  +0.0 to +75.0  0.031         6/0/2
+contrast         difference  tasks like these    these tasks      p   Holm  +/-/=
+canvas vs text
+  measured only       +37.5    +18.1 to +56.9              -  0.031  0.031  6/0/2
+  all planned         +37.5    +18.1 to +56.9  +0.0 to +75.0  0.031         6/0/2
 
 canvas vs text
   trials broke at similar rates (p = 1)

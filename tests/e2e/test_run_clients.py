@@ -17,6 +17,7 @@ from conftest import REPO
 from servers.anthropic import AnthropicServer
 from servers.base import Tokens, Turn
 from servers.openai import OpenAIServer
+from support.judging import point, recorded
 from support.tasks import SOLVE
 from terminalbench.files import read_jsonl
 from terminalbench.harbor.results import read_job
@@ -71,6 +72,23 @@ def _assert_analysed(lab) -> None:
     assert found["context_peak_tokens"].value == 1200
 
 
+def _assert_judged(lab) -> None:
+    """What the tools of the real client returned reaches the judge: a quote of it is found in its step."""
+    said = {
+        "mcp_use": point("helpful", (2, '"text": "noted"')),
+        "mcp_first_use": point("early", (2, "mcp__notes__write_note")),
+        "mcp_missed_opportunity": {"value": None, "reason": "nowhere"},
+    }
+    model = recorded(lab.root / "answers.jsonl", {"mcp_use": said})
+    file = lab.root / "experiments" / "exp.toml"
+    done = lab.tbench("analyze", file, "--llm-only", "--model", model, "--rubric", "mcp_use")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {f.name: f for f in read_jsonl(lab.batch().analytics / "findings.jsonl", Finding).records}
+    assert (found["mcp_use"].value, found["mcp_use"].steps) == ("helpful", [2])
+    assert found["mcp_first_use"].value == "early"
+    assert found["tool_calls"].value == 2, "the analyzers' findings stay"
+
+
 def test_claude_code_with_the_examples_server(lab, mounts: str) -> None:
     shutil.copytree(
         REPO / "examples" / "notes_server", lab.root / "notes_server", ignore=shutil.ignore_patterns("__pycache__")
@@ -93,6 +111,7 @@ def test_claude_code_with_the_examples_server(lab, mounts: str) -> None:
     assert not trial.suspect
     assert (lab.batch().artifacts / "notes" / trial.name / "notes.md").read_text() == "- found it\n"
     _assert_analysed(lab)
+    _assert_judged(lab)
     shown = lab.tbench("show", trial.name).stdout
     assert "MCP       notes; connected: notes; calls: 1" in shown
     for file in (lab.root / "results").rglob("*"):

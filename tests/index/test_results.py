@@ -118,7 +118,7 @@ def test_without_the_library_the_extra_is_named(root: Path, monkeypatch: pytest.
 def test_a_torn_findings_file_is_named(batch: Batch, root: Path) -> None:
     with (batch.analytics / "findings.jsonl").open("a") as stream:
         stream.write('{"trial": 3}\n')
-    with pytest.raises(TbenchError, match=r"findings\.jsonl.*1 lines cannot be read"):
+    with pytest.raises(TbenchError, match=r"findings\.jsonl: 1 lines cannot be read, the first is line 5"):
         open_results(root).findings()
 
 

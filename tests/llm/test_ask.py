@@ -171,6 +171,8 @@ def test_retry_after_as_number_or_date(value: str, seconds: float | None) -> Non
 def test_messages_never_hold_what_the_environment_keeps_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", "canary-value-of-no-known-shape")
     monkeypatch.setenv("MY_TOKEN_FILE", "/run/secrets/token")
+    monkeypatch.setenv("MY_AUTH", "disabled")
+    assert scrub("it is disabled") == "it is disabled"
     assert scrub("got canary-value-of-no-known-shape, sk-abcdefghijklmnop and Bearer abcdefgh123") == (
         "got [redacted], [redacted] and [redacted]"
     )

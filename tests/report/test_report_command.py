@@ -86,6 +86,20 @@ def test_a_batch_that_has_not_begun_is_reported_too(tbench, root: Path) -> None:
     assert "no estimate, inconclusive" in page
 
 
+def test_an_analysis_ends_in_a_report(tbench, root: Path) -> None:
+    batch = make_batch(root, new_passes=3, created="2026-01-01T00:00:00+00:00")
+    assert "read report.html first" in tbench("analyze", batch.folder).out
+    page = (batch.analytics / "report.html").read_text()
+    assert "new vs old: +60.0 pt" in page
+    assert "No findings yet" not in page
+    selection = batch.analytics / "selection"
+    tbench("analyze", batch.folder, "--tasks", "a", "b")
+    assert f'href="../../runs/{STAMP}__new/a__0"' in (selection / "report.html").read_text()
+    assert "report.html" not in tbench("analyze", batch.folder, "--failed").out
+    assert not (selection / "report.html").exists()
+    assert page == (batch.analytics / "report.html").read_text()
+
+
 def test_wrong_targets_are_named(tbench, root: Path) -> None:
     batch = make_batch(root, new_passes=5, created="2026-01-01T00:00:00+00:00")
     ran = tbench("report", root)

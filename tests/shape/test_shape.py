@@ -45,9 +45,11 @@ def test_light_commands_load_nothing_heavy(project, arguments: list[str]) -> Non
     assert loaded(arguments, project.root).isdisjoint(HEAVY)
 
 
-def test_planning_does_not_load_harbor(project) -> None:
+def test_planning_loads_neither_harbor_nor_numbers(project) -> None:
     project.experiment(BASE + ORACLE)
-    assert loaded(["plan", "experiments/exp.toml"], project.root).isdisjoint({"harbor", "litellm", "pydantic"})
+    assert loaded(["plan", "experiments/exp.toml"], project.root).isdisjoint(
+        {"harbor", "litellm", "pydantic", "numpy", "scipy"}
+    )
 
 
 def test_the_table_of_agents_is_that_of_the_installed_harbor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.analytics.judge.request import JudgeTrial
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.records import AgentStatus, Outcome, TaskRef, Trial
 
 
 def call(step: int, name: str, arguments: dict[str, Any], returned: str, **extra: Any) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def write_trial(
     profile: str = "p",
     outcome: Outcome = Outcome.FAILED,
     verifier: str = "1 failed: expected 3600, got 1",
-    mcp: bool | None = None,
+    error: str | None = None,
 ) -> JudgeTrial:
     """A trial folder with a trajectory and the verifier's output."""
     trial = folder / "runs" / f"job__{profile}" / name
@@ -55,16 +56,24 @@ def write_trial(
     }
     (trial / "agent" / "trajectory.json").write_text(json.dumps(document))
     (trial / "verifier" / "test-stdout.txt").write_text(verifier)
-    return JudgeTrial(
-        key=f"job__{profile}/{name}",
-        task=TaskRef(name.split("__")[0], "d"),
-        profile=profile,
-        attempt=1,
+    task = name.split("__")[0]
+    record = Trial(
+        id=name,
+        name=name,
+        job=f"job__{profile}",
+        task=task,
         outcome=outcome,
-        folder=trial,
-        trajectories=[trial / "agent" / "trajectory.json"],
-        mcp=mcp,
+        agent_status=AgentStatus.COMPLETED,
+        error_message=error,
+        trajectory_paths=[f"{name}/agent/trajectory.json"],
     )
+    files = TrialFiles(f"job__{profile}/{name}", trial, folder, record)
+    return JudgeTrial(files=files, task=TaskRef(task, "d"), profile=profile, attempt=1, outcome=outcome)
+
+
+def trajectory_of(trial: JudgeTrial) -> Path:
+    """Where the trajectory of a trial is."""
+    return trial.files.folder / "agent" / "trajectory.json"
 
 
 def point(value: Any, *quotes: tuple[int, str], reason: str = "because") -> dict[str, Any]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from terminalbench.analytics.picking import Picked
+from terminalbench.analytics.picking import Picked, analytics_of, trial_files
+from terminalbench.analytics.settings import settings_of
 from terminalbench.analytics.views import ran
 from terminalbench.records import Finding
 
@@ -38,39 +39,40 @@ def estimate_cost(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> "Est
     return estimate(_request(chosen, ask, output))
 
 
-def judged_before(chosen: Sequence[Picked], output: Path) -> list[Finding]:
-    """What the judge said of the chosen trials in an earlier run into the same folder."""
-    from terminalbench.analytics.judge.output import read_result
+def said_before(chosen: Sequence[Picked], output: Path) -> list[Finding]:
+    """What the judge said of the chosen trials in an earlier run into the same folder, and what people say of them."""
+    from terminalbench.analytics.judge.kept import kept_findings
 
-    before = read_result(output)
-    if before is None:
-        return []
     keys = {f"{row.job}/{row.name}" for part in chosen for row in part.trials}
-    return [finding for finding in before.findings if finding.trial in keys]
+    return list(kept_findings(output, [part.source.batch for part in chosen], keys))
 
 
 def _request(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> "JudgeRequest":
-    from terminalbench.analytics.judge.request import JudgeRequest, judge_trial
+    from terminalbench.analytics.judge.request import CACHE, JudgeRequest, JudgeTrial
 
     trials = [
-        judge_trial(
-            cell.row,
-            part.source.batch.runs / cell.row.job / cell.row.name,
-            cell.task,
-            cell.profile,
-            cell.attempt,
-            cell.outcome,
+        JudgeTrial(
+            files=trial_files(part.source, cell.row),
+            task=cell.task,
+            profile=cell.profile,
+            attempt=cell.attempt,
+            outcome=cell.outcome,
         )
         for part in chosen
         for cell in part.cells
         if cell.row is not None and ran(cell)
     ]
+    # One cache for a batch, whatever part of it is judged and wherever the result goes.
+    batches = [part.source.batch for part in chosen]
+    caches = dict.fromkeys([analytics_of(batches), *(batch.analytics for batch in batches)])
     return JudgeRequest(
         model=ask.model,
         trials=trials,
         output=output,
-        contrasts=ask.contrasts,
+        # Trials of different batches are never paired, so the first batch's contrasts serve for all.
+        contrasts=ask.contrasts or settings_of([chosen[0].view]).contrasts,
         rubrics=ask.rubrics,
         budget_usd=ask.budget_usd,
+        caches=[folder / CACHE for folder in caches],
         progress=ask.progress,
     )

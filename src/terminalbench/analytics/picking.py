@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from terminalbench.analytics.analyzers import Loaded
 from terminalbench.analytics.findings_cache import FindingsCache
@@ -10,6 +11,7 @@ from terminalbench.analytics.views import Filter, Source, open_source, picked, r
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.index.scan import ForeignJobs
 from terminalbench.index.store import open_index
 from terminalbench.records import Finding
 
@@ -70,6 +72,13 @@ def read_findings(part: Picked, analyzers: Sequence[Loaded]) -> Iterator[tuple[C
         for cell in part.cells:
             row = cell.row if ran(cell) else None
             yield cell, cache.read(row.job, row.name, names) if row is not None else []
+
+
+def analytics_of(batches: Sequence[Batch]) -> Path:
+    """Where the tables of whole batches go: into the batch, or for several (and for jobs of others) beside them."""
+    first = batches[0]
+    beside = isinstance(first, ForeignJobs) or len(batches) > 1
+    return first.folder.parent / "analytics" if beside else first.analytics
 
 
 def batch_key(source: Source) -> str:

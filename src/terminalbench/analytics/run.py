@@ -10,17 +10,16 @@ from terminalbench.analytics import tables
 from terminalbench.analytics.analyzers import Loaded, load_analyzers, run_analyzer
 from terminalbench.analytics.findings_cache import FindingsCache, rules_digest
 from terminalbench.analytics.hiding import Hider
-from terminalbench.analytics.judging import JudgeAsk, judge, judged_before
+from terminalbench.analytics.judging import JudgeAsk, judge, said_before
 from terminalbench.analytics.metrics import ProfileMetrics
 from terminalbench.analytics.model import Comparison, Metric
-from terminalbench.analytics.picking import Picked, batch_key, pick, trial_files
+from terminalbench.analytics.picking import Picked, analytics_of, batch_key, pick, trial_files
 from terminalbench.analytics.settings import Asked, Settings, settings_of
 from terminalbench.analytics.trial_files import TrialFiles, stamp_of
 from terminalbench.analytics.views import Filter
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.queries import BatchView
-from terminalbench.index.scan import ForeignJobs
 from terminalbench.index.store import open_index
 
 if TYPE_CHECKING:
@@ -69,6 +68,7 @@ class AnalysisResult:
     missing: tuple[str, ...]
     notes: tuple[str, ...]
     views: tuple[BatchView, ...]
+    folders: tuple[Batch, ...] = ()
     comparison: Comparison | None = None
     judged: "JudgeResult | None" = None
     judge_error: TbenchError | None = None
@@ -80,8 +80,8 @@ class AnalysisResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether something that was planned could not be analysed."""
-        return bool(self.missing) or (self.judged is not None and bool(self.judged.not_judged))
+        """Whether something that was planned could not be analysed, or not judged although a model could have."""
+        return bool(self.missing) or (self.judged is not None and self.judged.incomplete)
 
 
 def run_analysis(request: AnalysisRequest) -> AnalysisResult:
@@ -91,7 +91,7 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
     settings = _settings(chosen, request)  # an unknown profile is found before anything is read
     output = request.output or default_output(request.batches, request.wanted)
     read = 0 if request.judge_only else analyse(chosen, analyzers, request.progress)
-    before = judged_before(chosen, output)
+    before = said_before(chosen, output)
     made = None if request.judge_only else tables.write_tables(chosen, analyzers, output, request.wanted, before)
     written = list(made.written) if made is not None else []
     comparison, notes = None, tables.superseded_notes(chosen)
@@ -104,7 +104,7 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
         written += tables.write_comparison(comparisons, output)
     judged, failed = _judged(chosen, request, output)
     if judged is not None:
-        tables.write_findings(output, tables.cached_findings(chosen, analyzers), judged.findings)
+        tables.write_findings(output, tables.cached_findings(chosen, analyzers), said_before(chosen, output))
     return AnalysisResult(
         output=output,
         written=tuple(written),
@@ -116,6 +116,7 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
         missing=(*tables.not_there(chosen), *(made.missing if made is not None else ())),
         notes=(*notes, *(made.notes if made is not None else ())),
         views=tuple(part.view for part in chosen),
+        folders=request.batches,
         comparison=comparison,
         judged=judged,
         judge_error=failed,
@@ -124,9 +125,7 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
 
 def default_output(batches: Sequence[Batch], wanted: Filter) -> Path:
     """Where the tables go: the batch's analytics, or for several beside them; a selection apart from the whole."""
-    first = batches[0]
-    beside = isinstance(first, ForeignJobs) or len(batches) > 1
-    folder = first.folder.parent / "analytics" if beside else first.analytics
+    folder = analytics_of(batches)
     return folder if wanted.is_all else folder / "selection"
 
 

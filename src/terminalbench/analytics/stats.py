@@ -17,6 +17,7 @@ EXACT_UP_TO = 16
 DRAWS = 20_000
 BOOTSTRAP_DRAWS = 2_000
 _NOISE = 1e-9
+_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,9 @@ def _random_sums(sizes: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     eights.ravel()[: len(sizes)] = sizes
     tables = (eights @ np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).T).ravel()
     drawn = np.frombuffer(np.random.default_rng(seed).bytes(DRAWS * groups), dtype=np.uint8).reshape(DRAWS, groups)
-    return 2 * tables[drawn + np.arange(0, 256 * groups, 256)].sum(axis=1) - sizes.sum()
+    offsets = np.arange(0, 256 * groups, 256)
+    parts = np.array_split(drawn, -(-drawn.size // _AT_ONCE))
+    return 2 * np.concatenate([tables[part + offsets].sum(axis=1) for part in parts]) - sizes.sum()
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:

@@ -10,6 +10,7 @@ import click
 from terminalbench.analytics.judge.request import Progress
 from terminalbench.analytics.picking import Picked
 from terminalbench.analytics.run import AnalysisResult
+from terminalbench.cli.judging import judged_text
 from terminalbench.report.text import columns, percent
 
 _REFRESH_SEC = 0.2
@@ -37,7 +38,7 @@ def summary(result: AnalysisResult, report: Path | None) -> str:
     if result.comparison is not None and result.comparison.contrasts:
         parts.append("\n".join(contrast.sentence for contrast in result.comparison.contrasts))
     if result.judged is not None:
-        parts.append(result.judged.sentence())
+        parts.append(judged_text(result, result.judged))
     parts.append("\n".join([*_some("missing", result.missing), *_some("note", result.notes)]))
     parts.append(f"written to {place(result.output)}" + (f", read {report.name} first" if report is not None else ""))
     return "\n\n".join(filter(None, parts))

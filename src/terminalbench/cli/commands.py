@@ -28,6 +28,7 @@ SECTIONS = (
             CommandEntry(
                 "resume", "terminalbench.cli.resume", "Go on with a batch: finish it, add to it, retry errors."
             ),
+            CommandEntry("watch", "terminalbench.cli.watch", "Watch a batch live, from any terminal."),
             CommandEntry("status", "terminalbench.cli.status", "Show what runs now, and how far it is."),
             CommandEntry("ctl", "terminalbench.cli.ctl", "Steer a live run: pause, resume, requeue, cancel."),
             CommandEntry("kill", "terminalbench.cli.kill", "End a running batch, and verify it."),

@@ -56,6 +56,7 @@ def command(
 def _write(root: Path, trial: str, name: str, value: str | None, author: str, reason: str) -> "Label":
     from datetime import UTC, datetime
 
+    from terminalbench.analytics.judge.kept import FINDINGS, refresh_findings
     from terminalbench.analytics.judge.labels import add_label, findings_of, make_label, parse_value, read_labels
     from terminalbench.cli.trials import find_trial
     from terminalbench.experiments.batch import Batch
@@ -68,6 +69,8 @@ def _write(root: Path, trial: str, name: str, value: str | None, author: str, re
     parsed = None if value is None else parse_value(name, value, findings_of(analytics))
     label = make_label(key, name, parsed, author, reason, datetime.now(UTC))
     add_label(analytics, label)
+    if (analytics / FINDINGS).exists():
+        refresh_findings(analytics, [Batch(root / batch)])
     return label
 
 

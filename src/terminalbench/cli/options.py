@@ -79,4 +79,7 @@ tasks_option: Any = click.option(
 profiles_option: Any = click.option(
     "--profiles", multiple=True, metavar="KEY...", help="Only these profiles.", shell_complete=_names_of("profiles")
 )
+watch_option: Any = click.option(
+    "--watch", is_flag=True, help="Show it live; not on a terminal, a line for each finished trial."
+)
 json_option: Any = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

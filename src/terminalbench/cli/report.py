@@ -28,12 +28,13 @@ def command(
     Without a target: the newest batch. The report is about the newest of the batches that are named; several give a
     trend. What tbench analyze found is part of it.
     """
+    from terminalbench.cli.analyzing import place
     from terminalbench.report.write import open_source, write_report
 
     batches = _batches(targets, numbers, results, root)
     sources = sorted((open_source(batch) for batch in batches), key=_created)
     page, text = write_report(sources[-1], sources[:-1], output.resolve() if output else None)
-    click.echo(f"{_place(page)}\n{_place(text)}")
+    click.echo(f"{place(page)}\n{place(text)}")
     return EXIT_OK
 
 
@@ -51,7 +52,3 @@ def _batches(targets: tuple[Path, ...], numbers: str | None, results: Path | Non
 
 def _created(source: "Source") -> tuple[str, str]:
     return (str(source.view.plan.provenance.get("created_at") or ""), str(source.batch.folder))
-
-
-def _place(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import json_option, root_option
+from terminalbench.cli.options import json_option, root_option, watch_option
 from terminalbench.cli.places import results_option
 
 
@@ -24,6 +24,7 @@ from terminalbench.cli.places import results_option
     is_flag=True,
     help="Add attempts where profiles disagree or are unstable, under the [top_up] rule of the plan.",
 )
+@watch_option
 @json_option
 @results_option
 @root_option
@@ -33,6 +34,7 @@ def command(
     attempts: int | None,
     retry_errors: str | None,
     top_up: bool,
+    watch: bool,
     as_json: bool,
     results: Path | None,
     root: Path | None,
@@ -49,4 +51,5 @@ def command(
     if top_up and (attempts is not None or retry_errors is not None):
         raise click.UsageError("--top-up goes alone: its rule decides what runs")
     found = find_target(target, batch, results, root)
-    return resume_target(found, ResumeRequest(attempts, retry_errors), as_json=as_json, top_up=top_up)
+    request = ResumeRequest(attempts, retry_errors)
+    return resume_target(found, request, as_json=as_json, top_up=top_up, watch=watch)

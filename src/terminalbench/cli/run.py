@@ -11,6 +11,7 @@ from terminalbench.cli.options import (
     profiles_option,
     root_option,
     tasks_option,
+    watch_option,
 )
 from terminalbench.errors import EXIT_OK, UserError
 
@@ -23,6 +24,7 @@ from terminalbench.errors import EXIT_OK, UserError
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")
 @click.option("--detach", is_flag=True, help="Run in the background, without this terminal.")
 @click.option("--strict", is_flag=True, help="Refuse to run when a task or profile would be left out.")
+@watch_option
 @json_option
 @root_option
 def command(
@@ -33,6 +35,7 @@ def command(
     dry_run: bool,
     detach: bool,
     strict: bool,
+    watch: bool,
     as_json: bool,
     root: Path | None,
 ) -> int:
@@ -53,6 +56,9 @@ def command(
     if detach:
         from terminalbench.cli.detach import run_detached
 
+        if watch:
+            raise UserError("--detach and --watch do not go together", hint="start it, then: tbench watch")
+
         return run_detached()
     if batch is not None:
         from terminalbench.cli.running import resume_target
@@ -61,7 +67,7 @@ def command(
 
         if tasks or profiles:
             raise UserError("--batch goes on with a whole batch; --tasks and --profiles do not go with it")
-        return resume_target(find_target(experiment, batch, None, root), ResumeRequest(), as_json=as_json)
+        return resume_target(find_target(experiment, batch, None, root), ResumeRequest(), as_json=as_json, watch=watch)
     from terminalbench.cli.running import run_file
 
-    return run_file(experiment, root, selection, strict=strict, as_json=as_json)
+    return run_file(experiment, root, selection, strict=strict, as_json=as_json, watch=watch)

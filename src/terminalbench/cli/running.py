@@ -5,8 +5,10 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import click
+import msgspec
 
 from terminalbench.cli.targets import Target
 from terminalbench.cli.topping_up import top_up_target
@@ -26,35 +28,41 @@ from terminalbench.runner.progress import Progress
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult, prepare_run, run
 
+if TYPE_CHECKING:
+    from terminalbench.cli.watching import Watching
+
 _REFRESH_SEC = 0.5
 
 
-def run_file(file: Path, root: Path | None, selection: Selection, *, strict: bool, as_json: bool) -> int:
+def run_file(
+    file: Path, root: Path | None, selection: Selection, *, strict: bool, as_json: bool, watch: bool = False
+) -> int:
     """Load, prepare and run an experiment; print what a person or a machine wants to know."""
     experiment = load(file, root)
-    teller = Teller(quiet=as_json)
+    teller = Teller(quiet=as_json, watch=watch)
     teller.say("checking tasks, profiles and environment ...")
     prepared = prepare_run(experiment, selection)
     if strict and prepared.plan.excluded:
         reasons = "\n  ".join(_exclusion_lines(prepared.plan))
         raise UserError(f"would be left out (--strict):\n  {reasons}", where=str(file))
-    result = run(
-        experiment,
-        prepared,
-        Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped, event=teller.event),
-    )
+    listener = Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped, event=teller.event)
+    with teller:
+        result = run(experiment, prepared, listener)
     return _tell_end(teller, result, as_json=as_json)
 
 
-def resume_target(target: Target, request: ResumeRequest, *, as_json: bool, top_up: bool = False) -> int:
+def resume_target(
+    target: Target, request: ResumeRequest, *, as_json: bool, top_up: bool = False, watch: bool = False
+) -> int:
     """Go on with a batch; print what a person or a machine wants to know."""
-    teller = Teller(quiet=as_json)
+    teller = Teller(quiet=as_json, watch=watch)
     teller.say("looking at what is there ...")
     listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped, event=teller.event)
-    if top_up:
-        result = top_up_target(target, listener, quiet=as_json)
-    else:
-        result = resume(target.batch, request, target.experiment, listener)
+    with teller:
+        if top_up:
+            result = top_up_target(target, listener, teller.tell)
+        else:
+            result = resume(target.batch, request, target.experiment, listener)
     return _tell_end(teller, result, as_json=as_json)
 
 
@@ -66,7 +74,9 @@ def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
         click.echo(problem, err=True)
     if result.view is not None:
         export_index(result.batch, view)
-    if as_json:
+    if as_json and teller.watching is not None:
+        click.echo(msgspec.json.encode({"kind": "summary", **as_document(view, result.interrupted)}).decode())
+    elif as_json:
         click.echo(encode_json(as_document(view, result.interrupted)).decode(), nl=False)
     else:
         click.echo(summary(view), nl=False)
@@ -137,13 +147,38 @@ def _exclusion_lines(plan: Plan) -> list[str]:
     return lines
 
 
-class Teller:
-    """Tells of a run: a line that renews itself on a terminal, next to nothing when piped."""
+def _watching(*, as_json: bool) -> "Watching":
+    from terminalbench.cli.watching import Watching
 
-    def __init__(self, *, quiet: bool) -> None:
+    return Watching(as_json=as_json)
+
+
+class Teller:
+    """Tells of a run: a line that renews itself on a terminal, next to nothing when piped; more when it is watched."""
+
+    def __init__(self, *, quiet: bool, watch: bool = False) -> None:
         self.quiet = quiet
         self.live = sys.stderr.isatty() and not quiet
         self.told_at = 0.0
+        self.watching = _watching(as_json=quiet) if watch else None
+        self.later: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.watching is not None:
+            self.watching.end()
+        for text in self.later:
+            click.echo(text, err=True)
+
+    def tell(self, text: str) -> None:
+        """Say something that stays: now, or when whoever watches has left the terminal."""
+        if self.watching is not None:
+            self.later.append(text)
+        elif not self.quiet:
+            self.done()
+            click.echo(text, err=True)
 
     def say(self, text: str) -> None:
         """Put a text on the line, cut to the width of the terminal."""
@@ -156,10 +191,11 @@ class Teller:
         self.done()
         for line in _exclusion_lines(plan):
             click.echo(f"left out: {line}", err=True)
-        if self.quiet:
-            return
-        trials = sum(plan.runnable(job).trials for job in plan.jobs)
-        click.echo(f"{plan.name}: {trials} trials in batch {batch.number} ({plan.folder})", err=True)
+        if not self.quiet:
+            trials = sum(plan.runnable(job).trials for job in plan.jobs)
+            click.echo(f"{plan.name}: {trials} trials in batch {batch.number} ({plan.folder})", err=True)
+        if self.watching is not None:
+            self.watching.start(batch)
 
     def resumed(self, plan: Plan, batch: Batch) -> None:
         """Say which batch goes on, and what is left out."""
@@ -168,16 +204,21 @@ class Teller:
             click.echo(f"left out: {line}", err=True)
         if not self.quiet:
             click.echo(f"{plan.name}: going on with batch {batch.number} ({plan.folder})", err=True)
+        if self.watching is not None:
+            self.watching.start(batch)
 
     def event(self, event: Event) -> None:
-        """Say what the watchdog has found, when it comes up."""
-        if event.kind == "alert" and event.detail.get("state") == "raised" and not self.quiet:
+        """Say what the watchdog has found, when it comes up; a view of the run shows it by itself."""
+        if self.watching is None and event.kind == "alert" and event.detail.get("state") == "raised" and not self.quiet:
             self.done()
             said = printable(event.error or "")
             click.echo(f"{event.detail.get('severity')} ({event.detail.get('cause')}): {said}", err=True)
 
     def progress(self, progress: Progress) -> None:
-        """Renew the line, at most twice a second."""
+        """Renew the line, at most twice a second; or look after whoever watches."""
+        if self.watching is not None:
+            self.watching.tick()
+            return
         now = time.monotonic()
         if self.live and now - self.told_at >= _REFRESH_SEC:
             self.told_at = now
@@ -186,6 +227,8 @@ class Teller:
     def stopped(self, reason: str) -> None:
         """Say why the run was ended, at once: what follows may fail for the same reason."""
         self.done()
+        if self.watching is not None:
+            self.watching.end()
         click.echo(f"stopped: {reason}", err=True)
 
     def done(self) -> None:

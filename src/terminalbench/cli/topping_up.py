@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import click
-
 from terminalbench.cli.targets import Target
 from terminalbench.errors import UserError
 from terminalbench.experiments.plan import Plan
@@ -12,13 +10,8 @@ from terminalbench.runner.run import Listener, RunResult
 from terminalbench.runner.top_up import Choice, top_up
 
 
-def top_up_target(target: Target, listener: Listener, *, quiet: bool) -> RunResult:
+def top_up_target(target: Target, listener: Listener, tell: Callable[[str], None]) -> RunResult:
     """Add attempts to a batch under the rule its plan declares, and say why at each round."""
-
-    def tell(text: str) -> None:
-        if not quiet:
-            click.echo(text, err=True)
-
     return top_up(target.batch, chooser(), target.experiment, listener, tell)
 
 

@@ -11,13 +11,14 @@ _SECRETS = (
     re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
     re.compile(r"\bAIza[\w-]{30,}"),
     re.compile(r"\bxox[abprs]-[\w-]{10,}"),
-    re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
+    re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 _URL_USER = re.compile(r"(?<=://)[^/\s:@]+(?::[^/\s@]*)?(?=@)")
+# A name is tried from its first character only: from each of its parts, "a-a-a-..." would take quadratic time.
 _ASSIGNED = re.compile(
     r"""(?ix)
-    ( \b (?: [\w.-]+ key | [\w.-]* (?: token | secret | passw(?:or)?d | credential | authorization ) ) s?
+    ( (?<![\w.-]) (?: [\w.-]+ key | [\w.-]* (?: token | secret | passw(?:or)?d | credential | authorization ) ) s?
       ["']? \s* [=:] \s* )
     ( "[^"]*" | '[^']*' | [^\s,;"'}]+ )
     """

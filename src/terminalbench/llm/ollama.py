@@ -8,20 +8,19 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, override
 from urllib.parse import urlsplit
 
 from terminalbench.errors import did_you_mean
 from terminalbench.llm.ask import retry_after, status_fault
-from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Price, Reply, Schema
+from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Reply, Schema
 from terminalbench.llm.scrub import one_line
 from terminalbench.records import Usage
 
 _TIMEOUT_SEC = 900.0
 _CONTEXT = 32_768
 _MARGIN = 1.25
-LOCAL = "ollama:local"
-"""Where the cost of a model on the user's own server comes from: nobody bills it."""
 
 
 def server_url(host: str | None) -> str:
@@ -39,7 +38,10 @@ def server_url(host: str | None) -> str:
 
 
 class OllamaModel(ChatModel):
-    """Structured answers by `format`; the context is set for each question, and nothing is cut silently."""
+    """Structured answers by `format`; the context is set for each question, and nothing is cut silently.
+
+    What it costs is unknown: a model of one's own is billed by nobody, and is not free.
+    """
 
     def __init__(self, name: str, host: str | None = None, timeout_sec: float = _TIMEOUT_SEC) -> None:
         self.model = name
@@ -69,28 +71,24 @@ class OllamaModel(ChatModel):
         message = answer.get("message")
         text = message.get("content") if isinstance(message, dict) else None
         prompt, output = answer.get("prompt_eval_count"), answer.get("eval_count")
-        cloud = self.model.endswith(("-cloud", ":cloud"))
         return Reply(
             text=str(text or ""),
             model=str(answer.get("model") or self.model),
             usage=Usage(
                 input_tokens=prompt if isinstance(prompt, int) else None,
                 output_tokens=output if isinstance(output, int) else None,
-                cost_usd=None if cloud else 0.0,
                 source="ollama",
-                cost_source=None if cloud else LOCAL,
             ),
             latency_sec=time.monotonic() - started,
             cut_off=answer.get("done_reason") == "length",
         )
 
     @override
-    def price(self) -> Price | None:
-        return None if self.model.endswith(("-cloud", ":cloud")) else Price(0.0, 0.0, LOCAL)
-
-    @override
     def context_tokens(self) -> int | None:
         """At most 32k even of a longer window: its memory is the user's own."""
+        if self._context is None:
+            with suppress(ModelError):  # whoever asks it next will be told
+                self._context = self._longest_context()
         return min(self._context or _CONTEXT, _CONTEXT)
 
     def _window(self, needed: int) -> int:

@@ -5,6 +5,7 @@ import re
 
 HIDDEN = "[redacted]"
 _LIMIT = 300
+_WORDS = frozenset({"anonymous", "disabled", "enabled", "optional", "password", "required"})
 _NAME = re.compile(r"(?i)(key|token|secret|passw(or)?d|credential|auth)")
 _SHAPE = re.compile(
     r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|gho|AIza)[-_]?[A-Za-z0-9_-]{12,}|(?i:\b(?:bearer|basic)\s+\S{8,})"
@@ -15,7 +16,12 @@ _LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 def secret_values() -> list[str]:
     """The values in this process's environment that must never be shown, the longest first."""
     found = {value for name, value in os.environ.items() if _NAME.search(name) and len(value) >= 8}
-    return sorted((v for v in found if not v.startswith(("/", "http")) and not v.isdigit()), key=len, reverse=True)
+    return sorted((value for value in found if not _is_plain(value)), key=len, reverse=True)
+
+
+def _is_plain(value: str) -> bool:
+    """Settings that stand under a secret's name: paths, addresses, numbers, switches."""
+    return value.startswith(("/", "http")) or value.isdigit() or value.lower() in _WORDS
 
 
 def scrub(text: str) -> str:

@@ -22,7 +22,7 @@ def _encoding() -> Any:
     found = find_spec("litellm")
     tables = Path(found.origin).parent / "litellm_core_utils" / "tokenizers" if found and found.origin else None
     if tables is not None and tables.is_dir():
-        os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(tables))
+        os.environ["TIKTOKEN_CACHE_DIR"] = str(tables)  # as LiteLLM itself does
     import tiktoken
 
     return tiktoken.get_encoding("cl100k_base")

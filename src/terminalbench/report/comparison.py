@@ -27,8 +27,8 @@ def _head(comparison: Comparison) -> str:
     rule = "left out" if comparison.rule == "exclude" else "counted as not passed"
     lines = [
         f"{', '.join(comparison.batches)}: {_METRICS[comparison.metric]}, baseline {comparison.baseline}",
-        f"alpha {comparison.alpha:g}; trials that were not measured are {rule}; "
-        f"a verdict needs {100 * comparison.coverage:.0f} % of them measured",
+        f"{100 * (1 - comparison.alpha):g} % intervals (alpha {comparison.alpha:g}); trials not measured are {rule}; "
+        f"a verdict needs {100 * comparison.coverage:.0f} % measured",
     ]
     if comparison.hypothesis:
         lines.append(f"expected: {comparison.hypothesis}")
@@ -38,8 +38,7 @@ def _head(comparison: Comparison) -> str:
 def _profiles(comparison: Comparison) -> str:
     """One row a profile: counts always, both rates, the interval, pass@k and pass^k."""
     k = comparison.k or min((max(p.pass_at, default=1) for p in comparison.profiles), default=1)
-    level = f"{100 * (1 - comparison.alpha):g} % interval"
-    head = ["profile", "passed", "measured", "pass rate", level, "of planned", "time"]
+    head = ["profile", "passed", "measured", "pass rate", "interval", "of planned", "time"]
     if k > 1:
         head[6:6] = [f"pass@{k}", f"pass^{k}"]
     head.append("not measured")
@@ -54,7 +53,7 @@ def _profiles(comparison: Comparison) -> str:
             _rate(p.rate_all),
         ]
         if k > 1:
-            row += [_rate(p.pass_at.get(k)), _rate(p.pass_hat.get(k))]
+            row += [_share(p.pass_at.get(k)), _share(p.pass_hat.get(k))]
         rows.append([*row, _seconds(p.mean_agent_sec), _not_measured(p)])
     return columns([head, *rows], left=(0, len(head) - 1))
 
@@ -84,17 +83,16 @@ def _estimates(comparison: Comparison) -> str:
     """Both ways of counting and both questions, a row each."""
     if not any(contrast.estimate.units for contrast in comparison.contrasts):
         return ""
-    rows = [["contrast", "counting", "difference", "tasks like these", "these tasks", "p", "Holm", "+/-/="]]
+    rows = [["contrast", "difference", "tasks like these", "these tasks", "p", "Holm", "+/-/="]]
     for contrast in comparison.contrasts:
-        name = f"{contrast.new} vs {contrast.old}"
         other = "fail" if contrast.rule == "exclude" else "exclude"
+        rows.append([f"{contrast.new} vs {contrast.old}", *[""] * 6])
         for way, found, holm in (
             (contrast.rule, contrast.estimate, contrast.p_adjusted),
             (other, contrast.other_way, None),
         ):
-            rows.append([name, _WAYS[way], *_numbers(found, contrast.metric, holm)])
-            name = ""
-    return columns(rows, left=(0, 1))
+            rows.append([f"  {_WAYS[way]}", *_numbers(found, contrast.metric, holm)])
+    return columns(rows)
 
 
 def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:
@@ -149,6 +147,10 @@ def _not_measured(profile: ProfileSummary) -> str:
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f} %"
 
 
 def _rates(interval: Interval | None) -> str:

@@ -11,6 +11,7 @@ FAILURE_CLASS = "failure_class"
 BACKTRACKS = "backtracks"
 TOOL_PREFIX = "tool_mix."
 JUDGE = "judge:"
+LABEL = "label:"
 LABEL_LETTERS = 40
 TRIPWIRES = {
     "edited_tests": "it changed test files",
@@ -25,8 +26,10 @@ type Found = Mapping[str, Mapping[str, Finding]]
 
 def needed(finding: Finding) -> bool:
     """Whether a report shows it; of ten thousand trials only these are held in memory."""
-    mine = finding.name in (FAILURE_CLASS, BACKTRACKS, *TRIPWIRES) or finding.name.startswith(TOOL_PREFIX)
-    return mine or finding.analyzer.startswith(JUDGE)
+    name = finding.name
+    if name in TRIPWIRES or name.startswith(TOOL_PREFIX):
+        return bool(finding.value)
+    return name in (FAILURE_CLASS, BACKTRACKS) or finding.analyzer.startswith(JUDGE)
 
 
 def by_trial(findings: Iterable[Finding]) -> dict[str, dict[str, Finding]]:
@@ -93,18 +96,24 @@ def tripwires(refs: Iterable[TrialRef], found: Found) -> tuple[Group, ...]:
 
 
 def judged(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[Group, ...]:
-    """What the model that judges answered with a label, a truth or a small number, and how often it could not."""
+    """What the model that judges answered with a label, a truth or a small number, and how often it could not.
+
+    Where a person said otherwise, that stands in its place, and it is said.
+    """
     by_name = {ref.name: ref for ref in refs if ref.name}
+    everything = list(findings)
+    people = {(f.trial, f.name): f for f in everything if f.analyzer.startswith(LABEL)}
     hits = []
-    for finding in findings:
+    for finding in everything:
         ref = by_name.get(finding.trial)
         if ref is None or not finding.analyzer.startswith(JUDGE):
             continue
-        value = finding.value
+        person = people.get((finding.trial, finding.name))
+        value = finding.value if person is None else person.value
         if isinstance(value, float) or (isinstance(value, str) and len(value) > LABEL_LETTERS):
             continue
         answer = "not judged" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        hits.append((f"{finding.name}: {answer}", ref))
+        hits.append((f"{finding.name}: {answer}{' (a person says)' if person is not None else ''}", ref))
     return tuple(sorted(grouped(hits), key=lambda group: (group.what.partition(":")[0], -group.count)))
 
 

@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from servers.anthropic import AnthropicServer
 from servers.base import Handler, Refusal, Request, Tokens, Turn
+from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from support.claude import claude_binary
 from support.judging import (
@@ -24,6 +24,7 @@ from support.judging import (
     point,
     recorded,
     say,
+    trajectory_of,
     write_trial,
 )
 from terminalbench.analytics.judge.output import estimate_lines, read_result
@@ -92,6 +93,7 @@ def test_a_quote_that_is_not_there_makes_an_answer_not_judged(tmp_path: Path) ->
     assert cause.value is None
     assert (cause.reason or "").startswith("not judged: evidence not found (said 'tool_misuse'")
     assert cause.steps == []
+    assert "answers dropped: their quotes were not found" in result.sentence()
     assert value_of(result.findings, "root_cause_confidence").value is None
     assert value_of(result.findings, "critical_step").value == 6
     assert "(unsupported: not found there)" in (tmp_path / "analytics" / "judge.md").read_text()
@@ -127,12 +129,16 @@ def test_an_answer_out_of_form_is_not_judged_and_never_a_default(tmp_path: Path,
 
 
 def test_a_trial_without_a_trajectory_is_not_judged(tmp_path: Path) -> None:
-    trial = msgspec.structs.replace(write_trial(tmp_path), trajectories=[])
+    trial = write_trial(tmp_path)
+    trajectory_of(trial).unlink()
     result = judge_batch(request(tmp_path, ALL, [trial], rubrics=["strategy", "root_cause", "mcp_use"]))
     assert result.judged == 0
     assert {finding.value for finding in result.findings} == {None}
-    assert [entry.reason for entry in result.not_judged] == ["the trial has no trajectory"] * 2
+    assert [entry.reason for entry in result.not_judged] == [
+        "trajectory.json trajectory.json is missing, not a plain file, or larger than 512 MB"
+    ] * 2
     assert result.spend.calls == 0
+    assert not result.incomplete
 
 
 def test_answers_are_paid_for_once(tmp_path: Path) -> None:
@@ -148,8 +154,8 @@ def test_what_changes_the_question_asks_again(tmp_path: Path) -> None:
     trial = write_trial(tmp_path)
     asked = request(tmp_path, ALL, [trial], rubrics=["strategy"])
     judge_batch(asked)
-    text = trial.trajectories[0].read_text()
-    trial.trajectories[0].write_text(text.replace("The file was updated", "Done"))
+    text = trajectory_of(trial).read_text()
+    trajectory_of(trial).write_text(text.replace("The file was updated", "Done"))
     assert judge_batch(asked).spend.calls == 1
     rubric = tmp_path / "mine.toml"
     ours = Path(load_rubric.__code__.co_filename).parent / "rubrics" / "strategy.toml"
@@ -318,7 +324,7 @@ def test_secrets_of_the_environment_reach_neither_model_nor_disk(
         call(6, "Bash", {"command": f"login {CANARY}"}, f"token {CANARY} sk-live-abcdefghijklmnop"),
         say(7, "x"),
     ]
-    trial = msgspec.structs.replace(write_trial(tmp_path, steps=steps, verifier=CANARY), error=f"no {CANARY}")
+    trial = write_trial(tmp_path, steps=steps, verifier=CANARY, error=f"no {CANARY}")
     with Judging() as server:
         monkeypatch.setenv("OPENAI_API_BASE", f"{server.url}/v1")
         judge_batch(request(tmp_path, {}, [trial], model="openai/gpt-4o", rubrics=["strategy", "root_cause"]))
@@ -496,3 +502,26 @@ def test_an_interrupt_keeps_what_was_answered(tmp_path: Path, monkeypatch: pytes
     assert Interrupted.stopped
     result = judge_batch(asked)
     assert (result.cache_hits, result.spend.calls, result.judged) == (1, 1, 2)
+
+
+def test_an_ollama_model_with_a_small_window_sees_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filler = [call(n, "Read", {"file_path": f"/f{n}"}, "nothing much here " * 300) for n in range(10, 60)]
+    steps = [*STEPS[:5], *filler, say(60, "a"), say(61, "b"), say(62, "The task is done")]
+    said = json.dumps({**STRATEGY, "verified_own_work": point(False, (62, "The task is done"))})
+    with OllamaServer([Turn(said)], model="qwen3:8b", context_length=16384) as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url)
+        asked = request(
+            tmp_path, {}, [write_trial(tmp_path, steps=steps)], model="ollama:qwen3:8b", rubrics=["strategy"]
+        )
+        result = judge_batch(asked, QUICK)
+        [sent] = server.native_chats
+    assert value_of(result.findings, "strategy").value == "trial_and_error"
+    assert sent.body["options"]["num_ctx"] <= 16384
+    assert len(json.dumps(sent.body["messages"])) < 4 * 8192
+    assert "[cut: steps " in sent.body["messages"][1]["content"]
+    assert (result.spend.cost_usd, result.spend.unknown) == (None, 1)
+    assert "cost unknown" in result.sentence()
+    with OllamaServer([Turn(said)], model="qwen3:8b", context_length=4096) as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url)
+        with pytest.raises(UserError, match="reads only 4096 tokens"):
+            judge_batch(asked, QUICK)

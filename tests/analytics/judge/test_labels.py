@@ -1,6 +1,7 @@
 """People's labels, and how far the judge agrees with them."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -203,9 +204,7 @@ def test_agreement_is_listed_beside_the_labels(results: Path, tbench, tmp_path: 
     analytics = results / "s/0/analytics"
     trial = write_trial(tmp_path)
     key = "2026-01-23__16-26-48__p/a__one"
-    import msgspec
-
-    trial = msgspec.structs.replace(trial, key=key)
+    trial = replace(trial, files=replace(trial.files, key=key))
     model = recorded(tmp_path / "answers.jsonl", ALL)
     judge_batch(JudgeRequest(model=model, trials=[trial], output=analytics, rubrics=["root_cause"]))
     assert {finding.name for finding in findings_of(analytics)} >= {"root_cause", "critical_step"}

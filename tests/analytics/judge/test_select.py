@@ -1,12 +1,14 @@
 """What a judge is shown: within its budget, the telling steps first, the same every time."""
 
 import json
+from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.judging import STEPS, call, say, write_trial
+from support.judging import STEPS, call, say, trajectory_of, write_trial
 from terminalbench.analytics.atif import parse_trajectory
 from terminalbench.analytics.judge.clean import clean, normal
 from terminalbench.analytics.judge.evidence import QuoteBook, contains
@@ -142,11 +144,12 @@ def test_what_a_step_is(step: dict, rank: Rank) -> None:
 
 def test_several_trajectories_are_numbered_on(tmp_path) -> None:
     trial = write_trial(tmp_path)
-    second = trial.folder / "agent" / "second.json"
-    second.write_text(trial.trajectories[0].read_text().replace("ValueError: 1h", "ValueError: second"))
-    import msgspec
-
-    material = load_material(msgspec.structs.replace(trial, trajectories=[*trial.trajectories, second]))
+    assert trial.files.record is not None
+    second = trial.files.folder / "agent" / "second.json"
+    second.write_text(trajectory_of(trial).read_text().replace("ValueError: 1h", "ValueError: second"))
+    paths = [*trial.files.record.trajectory_paths, "a__1/agent/second.json"]
+    record = msgspec.structs.replace(trial.files.record, trajectory_paths=paths)
+    material = load_material(replace(trial, files=replace(trial.files, record=record)))
     assert [entry.number for entry in material.steps] == list(range(1, 13))
     book = QuoteBook(material)
     assert book.holds(10, "ValueError: second")
@@ -154,15 +157,15 @@ def test_several_trajectories_are_numbered_on(tmp_path) -> None:
 
 
 def test_nothing_to_read(tmp_path) -> None:
-    import msgspec
-
     trial = write_trial(tmp_path)
+    assert trial.files.record is not None
+    record = msgspec.structs.replace(trial.files.record, trajectory_paths=[])
     with pytest.raises(NoMaterial, match="no trajectory"):
-        load_material(msgspec.structs.replace(trial, trajectories=[]))
-    trial.trajectories[0].write_text("[]")
+        load_material(replace(trial, files=replace(trial.files, record=record)))
+    trajectory_of(trial).write_text("[]")
     with pytest.raises(NoMaterial, match="not an object"):
         load_material(trial)
-    trial.trajectories[0].unlink()
+    trajectory_of(trial).unlink()
     with pytest.raises(NoMaterial, match="missing"):
         load_material(trial)
 
@@ -223,3 +226,11 @@ def test_shown_text_hides_secrets_and_what_cannot_be_seen(monkeypatch: pytest.Mo
 @given(st.text(max_size=200))
 def test_cleaning_twice_changes_nothing_more(text: str) -> None:
     assert normal(clean(clean(text))) == normal(clean(text))
+
+
+@pytest.mark.parametrize("piece", ["a-", "<", "< ", "<\t/ ", "[step ", "\x1b[", "\x1b]0;", "data-", "​", "key-"])
+def test_hostile_texts_take_no_more_than_linear_time(piece: str) -> None:
+    # Quadratic time would take hours here, and end at the test's timeout.
+    shown = clean(piece * 50_000)
+    assert not contains(normal(shown), "nothing like this is in it")
+    assert count_text(shown) >= 0

@@ -48,7 +48,7 @@ class Agreement(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def _kappa(self) -> str:
         if self.kappa is None:
-            return "kappa not defined (only one value was ever given)"
+            return "kappa not defined (only one value was given, or one pair)"
         if self.kappa_low is None or self.kappa_high is None:
             return f"kappa {self.kappa:.2f} (no interval from fewer than {FEWEST} pairs)"
         return f"kappa {self.kappa:.2f} ({self.kappa_low:.2f} to {self.kappa_high:.2f})"
@@ -103,7 +103,7 @@ def cohens_kappa(pairs: Sequence[tuple[object, object]]) -> tuple[float | None, 
     second = {v: sum(cell[w, v] for w in values) / n for v in values}
     observed = sum(cell[v, v] for v in values) / n
     chance = sum(first[v] * second[v] for v in values)
-    if chance >= 1.0:
+    if n < 2 or chance >= 1.0:
         return None, None
     kappa = (observed - chance) / (1 - chance)
     same = sum(cell[v, v] / n * ((1 - chance) - (first[v] + second[v]) * (1 - observed)) ** 2 for v in values)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Protocol
 
@@ -32,7 +31,7 @@ class Answers(Protocol):
         ...
 
     def skip(self, rubric: Rubric, subject: str, reason: str) -> Answer:
-        """A question that cannot be asked."""
+        """A question that is not asked, because there is nothing to read."""
         ...
 
 
@@ -42,13 +41,13 @@ class Asker:
     def __init__(
         self,
         model: ChatModel,
-        folder: Path,
+        cache: AnswerCache,
         budget_usd: float | None = None,
         patience: Patience | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.model = model
-        self.cache = AnswerCache(folder)
+        self.cache = cache
         self.not_judged: list[NotJudged] = []
         self.judged = self.hits = 0
         self.total = 0
@@ -73,7 +72,7 @@ class Asker:
             return self._done(Answer(kept, cached=True))
         reserve = self._start(messages)
         if isinstance(reserve, str):
-            return self.skip(rubric, subject, reserve)
+            return self._unanswered(NotJudged(subject, rubric.name, reserve))
         try:
             reply = ask(self.model, messages, rubric.schema, self._patience)
         except ModelError as error:
@@ -87,11 +86,14 @@ class Asker:
         return self._done(Answer(reply.parsed))
 
     def skip(self, rubric: Rubric, subject: str, reason: str) -> Answer:
-        """Count a question as not judged."""
+        """Count a question as not judged, because there is nothing to read."""
+        return self._unanswered(NotJudged(subject, rubric.name, reason, nothing_there=True))
+
+    def _unanswered(self, entry: NotJudged) -> Answer:
         with self._lock:
-            self.not_judged.append(NotJudged(subject, rubric.name, reason))
+            self.not_judged.append(entry)
         self._tell()
-        return Answer(reason=reason)
+        return Answer(reason=entry.reason)
 
     def halt(self, reason: str) -> None:
         """Ask nothing more, and end what is under way where that can be done. Answers that still come are kept."""
@@ -157,7 +159,7 @@ class Asker:
         if error.fault in FATAL:
             with self._lock:
                 self.stopped = self.stopped or str(error)
-        return self.skip(rubric, subject, str(error))
+        return self._unanswered(NotJudged(subject, rubric.name, str(error)))
 
     def _done(self, answer: Answer) -> Answer:
         with self._lock:

@@ -26,10 +26,10 @@ class CachedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class AnswerCache:
-    """The answers below one analytics folder. A file that is torn, foreign or does not fit counts as absent."""
+    """Answers kept in the first folder and looked up in all. A file that is torn or does not fit counts as absent."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, *folders: Path) -> None:
+        self.folders = folders
         self.unusable: list[str] = []
         self._lock = Lock()
 
@@ -40,7 +40,10 @@ class AnswerCache:
 
     def find(self, key: str, schema: Schema) -> object | None:
         """The checked answer under `key`, or None."""
-        file = self._file(key)
+        found = (self._read(folder / _name(key), key, schema) for folder in self.folders)
+        return next((answer for answer in found if answer is not None), None)
+
+    def _read(self, file: Path, key: str, schema: Schema) -> object | None:
         try:
             kept = read_json(file, CachedAnswer)
             if kept.key != key:
@@ -58,7 +61,8 @@ class AnswerCache:
         kept = CachedAnswer(
             key=key, request=request, rubric=rubric, asked=asked, text=reply.text, model=reply.model, usage=reply.usage
         )
-        write_json(self._file(key), kept)
+        write_json(self.folders[0] / _name(key), kept)
 
-    def _file(self, key: str) -> Path:
-        return self.folder / f"{key[:40]}.json"
+
+def _name(key: str) -> str:
+    return f"{key[:40]}.json"

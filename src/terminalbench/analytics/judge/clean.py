@@ -9,7 +9,7 @@ from terminalbench.llm.scrub import HIDDEN, secret_values
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 # Our own tags, the control tokens of chat templates, and the lines that head our steps and cuts.
 _TAGS = re.compile(
-    r"<(?=\s*/?\s*data-)|<(?=\|)|<(?=/?(?:s|system|user|assistant|human|im_start|im_end)>)", re.IGNORECASE
+    r"<(?=\s*(?:/\s*)?data-)|<(?=\|)|<(?=/?(?:s|system|user|assistant|human|im_start|im_end)>)", re.IGNORECASE
 )
 _MARKS = re.compile(r"\[(?=\s*(?:step|steps|cut)\b|/?INST\]|\.\.\. )", re.IGNORECASE)
 _KEPT = "\n\t"

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from terminalbench.analytics.judge.asker import Answer
 from terminalbench.analytics.judge.cache import AnswerCache
@@ -27,9 +26,9 @@ class _Sum:
 class Counting:
     """Stands where the model would: counts each question, answers only those that are in the cache."""
 
-    def __init__(self, model: ChatModel, folder: Path) -> None:
+    def __init__(self, model: ChatModel, cache: AnswerCache) -> None:
         self.model = model
-        self._cache = AnswerCache(folder)
+        self._cache = cache
         self._sums: dict[str, _Sum] = {}
         self._exact = True
         self._skipped = 0

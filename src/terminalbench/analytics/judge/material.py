@@ -1,29 +1,22 @@
 """What a judge reads of one trial: its numbered steps at three levels of detail, and the verifier's last words."""
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.atif import Result, Step, Trajectory, UnreadableTrajectory, read_trajectory
+from terminalbench.analytics.actions import Action, actions_of
+from terminalbench.analytics.atif import Result, Step, Trajectory
 from terminalbench.analytics.judge.clean import clean
 from terminalbench.analytics.judge.request import JudgeTrial
+from terminalbench.analytics.trial_files import read_story
 from terminalbench.harbor.agent_files import open_plain
 
 _VERIFIER_BYTES = 6000
 _VERIFIER_FILE = "test-stdout.txt"
-_EDIT_TOOL = re.compile(
-    r"(?i)^(multi_?edit|edit|write|create|notebook_?edit|apply_?patch|str_replace\w*|write_file|edit_file|patch)$"
-)
-_EDIT_COMMAND = re.compile(
-    r"(?:^|[;&|]\s*)(?:sed\s+(?:-\w+\s+)*-i|patch\b|git\s+apply|tee\b|ed\b|mv\b|cp\b|rm\b)|apply_patch|>{1,2}\s*[^&\s|>]|<<-?\s*['\"]?\w"
-)
-_TEST_COMMAND = re.compile(
-    r"\b(?:pytest|unittest|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|gotestsum)\b|\b(?:npm|yarn|pnpm|cargo|go|make|mvn|gradle|dotnet|bazel|mix)\s+(?:run\s+)?(?:test|check|verify)\b|(?:^|[\s/])(?:run_)?tests?(?:\.sh|\.py)\b"
-)
 _ENDS = 3
 
 
@@ -72,7 +65,7 @@ class Numbered:
 
 @dataclass(frozen=True)
 class Material:
-    """All of one trial. Numbers are the trajectory's own step ids; those of further trajectories go on from there."""
+    """All of one trial. Numbers are step ids as the findings have them."""
 
     trial: JudgeTrial
     steps: tuple[Numbered, ...]
@@ -99,30 +92,28 @@ class NoMaterial(Exception):
 
 def load_material(trial: JudgeTrial) -> Material:
     """Everything about one trial that a judge may see. Raises NoMaterial."""
-    if not trial.trajectories:
-        raise NoMaterial("the trial has no trajectory")
-    parts: list[Trajectory] = []
-    notes: list[str] = []
-    for path in trial.trajectories:
-        try:
-            parts.append(read_trajectory(path))
-        except UnreadableTrajectory as error:
-            notes.append(f"a trajectory {error}")
-    steps = number_steps(*parts)
+    story = read_story(trial.files)
+    if story.trajectory is None:
+        raise NoMaterial(story.missing or "it cannot be read")
+    steps = number_steps(story.trajectory, trial.files.agent)
     if not steps:
-        raise NoMaterial(notes[0] if notes else "its trajectory has no steps")
-    notes += [note for part in parts for note in _left_out(part)]
-    return Material(trial, steps, clean(_verifier_tail(trial)), tuple(notes))
+        raise NoMaterial("its trajectory has no steps")
+    return Material(trial, steps, clean(_verifier_tail(trial.files.folder)), _left_out(story.trajectory))
 
 
-def number_steps(*trajectories: Trajectory) -> tuple[Numbered, ...]:
-    """The steps of one trial under the numbers a judge cites, each with its rank."""
-    numbered: list[tuple[int, Step]] = []
-    for trajectory in trajectories:
-        offset = max((number for number, _ in numbered), default=0)
-        numbered += [(offset + step.id, step) for step in trajectory.own_steps()]
-    ranks = _ranks([step for _, step in numbered])
-    return tuple(Numbered(n, step, rank) for (n, step), rank in zip(numbered, ranks, strict=True))
+def number_steps(trajectory: Trajectory, agent: str | None = None) -> tuple[Numbered, ...]:
+    """The steps of a trial with their ranks, under the numbers a judge cites."""
+    steps = list(trajectory.own_steps())
+    ranks: dict[int, Rank] = {}
+    for action in actions_of(replace(trajectory, subagents=()), agent):
+        ranks[action.step] = min(ranks.get(action.step, Rank.OTHER), _rank(action))
+    asked = [at for at, step in enumerate(steps) if step.source == "user"]
+    acted = [at for at, step in enumerate(steps) if step.source == "agent"]
+    ends = {*asked[:1], *acted[:2], *range(max(0, len(steps) - _ENDS), len(steps))}
+    return tuple(
+        Numbered(step.id, step, Rank.ENDS if at in ends else ranks.get(step.id, Rank.OTHER))
+        for at, step in enumerate(steps)
+    )
 
 
 def texts_of(step: Step) -> Iterator[str]:
@@ -175,32 +166,25 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _ranks(steps: list[Step]) -> list[Rank]:
-    agent = [at for at, step in enumerate(steps) if step.source == "agent"]
-    asked = [at for at, step in enumerate(steps) if step.source == "user"]
-    ends = {*asked[:1], *agent[:2], *range(max(0, len(steps) - _ENDS), len(steps))}
-    return [Rank.ENDS if at in ends else _rank(step) for at, step in enumerate(steps)]
-
-
-def _rank(step: Step) -> Rank:
-    if any(result.failed for result in step.results):
+def _rank(action: Action) -> Rank:
+    if action.failed:
         return Rank.FAILED
-    commands = [_value(value) for call in step.calls for value in call.arguments.values()]
-    if any(_EDIT_TOOL.match(call.name) for call in step.calls) or any(map(_EDIT_COMMAND.search, commands)):
+    if action.changes:
         return Rank.EDIT
-    return Rank.TEST if any(map(_TEST_COMMAND.search, commands)) else Rank.OTHER
+    return Rank.TEST if action.did("test") else Rank.OTHER
 
 
-def _left_out(trajectory: Trajectory) -> list[str]:
+def _left_out(trajectory: Trajectory) -> tuple[str, ...]:
+    """What is missing of the trajectory, in our own words: none of the file's may stand outside the material."""
     notes = [f"not shown: a subagent's trajectory of {len(sub.steps)} steps" for sub in trajectory.subagents]
-    if trajectory.continued_in:
-        notes.append("not shown: the trajectory goes on in another file")
-    return notes
+    if trajectory.problems:
+        notes.append(f"the trajectory file has oddities ({len(trajectory.problems)}); some of it may be missing")
+    return tuple(notes)
 
 
-def _verifier_tail(trial: JudgeTrial) -> str:
+def _verifier_tail(folder: Path) -> str:
     texts = []
-    for file in sorted(trial.folder.glob(f"**/verifier/{_VERIFIER_FILE}")):
+    for file in sorted(folder.glob(f"**/verifier/{_VERIFIER_FILE}")):
         with open_plain(file) as stream:
             if stream is None:
                 continue

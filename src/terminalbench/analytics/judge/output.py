@@ -104,4 +104,5 @@ def _quote(quote: Quote) -> str:
 
 def _flat(text: str) -> str:
     """Somebody else's words on one line, unable to start markup of their own."""
-    return " ".join(text.split()).replace("<", "&lt;").replace("[", "\\[")
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
+    return shown.replace("<", "&lt;").replace("[", "\\[")

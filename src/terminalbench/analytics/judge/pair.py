@@ -8,7 +8,7 @@ from terminalbench.analytics.judge.asker import Answers
 from terminalbench.analytics.judge.evidence import QuoteBook
 from terminalbench.analytics.judge.material import Material, NoMaterial, load_material
 from terminalbench.analytics.judge.prompt import messages
-from terminalbench.analytics.judge.request import NOT_JUDGED, JudgeTrial, Narrative, Quote
+from terminalbench.analytics.judge.request import NO_EVIDENCE, NOT_JUDGED, JudgeTrial, Narrative, Quote
 from terminalbench.analytics.judge.rubric import PairAnswer, Rubric
 from terminalbench.analytics.judge.select import TooSmall, fit
 from terminalbench.llm.tokens import count_text
@@ -37,22 +37,27 @@ class Pair:
 
 
 def pairs(trials: Sequence[JudgeTrial], contrasts: Sequence[tuple[str, str]]) -> list[Pair]:
-    """One pair for each contrast and task that both profiles have a measured trial of.
+    """One pair for each contrast, batch and task that both profiles have a trial of which ended.
 
     Of several attempts the first two with different outcomes stand for them, else the first of each.
     """
     found: list[Pair] = []
     measured = [t for t in trials if t.outcome in (Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT)]
-    tasks = list(dict.fromkeys((t.task.dataset, t.task.id) for t in measured))
+    tasks = list(dict.fromkeys(map(_place, measured)))
     for new, old in contrasts:
         for task in tasks:
-            here = [t for t in measured if (t.task.dataset, t.task.id) == task]
+            here = [t for t in measured if _place(t) == task]
             options = [
                 Pair(a, b) for a in here if a.profile == new for b in here if b.profile == old
             ]  # in the order of attempts
             differing = [pair for pair in options if pair.new.outcome != pair.old.outcome]
             found += (differing or options)[:1]
     return found
+
+
+def _place(trial: JudgeTrial) -> tuple[object, ...]:
+    """Trials of different batches are never paired: more than the profile may differ between them."""
+    return trial.files.batch, trial.task.dataset, trial.task.id
 
 
 def default_contrasts(trials: Sequence[JudgeTrial]) -> list[tuple[str, str]]:
@@ -97,7 +102,7 @@ def _settle(pair: Pair, said: PairAnswer, sides: dict[str, Material]) -> Narrati
     if said.better is None:
         return _narrative(pair, reason=f"cannot be told: {said.reason}", quotes=quotes)
     if held != {pair.new.key, pair.old.key}:
-        reason = f"{NOT_JUDGED}evidence not found for {'either trial' if not held else 'one of the trials'}"
+        reason = f"{NO_EVIDENCE} for {'either trial' if not held else 'one of the trials'}"
         return _narrative(pair, reason=reason, quotes=quotes)
     winner = TIE if said.better == TIE else sides[said.better].trial.profile
     return _narrative(

@@ -6,30 +6,42 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.experiments.batch import Batch
-from terminalbench.index.queries import BatchView, TrialRow
+from terminalbench.analytics.trial_files import TrialFiles
 from terminalbench.records import Finding, Outcome, TaskRef
 
 TOKEN_BUDGET = 60_000
 CONCURRENCY = 4
+CACHE = "judge-cache"
 NOT_JUDGED = "not judged: "
+NO_EVIDENCE = f"{NOT_JUDGED}evidence not found"
 
 
-class JudgeTrial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One trial to judge. `key` is `<job>/<name>` within the batch, as in a Finding; paths are absolute.
+@dataclass(frozen=True, kw_only=True)
+class JudgeTrial:
+    """One trial to judge."""
 
-    `mcp` is whether MCP tools were offered or called; None: look into the trajectory.
-    """
-
-    key: str
+    files: TrialFiles
     task: TaskRef
     profile: str
     attempt: int
     outcome: Outcome
-    folder: Path
-    trajectories: list[Path] = []
-    error: str | None = None
-    mcp: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """`<job>/<name>` within the batch, as in a Finding."""
+        return self.files.key
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong with the trial itself, if anything did."""
+        record = self.files.record
+        return record.error_message if record is not None else self.files.reason
+
+    @property
+    def mcp(self) -> bool:
+        """Whether MCP tools were offered or called, as far as its result tells; its trajectory may tell more."""
+        record = self.files.record
+        return record is not None and bool(record.delivery.mcp_configured or record.delivery.mcp_calls)
 
 
 @dataclass(frozen=True)
@@ -48,9 +60,9 @@ class Progress:
 class JudgeRequest:
     """Which trials to judge, by which rubrics, with which model, and within which limits.
 
-    `output` is the analytics folder; the cache, judge.json and judge.md land there. `contrasts` are pairs
-    (new, old) of profiles; without them each profile stands against the first. `rubrics` are names of our own or
-    paths of TOML files; without them all of our own.
+    `output` is where judge.json and judge.md go. Answers are kept in the first of `caches` and looked up in all of
+    them; without any, in `judge-cache` below `output`. `contrasts` are pairs (new, old) of profiles; without them each
+    profile stands against the first. `rubrics` are names of our own or paths of TOML files; without them all of ours.
     """
 
     model: str
@@ -61,6 +73,7 @@ class JudgeRequest:
     budget_usd: float | None = None
     token_budget: int = TOKEN_BUDGET
     concurrency: int = CONCURRENCY
+    caches: Sequence[Path] = ()
     progress: Callable[[Progress], None] | None = field(default=None, compare=False)
 
 
@@ -129,18 +142,20 @@ class Spend(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     unknown: int = 0
 
 
-class NotJudged(msgspec.Struct, frozen=True):
-    """A question without an answer, and why."""
+class NotJudged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A question without an answer, and why. `nothing_there`: it was not asked, because there was nothing to read."""
 
     trial: str
     rubric: str
     reason: str
+    nothing_there: bool = False
 
 
 class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Everything that came of it. `judged` and `not_judged` count questions, not answers within them.
 
-    `stopped` says why the rest was not asked: a fault of the model, the budget.
+    `unsupported` counts answers that were given and dropped because none of their quotes was found. `stopped` says why
+    the rest was not asked: a fault of the model, the budget.
     """
 
     model: str
@@ -150,10 +165,16 @@ class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     synthesis: Synthesis | None = None
     judged: int = 0
     not_judged: list[NotJudged] = []
+    unsupported: int = 0
     spend: Spend = Spend()
     cache_hits: int = 0
     stopped: str | None = None
     notes: list[str] = []
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether an answer is missing that a model could have given."""
+        return self.stopped is not None or any(not entry.nothing_there for entry in self.not_judged)
 
     def sentence(self) -> str:
         """The result in one line, for a person."""
@@ -164,6 +185,8 @@ class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         if not self.spend.calls:
             cost = "nothing spent"
         line = f"{self.model} judged {self.judged} of {asked} questions ({self.cache_hits} from the cache), {cost}"
+        if self.unsupported:
+            line += f"; {self.unsupported} answers dropped: their quotes were not found"
         return f"{line}; stopped: {self.stopped}" if self.stopped else line
 
 
@@ -189,28 +212,3 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     most_usd: float | None = None
     price_source: str | None = None
     notes: list[str] = []
-
-
-def judge_trials(view: BatchView, batch: Batch) -> list[JudgeTrial]:
-    """The trials of a batch that count for a planned cell, ready to be judged."""
-    return [
-        judge_trial(cell.row, batch.folder / cell.row.folder, cell.task, cell.profile, cell.attempt, cell.outcome)
-        for cell in view.cells
-        if cell.row is not None
-    ]
-
-
-def judge_trial(row: TrialRow, folder: Path, task: TaskRef, profile: str, attempt: int, outcome: Outcome) -> JudgeTrial:
-    """One trial folder of the index as the judge wants it."""
-    trial = row.trial
-    return JudgeTrial(
-        key=f"{row.job}/{row.name}",
-        task=task,
-        profile=profile,
-        attempt=attempt,
-        outcome=outcome,
-        folder=folder,
-        trajectories=[folder.parent / path for path in trial.trajectory_paths] if trial else [],
-        error=trial.error_message if trial else row.reason,
-        mcp=True if trial and (trial.delivery.mcp_configured or trial.delivery.mcp_calls) else None,
-    )

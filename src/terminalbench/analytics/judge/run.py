@@ -5,10 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from terminalbench.analytics.judge.asker import Answers, Asker
+from terminalbench.analytics.judge.cache import AnswerCache
 from terminalbench.analytics.judge.estimate import Counting
 from terminalbench.analytics.judge.output import write_result
 from terminalbench.analytics.judge.pair import TIE, Pair, default_contrasts, pairs, tell
 from terminalbench.analytics.judge.request import (
+    CACHE,
+    NO_EVIDENCE,
     Estimate,
     Judgement,
     JudgeRequest,
@@ -25,7 +28,6 @@ from terminalbench.llm.choose import chat_model
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel
 from terminalbench.records import Finding
 
-CACHE = "judge-cache"
 _LEAST_TOKENS = 1000
 _AROUND = 4000
 """Tokens of a question beside the trajectory: rubric, form, verifier output."""
@@ -40,7 +42,7 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
     """
     model = chat_model(request.model)
     work = _Work.of(request, model)
-    asker = Asker(model, request.output / CACHE, request.budget_usd, patience, request.progress)
+    asker = Asker(model, _cache(request), request.budget_usd, patience, request.progress)
     asker.total = work.questions
     parallel = 1 if request.budget_usd is not None and model.price() is None else request.concurrency
     try:
@@ -60,6 +62,7 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
         synthesis=done.synthesis,
         judged=asker.judged,
         not_judged=sorted(asker.not_judged, key=lambda entry: (entry.rubric, entry.trial)),
+        unsupported=done.unsupported,
         spend=asker.spend,
         cache_hits=asker.hits,
         stopped=asker.stopped,
@@ -73,7 +76,7 @@ def estimate(request: JudgeRequest) -> Estimate:
     """What `judge_batch` would ask, in tokens and money. Calls nothing and writes nothing."""
     model = chat_model(request.model)
     work = _Work.of(request, model)
-    counting = Counting(model, request.output / CACHE)
+    counting = Counting(model, _cache(request))
     work.run(counting, 1)
     return counting.estimate([rubric.name for rubric in work.rubrics])
 
@@ -83,6 +86,11 @@ class _Done:
     judgements: list[Judgement]
     narratives: list[Narrative]
     synthesis: Synthesis | None
+
+    @property
+    def unsupported(self) -> int:
+        told = [self.synthesis] if self.synthesis is not None else []
+        return sum(said.reason.startswith(NO_EVIDENCE) for said in (*self.judgements, *self.narratives, *told))
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,10 @@ def _each[T, R](work: Callable[[T], R], items: Sequence[T], parallel: int) -> li
         return list(pool.map(work, items))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _cache(request: JudgeRequest) -> AnswerCache:
+    return AnswerCache(*(request.caches or [request.output / CACHE]))
 
 
 def _room(request: JudgeRequest, model: ChatModel) -> int:

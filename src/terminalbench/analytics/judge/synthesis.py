@@ -7,6 +7,7 @@ from terminalbench.analytics.judge.asker import Answers
 from terminalbench.analytics.judge.clean import clean
 from terminalbench.analytics.judge.prompt import messages
 from terminalbench.analytics.judge.request import (
+    NO_EVIDENCE,
     NOT_JUDGED,
     Claim,
     Judgement,
@@ -54,7 +55,7 @@ def _settle(said: BatchAnswer, keys: dict[str, str]) -> Synthesis:
         for claim in said.claims
     ]
     if claims and not any(claim.supported for claim in claims):
-        return Synthesis(reason=f"{NOT_JUDGED}evidence not found: no claim cites trials that exist", claims=claims)
+        return Synthesis(reason=f"{NO_EVIDENCE}: no claim cites trials that exist", claims=claims)
     return Synthesis(summary=said.summary, claims=claims, improvements=said.improvements, limitations=said.limitations)
 
 

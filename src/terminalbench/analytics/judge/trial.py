@@ -8,12 +8,13 @@ from terminalbench.analytics.judge.clean import clean
 from terminalbench.analytics.judge.evidence import QuoteBook
 from terminalbench.analytics.judge.material import Material, NoMaterial, load_material
 from terminalbench.analytics.judge.prompt import messages
-from terminalbench.analytics.judge.request import NOT_JUDGED, Judgement, JudgeTrial, Quote
+from terminalbench.analytics.judge.request import NO_EVIDENCE, NOT_JUDGED, Judgement, JudgeTrial, Quote
 from terminalbench.analytics.judge.rubric import Point, Rubric
 from terminalbench.analytics.judge.select import TooSmall, fit
 from terminalbench.llm.tokens import count_text
 from terminalbench.records import Outcome
 
+_REASON = 1000
 FAILURES = (Outcome.FAILED, Outcome.TIMED_OUT)
 
 
@@ -21,9 +22,7 @@ def may_apply(rubric: Rubric, trial: JudgeTrial) -> bool:
     """Whether a rubric has a question about this trial, as far as can be told without its trajectory."""
     if rubric.scope != "trial" or trial.outcome is Outcome.NOT_RUN:
         return False
-    if rubric.applies == "failed":
-        return trial.outcome in FAILURES
-    return rubric.applies != "mcp" or trial.mcp is not False
+    return trial.outcome in FAILURES if rubric.applies == "failed" else True
 
 
 def judge_trial(trial: JudgeTrial, rubrics: Sequence[Rubric], answers: Answers, budget: int) -> list[Judgement]:
@@ -92,11 +91,11 @@ def _judgement(rubric: Rubric, trial: JudgeTrial, point: Point, answer: Answer, 
     cited = given.evidence if point.evidence else []
     quotes = [Quote(trial.key, e.step, e.quote, book.holds(e.step, e.quote)) for e in cited]
     held = sum(quote.found for quote in quotes)
-    value, reason = given.value, given.reason.strip()
+    value, reason = given.value, _bounded(given.reason)
     if value is None:
         reason = f"cannot be told: {reason}" if reason else "cannot be told"
     elif point.evidence and not held:
-        value, reason = None, f"{NOT_JUDGED}evidence not found (said {value!r}: {reason})"
+        value, reason = None, f"{NO_EVIDENCE} (said {value!r}: {reason})"
     elif held < len(quotes):
         reason = f"{reason} ({len(quotes) - held} of {len(quotes)} quotes not found in the cited step)"
     return Judgement(
@@ -108,6 +107,11 @@ def _judgement(rubric: Rubric, trial: JudgeTrial, point: Point, answer: Answer, 
         quotes=quotes,
         cached=answer.cached,
     )
+
+
+def _bounded(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _REASON else f"{flat[: _REASON - 1]}…"
 
 
 def _unanswered(rubric: Rubric, trial: JudgeTrial, answer: Answer) -> list[Judgement]:

@@ -1,0 +1,142 @@
+"""`tbench watch`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.options import root_option
+from terminalbench.cli.places import results_option
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, TbenchError, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.experiments.batch import Batch
+    from terminalbench.watch.feed import Feed
+
+_TERMINATED = 143
+
+
+@click.command("watch")
+@click.argument("target", type=click.Path(path_type=Path), required=False, metavar="[EXPERIMENT.toml|BATCH]")
+@click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as JSON, one a line, then the summary.")
+@results_option
+@root_option
+def command(target: Path | None, batch: int | None, as_json: bool, results: Path | None, root: Path | None) -> int:
+    """Watch a batch live, from any terminal: leave and come back at will, the run does not notice.
+
+    Without a target: the batch that runs (the one started last), else the newest of the results folder. Not on a
+    terminal: one plain line for each finished trial. Exit code 0: left, or every planned trial was measured; 3: some
+    were not.
+    """
+    from terminalbench.watch.feed import Feed
+    from terminalbench.watch.terminal import usable
+
+    feed = Feed(_find(target, batch, results, root))
+    if not as_json and usable():
+        from terminalbench.watch.app import Ending, show
+
+        ending = show(feed)
+        if ending is Ending.TERMINATED:
+            return _TERMINATED
+        if ending is not Ending.OVER:
+            click.echo(f"left {feed.place}; it goes on. tbench watch comes back", err=True)
+            return EXIT_INTERRUPTED if ending is Ending.INTERRUPTED else EXIT_OK
+    else:
+        _stream(feed, as_json=as_json)
+    return _tell_end(feed, as_json=as_json)
+
+
+def _find(target: Path | None, number: int | None, results: Path | None, root: Path | None) -> "Batch":
+    from terminalbench.cli.targets import find_target
+    from terminalbench.index.scan import find_batches
+
+    if target is None:
+        if number is not None:
+            raise UserError("--batch goes with an experiment file", hint="tbench watch EXPERIMENT.toml --batch N")
+        running = _running(results)
+        if running is not None:
+            return running
+    elif target.is_dir() and not (target / "plan.json").is_file():
+        found = list(find_batches(target.resolve()))
+        if len(found) != 1:
+            raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(target))
+        return found[0]
+    return find_target(target, number, results, root).batch
+
+
+def _running(results: Path | None) -> "Batch | None":
+    """The running batch that was started last: of one results folder, else of this project, else of this user."""
+    from terminalbench.experiments.batch import Batch
+    from terminalbench.experiments.config import project_root
+    from terminalbench.runner.status import running_batches
+
+    found = running_batches(results.resolve() if results else None)
+    if not found:
+        return None
+    here = project_root(Path.cwd() / "any.toml", None).resolve()
+    newest = max(found, key=lambda status: (Path(status.batch).is_relative_to(here), status.since or ""))
+    others = [status.batch for status in found if status is not newest]
+    if others:
+        click.echo(f"also running: {', '.join(others)}", err=True)
+    return Batch(Path(newest.batch))
+
+
+def _stream(feed: "Feed", *, as_json: bool) -> None:
+    import time
+
+    from terminalbench.cli.watching import POLL_SEC, Stream
+
+    stream = Stream(feed, as_json=as_json)
+    stream.follow()
+    while not feed.over:
+        time.sleep(POLL_SEC)
+        stream.follow()
+
+
+def _tell_end(feed: "Feed", *, as_json: bool) -> int:
+    """What the batch came to: its summary, or what is known of one that has no plan or no usable index."""
+    import msgspec
+
+    from terminalbench.cli.running import as_document
+    from terminalbench.index.queries import view_batch
+    from terminalbench.index.scan import scan_batch
+    from terminalbench.report.text import summary
+
+    if feed.note:
+        click.echo(feed.note, err=True)
+    if feed.state.plan is None:
+        return _tell_state(feed, as_json=as_json)
+    try:
+        scan_batch(feed.batch)
+        view = view_batch(feed.batch)
+    except (TbenchError, OSError) as error:
+        click.echo(f"the index cannot be read, so this is from the events alone: {error}", err=True)
+        return _tell_state(feed, as_json=as_json)
+    if as_json:
+        document = {"kind": "summary", **as_document(view, interrupted=False)}
+        click.echo(msgspec.json.encode(document).decode())
+    else:
+        click.echo(summary(view), nl=False)
+        click.echo(f"\nbatch {feed.place}: {feed.batch.folder}")
+    return EXIT_OK if all(cell.measured for cell in view.cells) else EXIT_INCOMPLETE
+
+
+def _tell_state(feed: "Feed", *, as_json: bool) -> int:
+    import shutil
+
+    import msgspec
+
+    from terminalbench.watch.figures import together
+    from terminalbench.watch.tables import profile_lines
+
+    profiles = list(feed.state.profiles.values())
+    total = together(profiles)
+    if as_json:
+        counts = {profile.key: dict(profile.outcomes) for profile in profiles}
+        click.echo(msgspec.json.encode({"kind": "summary", "outcomes": counts}).decode())
+    else:
+        for line in profile_lines(profiles, shutil.get_terminal_size((160, 40)).columns):
+            click.echo(line.plain.rstrip())
+    whole = total.measured == total.planned if total.planned is not None else total.measured == total.ended
+    return EXIT_OK if whole and total.measured else EXIT_INCOMPLETE

@@ -1,0 +1,217 @@
+"""Where the live view gets its state from: events.jsonl as it grows, plan.json, the gate, and who is alive. Reads only.
+
+A batch without events (an older one, Harbor jobs that are not ours) is read from the index instead.
+"""
+
+import socket
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.errors import TbenchError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import lock_owner, read_json, tail_jsonl
+from terminalbench.harbor.results import ReadState
+from terminalbench.index.queries import TrialRow, trial_rows
+from terminalbench.index.scan import ForeignJobs, scan_batch
+from terminalbench.records import Event, Outcome
+from terminalbench.runner.live import LiveProcess, live_processes
+from terminalbench.watch.state import LiveState
+
+ALIVE_EVERY_SEC = 1.0
+SCAN_EVERY_SEC = 5.0
+ELSEWHERE_SEC = 120.0
+"""A run on another machine is taken to be over when it has said nothing for so long; its heart beats every 10 s."""
+LINGER_SEC = 15.0
+"""A batch whose runner lets go of it and lives on (a top-up decides on its next round) is over after so long."""
+WITHOUT_EVENTS = "no events.jsonl: read from the index"
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What the live view needs of gate.json. `deadline` is on the forward clock (`time.monotonic`) of its machine."""
+
+    budget_usd: float | None = None
+    deadline: float | None = None
+    spent_usd: float = 0.0
+    priced: int = 0
+    closed: str | None = None
+
+
+class _JobResult(msgspec.Struct, frozen=True):
+    finished_at: str | None = None
+
+
+@dataclass
+class Feed:
+    """Follows one batch. `poll` brings `state` up to date; `over` is set when nothing of the batch runs any more.
+
+    `here` says whether it runs on this machine. `each` is told of every event, right after the state has taken it in.
+    """
+
+    batch: Batch
+    state: LiveState = field(default_factory=LiveState)
+    limits: Limits | None = None
+    note: str | None = None
+    over: bool = False
+    here: bool = False
+    each: Callable[[Event], None] = lambda _event: None
+    _offset: int = 0
+    _plan_stamp: tuple[int, int] | None = None
+    _gate_stamp: tuple[int, int] | None = None
+    _alive_at: float | None = None
+    _let_go_at: float | None = None
+    _seen: list[LiveProcess] = field(default_factory=list)
+    _scanned_at: float | None = None
+    _told: set[tuple[str, str | None, str]] = field(default_factory=set)
+
+    def poll(self, now: float) -> bool:
+        """Take in what happened since the last call, and say whether anything did. `now` is the time of day."""
+        alive = self._alive(now)
+        changed = self._read_plan() | self._read_gate() | self._read_events()
+        if not self.state.events and (not alive or isinstance(self.batch, ForeignJobs)):
+            changed |= self._read_index(now)
+        if not alive and not self.over:
+            self.state.close()
+            self.over = changed = True
+        return changed
+
+    @property
+    def place(self) -> str:
+        """The batch as a person names it."""
+        folder = self.batch.folder
+        return folder.name if isinstance(self.batch, ForeignJobs) else f"{folder.parent.name}/{folder.name}"
+
+    def _alive(self, now: float) -> bool:
+        if self._alive_at is not None and 0 <= now - self._alive_at < ALIVE_EVERY_SEC:
+            return not self.over
+        self._alive_at = now
+        alive = self._unfinished_jobs() if isinstance(self.batch, ForeignJobs) else self._has_processes(now)
+        if alive:
+            self.over = False
+        return alive
+
+    def _has_processes(self, now: float) -> bool:
+        found = live_processes(self.batch)
+        if found:
+            self.here, self._seen, self._let_go_at = True, found, None
+            return True
+        if any(process.kind == "runner" and process.alive for process in self._seen):
+            self._let_go_at = now if self._let_go_at is None else self._let_go_at
+            return 0 <= now - self._let_go_at < LINGER_SEC
+        self.here = False
+        owner = lock_owner(self.batch.lock)
+        if owner is None or owner.host == socket.gethostname():
+            return False
+        return now - (self.state.last or 0.0) < ELSEWHERE_SEC
+
+    def _unfinished_jobs(self) -> bool:
+        files = [folder / "result.json" for folder in self.batch.runs.glob("*/") if (folder / "config.json").is_file()]
+        return any(_finished_at(file) is None for file in files)
+
+    def _read_plan(self) -> bool:
+        stamp = _stamp(self.batch.plan_json)
+        if stamp is None or stamp == self._plan_stamp:
+            return False
+        try:
+            plan: Plan = read_json(self.batch.plan_json, Plan)
+        except (OSError, TbenchError):
+            return False
+        self._plan_stamp = stamp
+        self.state.replan(plan)
+        return True
+
+    def _read_gate(self) -> bool:
+        stamp = _stamp(self.batch.gate_json)
+        if stamp is None or stamp == self._gate_stamp:
+            return False
+        try:
+            self.limits = read_json(self.batch.gate_json, Limits)
+        except (OSError, TbenchError):
+            return False
+        self._gate_stamp = stamp
+        return True
+
+    def _read_events(self) -> bool:
+        found = tail_jsonl(self.batch.events_jsonl, self._offset, Event)
+        if found.offset < self._offset:  # the file was replaced: what was read of the old one does not count
+            self._restart()
+        self._offset = found.offset
+        self.state.bad_lines += len(found.bad)
+        self._take(found.records)
+        return bool(found.records or found.bad)
+
+    def _take(self, events: Iterable[Event], told: Container[tuple[str, str | None, str]] = ()) -> None:
+        for event in events:
+            self.state.apply(event)
+            if (event.job, event.trial, event.kind) not in told:
+                self.each(event)
+
+    def _read_index(self, now: float) -> bool:
+        if self._scanned_at is not None and 0 <= now - self._scanned_at < SCAN_EVERY_SEC:
+            return False
+        self._scanned_at = now
+        self.note = WITHOUT_EVENTS
+        root = self.batch.folder if isinstance(self.batch, ForeignJobs) else self.batch.folder.parent.parent
+        scan_batch(self.batch, root)
+        self._restart()
+        rows = trial_rows(root, self.batch.folder.relative_to(root).as_posix())
+        events = [event for row in rows for event in events_of(row)]
+        self._take(events, self._told)
+        self._told = {(event.job, event.trial, event.kind) for event in events}
+        self.state.events = 0  # none was read from the file: the next look goes to the index again
+        return True
+
+    def _restart(self) -> None:
+        plan = self.state.plan
+        self.state = LiveState()
+        self.state.replan(plan)
+
+
+def events_of(row: TrialRow) -> Iterator[Event]:
+    """The events a trial of the index would have had."""
+    trial = row.trial
+    who = Event(
+        time=(trial.started_at if trial else None) or "",
+        kind="trial_started",
+        job=row.job,
+        pid=0,
+        profile=row.profile or row.job,
+        trial=row.name,
+        task=row.task,
+        dataset=row.dataset,
+        attempt=trial.attempt if trial else None,
+    )
+    if row.state == ReadState.HELD:
+        return
+    yield who
+    if row.state == ReadState.UNFINISHED:
+        return
+    detail: dict[str, object] = {"error_class": trial.error_class.value} if trial and trial.error_class else {}
+    yield msgspec.structs.replace(
+        who,
+        time=(trial.finished_at if trial else None) or "",
+        kind="trial_ended",
+        outcome=trial.outcome.value if trial else Outcome.ERRORED.value,
+        reward=trial.reward if trial else None,
+        error=trial.error_message if trial else row.reason,
+        usage=row.usage if row.usage.known else None,
+        detail={**detail, "retried": True} if row.superseded else detail,
+    )
+
+
+def _finished_at(file: Path) -> str | None:
+    try:
+        return read_json(file, _JobResult).finished_at
+    except (OSError, TbenchError):
+        return None
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size)

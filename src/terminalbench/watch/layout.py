@@ -1,0 +1,134 @@
+"""Text that fits: cleaned, cut to cells, in columns that give way by their importance. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from terminalbench.report.trial import printable
+
+GAP = 2
+
+
+def clean(text: object) -> str:
+    """Somebody else's text on one line, as text: no control character of it reaches the terminal."""
+    return printable(str(text).replace("\t", " "))
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` cells, the cut marked."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its title, a shorter one for narrow terminals, how soon it gives way (0 = never).
+
+    A `flexible` one is cut down to `least` cells before any other column gives way.
+    """
+
+    title: str
+    importance: int = 0
+    short: str | None = None
+    right: bool = False
+    flexible: bool = False
+    least: int = 8
+
+    def head(self, narrow: bool) -> str:
+        """The title to show."""
+        return self.short if narrow and self.short is not None else self.title
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One field: text that is already clean, and a style that only adds to what the text says."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The fields of a line, and a style for all of it."""
+
+    cells: Sequence[Cell]
+    style: str = ""
+
+
+def fitting(
+    columns: Sequence[Column], rows: Sequence[Row], width: int, *, narrow: bool, head: bool = True
+) -> dict[int, int]:
+    """Which columns fit into `width`, with the width of each; the least important go first."""
+    natural = {
+        i: max([cell_len(column.head(narrow)) if head else 0, *(cell_len(row.cells[i].text) for row in rows)])
+        for i, column in enumerate(columns)
+    }
+    smallest = {i: min(natural[i], column.least) if column.flexible else natural[i] for i, column in enumerate(columns)}
+    shown = {i: cells for i, cells in natural.items() if cells}
+    for i in sorted(range(len(columns)), key=lambda i: (-columns[i].importance, -i)):
+        if sum(smallest[k] for k in shown) + GAP * (len(shown) - 1) <= width or not columns[i].importance:
+            break
+        shown.pop(i, None)
+    over = sum(shown.values()) + GAP * (len(shown) - 1) - width
+    for i in sorted((i for i in shown if columns[i].flexible), key=lambda i: -shown[i]):
+        if over > 0:
+            less = min(over, max(0, shown[i] - smallest[i]))
+            shown[i] -= less
+            over -= less
+    return shown
+
+
+def table(
+    columns: Sequence[Column], rows: Sequence[Row], width: int, *, narrow: bool = False, head: bool = True
+) -> list[Text]:
+    """Lines of at most `width` cells."""
+    shown = fitting(columns, rows, width, narrow=narrow, head=head)
+    titles = Row([Cell(column.head(narrow)) for column in columns], "bold")
+    return [_line(columns, row, shown, width) for row in ([titles] if head else []) + list(rows)]
+
+
+def _line(columns: Sequence[Column], row: Row, shown: dict[int, int], width: int) -> Text:
+    line = Text(style=row.style, no_wrap=True)
+    last = max(shown, default=0)
+    for i, cells in shown.items():
+        field = row.cells[i]
+        text = cut(field.text, cells)
+        space = " " * (cells - cell_len(text))
+        line.append(space + text if columns[i].right else text, field.style)
+        if i != last:
+            line.append(" " * GAP if columns[i].right else space + " " * GAP)
+    return fit(line, width)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a line that may give way: the highest `importance` first, 0 never."""
+
+    text: str
+    importance: int = 0
+    style: str = ""
+
+
+def joined(pieces: Sequence[Piece], width: int, gap: str = "  ") -> Text:
+    """As many pieces as fit into one line."""
+    kept = [piece for piece in pieces if piece.text]
+    while len(kept) > 1 and sum(cell_len(p.text) for p in kept) + cell_len(gap) * (len(kept) - 1) > width:
+        least = max(kept, key=lambda piece: piece.importance)
+        if not least.importance:
+            break
+        kept.remove(least)
+    line = Text(no_wrap=True)
+    for number, piece in enumerate(kept):
+        line.append(gap if number else "")
+        line.append(piece.text, piece.style)
+    return fit(line, width)
+
+
+def fit(line: Text, width: int) -> Text:
+    """The line, cut to `width` cells."""
+    if line.cell_len > width:
+        line.truncate(width, overflow="ellipsis")
+    return line

@@ -1,0 +1,107 @@
+"""The last words of a trial: its log files, newest first, a bounded piece of one. Links and pipes are left alone."""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.harbor.redact import redact
+from terminalbench.report.trial import printable
+from terminalbench.watch.model import TrialKey
+
+TAIL_BYTES = 64 * 1024
+_SHOWN_FILES = 20
+_LOOKED_AT = 200
+_OTHERS = ("trial.log", "exception.txt", "verifier/test-stdout.txt")
+_DOCUMENTS = (".json",)
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """A piece of a log: which file of which, its size, and the last lines as text that drives no terminal."""
+
+    names: tuple[str, ...]
+    index: int = 0
+    size: int = 0
+    lines: tuple[str, ...] = ()
+    note: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name within the trial's folder."""
+        return self.names[self.index] if self.names else ""
+
+
+def read_tail(batch: Batch, trial: TrialKey, index: int = 0) -> LogTail:
+    """The end of one of a trial's logs; `index` counts from the newest."""
+    folder = batch.job_folder(trial[0]) / trial[1]
+    names = log_names(folder)
+    if not names:
+        return LogTail((), note="no log yet" if folder.is_dir() else f"no folder {folder}")
+    index %= len(names)
+    try:
+        size, data = _last_bytes(folder / names[index])
+    except OSError as error:
+        return LogTail(names, index, note=f"cannot be read: {error.strerror or error}")
+    lines = data.decode(errors="replace").splitlines()
+    if size > len(data):
+        lines = lines[1:]  # the first is cut
+    return LogTail(names, index, size, tuple(printable(redact(line)).expandtabs(4) for line in lines))
+
+
+def log_names(folder: Path) -> tuple[str, ...]:
+    """The logs of a trial: the agent's own, newest first, documents after logs; then Harbor's and the verifier's."""
+    agent = [
+        (name.endswith(_DOCUMENTS), -status.st_mtime, f"agent/{name}")
+        for name, status in _files(folder / "agent")
+        if status.st_size
+    ]
+    others = [name for name in _OTHERS if _is_file(folder / name)]
+    return tuple([name for _, _, name in sorted(agent)][:_SHOWN_FILES] + others)
+
+
+def last_sign(batch: Batch, trial: TrialKey) -> float | None:
+    """When a trial last wrote to its logs, in seconds since the epoch."""
+    folder = batch.job_folder(trial[0]) / trial[1]
+    times = [status.st_mtime for _, status in _files(folder / "agent")]
+    try:
+        times.append((folder / "trial.log").lstat().st_mtime)
+    except OSError:
+        pass
+    return max(times, default=None)
+
+
+def _files(folder: Path) -> list[tuple[str, os.stat_result]]:
+    found: list[tuple[str, os.stat_result]] = []
+    if folder.is_symlink():
+        return found
+    try:
+        with os.scandir(folder) as entries:
+            for _, entry in zip(range(_LOOKED_AT), entries, strict=False):
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    found.append((entry.name, status))
+    except OSError:
+        return found  # it is being made, or moved aside
+    return found
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _last_bytes(path: Path) -> tuple[int, bytes]:
+    # O_NOFOLLOW and O_NONBLOCK: the agent can have put a link or a pipe there since we looked.
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(0, "is no regular file")
+        start = max(0, status.st_size - TAIL_BYTES)
+        return status.st_size, os.pread(handle, TAIL_BYTES, start)
+    finally:
+        os.close(handle)

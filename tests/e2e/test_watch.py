@@ -1,0 +1,242 @@
+"""The live view on a real terminal, of real runs."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from test_run import scripted
+
+from support.tasks import write_task
+from terminalbench.files import read_jsonl, start_ticks
+from terminalbench.records import Event
+
+SIMULATED = '[profiles.sim]\nagent = "simulated"\nmodel = "simulated/x"\noptions = { solve_probability = 1.0, delay_sec = [%s, %s] }\n'
+SLOW = scripted("slow", sleep_sec=3000.0, files={"agent.log": "begun\n\x1b[2J\x1b]0;owned\x07 at work\n"})
+QUICK = SIMULATED % ("0.5", "0.5")
+TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
+_LIMIT_SEC = 200.0
+_ALTERNATE, _NORMAL = "\x1b[?1049h", "\x1b[?1049l"
+
+
+@dataclass
+class Screen:
+    """A program on a terminal of its own: what it writes, and the keys it gets."""
+
+    process: subprocess.Popen[bytes]
+    master: int
+    slave: int
+    before: list
+    written: str = ""
+    _open: bool = field(default=True)
+
+    def read(self, seconds: float = 0.1) -> None:
+        ready, _, _ = select.select([self.master], [], [], seconds)
+        if ready:
+            try:
+                self.written += os.read(self.master, 1 << 16).decode(errors="replace")
+            except OSError:
+                self._open = False
+
+    def wait_for(self, condition: Callable[[str], bool], what: str) -> None:
+        deadline = time.monotonic() + _LIMIT_SEC
+        while not condition(self.written):
+            assert time.monotonic() < deadline, f"{what}: {self.text[-3000:]}"
+            self.read()
+
+    def shows(self, text: str) -> None:
+        self.wait_for(lambda _: text in self.text, text)
+
+    @property
+    def text(self) -> str:
+        """What was written, without escape sequences."""
+        return re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)", "", self.written)
+
+    def press(self, keys: str) -> None:
+        self.written = ""
+        os.write(self.master, keys.encode())
+
+    def end(self) -> int:
+        deadline = time.monotonic() + _LIMIT_SEC
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.text[-3000:]
+            self.read()
+        while select.select([self.master], [], [], 0.1)[0]:
+            self.read(0)
+        return self.process.returncode
+
+    def is_as_before(self) -> bool:
+        """Whether the terminal is as it was: its settings, the normal screen, the cursor."""
+        restored = self.written.rfind(_NORMAL) > self.written.rfind(_ALTERNATE)
+        shown = self.written.rfind("\x1b[?25h") > self.written.rfind("\x1b[?25l")
+        return restored and shown and termios.tcgetattr(self.slave) == self.before
+
+
+@pytest.fixture
+def screen(lab, tmp_path: Path):
+    """Start `tbench ...` on a terminal of 100 columns."""
+    lab.env["XDG_STATE_HOME"] = str(tmp_path / "state")
+    lab.env["TERM"] = "xterm-256color"
+    started: list[Screen] = []
+
+    def start(*arguments: str | Path) -> Screen:
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        before = termios.tcgetattr(slave)
+
+        def own_terminal() -> None:
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+        process = subprocess.Popen(
+            [*TBENCH, *map(str, arguments)], cwd=lab.root, env=lab.env, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal
+        )  # fmt: skip
+        started.append(Screen(process, master, slave, before))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.send_signal(signal.SIGTERM)
+            one.end()
+        os.close(one.master)
+        os.close(one.slave)
+
+
+@pytest.fixture
+def slow(lab):
+    """An experiment whose two trials never end by themselves."""
+    for task in ("c", "d"):
+        write_task(lab.root / "tasks" / task, agent_sec=3600.0)
+    return lambda run="": lab.experiment(SLOW, tasks=("c", "d"), run=run)
+
+
+def view_process(lab) -> int:
+    """The process of the view that the run of the first batch started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"terminalbench.watch.attached" in words and str(lab.batch().folder).encode() in words:
+            return int(folder.name)
+    raise AssertionError("there is no view")
+
+
+def test_a_run_shows_itself_and_ends_with_its_summary(lab, screen) -> None:
+    run = screen("run", lab.experiment(QUICK), "--watch")
+    run.shows("Running (")
+    run.shows("Last finished")
+    assert run.end() == 0
+    assert run.is_as_before()
+    assert "coverage" in run.text[run.text.rindex("q leave") :]
+    assert lab.outcomes() == {("sim", "a"): ["passed"], ("sim", "b"): ["passed"]}
+
+
+def test_leaving_coming_back_and_stopping(lab, screen, slow) -> None:
+    """One slow run: watched from another terminal and left, its own view left, watched again, a log, then stopped."""
+    run = screen("run", slow(), "--watch")
+    run.shows("Running (2)")
+    other = screen("watch")
+    other.shows("Running (2)")
+    other.press("j\r")
+    other.shows("agent/agent.log")
+    other.shows("�[2J�]0;owned� at work")
+    assert "\x1b[2J" not in other.written
+    other.press("\x1b")
+    other.shows("Running (2)")
+    other.press("q")
+    assert (other.end(), other.is_as_before()) == (0, True)
+
+    run.press("q")
+    run.shows("any other key: back")
+    run.press("d")
+    run.shows("the run goes on here")
+    assert run.is_as_before()
+    assert run.process.poll() is None
+
+    again = screen("watch", lab.batch().folder)
+    again.shows("Running (2)")
+    again.process.send_signal(signal.SIGTERM)
+    assert (again.end(), again.is_as_before()) == (143, True)
+
+    plain = lab.start("watch", "--json")
+    last = screen("watch")
+    last.shows("Running (2)")
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130
+    assert "cancelled" in run.text
+    assert last.end() == 3
+    assert last.is_as_before()
+    out, _ = plain.communicate(timeout=60)
+    assert plain.returncode == 3
+    assert out.splitlines()[-1].startswith('{"kind":"summary"')
+    assert len(out.splitlines()) == len(read_jsonl(lab.batch().events_jsonl, Event).records) + 1
+
+
+def test_a_view_that_is_killed_does_not_harm_the_run(lab, screen) -> None:
+    run = screen("run", lab.experiment(SIMULATED % ("4.0", "4.0")), "--watch")
+    run.shows("Running (2)")
+    os.kill(view_process(lab), signal.SIGKILL)
+    run.shows("the run goes on here")
+    assert run.is_as_before()
+    assert run.end() == 0
+    assert "+ passed  a #1  sim" in run.text
+    assert lab.outcomes() == {("sim", "a"): ["passed"], ("sim", "b"): ["passed"]}
+
+
+def test_stopping_from_the_view_cancels_the_trials(lab, screen, slow) -> None:
+    run = screen("run", slow("parallel = 1"), "--watch")
+    run.shows("Running (1)")
+    run.press("q")
+    run.shows("s  stop the run")
+    run.press("s")
+    assert run.end() == 130
+    assert run.is_as_before()
+    assert lab.outcomes()["slow", "c"] == ["cancelled"]
+
+
+def test_a_view_whose_run_was_killed_says_so_and_leaves_the_terminal_alone(lab, screen, slow) -> None:
+    run = screen("run", slow(), "--watch")
+    run.shows("Running (2)")
+    view = view_process(lab)
+    run.process.kill()
+    run.wait_for(lambda _: start_ticks(view) is None, "the view ends")
+    run.end()
+    assert run.is_as_before()
+    assert "the run was killed" in run.text
+
+
+def test_without_a_terminal_a_line_a_trial(lab) -> None:
+    ran = lab.tbench("run", lab.experiment(QUICK), "--watch")
+    assert ran.returncode == 0, ran.stderr
+    lines = [line for line in ran.stdout.splitlines() if "+ passed  " in line and "  sim  " in line]
+    assert [line.split("  ")[1:3] for line in lines] == [["1/2", "+ passed"], ["2/2", "+ passed"]]
+    assert "\x1b" not in ran.stdout + ran.stderr
+
+
+def test_json_of_a_watched_run_is_one_object_a_line(lab) -> None:
+    ran = lab.tbench("run", lab.experiment(QUICK, tasks=("a",)), "--watch", "--json")
+    kinds = [json.loads(line)["kind"] for line in ran.stdout.splitlines()]
+    assert (ran.returncode, kinds[0], kinds[-2:]) == (0, "job_started", ["job_ended", "summary"])
+    assert kinds.count("trial_ended") == 1
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(lab) -> None:
+    process = lab.start("run", lab.experiment(QUICK), "--watch")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(timeout=120) == 0
+    assert lab.outcomes() == {("sim", "a"): ["passed"], ("sim", "b"): ["passed"]}

@@ -1,0 +1,161 @@
+"""Following a batch on disk."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from support.live import START, Teller, plan
+from support.results import make_plan, make_trial
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import append_jsonl, lock, write_json
+from terminalbench.harbor.gate import Gate, GateState
+from terminalbench.index.scan import ForeignJobs
+from terminalbench.watch.feed import LINGER_SEC, WITHOUT_EVENTS, Feed
+from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    found = Batch(tmp_path / "results" / "s" / "0")
+    found.folder.mkdir(parents=True)
+    return found
+
+
+def test_it_follows_events_plan_and_gate_while_the_run_lives(batch: Batch) -> None:
+    write_json(batch.plan_json, plan())
+    a, b = Teller("a__1"), Teller("b__1", "b")
+    with lock(batch.lock, "a run"):
+        feed = Feed(batch)
+        assert feed.poll(START)
+        assert not feed.over
+        assert not feed.poll(START + 5)
+        for event in a.whole(0, 10):
+            append_jsonl(batch.events_jsonl, event)
+        append_jsonl(batch.events_jsonl, b.started(1))
+        assert feed.poll(START + 11)
+        assert (feed.state.profiles["p"].done, feed.state.profiles["p"].running) == (1, 1)
+        with batch.events_jsonl.open("ab") as stream:
+            stream.write(b'{"torn": \n{"time": "x", "kind"')
+        feed.poll(START + 12)
+        assert feed.state.bad_lines == 1
+        write_json(batch.plan_json, plan(attempts=3))
+        Gate(batch.gate_json).create(GateState(budget_usd=3.0, spent_usd=1.0))
+        feed.poll(START + 13)
+        assert feed.state.profiles["p"].planned == 6
+        assert feed.limits is not None
+        assert feed.limits.budget_usd == 3.0
+        assert not feed.over
+    feed.poll(START + 20)
+    assert not feed.over  # this process held the batch, and lives: it may go on with it
+    with lock(batch.lock, "the next round"):
+        feed.poll(START + 30)
+    feed.poll(START + 40)
+    assert not feed.over
+    feed.poll(START + 40 + LINGER_SEC)
+    assert feed.over
+    assert (feed.state.profiles["p"].running, feed.state.running) == (0, [])
+    assert [trial.lost for trial in feed.state.records.trials.values()] == [False, True]
+
+
+def test_attaching_late_shows_what_attaching_early_shows(batch: Batch) -> None:
+    write_json(batch.plan_json, plan(("p", "q")))
+    with lock(batch.lock, "a run"):
+        early = Feed(batch)
+        for n, profile in enumerate(("p", "q")):
+            for event in Teller(f"a__{n}", "a", profile).whole(n, n + 9):
+                append_jsonl(batch.events_jsonl, event)
+                early.poll(START + n)
+        late = Feed(batch)
+        late.poll(START + 30)
+        assert late.state.profiles == early.state.profiles
+
+
+def test_a_replaced_file_is_read_anew(batch: Batch) -> None:
+    write_json(batch.plan_json, plan())
+    with lock(batch.lock, "a run"):
+        feed = Feed(batch)
+        for event in Teller("a__1").whole(0, 10):
+            append_jsonl(batch.events_jsonl, event)
+        feed.poll(START)
+        batch.events_jsonl.unlink()
+        append_jsonl(batch.events_jsonl, Teller("b__1", "b").started(3))
+        feed.poll(START + 5)
+        assert (feed.state.profiles["p"].done, feed.state.profiles["p"].running) == (0, 1)
+
+
+def test_a_batch_without_events_is_read_from_the_index(batch: Batch) -> None:
+    make_plan(batch, ("p",), "abc")
+    make_trial(batch, "a__1", cost=0.5)
+    make_trial(batch, "b__1", reward=None, error="RuntimeError")
+    feed = Feed(batch)
+    feed.poll(START)
+    assert feed.over
+    assert feed.note == WITHOUT_EVENTS
+    p = feed.state.profiles["p"]
+    assert (p.planned, p.done, p.outcomes["passed"], p.broken, p.cost_usd, p.durations) == (
+        3,
+        2,
+        1,
+        1,
+        0.5,
+        [60.0, 60.0],
+    )
+
+
+def test_harbor_jobs_of_others_are_shown_without_a_plan(tmp_path: Path) -> None:
+    batch = ForeignJobs(tmp_path / "jobs")
+    folder = make_trial(batch, "a__1", job="mine")
+    (folder.parent / "config.json").write_text("{}")
+    (folder.parent / "result.json").write_text(json.dumps({"finished_at": None}))
+    told = []
+    feed = Feed(batch, each=lambda event: told.append((event.trial, event.kind)))
+    feed.poll(START)
+    assert (feed.over, feed.note) == (False, WITHOUT_EVENTS)
+    make_trial(batch, "b__1", job="mine", reward=0.0)
+    (folder.parent / "result.json").write_text(json.dumps({"finished_at": "2026-01-23T16:40:00Z"}))
+    feed.poll(START + 10)
+    assert feed.over
+    assert told == [(trial, kind) for trial in ("a__1", "b__1") for kind in ("trial_started", "trial_ended")]
+    row = feed.state.profiles["mine"]
+    assert (row.planned, row.done, row.outcomes["passed"], row.outcomes["failed"]) == (None, 2, 1, 1)
+
+
+def test_the_tail_of_a_log_is_bounded_text(batch: Batch) -> None:
+    folder = batch.job_folder("j") / "t"
+    (folder / "agent").mkdir(parents=True)
+    assert read_tail(batch, ("j", "t")).note == "no log yet"
+    (folder / "agent" / "old.log").write_text("old\n")
+    os.utime(folder / "agent" / "old.log", (1, 1))
+    (folder / "agent" / "trajectory.json").write_text("{}")
+    log = folder / "agent" / "agent.log"
+    log.write_bytes(b"x" * (2 * TAIL_BYTES) + b"\n" + b"\x1b[2J\xff evil\r\n" + b"sk-ant-0123456789abcdef\tend\n")
+    (folder / "trial.log").write_text("harbor\n")
+    tail = read_tail(batch, ("j", "t"))
+    assert tail.names == ("agent/agent.log", "agent/old.log", "agent/trajectory.json", "trial.log")
+    assert tail.lines == ("�[2J� evil", "[redacted]  end")
+    assert tail.size > 2 * TAIL_BYTES
+    assert read_tail(batch, ("j", "t"), -1).lines == ("harbor",)
+    assert last_sign(batch, ("j", "t")) == pytest.approx(
+        max(log.stat().st_mtime, (folder / "trial.log").stat().st_mtime)
+    )
+
+
+def test_links_and_pipes_an_agent_left_are_not_opened(batch: Batch, tmp_path: Path) -> None:
+    folder = batch.job_folder("j") / "t"
+    (folder / "agent").mkdir(parents=True)
+    secret = tmp_path / "secret"
+    secret.write_text("secret\n")
+    (folder / "agent" / "link.log").symlink_to(secret)
+    (folder / "trial.log").symlink_to(secret)
+    os.mkfifo(folder / "agent" / "pipe.log")
+    assert read_tail(batch, ("j", "t")).lines == ()
+    (folder / "agent" / "link.log").unlink()
+    (folder / "agent" / "pipe.log").unlink()
+    (folder / "agent").rmdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "a.log").write_text("secret\n")
+    (folder / "agent").symlink_to(elsewhere)
+    assert read_tail(batch, ("j", "t")).lines == ()

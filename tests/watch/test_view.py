@@ -1,0 +1,214 @@
+"""The live view as text: golden pictures, and what holds at any size."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from conftest import REPO
+from support.live import START, Teller, at, job, job_event, plan
+from terminalbench.experiments.plan import Exclusion
+from terminalbench.records import Event, TaskRef
+from terminalbench.watch.controls import Controls, Mode
+from terminalbench.watch.feed import Limits
+from terminalbench.watch.layout import Cell, Column, Row, cut, table
+from terminalbench.watch.lines import Lines
+from terminalbench.watch.logs import LogTail
+from terminalbench.watch.model import LiveProfile
+from terminalbench.watch.state import LiveState, replay
+from terminalbench.watch.tables import Frame
+from terminalbench.watch.view import render
+
+HOSTILE = "evil\x1b[2J\x1b]0;owned\x07\r\nname\u202e"
+WIDE = "日本語のとても長い課題の名前"
+TASKS = ("csv-clean", "git-lost-commit", "http-item-store", HOSTILE, WIDE, "left-out")
+
+
+def busy() -> LiveState:
+    """A batch in the middle of it, with everything there is to show."""
+    planned = plan(
+        ("baseline", "with-notes-and-a-very-long-name", "oracle"), TASKS, 2, agents={"oracle": "oracle"}, parallel=4,
+        excluded=(Exclusion("needs 64 GB of memory", task=TaskRef("left-out", "d")),),
+    )  # fmt: skip
+    long = "with-notes-and-a-very-long-name"
+    alert = {"cause": "rate_limit", "severity": "error", "since": at(890), "state": "raised"}
+    retry = Teller("csv-clean__2", "csv-clean", long)
+    events = [
+        *(job_event(0, "job_started", p) for p in ("baseline", long, "oracle")),
+        *Teller("csv-clean__1", "csv-clean", "baseline").whole(0, 61, cost=0.12, tokens=41_000),
+        *Teller("git-lost-commit__1", "git-lost-commit", "baseline").whole(0, 340, "failed", cost=1.5, tokens=912_000),
+        *Teller("http-item-store__1", "http-item-store", "baseline").whole(
+            5, 12, "errored", cost=None, tokens=None, error_class="setup", error=f"cannot install: {HOSTILE}"
+        ),
+        *Teller("evil__1", HOSTILE, "baseline").whole(12, 900, "timed_out", error_class="agent_timeout", error="no verdict"),
+        retry.started(0),
+        retry.ended(20, "errored", None, None, error_class="network", retried=True),
+        retry.started(25, 2),
+        retry.ended(77, "passed", 0.31, 80_000, number=2),
+        *Teller("git-lost-commit__2", "git-lost-commit", long).whole(1, 200, "passed", cost=2.25, tokens=1_200_000),
+        *Teller("csv-clean__3", "csv-clean", "oracle").whole(0, 4, cost=None, tokens=None),
+        *Teller("git-lost-commit__3", "git-lost-commit", "oracle").whole(0, 6, cost=None, tokens=None),
+        *Teller("cut__1", "http-item-store", "oracle").whole(4, 9, "cancelled", cost=None, tokens=None),
+        Teller("wide__1", WIDE, "baseline", attempt=2).started(830),
+        Teller("wide__1", WIDE, "baseline", attempt=2).phase(833, "agent"),
+        Teller("http-item-store__2", "http-item-store", long).started(880),
+        Teller("evil__7", HOSTILE, long).ended(885, "errored", error_class="network", error=f"reset by {HOSTILE}", retried=True),
+        Teller("evil__7", HOSTILE, long).event(886, "trial_waiting", error=f"tried again after {HOSTILE}", detail={"cause": "retry", "until": at(930)}),
+        Event(at(890), "alert", job("baseline"), 1, profile="baseline", error="12 answers of 429 within a minute", detail=alert),
+        Event(at(891), "control", "", 1, "baseline", error="too many", detail={"action": "set", "target": "all", "value": 2}),
+        Teller("http-item-store__9", "http-item-store", long, attempt=2).event(896, "trial_held", error="the budget of $5.00 is used up"),
+    ]  # fmt: skip
+    state = replay(planned, events)
+    state.bad_lines = 1
+    return state
+
+
+def picture(**changes: object) -> Frame:
+    frame = Frame(
+        state=busy(),
+        place="s/0",
+        now=START + 901,
+        limits=Limits(budget_usd=5.0, deadline=4000.0, spent_usd=4.18, priced=2),
+        forward=901.0,
+        signs={(job("baseline"), "wide__1"): START + 897},
+    )
+    return replace(frame, **changes)
+
+
+def text(frame: Frame, width: int, height: int) -> str:
+    return "\n".join(line.plain.rstrip() for line in render(frame, width, height)) + "\n"
+
+
+@pytest.mark.parametrize("width", [60, 100, 200])
+def test_golden_pictures(golden, width: int) -> None:
+    golden(REPO / "tests" / "golden" / "watch" / f"table-{width}.txt", text(picture(), width, 34))
+
+
+def test_golden_pages(golden) -> None:
+    chosen = (job("baseline"), "wide__1")
+    tail = LogTail(("agent/agent.log", "trial.log"), 0, 90_000, tuple(f"line {n}" for n in range(40)))
+    pages = {
+        "chosen": picture(controls=Controls(chosen=chosen)),
+        "tail": picture(controls=Controls(mode=Mode.TAIL, chosen=chosen, scroll=5), tail=tail),
+        "help": picture(controls=Controls(mode=Mode.HELP)),
+        "ask": picture(controls=Controls(mode=Mode.ASK, owner=True, chosen=chosen)),
+    }
+    shown = "".join(f"--- {name}\n{text(frame, 80, 24)}" for name, frame in pages.items())
+    golden(REPO / "tests" / "golden" / "watch" / "pages-80.txt", shown)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(1, 240), st.integers(1, 90), st.sampled_from(list(Mode)), st.booleans())
+def test_no_picture_is_larger_than_its_terminal_or_drives_it(width: int, height: int, mode: Mode, chosen: bool) -> None:
+    key = (job("baseline"), "wide__1") if chosen else None
+    lines_of_log = (HOSTILE, WIDE * 30, "\x1b[31mred\x1b[0m" * 50, "\t\ttabs")
+    frame = picture(controls=Controls(mode=mode, chosen=key), tail=LogTail((f"agent/{HOSTILE}",), 0, 10, lines_of_log))
+    lines = render(frame, width, height)
+    assert len(lines) <= height
+    for line in lines:
+        assert line.cell_len <= width
+        assert line.plain.isprintable()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=2), max_leaves=3
+)
+KINDS = (
+    "job_started",
+    "job_ended",
+    "trial_started",
+    "trial_held",
+    "trial_phase",
+    "trial_ended",
+    "trial_cancelled",
+    "note",
+    "alert",
+    "?",
+)
+NAMES = ("try", "retried", "error_class", "step", "message", "cause", "severity", "resumed", "lost", "x")
+ANY_EVENT = st.builds(
+    Event, time=st.text(max_size=5) | st.floats(-1e6, 1e6).map(at), kind=st.sampled_from(KINDS), job=st.sampled_from("jk"), pid=st.just(1),
+    profile=st.none() | st.sampled_from("pq"), trial=st.none() | st.sampled_from("xyz"), task=st.none() | st.sampled_from("ab"),
+    outcome=st.none() | st.sampled_from(["passed", "failed", "cancelled", "new"]), error=st.none() | st.text(max_size=9),
+    detail=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ANY_EVENT, max_size=25), st.booleans())
+def test_no_event_whatever_it_says_breaks_the_view(events: list[Event], planned: bool) -> None:
+    state, lines = replay(plan(("p",), ("a", "b")) if planned else None, []), Lines()
+    for event in events:
+        state.apply(event)
+        assert (lines.line(state, event) or "").isprintable()
+    state.close()
+    assert all(line.plain.isprintable() for line in render(Frame(state, "s/0", START), 90, 30))
+    assert all(profile.running == 0 for profile in state.profiles.values())
+
+
+def test_every_fact_has_a_place_on_a_wide_terminal() -> None:
+    shown = text(picture(), 200, 50)
+    for fact in (
+        "An experiment", "s/0", "running 15:01", "left",
+        "8/30 done", "2 running", "1 held", "1 cancelled", "$4.18 (2 guessed) of $5.00", "deadline in 51:39",
+        "4/10", "50 %", "9 to 91 %", "$2.12 + 1 unknown", "$3.06 + 1 unknown", "no model", "954k", "setup 1", "agent_timeout 1",
+        "error (rate_limit) [baseline]: 12 answers of 429 within a minute, for 0:11", "control [baseline]: set all 2: too many, 0:10 ago",
+        "held: 1 do not start: the budget of $5.00 is used up", "6 planned trials are left out: needs 64 GB of memory",
+        "1 lines unreadable", "waiting 29 s: tried again after evil", "Running (2)", "agent", "1:11", "0:04 ago", "T timed_out", "E errored", "+ passed", "retried 1x",
+    ):  # fmt: skip
+        assert fact in shown, fact
+
+
+def test_unknown_is_said_and_nothing_is_not_unknown() -> None:
+    state = replay(None, Teller("a__1").whole(0, 10, cost=None, tokens=None))
+    shown = text(Frame(state, "jobs", START + 11), 160, 30)
+    assert "1/?" in shown
+    assert shown.count(" unknown") >= 3  # money and tokens of the profile, money of the trial
+    assert "$0.00" not in shown
+    fresh = text(Frame(replay(plan(), []), "s/0", START), 160, 30)
+    assert "starting" in fresh
+    assert "time left unknown" in fresh
+    assert "$0.00" not in fresh
+
+
+def test_many_profiles_and_many_trials_are_counted_where_they_do_not_fit() -> None:
+    profiles = tuple(f"p{n:02}" for n in range(40))
+    running = [Teller(f"a__{n}", "a", f"p{n:02}").started(n) for n in range(40)]
+    shown = text(Frame(replay(plan(profiles), running), "s/0", START + 50), 100, 24)
+    assert "more profiles" in shown
+    assert "Running (40), " in shown
+
+
+def test_the_chosen_trial_stays_in_sight() -> None:
+    running = [Teller(f"a__{n}", f"task-{n}").started(n) for n in range(60)]
+    state = replay(plan(), running)
+    frame = Frame(state, "s/0", START + 90, Controls(chosen=(job("p"), "a__45")))
+    assert "> " in text(frame, 100, 24)
+    assert "task-45" in text(frame, 100, 24)
+
+
+def test_columns_give_way_by_importance_and_never_overflow() -> None:
+    columns = (Column("name", flexible=True, least=4), Column("kept", right=True), Column("dropped", 9))
+    rows = [Row([Cell("a-long-name"), Cell("12"), Cell("x" * 20)])]
+    assert [line.plain for line in table(columns, rows, 45)] == [
+        "name         kept  dropped",
+        "a-long-name    12  xxxxxxxxxxxxxxxxxxxx",
+    ]
+    assert [line.plain for line in table(columns, rows, 14)] == ["name      kept", "a-long-…    12"]
+    assert all(line.cell_len <= 5 for line in table(columns, rows, 5))
+
+
+@given(st.text(), st.integers(0, 30))
+def test_cut(text: str, width: int) -> None:
+    assert cell_len(cut(text, width)) <= width
+
+
+def test_percentiles_of_few_trials() -> None:
+    profile = LiveProfile("p")
+    for seconds in (3.0, 1.0, 2.0):
+        profile.add_duration(seconds)
+    assert profile.p90_sec == 3.0
+    profile.drop_duration(3.0)
+    assert (profile.p90_sec, profile.mean_sec) == (2.0, 1.5)

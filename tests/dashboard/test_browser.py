@@ -17,6 +17,8 @@ from terminalbench.records import Event
 
 __all__ = ["browser"]
 
+expect.set_options(timeout=60_000)
+
 PAIR = f"side-by-side/study/0/{STAMP}__p/a__1/study/0/{STAMP}__q/a__3/"
 PAGES = (
     "",
@@ -150,7 +152,7 @@ def test_a_page_follows_what_happens(browser: Browser, address: str, root: Root)
         append_jsonl(
             batch / "events.jsonl", Event("2026-01-24T17:00:00Z", "trial_ended", f"{STAMP}__q", 1, trial="b__9")
         )
-        expect(page.locator(".mark.failed:visible")).to_have_count(2, timeout=20_000)
+        expect(page.locator(".mark.failed:visible")).to_have_count(2)
         assert seen.complaints == []
 
 

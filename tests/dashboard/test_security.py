@@ -1,6 +1,7 @@
 """Who may ask, what may be reached, and what every answer carries."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,14 @@ def test_any_other_bind_needs_a_token(root: Root) -> None:
         assert http.get(path, headers={"cookie": f"{COOKIE}=wrong"}).status_code == 401
     assert http.get("/", headers={"host": "evil.example"}).status_code == 421
     assert http.get("/", headers={"authorization": f"Bearer {access.token}"}).status_code == 200
+
+
+def test_the_names_of_the_machine_may_be_used(root: Root) -> None:
+    http = client(root, Access("0.0.0.0", TOKEN))
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    assert http.get("/", headers={**headers, "host": f"{socket.gethostname()}:8642"}).status_code == 200
+    assert http.get("/", headers={**headers, "host": "192.168.1.7"}).status_code == 200
+    assert http.get("/", headers={**headers, "host": "other.example"}).status_code == 421
 
 
 def test_the_token_becomes_a_cookie_and_leaves_the_address(root: Root) -> None:

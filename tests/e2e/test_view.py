@@ -10,6 +10,8 @@ from support.dashboard import served
 
 __all__ = ["browser"]
 
+expect.set_options(timeout=60_000)
+
 PROFILES = """
 [profiles.sim]
 agent = "gated_agents:Gated"
@@ -45,20 +47,18 @@ def test_a_page_follows_a_real_run(lab, browser: Browser) -> None:
         expect(page.locator("#results")).to_contain_text("No batches yet")
         run = lab.start("run", experiment)
         try:
-            expect(page.locator(".badge.live")).to_be_visible(timeout=60_000)
+            expect(page.locator(".badge.live")).to_be_visible()
             page.goto(address + "batches/s/0/")
-            expect(page.locator("#live")).to_contain_text("Running now", timeout=30_000)
-            expect(page.locator("#matrix a.mark.failed")).to_have_count(
-                2, timeout=60_000
-            )  # what nop did comes by itself
+            expect(page.locator("#live")).to_contain_text("Running now")
+            expect(page.locator("#matrix a.mark.failed")).to_have_count(2)  # what nop did comes by itself
             expect(page.locator("#matrix a.mark.passed")).to_have_count(0)
             lab.project.write("go", "")
-            expect(page.locator("#matrix a.mark.passed")).to_have_count(2, timeout=60_000)
+            expect(page.locator("#matrix a.mark.passed")).to_have_count(2)
             assert run.wait(timeout=120) == 0
         finally:
             _end(run)
-        expect(page.locator("#state")).to_contain_text("complete", timeout=30_000)
-        expect(page.locator("#live section")).to_have_count(0, timeout=30_000)
+        expect(page.locator("#state")).to_contain_text("complete")
+        expect(page.locator("#live section")).to_have_count(0)
         page.locator("#matrix a.mark.passed").first.click()
         expect(page.locator("#trajectory .step").first).to_be_visible()
         assert seen.complaints == []

@@ -52,10 +52,11 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
     access = make_access(host, _token())
 
     def ready(address: str) -> None:
-        click.echo(f"{site.root}\n{address}   (Ctrl-C ends it)")
+        click.echo(f"{address}   (Ctrl-C ends it)")
         if open_browser:
             click.launch(address)
 
+    click.echo(str(site.root))
     serve(site, access, port, ready)
     return EXIT_OK
 

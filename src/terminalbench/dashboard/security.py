@@ -6,6 +6,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -53,8 +54,7 @@ class Access:
             return True
         if self.loopback:
             return False
-        own = {self.host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
-        return name in own or _address(name) is not None
+        return name == self.host.lower() or name in _machine_names() or _address(name) is not None
 
     def allows_token(self, given: str | None) -> bool:
         """Whether the token is right, compared in constant time."""
@@ -85,6 +85,12 @@ def is_loopback(name: str) -> bool:
     """Whether a name or address means this machine and no other."""
     address = _address(name)
     return name.lower() == "localhost" or (address is not None and address.is_loopback)
+
+
+@cache
+def _machine_names() -> frozenset[str]:
+    """What this machine is called; asked once, for the answer may take a name server."""
+    return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.harbor.gate import Gate, GateState
+from terminalbench.harbor.gate import Gate, GateState, Known
 
 
 def gate(tmp_path: Path, **fields: object) -> Gate:
@@ -26,7 +26,7 @@ def test_the_first_trial_enters_whatever_the_guess(tmp_path: Path) -> None:
 
 
 def test_a_profiles_own_history_is_the_estimate(tmp_path: Path) -> None:
-    found = gate(tmp_path, budget_usd=1.0, guess_usd=5.0, costs={"p": [0.1, 0.3], "q": [4.0]}, spent_usd=0.2)
+    found = gate(tmp_path, budget_usd=1.0, guess_usd=5.0, costs={"p": Known(2, 0.4), "q": Known(1, 4.0)}, spent_usd=0.2)
     assert found.read().likely_usd("p") == pytest.approx(0.2)
     assert found.read().likely_usd("q") == 4.0
     assert found.read().likely_usd("new") == pytest.approx(4.4 / 3)
@@ -40,6 +40,18 @@ def test_an_unknown_cost_is_taken_to_be_the_likely_one(tmp_path: Path) -> None:
     found.leave("a", "p", None)
     state = found.read()
     assert (state.spent_usd, state.priced, state.costs) == (2.0, 1, {})
+
+
+def test_a_budget_does_not_hold_agents_that_cost_nothing(tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate.json")
+    gate.create(GateState(budget_usd=1.5, free=["oracle"]))
+    assert gate.enter("free-1", "oracle") is None
+    assert gate.enter("paid-1", "p") is None, "a free trial reserves nothing"
+    gate.leave("free-1", "oracle", None)
+    gate.leave("paid-1", "p", 1.4)
+    assert gate.enter("paid-2", "p") is not None
+    assert gate.enter("free-2", "oracle") is None, "closed for those who pay"
+    assert (gate.read().spent_usd, gate.read().priced) == (1.4, 0)
 
 
 def test_a_deadline_closes_for_good(tmp_path: Path) -> None:

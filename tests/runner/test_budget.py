@@ -145,7 +145,7 @@ def test_processes_side_by_side_keep_the_bound_together(tmp_path: Path, seed: in
         worker.join(120)
         assert worker.exitcode == 0
     state = gate.read()
-    spent = sum(cost for costs in state.costs.values() for cost in costs)
+    spent = sum(known.usd for known in state.costs.values())
     assert state.spent_usd == pytest.approx(spent)
     assert 2.5 < spent <= 5.0 + 3 * 2 * 0.5
     assert state.reserved == {}

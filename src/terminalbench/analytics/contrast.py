@@ -86,7 +86,7 @@ def estimate(found: Sample | None, metric: Metric, alpha: float, seed: int) -> E
         difference=pairs.mean,
         error=pairs.standard_error(),
         interval=interval(stats.mean_interval(pairs, alpha, reach), alpha, TASKS_LIKE_THESE),
-        suite_interval=interval(stats.suite_interval(found.new, found.old, alpha), alpha, THESE_TASKS),
+        suite_interval=interval(stats.suite_interval(found.new, found.old, alpha, reach), alpha, THESE_TASKS),
         p=stats.sign_flip_p(sums, seed),
         wins=int((better * sums > 0).sum()),
         losses=int((better * sums < 0).sum()),

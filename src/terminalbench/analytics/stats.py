@@ -111,10 +111,10 @@ class Cells:
         return spread / (self.count - 1) / self.count
 
 
-def suite_interval(new: Cells, old: Cells, alpha: float) -> Bounds | None:
+def suite_interval(new: Cells, old: Cells, alpha: float, reach: tuple[float, float] | None = None) -> Bounds | None:
     """Interval of the mean difference on exactly these tasks: only the luck of the attempts varies.
 
-    None unless every task has two attempts under both, or when no task varied at all.
+    None unless every task has two attempts under both, or when no task varied at all. `reach` bounds what it can be.
     """
     if len(new.count) == 0 or min(new.count.min(), old.count.min()) < 2:
         return None
@@ -125,7 +125,10 @@ def suite_interval(new: Cells, old: Cells, alpha: float) -> Bounds | None:
     freedom = total**2 / float((parts**2 / np.concatenate([new.count - 1, old.count - 1])).sum())
     half = float(stdtrit(freedom, 1 - alpha / 2)) * sqrt(total) / len(new.count)
     mean = float((new.mean - old.mean).mean())
-    return Bounds(mean - half, mean + half, f"t({freedom:.0f}), attempts only")
+    low, high = mean - half, mean + half
+    if reach is not None:
+        low, high = max(low, reach[0]), min(high, reach[1])
+    return Bounds(low, high, f"t({freedom:.0f}), attempts only")
 
 
 def sign_flip_p(differences: ArrayLike, seed: int = 0) -> float:

@@ -22,11 +22,23 @@ GUESS_USD = 1.0
 """What a trial is taken to cost while nothing is known about its profile."""
 
 
+class Known(msgspec.Struct, frozen=True):
+    """Trials whose cost is known, and what they cost together."""
+
+    trials: int = 0
+    usd: float = 0.0
+
+    def and_one(self, usd: float) -> "Known":
+        """With one trial more."""
+        return Known(self.trials + 1, self.usd + usd)
+
+
 class GateState(msgspec.Struct, omit_defaults=True):
     """The limits of a batch and what has been spent and reserved so far.
 
     `costs` are the known costs of ended trials by profile; `priced` counts ended trials whose cost is unknown and was
-    taken to be the likely cost. `closed` says why nothing starts any more. `lanes` are the models under pressure.
+    taken to be the likely cost. `free` are profiles whose agent calls no model: no budget holds them. `closed` says
+    why nothing starts any more. `lanes` are the models under pressure.
     Its times are on the clock that only goes forward (`time.monotonic`), which all processes of a machine share:
     setting the time neither ends nor extends a run.
     """
@@ -36,23 +48,29 @@ class GateState(msgspec.Struct, omit_defaults=True):
     guess_usd: float = GUESS_USD
     spent_usd: float = 0.0
     reserved: dict[str, float] = {}
-    costs: dict[str, list[float]] = {}
+    costs: dict[str, Known] = {}
     priced: int = 0
+    free: list[str] = []
     closed: str | None = None
     seed: int = 0
     lanes: dict[str, Lane] = {}
 
     def likely_usd(self, profile: str) -> float:
         """What a trial of a profile will probably cost: the mean of its own trials, else of all, else the guess."""
-        own = self.costs.get(profile) or [cost for costs in self.costs.values() for cost in costs]
-        return sum(own) / len(own) if own else self.guess_usd
+        if profile in self.free:
+            return 0.0
+        known = [self.costs[profile]] if profile in self.costs else list(self.costs.values())
+        trials = sum(own.trials for own in known)
+        return sum(own.usd for own in known) / trials if trials else self.guess_usd
 
     def why_closed(self, profile: str, now: float) -> str | None:
         """Why a trial of this profile may not start now, or None when it may."""
+        if self.deadline is not None and now >= self.deadline:
+            return self.closed or "the deadline (run.run_timeout_sec) has passed"
+        if profile in self.free:
+            return None
         if self.closed is not None:
             return self.closed
-        if self.deadline is not None and now >= self.deadline:
-            return "the deadline (run.run_timeout_sec) has passed"
         if self.budget_usd is None:
             return None
         committed = self.spent_usd + sum(self.reserved.values())
@@ -101,12 +119,14 @@ class Gate:
             return
         with self._locked() as state:
             likely = state.reserved.pop(trial, state.likely_usd(profile))
+            if cost_usd is None and profile in state.free:
+                return
             if cost_usd is None:
                 state.spent_usd += likely
                 state.priced += 1
             else:
                 state.spent_usd += cost_usd
-                state.costs = {**state.costs, profile: [*state.costs.get(profile, []), cost_usd]}
+                state.costs = {**state.costs, profile: state.costs.get(profile, Known()).and_one(cost_usd)}
 
     def press(self, lane: str, *, started_at: float, asked_sec: float | None, now: float | None = None) -> Lane:
         """A trial was rate limited: the others of its lane wait. Returns the lane as it is now."""

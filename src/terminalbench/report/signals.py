@@ -110,6 +110,8 @@ def judged(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[Group
             continue
         person = people.get((finding.trial, finding.name))
         value = finding.value if person is None else person.value
+        if finding.name.endswith("_step"):
+            continue  # a place, not an answer
         if isinstance(value, float) or (isinstance(value, str) and len(value) > LABEL_LETTERS):
             continue
         answer = "not judged" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -14,8 +14,9 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.control import ControlFile
-from terminalbench.harbor.gate import Gate, GateState
+from terminalbench.harbor.gate import Gate, GateState, Known
 from terminalbench.harbor.jobs import command, job_config, wave_config
+from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
@@ -179,8 +180,9 @@ def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
     budget, seconds = plan.settings.get("budget_usd"), plan.settings.get("run_timeout_sec")
     deadline = time.monotonic() + seconds - spent.seconds if seconds is not None else None
     state = GateState(budget_usd=budget, deadline=deadline, seed=plan.settings.get("seed") or 0)
-    state.costs = spent.costs
-    known = sum(cost for costs in spent.costs.values() for cost in costs)
+    state.costs = {profile: Known(len(costs), sum(costs)) for profile, costs in spent.costs.items() if costs}
+    state.free = [profile.key for profile in plan.profiles if profile.content.get("agent") in WITHOUT_MODEL]
+    known = sum(own.usd for own in state.costs.values())
     state.spent_usd = known + spent.unknown * state.likely_usd("")
     state.priced = spent.unknown
     gate = Gate(batch.gate_json)

@@ -84,7 +84,10 @@ def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
         here = Path(place).parts[0] == "results"
         where = "" if here else f" --results {os.path.relpath(result.batch.folder.parent.parent)}"
         click.echo(f"\nbatch {view.plan.batch}: {place}")
-        click.echo(f"look closer: tbench show <trial>{where}, tbench list{where}, harbor view {place}/runs")
+        click.echo(f"who is better, and how sure: tbench compare {place}")
+        click.echo(
+            f"look closer: tbench analyze {place}, tbench show <trial>{where}, tbench view, harbor view {place}/runs"
+        )
     return EXIT_INTERRUPTED if result.interrupted else exit_code(view)
 
 

@@ -12,6 +12,7 @@ setup:  ## Find a Python, make .venv, install the pinned requirements (no-op whe
 
 demo: setup  ## Run the quickstart experiment: no Docker, no key, about a minute
 	@$(BIN)/tbench run experiments/quickstart.toml
+	@echo && $(BIN)/tbench compare experiments/quickstart.toml
 
 test: setup  ## Set up, then run every check and test
 	@sh scripts/test-clients.sh

@@ -91,7 +91,7 @@ def test_what_is_not_taken_is_a_problem_without_the_address(plan: Plan, inbox) -
 def test_the_table_takes_references_and_known_events_only(project, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = good(project, BASE + ORACLE + NOTIFY)
     assert experiment.notify is not None
-    assert experiment.notify.on == ["finished", "stalled", "budget", "alert"]
+    assert experiment.notify.on == ["finished", "stalled", "budget", "alert", "regression"]
     (problem,) = problems(project, BASE + ORACLE + '[notify]\nurls = ["slack://a/b/c"]\n')
     assert problem.startswith("notify.urls[0]: must be a reference to a variable and nothing else")
     assert "slack://" not in problem

@@ -98,7 +98,20 @@ def _notify_end(view: BatchView, interrupted: bool) -> list[str]:
     how = "interrupted" if interrupted else "finished"
     spent = money(view.rows())
     notifier.tell("finished", f"{how}: {measured} of {len(view.cells)} measured, {passed} passed, cost {spent}")
+    if measured and notifier.wants("regression"):
+        for sentence in _regressions(view):
+            notifier.tell("regression", sentence)
     return notifier.finish()
+
+
+def _regressions(view: BatchView) -> list[str]:
+    """The declared contrasts in which a profile is proven worse, each in its sentence."""
+    from terminalbench.analytics.compare import compare
+    from terminalbench.analytics.rows import rows_of
+    from terminalbench.analytics.settings import settings_of
+
+    found = compare(rows_of([view]), settings_of([view]))
+    return [contrast.sentence for contrast in found.contrasts if contrast.verdict == "worse"]
 
 
 def refresh(batch: Batch) -> BatchView:

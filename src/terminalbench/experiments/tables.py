@@ -191,7 +191,7 @@ class TopUpTable:
     trials_per_round: int = key("Trials added before the intervals are looked at again.", default=20, minimum=2)
 
 
-NOTIFY_ON = ("finished", "stalled", "budget", "alert")
+NOTIFY_ON = ("finished", "stalled", "budget", "alert", "regression")
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ class NotifyTable:
         example='["${NOTIFY_URL}"]',
     )
     on: list[str] = key(
-        "When: `finished`, `stalled` (a trial without activity), `budget` (used up), `alert` (anything severe). "
-        "Default: all.",
+        "When: `finished`, `stalled` (a trial without activity), `budget` (used up), `alert` (anything severe), "
+        "`regression` (a profile is proven worse than what it is compared with). Default: all.",
         factory=lambda: list(NOTIFY_ON),
         example='["finished", "budget"]',
     )

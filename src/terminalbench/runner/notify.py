@@ -63,9 +63,13 @@ class Notifier:
         ready = [_VARIABLE.sub(lambda match: variables[match[1]], url) for url in urls]
         return cls(name, ready, frozenset(told.get("on") or ()))
 
+    def wants(self, kind: str) -> bool:
+        """Whether somebody wants to be told of this kind."""
+        return bool(self.urls) and kind in self.wanted
+
     def tell(self, kind: str, text: str) -> None:
         """Send one line, if that kind is wanted."""
-        if not self.urls or kind not in self.wanted:
+        if not self.wants(kind):
             return
         self._pool = self._pool or ThreadPoolExecutor(1, "notify")
         self._sent.append(self._pool.submit(self.send, self.urls, f"{self.name}: {' '.join(text.split())[:300]}"))

@@ -83,4 +83,5 @@ def lab(project: Project) -> Lab:
     for task in ("a", "b"):
         write_task(project.root / "tasks" / task)
     project.write("lab_agents.py", AGENTS)
-    return Lab(project, {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")})
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+    return Lab(project, {**env, "XDG_STATE_HOME": str(project.root.parent / "state")})

@@ -47,11 +47,14 @@ def test_a_budget_does_not_hold_agents_that_cost_nothing(tmp_path: Path) -> None
     gate.create(GateState(budget_usd=1.5, free=["oracle"]))
     assert gate.enter("free-1", "oracle") is None
     assert gate.enter("paid-1", "p") is None, "a free trial reserves nothing"
-    gate.leave("free-1", "oracle", None)
+    gate.leave("free-1", "oracle", 0.0)
+    assert gate.read().likely_usd("q") == 1.0, "what costs nothing does not make others look cheap"
     gate.leave("paid-1", "p", 1.4)
     assert gate.enter("paid-2", "p") is not None
     assert gate.enter("free-2", "oracle") is None, "closed for those who pay"
     assert (gate.read().spent_usd, gate.read().priced) == (1.4, 0)
+    assert gate.read().why_shut("p", 0.0) is not None
+    assert gate.read().why_shut("oracle", 0.0) is None
 
 
 def test_a_deadline_closes_for_good(tmp_path: Path) -> None:

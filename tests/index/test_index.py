@@ -313,3 +313,17 @@ def test_of_two_errors_the_newer_counts(tmp_path: Path) -> None:
     make_trial(batch, "a__2", reward=None, error="RuntimeError", second=5)
     scan_batch(batch)
     assert [cell.row.name for cell in view_batch(batch).cells if cell.row] == ["a__2"]
+
+
+def test_a_trial_without_a_result_is_read_again_when_it_goes_on(batch: Batch) -> None:
+    folder = make_trial(batch, "a__1")
+    (folder / "result.json").unlink()
+    (folder / "config.json").write_text("{}")
+    scan_batch(batch)
+    assert scan_batch(batch).read == 0
+    (folder / "agent").mkdir()
+    (folder / "agent" / "log.txt").write_text("working")
+    assert scan_batch(batch).read == 1, "its cost may have grown"
+    (folder / "held.json").write_text('{"reason": "the budget is used up"}')
+    assert scan_batch(batch).read == 1
+    assert outcomes(batch)["p", "a", 1] == Outcome.NOT_RUN

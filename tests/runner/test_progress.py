@@ -86,3 +86,15 @@ def test_the_line_of_progress_names_the_wait() -> None:
 def test_a_silent_harbor_hangs(started: dict, quiet: float, why: str | None) -> None:
     line = _Line(None, started=Counter(started), heard_at=100.0)  # ty: ignore[invalid-argument-type]
     assert line.why_hung(100.0 + quiet) == why
+
+
+def test_a_batch_that_goes_on_has_nothing_running_from_before() -> None:
+    progress = Progress({"p": 3}, 0.0)
+    for trial in ("a", "b", "c"):
+        progress.add(event("trial_started", trial))
+    progress.add(event("trial_ended", "a", "passed"))
+    progress.add(event("trial_ended", "b", "cancelled"))
+    progress.add(Event("t", "note", "s", 1, detail={"resumed": {"p": 2}}))
+    assert (progress.done, len(progress.running)) == (1, 0)
+    progress.add(event("trial_started", "b2"))
+    assert len(progress.running) == 1

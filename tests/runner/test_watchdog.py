@@ -246,6 +246,17 @@ def test_a_lane_under_pressure_is_named(tmp_path) -> None:
     assert "warning (rate_limit): some/model: rate limited again" in progress.line(1.0)
 
 
+def test_the_end_of_an_alert_leaves_a_persons_pause_alone(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    control = ControlFile(machine.batch.control_json)
+    control.change(lambda found: found.paused.__setitem__("*", "waiting for quota"))
+    machine.free = 100.0
+    machine.look()
+    machine.free = 1e6
+    machine.look()
+    assert control.read().paused == {"*": "waiting for quota"}
+
+
 def test_what_a_killed_run_left_standing_is_cleared_by_the_next(tmp_path) -> None:
     machine = Machine(tmp_path)
     machine.free = 1.0

@@ -24,7 +24,9 @@ def chooser() -> Callable[[BatchView], Choice]:
         from terminalbench.analytics.rows import rows_of
         from terminalbench.analytics.settings import settings_of
 
-        comparison = compare(rows_of([view]), settings_of([view]))
+        excluded = view.plan.exclusions()  # attempts at what does not run would help nobody
+        rows = [row for row in rows_of([view]) if excluded(row.profile, row.task) is None]
+        comparison = compare(rows, settings_of([view]))
         if not comparison.contrasts:
             raise UserError("has a single profile: there is nothing to compare", where=view.batch)
         found = allocate(comparison, _rule(view.plan))

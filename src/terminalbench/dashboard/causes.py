@@ -1,6 +1,7 @@
 """Why trials failed, from the findings the index keeps; what is not there yet is found in the background."""
 
 import logging
+import sqlite3
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ def classify(site: Site, batch: str) -> None:
 
     try:
         analyse(pick([site.batch(batch)], Filter()), [one for one in _analyzers() if one.name == _FAILURE])
-    except (TbenchError, OSError) as error:  # the page says what is not classified
+    except (TbenchError, OSError, sqlite3.Error) as error:  # the page says what is not classified
         logging.getLogger(__name__).warning("%s could not be analysed: %s", batch, error)
     site.analyses[batch] = site.analyses.get(batch, 0) + 1
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sqlite3
 import threading
 import time
 
@@ -51,7 +52,11 @@ class Refresher:
                     scan_all(self._site.root)
                     whole_at = time.monotonic() + max(WHOLE_EVERY_SEC, _SHARE * (time.monotonic() - started))
                 self.look()
-            except (TbenchError, OSError) as error:  # the next look may succeed; pages show what is known
+            except (
+                TbenchError,
+                OSError,
+                sqlite3.Error,
+            ) as error:  # the next look may succeed
                 logging.getLogger(__name__).warning("the index could not be refreshed: %s", error)
             pause = max(EVERY_SEC, _SHARE * (time.monotonic() - started))
 

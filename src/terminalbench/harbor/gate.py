@@ -59,7 +59,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
         """What a trial of a profile will probably cost: the mean of its own trials, else of all, else the guess."""
         if profile in self.free:
             return 0.0
-        known = [self.costs[profile]] if profile in self.costs else list(self.costs.values())
+        known = [self.costs[profile]] if profile in self.costs else list(self.costs.values())  # no free ones in it
         trials = sum(own.trials for own in known)
         return sum(own.usd for own in known) / trials if trials else self.guess_usd
 
@@ -79,6 +79,11 @@ class GateState(msgspec.Struct, omit_defaults=True):
         if committed + self.likely_usd(profile) <= self.budget_usd:
             return None
         return f"the budget of ${self.budget_usd:.2f} is used up (${self.spent_usd:.2f} spent)"
+
+    def why_shut(self, profile: str, now: float) -> str | None:
+        """Why nothing of this profile starts any more, for good."""
+        passed = self.deadline is not None and now >= self.deadline
+        return self.closed if passed or profile not in self.free else None
 
     def let_in_at(self, trial: str, lane: str) -> float:
         """When the rate limit of its lane lets a trial start; each has a moment of its own."""
@@ -119,8 +124,8 @@ class Gate:
             return
         with self._locked() as state:
             likely = state.reserved.pop(trial, state.likely_usd(profile))
-            if cost_usd is None and profile in state.free:
-                return
+            if profile in state.free:
+                return  # its nothing would make the others look cheap
             if cost_usd is None:
                 state.spent_usd += likely
                 state.priced += 1

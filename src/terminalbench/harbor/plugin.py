@@ -176,11 +176,15 @@ class EventPlugin(BaseJobPlugin):
         """Stay here while a rate limit, or the pause before a further try, keeps the trial from starting."""
         told: Wait | None = None
         lane = lane_of(event.config.agent)
-        while (wait := await asyncio.to_thread(self._door.why_wait, event.trial_name, lane)) is not None:
-            if wait != told:
-                self._write("trial_waiting", event, error=wait.reason, detail=wait.detail())
-                told = wait
-            await asyncio.sleep(wait.left_sec())
+        try:
+            while (wait := await asyncio.to_thread(self._door.why_wait, event.trial_name, lane)) is not None:
+                if wait != told:
+                    self._write("trial_waiting", event, error=wait.reason, detail=wait.detail())
+                    told = wait
+                await asyncio.sleep(wait.left_sec())
+        except asyncio.CancelledError:
+            write_json(self._job_dir / event.trial_name / HELD, {"reason": "the run ended before it could start"})
+            raise
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
 

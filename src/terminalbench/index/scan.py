@@ -196,8 +196,22 @@ def _stamp(folder: str) -> str | None:
             status = os.stat(f"{folder}/{name}")  # noqa: PTH116  ten thousand times a scan
         except OSError:
             continue
-        return f"{name}:{status.st_size}:{status.st_mtime_ns}"
+        stamp = f"{name}:{status.st_size}:{status.st_mtime_ns}"
+        return stamp if name == RESULT else f"{stamp};{_signs_of_life(folder)}"
     return None
+
+
+def _signs_of_life(folder: str) -> str:
+    """What may still change in a trial without a result: why it is held, and the logs its cost is read from."""
+    found = []
+    for place in (folder, f"{folder}/agent"):
+        try:
+            with os.scandir(place) as entries:
+                files = [(e.name, e.stat(follow_symlinks=False)) for e in entries if e.is_file(follow_symlinks=False)]
+        except OSError:
+            continue
+        found += [f"{name}:{status.st_size}:{status.st_mtime_ns}" for name, status in sorted(files)]
+    return ";".join(found)
 
 
 def _plan_stamp(connection: sqlite3.Connection, key: str) -> str | None:

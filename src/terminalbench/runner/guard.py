@@ -89,7 +89,8 @@ class Guard:
             if order.action == "stop":
                 found.stopped[name] = order.reason
             elif order.action == "pause":
-                self._own[name] = found.paused.setdefault(name, order.reason)
+                if name not in found.paused:
+                    self._own[name] = found.paused[name] = order.reason
             elif order.action == "resume" and found.paused.get(name) == self._own.pop(name, None):
                 found.paused.pop(name, None)
             elif order.action == "slow":

@@ -29,6 +29,8 @@ class Progress:
         """Take one event into account; those of unknown profiles are passed over."""
         self.waiting.add(event)
         self.alerts.add(event)
+        if event.kind == "note" and "resumed" in event.detail:
+            self._begin_again()
         if event.profile not in self.ended or event.trial is None:
             return
         if event.kind == "trial_started":
@@ -38,6 +40,14 @@ class Progress:
             self.held += 1
         elif event.kind == "trial_ended":
             self._trial_ended(event)
+
+    def _begin_again(self) -> None:
+        """A batch goes on: what was cut off runs no more, and what was cancelled runs again."""
+        self.running.clear()
+        self.waiting.trials.clear()
+        self.held = 0
+        for counts in self.ended.values():
+            counts.pop("cancelled", None)
 
     def _trial_ended(self, event: Event) -> None:
         self.running.discard(event.trial or "")

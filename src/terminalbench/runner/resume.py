@@ -21,10 +21,10 @@ from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, 
 from terminalbench.experiments.profiles import Folder
 from terminalbench.experiments.secrets import references
 from terminalbench.files import lock, read_json, write_bytes, write_json
+from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.jobs import job_config, wave_config
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.results import ReadState
-from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import ErrorClass, Outcome
@@ -35,7 +35,7 @@ from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.live import forget_dead_workers, live_processes
 from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk
 from terminalbench.runner.prepare import prepare
-from terminalbench.runner.run import Listener, RunResult, Spent, run_jobs
+from terminalbench.runner.run import Listener, RunResult, Spent, free_profiles, run_jobs
 from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
 
@@ -54,6 +54,11 @@ class ResumeRequest:
     retry_errors: str | None = None
     used_sec: float = 0.0
 
+    @property
+    def first_round(self) -> bool:
+        """Whether this begins a command; orders given to a live run hold for all its rounds."""
+        return self.used_sec == 0.0
+
 
 def resume(
     batch: Batch, request: ResumeRequest, experiment: Experiment | None = None, listener: Listener | None = None
@@ -67,6 +72,8 @@ def resume(
         forget_dead_workers(batch)
         if any(process.pid != os.getpid() for process in live_processes(batch)):
             _end_leftovers(batch)
+        if request.first_round:
+            ControlFile(batch.control_json).clear()
         plan = _grown(batch, request, experiment)
         scanned = scan_batch(batch)
         view = view_batch(batch)
@@ -213,10 +220,11 @@ def spent_so_far(view: BatchView) -> Spent:
     """What the batch has cost: every trial counts that ran at all, superseded ones too."""
     spent = Spent()
     unknown = 0
+    free = free_profiles(view.plan)
     for row in view.rows():
         if row.usage.cost_usd is not None:
             spent.costs.setdefault(row.profile or "", []).append(row.usage.cost_usd)
-        elif row.state != ReadState.HELD and not (row.trial and row.trial.agent in WITHOUT_MODEL):
+        elif row.state != ReadState.HELD and row.profile not in free:
             unknown += 1
     return Spent(spent.costs, unknown)
 

@@ -87,6 +87,7 @@ def run(experiment: Experiment, prepared: Prepared, listener: Listener | None = 
     """Run a prepared plan in a batch of its own."""
     batch = allocate(experiment.results_root, experiment.slug)
     with lock(batch.lock, f"tbench run {experiment.file.name}"):
+        ControlFile(batch.control_json).clear()
         plan = record(experiment, prepared, prepared.plan, batch)
         jobs = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
         return run_jobs(batch, plan, jobs, prepared.environments, listener or Listener())
@@ -136,12 +137,11 @@ def run_jobs(
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
     side_by_side = int(plan.settings.get("profiles_parallel") or 0)
     gate = put_up_gate(batch, plan, spent or Spent())
-    ControlFile(batch.control_json).clear()
 
-    def closed() -> str | None:
-        reason = gate.read().closed
-        notifier.closed(reason)
-        return reason
+    def closed(profile: str) -> str | None:
+        state = gate.read()
+        notifier.closed(state.closed)
+        return state.why_shut(profile, time.monotonic())
 
     supervisor = Supervisor(
         batch,
@@ -175,13 +175,22 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
     )
 
 
+def free_profiles(plan: Plan) -> list[str]:
+    """The profiles whose agent calls no model."""
+    return [profile.key for profile in plan.profiles if profile.content.get("agent") in WITHOUT_MODEL]
+
+
 def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
     """The gate of a batch: its budget, its deadline, which counts from its start, and rate limits as they are met."""
     budget, seconds = plan.settings.get("budget_usd"), plan.settings.get("run_timeout_sec")
     deadline = time.monotonic() + seconds - spent.seconds if seconds is not None else None
     state = GateState(budget_usd=budget, deadline=deadline, seed=plan.settings.get("seed") or 0)
-    state.costs = {profile: Known(len(costs), sum(costs)) for profile, costs in spent.costs.items() if costs}
-    state.free = [profile.key for profile in plan.profiles if profile.content.get("agent") in WITHOUT_MODEL]
+    state.free = free_profiles(plan)
+    state.costs = {
+        profile: Known(len(costs), sum(costs))
+        for profile, costs in spent.costs.items()
+        if costs and profile not in state.free
+    }
     known = sum(own.usd for own in state.costs.values())
     state.spent_usd = known + spent.unknown * state.likely_usd("")
     state.priced = spent.unknown

@@ -86,8 +86,8 @@ class _Line:
 class Supervisor:
     """Runs launches, at most `side_by_side` at once (0 = all), and tells `watch` of every event.
 
-    `closed` says why nothing new may start (a budget, a deadline), or None while it may. `stopped` says why running
-    trials have to end too (a full disk); it is asked about once a second.
+    `closed` says why nothing of a profile may start (a budget, a deadline), or None while it may. `stopped` says why
+    running trials have to end too (a full disk); it is asked about once a second.
     """
 
     batch: Batch
@@ -95,7 +95,7 @@ class Supervisor:
     side_by_side: int
     watch: Callable[[Event], None]
     tick: Callable[[], None]
-    closed: Callable[[], str | None] = lambda: None
+    closed: Callable[[str], str | None] = lambda _profile: None
     stopped: Callable[[], str | None] = lambda: None
     signals: int = 0
     stop_reason: str | None = None
@@ -105,7 +105,8 @@ class Supervisor:
 
     def why_over(self, profile: str) -> str | None:
         """Why nothing of a profile may start any more: nothing at all may, or somebody stopped the profile."""
-        return self._why_not() or ControlFile(self.batch.control_json).read().why_stopped(profile)
+        why = self.stop_reason or self.closed(profile)
+        return why or ControlFile(self.batch.control_json).read().why_stopped(profile)
 
     def run(self) -> list[JobEnd]:
         """Run everything to its end. After a signal nothing new starts, and running trials are cancelled."""
@@ -120,8 +121,8 @@ class Supervisor:
             except BaseException:
                 self._abandon(running)
                 raise
-        reason = self._why_not()
         for line in waiting:
+            reason = self.why_over(line.launch.job.profile)
             line.not_started = dict.fromkeys(wanted(line.launch.job), reason) if reason and not self.signals else {}
         return [
             JobEnd(line.launch.job.profile, tuple(line.waves), line.left_over, line.not_started)
@@ -130,8 +131,8 @@ class Supervisor:
 
     def _run(self, waiting: deque[_Line], running: list[_Line], ended: list[_Line]) -> None:
         limit = self.side_by_side or len(waiting)
-        while running or (waiting and not self.signals and not self._why_not()):
-            while waiting and len(running) < limit and not self.signals and not self._why_not():
+        while running or (waiting and not self.signals and self.stop_reason is None):
+            while waiting and len(running) < limit and not self.signals and self.stop_reason is None:
                 line = waiting.popleft()
                 if reason := self.why_over(line.launch.job.profile):
                     line.not_started = dict.fromkeys(wanted(line.launch.job), reason)
@@ -168,10 +169,6 @@ class Supervisor:
         if self.stop_reason is None and now - self._looked_at >= _LOOK_SEC:
             self._looked_at = now
             self.stop_reason = self.stopped()
-
-    def _why_not(self) -> str | None:
-        """Why nothing new may start, or None while it may."""
-        return self.stop_reason or self.closed()
 
     def _start(self, line: _Line, job: JobSpec) -> None:
         config = line.launch.config(job)

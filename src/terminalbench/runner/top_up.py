@@ -17,6 +17,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.files import append_jsonl, lock, read_json, write_json
+from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
@@ -87,10 +88,14 @@ def _refuse_without_rule(batch: Batch, plan: Plan) -> None:
 
 
 def _closed(batch: Batch, plan: Plan, used_sec: float) -> str | None:
-    """Why no further trial would start: the deadline has passed, or the budget held some back in the round before."""
+    """Why no further round makes sense: the deadline, the budget, or somebody who stopped a profile."""
     seconds = plan.settings.get("run_timeout_sec")
     if seconds is not None and used_sec >= seconds:
         return f"the deadline (run.run_timeout_sec = {seconds:g}) has passed"
+    stopped = ControlFile(batch.control_json).read().stopped
+    if stopped:
+        profile, reason = next(iter(stopped.items()))
+        return f"{profile} was stopped: {reason}"
     if plan.settings.get("budget_usd") is None or not batch.gate_json.exists():
         return None
     gate = Gate(batch.gate_json).read()

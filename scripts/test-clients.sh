@@ -7,7 +7,8 @@ mark=tests/clients/node_modules/.installed
 if [ "$(cat "$mark" 2>/dev/null || true)" != "$(cksum <"$lock")" ]; then
     if command -v npm >/dev/null 2>&1; then
         echo "setup: installing the pinned test clients (npm)" >&2
-        npm ci --prefix tests/clients --ignore-scripts --no-audit --no-fund --silent
+        install="npm ci --prefix tests/clients --ignore-scripts --no-audit --no-fund --loglevel=error"
+        $install >/dev/null || $install >/dev/null
         cksum <"$lock" >"$mark"
     else
         echo "setup: no npm here: the tests with the real Claude Code CLI will fail; install Node.js" >&2

@@ -292,7 +292,21 @@ def test_a_cost_that_is_unknown_makes_the_cost_of_a_success_unknown() -> None:
     data = [msgspec.structs.replace(r, cost_known_usd=0.5, cost_unknown=r.attempt - 1) for r in rows(table(a="++ ++"))]
     found = compare(data, settings(contrasts=())).profiles[0]
     assert (found.cost_usd, found.cost_unknown_trials, found.cost_per_success) == (2.0, 2, None)
-    assert not found.on_pareto_front
+    assert found.on_pareto_front, "nobody passes more"
+
+
+def test_the_front_is_what_nobody_can_beat_whatever_the_unknown_costs_are() -> None:
+    def summaries(**costs: tuple[float, int]) -> list[str]:
+        data = [
+            msgspec.structs.replace(row, cost_known_usd=costs[row.profile][0], cost_unknown=costs[row.profile][1])
+            for row in rows(table(a="x+ x+", b="++ ++"))
+        ]
+        return [p.profile for p in compare(data, settings(contrasts=())).profiles if p.on_pareto_front]
+
+    assert summaries(a=(0.1, 0), b=(0.5, 0)) == ["a", "b"]
+    assert summaries(a=(0.5, 0), b=(0.1, 0)) == ["b"]
+    assert summaries(a=(0.5, 0), b=(0.1, 3)) == ["b"], "b may cost as little as is known"
+    assert summaries(a=(0.1, 3), b=(0.5, 0)) == ["b"], "a may cost any amount"
 
 
 def test_the_pareto_front() -> None:

@@ -64,12 +64,11 @@ def test_a_rule_that_comes_late_is_a_departure_and_one_that_changes_is_refused()
         extended(plan(rule=RULE), plan(rule={**RULE, "interval_width": 0.5}), "exp.toml")
 
 
-def test_without_a_rule_there_is_no_top_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_rule_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from terminalbench.runner import top_up as module
-    from terminalbench.runner.run import RunResult
 
     batch = Batch(tmp_path / "s" / "0")
     write_json(batch.plan_json, plan())
-    monkeypatch.setattr(module, "resume", lambda *_: RunResult(batch, plan(), False))
+    monkeypatch.setattr(module, "resume", lambda *_: pytest.fail("money was spent before the rule was looked for"))
     with pytest.raises(UserError, match="declares no rule"):
         top_up(batch, lambda _view: pytest.fail("asked without a rule"))

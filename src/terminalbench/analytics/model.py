@@ -44,6 +44,8 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     superseded: int = 0
     cost_known_usd: float | None = None
     cost_unknown: int = 0
+    tokens_known: int | None = None
+    tokens_unknown: int = 0
 
     @property
     def measured(self) -> bool:
@@ -99,6 +101,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     cost_unknown_trials: int = 0
     superseded_trials: int = 0
     tokens: int | None = None
+    tokens_unknown_trials: int = 0
     cost_per_success: float | None = None
     cost_per_success_interval: Interval | None = None
     mean_agent_sec: float | None = None

@@ -76,6 +76,8 @@ def _spend(cell: CellState, superseded: list[TrialRow], free: bool) -> dict[str,
     fields["cost_unknown"] = len(costs) - len(known)
     fields["cost_usd"] = sum(known) if len(known) == len(costs) else None
     counted = [count for count in tokens if count is not None]
+    fields["tokens_known"] = sum(counted) if counted else None
+    fields["tokens_unknown"] = len(tokens) - len(counted)
     fields["tokens"] = sum(counted) if len(counted) == len(tokens) else None
     return fields
 

@@ -7,14 +7,14 @@ def amount(value: float, metric: Metric, *, sign: bool = True, unit: bool = True
     """A value of a metric as a person reads it: points of pass rate, dollars, tokens, seconds."""
     mark = "+" if sign else ""
     if metric == "pass":
-        return f"{100 * value:{mark}.1f}{' pt' if unit else ''}"
+        return f"{100 * value:{mark}z.1f}{' pt' if unit else ''}"
     if metric == "cost":
         number = f"{abs(value):.2f}" if abs(value) >= 0.1 or value == 0 else f"{abs(value):.2g}"
         lead = "-" if value < 0 else mark
         return f"{lead}{'$' if unit else ''}{number}"
     if metric == "tokens":
-        return f"{value / 1000:{mark}.1f}k{' tokens' if unit else ''}"
-    return f"{value:{mark}.1f}{' s' if unit else ''}"
+        return f"{value / 1000:{mark}z.1f}k{' tokens' if unit else ''}"
+    return f"{value:{mark}z.1f}{' s' if unit else ''}"
 
 
 def p_text(p: float) -> str:

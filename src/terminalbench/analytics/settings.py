@@ -73,6 +73,8 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
     declared = plan.analysis
     baseline = _known(asked.baseline, order) or names[views[0].batch, plan.baseline]
     contrasts = tuple((_known(new, order), _known(old, order)) for new, old in asked.contrasts)
+    if any(new == old for new, old in contrasts):
+        raise UserError("a profile cannot be compared with itself", hint="name two profiles")
     if not contrasts and asked.baseline is not None:
         contrasts = tuple((name, baseline) for name in order if name != baseline)
     return Settings(

@@ -6,7 +6,7 @@ Only `scipy.special` is used: `scipy.stats` takes far longer to load and adds no
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb, sqrt
+from math import comb, fsum, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,7 +39,7 @@ class Paired:
     @property
     def mean(self) -> float:
         """The estimate: tasks weigh equally, however many attempts each has."""
-        return float(self.differences.mean())
+        return fsum(self.differences) / len(self.differences)  # whatever the order of the tasks
 
     @property
     def unit_count(self) -> int:

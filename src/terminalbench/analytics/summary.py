@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import msgspec
 
@@ -68,7 +69,8 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
     bounds = stats.wilson(sample.mean, stats.effective_count(sample, measured), settings.alpha) if sample else None
     seconds = [row.agent_sec for row in rows if row.agent_sec is not None]
     known = [row.cost_known_usd for row in rows if row.cost_known_usd is not None]
-    tokens = [row.tokens for row in rows if row.tokens is not None]
+    each_tokens = [row.tokens if row.tokens is not None else row.tokens_known for row in rows]
+    tokens = [count for count in each_tokens if count is not None]
     at, hat = _pass_k(tasks, settings)
     each, each_interval = _cost_per_success(profile, settings)
     return ProfileSummary(
@@ -89,6 +91,7 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
         cost_unknown_trials=sum(row.cost_unknown for row in rows),
         superseded_trials=sum(row.superseded for row in rows),
         tokens=sum(tokens) if tokens else None,
+        tokens_unknown_trials=sum(row.tokens_unknown for row in rows),
         cost_per_success=each,
         cost_per_success_interval=each_interval,
         mean_agent_sec=sum(seconds) / len(seconds) if seconds else None,
@@ -146,14 +149,23 @@ def _cost_per_success(profile: ProfileRows, settings: Settings) -> tuple[float |
 
 
 def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:
-    """The profiles that no other beats in pass rate and cost a planned trial at once. Unknown cost keeps one off."""
-    known = [
-        (p.rate, p.cost_usd / p.planned, p.profile)
+    """The profiles that no other can beat in pass rate and cost a planned trial at once.
+
+    Where trials of unknown cost are among them, a profile costs at least what is known, and perhaps any amount.
+    """
+    placed = [
+        (p.rate, least := (p.cost_usd or 0.0) / p.planned, inf if _partly_unknown(p) else least, p.profile)
         for p in profiles
-        if p.rate is not None and p.cost_usd is not None and not p.cost_unknown_trials
+        if p.rate is not None
     ]
     return [
         name
-        for rate, cost, name in known
-        if not any(r >= rate and c <= cost and (r > rate or c < cost) for r, c, _ in known)
+        for rate, _, most, name in placed
+        if not any(
+            r >= rate and least <= most and (r > rate or least < most) for r, least, _, other in placed if other != name
+        )
     ]
+
+
+def _partly_unknown(profile: ProfileSummary) -> bool:
+    return profile.cost_usd is None or profile.cost_unknown_trials > 0

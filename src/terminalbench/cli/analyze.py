@@ -71,6 +71,9 @@ def command(
         click.echo(summary(result, page))
         if request.judge is None and not chosen["no_llm"]:
             click.echo(_NO_MODEL)
+    else:
+        for line in result.missing:
+            click.echo(f"missing: {line}", err=True)
     if result.judge_error is not None:
         raise result.judge_error
     return EXIT_INCOMPLETE if result.incomplete else EXIT_OK
@@ -171,7 +174,8 @@ def find_batches_of(name: Path | None, numbers: str | None, results: Path | None
         return Batches(_numbered(loaded, numbers), loaded, loaded.root)
     if numbers is not None:
         raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
-    found = find_target(None, None, results, root).batch if name is None else find_jobs(name)
+    listed = name is None or not name.exists()
+    found = find_target(name, None, results, root).batch if listed else find_jobs(name)
     return Batches([found], None, project_root(found.folder / "any.toml", root))
 
 

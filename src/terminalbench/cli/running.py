@@ -84,6 +84,8 @@ def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
         here = Path(place).parts[0] == "results"
         where = "" if here else f" --results {os.path.relpath(result.batch.folder.parent.parent)}"
         click.echo(f"\nbatch {view.plan.batch}: {place}")
+        if result.interrupted or any(cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) for cell in view.cells):
+            click.echo(f"{'interrupted; ' if result.interrupted else ''}go on with it: tbench resume {place}")
         click.echo(f"who is better, and how sure: tbench compare {place}")
         click.echo(
             f"look closer: tbench analyze {place}, tbench show <trial>{where}, tbench view, harbor view {place}/runs"

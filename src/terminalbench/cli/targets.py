@@ -25,6 +25,8 @@ def find_target(name: Path | None, number: int | None, results: Path | None, roo
         if not (name / "plan.json").is_file():
             raise UserError("is not a batch folder: it holds no plan.json", where=str(name))
         return Target(Batch(name.resolve()))
+    if name.suffix != ".toml" and not name.exists():
+        return Target(_listed(name, results))
     experiment = load(name, root)
     folder, slug = experiment.results_root, experiment.slug
     if number is None:
@@ -39,9 +41,22 @@ def find_target(name: Path | None, number: int | None, results: Path | None, roo
     return Target(Batch(folder / slug / str(number)), experiment)
 
 
+def _listed(name: Path, results: Path | None) -> Batch:
+    """The batch that `tbench list` calls by this name: `slug/n`."""
+    folder = results_root(results) / name
+    if not (folder / "plan.json").is_file():
+        raise UserError("no such batch or experiment file", where=str(name), hint="tbench list shows the batches")
+    return Batch(folder)
+
+
 def _newest(folder: Path) -> Batch:
-    plans = sorted(folder.glob("*/*/plan.json"), key=lambda path: path.stat().st_mtime)
-    found = [plan.parent for plan in plans if plan.parent.name.isdecimal()]
+    """The batch that was started last, as `tbench list` has it; going on with an older one does not change that."""
+    found = [plan.parent for plan in folder.glob("*/*/plan.json") if plan.parent.name.isdecimal()]
     if not found:
         raise UserError("holds no batch", where=str(folder), hint="tbench run starts one")
-    return Batch(found[-1])
+    return Batch(max(found, key=lambda place: (_first_job(place), int(place.name))))
+
+
+def _first_job(batch: Path) -> str:
+    """The name of its first job, which begins with the time it was planned."""
+    return min((path.name for path in (batch / "runs").glob("*.job.json")), default="")

@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.cli.places import results_root
 from terminalbench.cli.targets import Target, find_target
 from terminalbench.errors import UserError
-from terminalbench.experiments.batch import Batch, latest
+from terminalbench.experiments.batch import latest
 from terminalbench.experiments.config import load
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
@@ -48,9 +47,4 @@ def _target(name: Path, results: Path | None, root: Path | None) -> Target:
         if batch is None:
             raise UserError(f"{experiment.slug} has no batch with data yet", where=str(name), hint=f"tbench run {name}")
         return Target(batch, experiment)
-    if not name.exists():
-        folder = results_root(results) / name
-        if not (folder / "plan.json").is_file():
-            raise UserError("no such batch or experiment file", where=str(name), hint="tbench list shows the batches")
-        return Target(Batch(folder))
     return find_target(name, None, results, root)

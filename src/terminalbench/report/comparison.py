@@ -58,6 +58,13 @@ def _profiles(comparison: Comparison) -> str:
     return columns([head, *rows], left=(0, len(head) - 1))
 
 
+def _tokens(profile: ProfileSummary) -> str:
+    if profile.tokens is None:
+        return "unknown"
+    unknown = f" + {profile.tokens_unknown_trials} unknown" if profile.tokens_unknown_trials else ""
+    return f"{profile.tokens:,}{unknown}"
+
+
 def _money(profiles: Sequence[ProfileSummary]) -> str:
     """What each profile cost, and what a success did; empty when nothing is known."""
     if all(p.cost_usd is None and p.tokens is None for p in profiles):
@@ -71,7 +78,7 @@ def _money(profiles: Sequence[ProfileSummary]) -> str:
                 f"{Money(p.cost_usd, p.cost_unknown_trials)}{' (simulated)' if p.simulated else ''}",
                 "unknown" if p.cost_per_success is None else amount(p.cost_per_success, "cost", sign=False),
                 _range(bounds, "cost") if bounds else "-",
-                "unknown" if p.tokens is None else f"{p.tokens:,}",
+                _tokens(p),
                 ("on the Pareto front" if p.on_pareto_front else "")
                 + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
             ]

@@ -45,9 +45,9 @@ def top_up(
     tell: Callable[[str], None] = lambda _text: None,
 ) -> RunResult:
     """Finish the batch, then add attempts in rounds until `choose` adds none or nothing more may run."""
+    _refuse_without_rule(batch, experiment)
     started = time.monotonic()
     result = resume(batch, ResumeRequest(), experiment, listener)
-    _refuse_without_rule(batch, result.plan)
     while not result.interrupted and result.stopped is None:
         used_sec = time.monotonic() - started
         scan_batch(batch)
@@ -78,8 +78,9 @@ def with_extra(plan: Plan, extra: Extra) -> Plan:
     return msgspec.structs.replace(plan, jobs=tuple(map(grown, plan.jobs)))
 
 
-def _refuse_without_rule(batch: Batch, plan: Plan) -> None:
-    if plan.top_up is None:
+def _refuse_without_rule(batch: Batch, experiment: Experiment | None) -> None:
+    plan: Plan = read_json(batch.plan_json, Plan)
+    if plan.top_up is None and (experiment is None or experiment.top_up is None):
         raise UserError(
             "its plan declares no rule for a top-up",
             where=str(batch.folder),

@@ -52,7 +52,7 @@ SETTINGS = {
         "PreToolUse": [
             {
                 "matcher": "*",
-                "hooks": [{"type": "command", "command": "python3 /opt/tbench-mcp/src/hooks/stamp.py"}],
+                "hooks": [{"type": "command", "command": "python3 /opt/tbench-mcp/src/hooks/stamp.py", "timeout": 60}],
             }
         ]
     },

@@ -73,7 +73,7 @@ class Guard:
         """The run is over: a last look, and nothing stands any more."""
         self._looked_at = None
         self.look()
-        for alert in self._watchdog.standing.values():
+        for alert in list(self._watchdog.standing.values()):
             self._write(alert, "cleared")
         self._watchdog.standing = {}
 

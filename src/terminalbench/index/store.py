@@ -1,12 +1,14 @@
 """The database file: opening it, and its numbered migrations."""
 
 import sqlite3
+import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from terminalbench.errors import TbenchError
 
+_WAIT_SEC = 30.0
 FILE_NAME = "index.db"
 
 MIGRATIONS: list[tuple[str, str]] = [
@@ -96,16 +98,29 @@ def _unusable(path: Path, error: sqlite3.Error) -> TbenchError:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=_WAIT_SEC, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         _migrate(connection)
     except (sqlite3.Error, TbenchError):
         connection.close()
         raise
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Readers and writers side by side. While another makes the file, SQLite refuses at once instead of waiting."""
+    deadline = time.monotonic() + _WAIT_SEC
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _migrate(connection: sqlite3.Connection) -> None:

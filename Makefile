@@ -23,8 +23,7 @@ check:  ## Every check and test, without set-up
 	$(BIN)/ruff check .
 	$(BIN)/ty check --quiet
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -m heavy
-	$(BIN)/python -m pytest -m "not heavy" -n auto --dist worksteal
+	@sh scripts/tests.sh $(BIN)/python
 
 chaos: setup  ## Kill runs at random moments, 200 rounds, and count what is lost
 	@$(BIN)/python tests/chaos/chaos.py --rounds 200

@@ -147,6 +147,17 @@ def test_a_dead_and_a_silent_child() -> None:
     assert sorted(cleared(dog.look(sample(silent_sec={"q": 1.0}))[0])) == ["dead_child", "silent_child"]
 
 
+def test_a_child_that_died_between_two_looks_is_named_though_the_next_one_runs() -> None:
+    dog = Watchdog()
+    dog.add(event("job_started", None))
+    dog.look(sample())
+    dog.add(event("note", None, error="Harbor ended its job (code -9): no words", detail={"code": -9}))
+    dog.add(event("job_started", None))
+    assert raised(dog.look(sample())[0]) == {"dead_child": "p: Harbor ended its job (code -9): no words"}
+    assert cleared(dog.look(sample())[0]) == ["dead_child"]
+    assert dog.look(sample())[0] == []
+
+
 class Machine:
     """A guard over a made-up batch, with clocks and a disk in our hands."""
 

@@ -52,10 +52,11 @@ class Guard:
         """Take an event of the run into account."""
         self._watchdog.add(event)
         self.observer.add(event)
-        self._urgent = self._urgent or (event.kind == "trial_ended" and "error_class" in event.detail)
+        broken = event.kind == "trial_ended" and "error_class" in event.detail
+        self._urgent = self._urgent or broken or (event.kind == "note" and "code" in event.detail)
 
     def look(self) -> None:
-        """Look, if it is time, or soon after a trial has broken."""
+        """Look, if it is time, or soon after a trial or a Harbor process has broken."""
         now = self.observer.clock()
         pause = min(self.look_sec, URGENT_SEC) if self._urgent else self.look_sec
         if self._looked_at is not None and now - self._looked_at < pause:

@@ -109,6 +109,7 @@ class Watchdog:
     _profiles: dict[str, str] = field(default_factory=dict)
     _phases: dict[str, str] = field(default_factory=dict)
     _dead: dict[str, str] = field(default_factory=dict)
+    _back: set[str] = field(default_factory=set)
     _hits: deque[tuple[float, str, int]] = field(default_factory=deque)
     _new_hits: dict[str, int] = field(default_factory=dict)
     _clock: tuple[float, float] | None = None
@@ -119,8 +120,12 @@ class Watchdog:
         profile, trial = event.profile or "", event.trial
         if event.kind == "note" and "code" in event.detail:
             self._dead[profile] = event.error or "a Harbor process ended"
+            self._back.discard(profile)
         elif event.kind == "job_started":
-            self._dead.pop(profile, None)
+            if ("dead_child", profile, None, None) in self.standing:
+                self._dead.pop(profile, None)
+            else:
+                self._back.add(profile)  # a death is named, though the next Harbor is there before the next look
         elif trial is None:
             return
         elif event.kind == "trial_started":
@@ -218,6 +223,9 @@ class Watchdog:
 
     def _children(self, sample: Sample) -> list[Alert]:
         found = [Alert("dead_child", f"{profile}: {why}", "error", profile) for profile, why in self._dead.items()]
+        for profile in self._back:
+            self._dead.pop(profile, None)
+        self._back = set()
         found += [
             Alert("silent_child", f"{profile}: Harbor gave no sign of life for {quiet:.0f} s", "error", profile)
             for profile, quiet in sample.silent_sec.items()

@@ -50,8 +50,10 @@ from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.results import LiveEnding, live_ending
+from terminalbench.harbor.scrub_files import scrub_folder
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
+from terminalbench.llm.scrub import learn_named
 from terminalbench.records import Event, Usage
 
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
@@ -105,6 +107,7 @@ class EventPlugin(BaseJobPlugin):
         self._beats: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop = None  # ty: ignore[invalid-assignment] - known when the job starts
         self._ended = False
+        learn_named()
 
     @override
     async def on_job_start(self, job: Any) -> None:
@@ -239,6 +242,7 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
+            await self._hide_secrets(event)
             await self._keep_failed_try(event, result)
             free = event.config.agent.name in WITHOUT_MODEL
             await self._settle(event, 0.0 if free else known.usage.cost_usd)
@@ -264,6 +268,12 @@ class EventPlugin(BaseJobPlugin):
             await asyncio.to_thread(self._gate.leave, event.trial_name, self._profile or "", cost_usd)
         except (OSError, msgspec.DecodeError) as error:
             self._writer.failed(f"budget of {event.trial_name}", error)
+
+    async def _hide_secrets(self, event: TrialHookEvent) -> None:
+        try:
+            await asyncio.to_thread(scrub_folder, self._job_dir / event.trial_name)
+        except OSError as error:
+            self._writer.failed(f"secrets of {event.trial_name}", error)
 
     async def _keep_failed_try(self, event: TrialHookEvent, result: HarborResult) -> None:
         if not self._will_retry(event.trial_name, result):

@@ -5,6 +5,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.envfile import read_env_file
@@ -34,11 +35,24 @@ def learn_secrets(plan: Plan | None) -> None:
     """
     if plan is None:
         return
-    names = references([dict(record.content) for record in plan.profiles])
-    learn(os.environ[name] for name in names if name in os.environ and is_secret(name, os.environ[name]))
+    for label, name in {pair for record in plan.profiles for pair in _referred("", record.content)}:
+        value = os.environ.get(name, "")
+        learn([value] if is_secret(name, value) or is_secret(label, value) else ())
     learn(os.environ[name] for name in references(plan.notify or {}) if name in os.environ)
     for values in _env_files(plan):
         learn(values[name] for name in secret_names(values))
+
+
+def _referred(label: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The variables that a profile refers to, each with what it is called there."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _referred(str(name), item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _referred(label, item)
+    else:
+        yield from ((label, name) for name in references(value))
 
 
 def _env_files(plan: Plan) -> Iterator[dict[str, str]]:

@@ -245,6 +245,29 @@ def test_activity_is_new_bytes_in_the_logs_or_the_sandboxs_sign_of_life(tmp_path
     assert len(machine.alerts()) == 3, "every answer counts once"
 
 
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_an_answer_counts_once_however_long_its_trial_takes(tmp_path, looks: int) -> None:
+    """Those of a slow trial are seen in its log while it runs, and its end tells of all of them again."""
+    machine = Machine(tmp_path)
+    folder = machine.batch.job_folder("job") / "t"
+    (folder / "agent").mkdir(parents=True)
+    machine.guard.add(event("trial_started"))
+    with (folder / "agent" / "log.txt").open("a") as log:
+        for _ in range(2):
+            log.write('"error_status":429\n' * 2)
+            log.flush()
+            if looks:
+                looks -= 1
+                machine.look()
+    machine.guard.add(ended(None, rate_limit_hits=4))
+    machine.look()
+    assert machine.alerts() == []
+    machine.guard.add(ended("rate_limit", trial="u"))
+    machine.look()
+    assert machine.alerts() == [("rate_limit", "raised")]
+    assert machine.told == [Alert("rate_limit", "p: 5 answers 429 in 5 min", profile="p")]
+
+
 def test_a_lane_under_pressure_is_named(tmp_path) -> None:
     machine = Machine(tmp_path)
     Gate(machine.batch.gate_json).create(GateState(lanes={"some/model": Lane(3, 1.0, 1.0)}))

@@ -50,7 +50,7 @@ class Guard:
 
     def add(self, event: Event) -> None:
         """Take an event of the run into account."""
-        self._watchdog.add(event)
+        self._watchdog.add(event, self.observer.counted(event.trial))
         self.observer.add(event)
         broken = event.kind == "trial_ended" and "error_class" in event.detail
         self._urgent = self._urgent or broken or (event.kind == "note" and "code" in event.detail)

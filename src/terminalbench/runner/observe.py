@@ -39,6 +39,7 @@ class _Trial:
     folder: Path
     changed_at: float
     state: tuple[int, int] = (0, 0)
+    hits: int = 0
     offsets: dict[Path, int] = field(default_factory=dict)
 
 
@@ -78,6 +79,11 @@ class Observer:
         elif event.kind == "trial_phase" and event.trial in self._trials:
             self._trials[event.trial].changed_at = now
 
+    def counted(self, trial: str | None) -> int:
+        """How many 429s of a running trial the samples so far have told of."""
+        found = self._trials.get(trial or "")
+        return found.hits if found is not None else 0
+
     def sample(self) -> Sample:
         """The batch and the machine now."""
         now = self.clock()
@@ -85,6 +91,7 @@ class Observer:
         quiet: dict[str, float] = {}
         for name, trial in self._trials.items():
             seen = self._look(trial, now)
+            trial.hits += seen
             hits[trial.profile] = hits.get(trial.profile, 0) + seen
             quiet[name] = now - trial.changed_at
         return Sample(

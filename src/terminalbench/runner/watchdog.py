@@ -115,8 +115,8 @@ class Watchdog:
     _clock: tuple[float, float] | None = None
     _jump: tuple[float, float] | None = None
 
-    def add(self, event: Event) -> None:
-        """Take an event of the run into account."""
+    def add(self, event: Event, counted: int = 0) -> None:
+        """Take an event of the run into account; `counted` are the 429s of its trial that samples have told of."""
         profile, trial = event.profile or "", event.trial
         if event.kind == "note" and "code" in event.detail:
             self._dead[profile] = event.error or "a Harbor process ended"
@@ -133,7 +133,7 @@ class Watchdog:
         elif event.kind == "trial_phase":
             self._phases[trial] = event.phase or ""
         elif event.kind == "trial_ended":
-            self._ended(profile, event)
+            self._ended(profile, event, counted)
 
     def look(self, sample: Sample) -> tuple[list[Change], list[Order]]:
         """What has come up and what is over since the last look, and what the policies make of it."""
@@ -143,7 +143,7 @@ class Watchdog:
         self.standing = found
         return changes, [order for change in changes if (order := self._order(change)) is not None]
 
-    def _ended(self, profile: str, event: Event) -> None:
+    def _ended(self, profile: str, event: Event, counted: int) -> None:
         self._phases.pop(event.trial or "", None)
         kind = event.detail.get("error_class")
         before, count = self._streaks.get(profile, (None, 0))
@@ -151,8 +151,8 @@ class Watchdog:
         self._last_words[profile] = event.error or ""
         broken = kind == ErrorClass.ENVIRONMENT
         self._environment = (self._environment[0] + 1 if broken else 0, event.error or "")
-        hits = int(event.detail.get("rate_limit_hits") or 0) or int(kind == ErrorClass.RATE_LIMIT)
-        if hits:
+        hits = (int(event.detail.get("rate_limit_hits") or 0) or int(kind == ErrorClass.RATE_LIMIT)) - counted
+        if hits > 0:
             self._new_hits[profile] = self._new_hits.get(profile, 0) + hits
 
     def _alerts(self, sample: Sample) -> list[Alert]:

@@ -53,7 +53,7 @@ class Guard:
         self._watchdog.add(event, self.observer.counted(event.trial))
         self.observer.add(event)
         broken = event.kind == "trial_ended" and "error_class" in event.detail
-        self._urgent = self._urgent or broken or (event.kind == "note" and "code" in event.detail)
+        self._urgent = self._urgent or broken or event.names_a_death
 
     def look(self) -> None:
         """Look, if it is time, or soon after a trial or a Harbor process has broken."""

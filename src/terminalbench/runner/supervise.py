@@ -141,8 +141,9 @@ class Supervisor:
                 running.append(line)
                 self._start(line, line.launch.job)
             self._look()
+            # Who has ended is asked first: then all that it said is read before what it left over is judged.
             over = [line for line in running if line.process and line.process.process.poll() is not None]
-            self._follow(running)  # after that: all that a process wrote before it ended is known when it is judged
+            self._follow(running)
             for line in over:
                 if not self._after(line):
                     running.remove(line)

@@ -303,6 +303,40 @@ def test_what_a_killed_run_left_standing_is_cleared_by_the_next(tmp_path) -> Non
     assert board.standing == {}
 
 
+def test_an_alert_that_cannot_be_written_is_told_once_and_written_when_there_is_room(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    machine.batch.events_jsonl.mkdir()  # as a full disk: every append fails
+    machine.free = 10.0
+    for _ in range(3):
+        machine.look()
+    assert [alert.cause for alert in machine.told] == ["disk"]
+    machine.batch.events_jsonl.rmdir()
+    machine.look()
+    machine.look()
+    assert machine.alerts() == [("disk", "raised")]
+    machine.batch.events_jsonl.rename(tmp_path / "kept")
+    machine.batch.events_jsonl.mkdir()
+    machine.free = 10_000.0
+    machine.look()
+    machine.batch.events_jsonl.rmdir()
+    (tmp_path / "kept").rename(machine.batch.events_jsonl)
+    machine.look()
+    assert machine.alerts() == [("disk", "raised"), ("disk", "cleared")]
+    assert [alert.cause for alert in machine.told] == ["disk"]
+
+
+def test_an_alert_that_is_over_before_it_could_be_written_leaves_no_trace(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    machine.batch.events_jsonl.mkdir()
+    machine.free = 10.0
+    machine.look()
+    machine.free = 10_000.0
+    machine.look()
+    machine.batch.events_jsonl.rmdir()
+    machine.look()
+    assert machine.alerts() == []
+
+
 def test_the_memory_of_this_machine_is_known() -> None:
     found = memory_mb()
     assert found is None or found > 0

@@ -16,10 +16,10 @@ from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_jsonl
-from terminalbench.index.pages import BatchSummary, find_batch, find_trial, open_reader
+from terminalbench.index.pages import BatchSummary, find_batch, find_trial
 from terminalbench.index.queries import BatchView, TrialRow, plan_or_none, view_batch
 from terminalbench.index.scan import ForeignJobs
-from terminalbench.index.store import FILE_NAME
+from terminalbench.index.store import index_place, open_for_reading
 from terminalbench.records import Finding
 
 TRAJECTORY_LIMIT = 256 << 20
@@ -50,16 +50,12 @@ class Site:
     @property
     def index(self) -> sqlite3.Connection:
         """This thread's connection; opened anew when the index was deleted or replaced meanwhile."""
-        try:
-            place = (self.root / FILE_NAME).stat().st_ino
-        except OSError:
-            place = None
         found = getattr(self._local, "index", None)
-        if found is None or found[0] != place:
+        if found is None or found[0] != index_place(self.root).mark():
             if found is not None:
                 found[1].close()
-            connection = open_reader(self.root)
-            found = ((self.root / FILE_NAME).stat().st_ino, connection)
+            connection = open_for_reading(self.root)
+            found = (index_place(self.root).mark(), connection)
             self._local.index = found
         return found[1]
 

@@ -220,6 +220,19 @@ def test_fewer_trials_at_once_while_the_pressure_lasts(tmp_path) -> None:
     assert control.read().at_once("p") is None
 
 
+def test_slower_is_half_of_what_runs_now_and_then_as_before(tmp_path) -> None:
+    machine = Machine(tmp_path, on_rate_limit="slow", parallel=2)
+    control = ControlFile(machine.batch.control_json)
+    control.change(lambda found: found.parallel.update({"*": 12}))
+    machine.guard.add(ended(None, rate_limit_hits=9))
+    machine.look()
+    assert control.read().at_once("p") == 6
+    machine.look(400.0)
+    assert control.read().at_once("p") == 12
+    orders = [e.detail["value"] for e in read_jsonl(machine.batch.events_jsonl, Event).records if e.kind == "control"]
+    assert orders == [6, 12]
+
+
 def test_activity_is_new_bytes_in_the_logs_or_the_sandboxs_sign_of_life(tmp_path) -> None:
     machine = Machine(tmp_path, stall_sec=30.0)
     folder = machine.batch.job_folder("job") / "t"

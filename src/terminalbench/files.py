@@ -20,7 +20,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 
-_NAME_SEC = 2.0
+_NAME_SEC = 10.0
 
 
 def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:

@@ -2,7 +2,7 @@
 
     harbor run -c job.json -y --plugin terminalbench.harbor.plugin:EventPlugin \\
         --pk events=<path of events.jsonl> --pk 'profile="<key>"' [--pk gate=<path of gate.json>] \\
-        [--pk heartbeat_sec=10] [--pk grace_sec=600]
+        [--pk heartbeat_sec=10] [--pk grace_sec=600] [--pk fixed_slots=true]
 
 Several Harbor processes append to the same file. Hooks run on Harbor's event loop, and one that raises ends the
 job, so a hook only notes what happened and never raises; a thread of its own writes the lines. A line that cannot
@@ -32,7 +32,7 @@ from terminalbench.harbor import evidence
 from terminalbench.harbor.admission import Admission, Wait, stamp
 from terminalbench.harbor.agent_files import remove_traps
 from terminalbench.harbor.attempts import assign, attempts_from_events
-from terminalbench.harbor.control import ControlFile
+from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.gate import Gate
 from terminalbench.harbor.hangs import GRACE_SEC, HELD, bound_agents, leave_word, limits_of, write_hang
@@ -42,6 +42,7 @@ from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.results import LiveEnding, live_ending
+from terminalbench.harbor.slots import Slots
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
 from terminalbench.records import Event, Usage
@@ -69,6 +70,7 @@ class EventPlugin(BaseJobPlugin):
         heartbeat_sec: float = HEARTBEAT_SEC,
         gate: str | None = None,
         grace_sec: float = GRACE_SEC,
+        fixed_slots: bool = False,
     ) -> None:
         super().__init__()
         # Harbor parses option values as JSON, so give `profile` as a JSON string; bare 12 and true are names here too.
@@ -85,6 +87,8 @@ class EventPlugin(BaseJobPlugin):
         self._told: set[str] = set()
         self._phases = PhaseWatch(time.monotonic, min(INSIST_SEC, self._grace_sec))
         self._held: set[str] = set()
+        self._fixed_slots = bool(fixed_slots)
+        self._slots: Slots | None = None
         self._writer = EventWriter(self._path)
         self._job = ""
         self._job_dir = Path()
@@ -119,6 +123,7 @@ class EventPlugin(BaseJobPlugin):
                 job.add_hook(kind, self._hook(kind))
             self._loop = loop = asyncio.get_running_loop()
             self._beats = [loop.create_task(self._heartbeat()), loop.create_task(self._watch_phases())]
+            self._slots = Slots(job, fixed=self._fixed_slots)
         except Exception as error:  # noqa: BLE001 - as above
             self._writer.failed("hooks", error)
 
@@ -343,13 +348,15 @@ class EventPlugin(BaseJobPlugin):
                     hang = await asyncio.to_thread(write_hang, folder, late.phase, late.limit_sec)
                     self._write("note", detail={"trial": late.trial}, error=f"{late.trial}: {hang.reason}; ended")
                     self._phases.cancel(late.trial)
-                await asyncio.to_thread(self._obey)
+                told = await asyncio.to_thread(self._obey)
+                if self._slots is not None:
+                    self._slots.grow_to(told.at_once(self._profile or ""))
                 self._phases.insist()
             except (OSError, msgspec.DecodeError) as error:
                 self._writer.failed("phases", error)
 
-    def _obey(self) -> None:
-        """End the trials that the run was told to cancel or to run again."""
+    def _obey(self) -> Control:
+        """End the trials that the run was told to cancel or to run again; returns all that it was told."""
         told = self._door.told()
         for action, wanted in (("cancel", told.cancel), ("requeue", told.requeue)):
             for trial, reason in wanted.items():
@@ -361,6 +368,7 @@ class EventPlugin(BaseJobPlugin):
                     leave_word(self._job_dir / trial, reason, started=trial in self._running)
                 self._write("control", event, error=reason, detail={"action": action, "done": True})
                 self._loop.call_soon_threadsafe(self._phases.cancel, trial)
+        return told
 
     def _end(self, how: str) -> None:
         if self._ended or not self._job:

@@ -174,8 +174,10 @@ class Supervisor:
 
     def _start(self, line: _Line, job: JobSpec) -> None:
         config = line.launch.config(job)
+        alone: list[str] = []
         if line.search.one_at_a_time:
             config["n_concurrent_trials"] = 1
+            alone = ["--pk", "fixed_slots=true"]
         write_json(self.batch.job_config(job.name), config)
         line.waves.append(job)
         line.started = Counter()
@@ -183,7 +185,7 @@ class Supervisor:
         line.process = start_job(
             job.name,
             job.profile,
-            [harbor_program(), *line.launch.arguments(job)],
+            [harbor_program(), *line.launch.arguments(job), *alone],
             line.launch.env,
             self.batch.job_log(job.name),
             self.batch.worker(job.name),

@@ -83,7 +83,7 @@ class Pace:
             return longest
         ahead = self.profile.forecast
         work = ahead.own_sec + ahead.task_sec * self.factor + ahead.blind * self.usual_sec
-        lanes = parallel or max(self.profile.peak, 1 if running else HARBOR_PARALLEL)
+        lanes = max(parallel, len(running)) if parallel else max(self.profile.peak, 1 if running else HARBOR_PARALLEL)
         return max((work - sum(expected) + sum(still)) / lanes, longest)
 
     def expected_sec(self, trial: LiveTrial) -> float:

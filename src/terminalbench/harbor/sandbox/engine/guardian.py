@@ -142,7 +142,7 @@ def _proc_of(pidfd: int) -> int:
             os._exit(0)
     theirs.close()
     with ours:
-        _, handles, _, _ = socket.recv_fds(ours, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        _, handles = wire.take(ours, 1)
     os.waitpid(child, 0)
     if not handles:
         raise OSError(0, "cannot watch the sandbox's processes")

@@ -20,7 +20,7 @@ from terminalbench.harbor.sandbox.engine import ids, inside, wire
 
 _CHUNK = 1 << 18
 _DEEPEST = 100
-_LONGEST_NAME = 2000
+_LONGEST_PATH = 2000
 _MOST_NAMES = 200_000
 
 
@@ -129,7 +129,7 @@ def _get(request: dict[str, Any], stream: int) -> dict[str, Any]:
                 raise NotADirectoryError(20, f"no folder {source} in the sandbox")
             wanted = None if request["names"] is None else set(request["names"])
             room = request["limit"]
-            for name, is_folder in _walk(source, request["exclude"], left_out):
+            for name, is_folder in _walk(source, "", request["exclude"], left_out):
                 if wanted is None or (not is_folder and name in wanted):
                     taken = _add(archive, f"{source.rstrip('/')}/{name}", name, room=room)
                     room -= taken or 0
@@ -142,19 +142,19 @@ def _list(request: dict[str, Any], stream: int) -> dict[str, Any]:
     """Write the names of the regular files below `source` to the stream, each ended by a NUL byte."""
     source = request["source"]
     with os.fdopen(stream, "wb", _CHUNK) as sink:
-        for name, is_folder in _walk(source, [], []):
+        for name, is_folder in _walk(source, "", []):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 if not is_folder and stat.S_ISREG(os.lstat(f"{source.rstrip('/')}/{name}").st_mode):
                     sink.write(os.fsencode(name) + b"\0")
     return {}
 
 
-def _walk(root: str, exclude: list[str], left_out: list[str]) -> Iterator[tuple[str, bool]]:
+def _walk(root: str, below: str, exclude: list[str], left_out: list[str] | None = None) -> Iterator[tuple[str, bool]]:
     """(name, is it a folder) of everything below, parents first; an excluded folder is not entered.
 
-    What lies deeper than anybody needs, or comes after very many others, is added to `left_out` instead.
+    What lies deeper than anybody needs, or comes after very many others, goes to `left_out` instead.
     """
-    open_folders, count = [_entries(root, "")], 0
+    open_folders, count = [_entries(root, below)], 0
     while open_folders:
         found = next(open_folders[-1], None)
         if found is None:
@@ -164,8 +164,9 @@ def _walk(root: str, exclude: list[str], left_out: list[str]) -> Iterator[tuple[
         if _excluded(path, exclude):
             continue
         count += 1
-        if count > _MOST_NAMES or len(open_folders) > _DEEPEST or len(os.fsencode(path)) > _LONGEST_NAME:
-            left_out.append(path)
+        if count > _MOST_NAMES or len(open_folders) > _DEEPEST or len(os.fsencode(path)) > _LONGEST_PATH:
+            if left_out is not None:
+                left_out.append(path)
             continue
         yield path, is_folder
         if is_folder:

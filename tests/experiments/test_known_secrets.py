@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from support.results import make_plan
@@ -44,7 +45,7 @@ def test_the_env_file_and_the_named_variables_of_a_plan_are_learned(
     plan = make_plan(
         batch, profiles=("p", "q"), provenance={"root": str(tmp_path)}, notify={"urls": ["${PLAN_NOTIFY}"]}
     )
-    plan = type(plan)(**{f: getattr(plan, f) for f in plan.__struct_fields__} | {"profiles": (profile, foreign)})
+    plan = msgspec.structs.replace(plan, profiles=(profile, foreign))
     learn_secrets(plan)
     assert hide("first-value-1 from-the-shell-1 ntfy-topic-of-mine a-model-of-mine") == (
         "[redacted] [redacted] [redacted] a-model-of-mine"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
 from terminalbench.dashboard.frame import NotFound
@@ -66,6 +67,18 @@ class Site:
         if found is not None:
             found[1].close()
             del self._local.index
+
+    def state(self, batch: str) -> str:
+        """A word that changes when there is something new to see of a batch, or with "" in the list of batches."""
+        if batch:
+            row = self.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
+            running = batch in self.live
+            seen = self.feed(batch).state().version if running else None
+            found = (row[0] if row else None, running, seen, self.analyses.get(batch))
+        else:
+            versions = self.index.execute("SELECT count(*), max(version) FROM summaries").fetchone()
+            found = (*versions, self.live)
+        return f"{crc32(repr(found).encode()):08x}"
 
     def batch(self, key: str) -> Batch:
         """Where a batch lies."""

@@ -5,6 +5,7 @@ does not know, and a Harbor that is killed leaves everything as it was.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from terminalbench.files import overwrite
@@ -13,6 +14,14 @@ from terminalbench.llm.scrub import HIDDEN, secret_values
 
 _LARGEST = 512 << 20
 _LOOKED_AT = 8192
+
+
+def hide_secrets(trial_dir: Path, failed: Callable[[str, Exception], None]) -> None:
+    """Scrub the folder of a trial that has ended; `failed` is told when that cannot be done."""
+    try:
+        scrub_folder(trial_dir)
+    except OSError as error:
+        failed(f"secrets of {trial_dir.name}", error)
 
 
 def scrub_folder(folder: Path) -> int:

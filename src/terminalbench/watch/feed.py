@@ -90,6 +90,16 @@ class Feed:
         folder = self.batch.folder
         return folder.name if isinstance(self.batch, ForeignJobs) else f"{folder.parent.name}/{folder.name}"
 
+    @property
+    def cut_off(self) -> str | None:
+        """How a batch that is over came to be so, when its run did not end by itself: its lock still names it."""
+        owner = lock_owner(self.batch.lock) if self.over else None
+        if owner is None:
+            return None
+        if owner.host == socket.gethostname():
+            return f"its run did not end, it was killed (pid {owner.pid}, started {owner.since})"
+        return f"its run on {owner.host} has said nothing for {ELSEWHERE_SEC / 60:.0f} minutes (pid {owner.pid})"
+
     def _alive(self, now: float) -> bool:
         if self._alive_at is not None and 0 <= now - self._alive_at < ALIVE_EVERY_SEC:
             return not self.over

@@ -43,7 +43,7 @@ def find_target(name: Path | None, number: int | None, results: Path | None, roo
 
 def _listed(name: Path, results: Path | None) -> Batch:
     """The batch that `tbench list` calls by this name: `slug/n`."""
-    folder = results_root(results) / name
+    folder = name if name.is_absolute() else results_root(results) / name
     if not (folder / "plan.json").is_file():
         raise UserError("no such batch or experiment file", where=str(name), hint="tbench list shows the batches")
     return Batch(folder)

@@ -120,6 +120,8 @@ def read_trial(trial_dir: Path, *, profile: str | None = None, attempt: int | No
     """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
     name, job = trial_dir.name, trial_dir.parent.name
     data = read_plain(trial_dir / RESULT, _RESULT_LIMIT)
+    if data is None and is_plain(trial_dir / RESULT):
+        return _known(trial_dir, state=ReadState.UNREADABLE, reason=f"{RESULT} may not be read, or is too large")
     if data is None:
         return _unfinished(trial_dir)
     try:

@@ -20,7 +20,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json
-from terminalbench.harbor.results import RESULT, ReadState, TrialReading, read_trial
+from terminalbench.harbor.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.index.queries import plan_or_none
 from terminalbench.index.store import IndexFixed, open_index, transaction
 from terminalbench.index.summary import summarize
@@ -189,6 +189,8 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
         rows = []
         for folder, stamp in changed[start : start + _CHUNK]:
             reading = _read(folder, stamp)
+            if reading.reason == NOT_READABLE:
+                stamp = ""  # a right that is given changes neither size nor time: look again
             rows.append(_row(key, reading, stamp, superseded=folder.parent.parent == batch.superseded))
         with transaction(connection):
             connection.executemany(_INSERT, rows)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from terminalbench.cli.main import main
 
 REPO = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a script: what tests start too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

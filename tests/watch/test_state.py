@@ -15,6 +15,7 @@ from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import TrialRow, assign_cells
 from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage
 from terminalbench.watch.forecast import eta_sec, wilson
+from terminalbench.watch.lines import Lines
 from terminalbench.watch.state import LiveState, replay
 
 PROFILES, TASKS = ("p", "q"), ("a", "b", "c")
@@ -354,3 +355,34 @@ def test_time_left_is_unknown_before_anything_ended_and_short_when_nothing_start
         [*Teller("a__1").whole(0, 10), Teller("b__1", "b").started(10), Teller("c__1", "c").event(11, "trial_held", error="budget")],
     )  # fmt: skip
     assert eta_sec(state, START + 14) == 6
+
+
+def test_attempts_are_numbered_by_task_not_by_job() -> None:
+    first = Teller("a__1")
+    planned = plan(tasks=("a",), attempts=3, superseded=(f"{first.about['job']}/a__1",))
+    state = replay(
+        planned,
+        [
+            *first.whole(0, 10, "errored"),
+            *Teller("a__2", attempt=2).whole(0, 10),
+            Teller("a__3", attempt=3).started(5),
+            job_event(100, "note", resumed={"p": 3}),
+            job_event(101, "job_started", wave=2),
+            Teller("a__4", wave=2, attempt=1).started(102),
+            Teller("a__5", wave=2, attempt=2).started(103),
+            Teller("a__6", wave=2, attempt=3).started(104),
+        ],
+    )
+    numbers = {trial.name: trial.attempt for trial in state.records.trials.values()}
+    assert numbers == {"a__1": 1, "a__2": 2, "a__3": 3, "a__4": 1, "a__5": 3, "a__6": 4}
+
+
+def test_a_trial_of_a_further_job_is_told_by_its_number_at_the_task() -> None:
+    state = LiveState()
+    state.replan(plan(tasks=("a",), attempts=2))
+    lines = Lines()
+    told = []
+    for event in [*Teller("a__1").whole(0, 10), *Teller("a__2", wave=2).whole(20, 30)]:
+        state.apply(event)
+        told.append(lines.line(state, event))
+    assert [line.split("  ")[3] for line in told if line] == ["a #1", "a #2"]

@@ -181,3 +181,4 @@ class Records:
     trials: dict[TrialKey, LiveTrial] = field(default_factory=dict)
     jobs: dict[str, LiveJob] = field(default_factory=dict)
     finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))
+    numbered: dict[tuple[str, str, str], dict[int, LiveTrial]] = field(default_factory=dict)

@@ -7,6 +7,7 @@ up.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from terminalbench.experiments.plan import Plan
@@ -51,8 +52,7 @@ class LiveState:
             trial.counted = False
             profile = self.tally.profile(trial.profile)
             profile.retries += trial.retries
-            profile.cost_unknown += trial.lost
-            for usage in trial.tries.values():
+            for usage in (*trial.tries.values(), *([None] if trial.lost else [])):
                 charge(profile, usage)
             if trial.outcome is not None:
                 profile.ended += 1
@@ -123,15 +123,23 @@ class LiveState:
         trial = self.records.trials.get(key)
         if trial is None:
             trial = LiveTrial(
-                *key,
-                event.profile or "",
-                event.task or "",
-                event.dataset or "",
-                event.attempt,
-                last=seconds(event.time),
+                *key, event.profile or "", event.task or "", event.dataset or "", last=seconds(event.time)
             )
             self.records.trials[key] = trial
+            self._number(trial, event.attempt)
         return trial
+
+    def _number(self, trial: LiveTrial, in_job: int | None) -> None:
+        """Which attempt at its task a trial is. A job counts from one; what replaces another has its number."""
+        if in_job is None:
+            return
+        there = self.records.numbered.setdefault((trial.profile, trial.dataset, trial.task), {})
+
+        def free(number: int) -> bool:
+            return number not in there or not self.tally.may_count(there[number])
+
+        trial.attempt = in_job if free(in_job) else next(number for number in count(1) if free(number))
+        there[trial.attempt] = trial
 
     def _job_started(self, event: Event, _time: float | None) -> None:
         this = self._job(event)
@@ -208,7 +216,7 @@ class LiveState:
         for trial in job.running.values():
             profile = self.tally.profile(trial.profile)
             profile.running -= 1
-            profile.cost_unknown += 1
+            charge(profile, None)
             trial.lost = True
         job.running.clear()
 
@@ -216,7 +224,7 @@ class LiveState:
         """A trial that was thought to be cut off gives a sign."""
         if trial.lost:
             trial.lost = False
-            self.tally.profile(trial.profile).cost_unknown -= 1
+            charge(self.tally.profile(trial.profile), None, -1)
 
     def _note(self, event: Event, time: float | None) -> None:
         if isinstance(event.detail.get("resumed"), dict):

@@ -41,7 +41,7 @@ def test_the_summary_of_a_batch(tmp_path: Path) -> None:
 profile  passed  failed  not measured  coverage  pass rate  of planned  cost               wall time
 p             1       1             2       2/4     50.0 %      25.0 %  $0.50 + 3 unknown     60.0 s
 q             0       0             4       0/4          -       0.0 %  unknown                    -
-pass rate and of planned: means over tasks; wall time: mean of a trial's start to end
+pass rate and of planned: means over tasks; wall time: mean of a trial, start to end
 
 task  p   q
 a     +x  ..

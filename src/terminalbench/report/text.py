@@ -21,7 +21,7 @@ LEGEND = "+ passed   x failed   T timed out   E errored   C cancelled   . not ru
 COUNTED = """\
 passed/measured, then how many were not measured (attempts as marks do not fit):
 T timed out   E errored   C cancelled   . not run"""
-FOOTNOTE = "pass rate and of planned: means over tasks; wall time: mean of a trial's start to end"
+FOOTNOTE = "pass rate and of planned: means over tasks; wall time: mean of a trial, start to end"
 WIDTH = 80
 """The matrix keeps within so many columns, whatever the terminal."""
 SHOWN_REASONS = 8
@@ -62,7 +62,7 @@ def summary(view: BatchView) -> str:
         parts.append("Doubtful results\n" + "\n".join(f"  {line}" for line in doubts))
     if view.superseded:
         parts.append(
-            f"{len(view.superseded)} superseded trials were run again: their cost is counted, their results are not"
+            f"superseded: {len(view.superseded)} (they were run again: their cost is counted, their results are not)"
         )
     return "\n\n".join(parts) + "\n"
 

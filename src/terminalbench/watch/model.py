@@ -29,7 +29,6 @@ class LiveTrial(msgspec.Struct):
     profile: str
     task: str
     dataset: str
-    attempt: int | None = None
     started: float | None = None
     phase: str = "starting"
     last: float | None = None
@@ -181,4 +180,4 @@ class Records:
     trials: dict[TrialKey, LiveTrial] = field(default_factory=dict)
     jobs: dict[str, LiveJob] = field(default_factory=dict)
     finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))
-    numbered: dict[tuple[str, str, str], dict[int, LiveTrial]] = field(default_factory=dict)
+    places: dict[tuple[str, str, str], list[LiveTrial]] = field(default_factory=dict)

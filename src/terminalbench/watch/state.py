@@ -7,7 +7,6 @@ up.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import count
 from typing import Any
 
 from terminalbench.experiments.plan import Plan
@@ -126,20 +125,14 @@ class LiveState:
                 *key, event.profile or "", event.task or "", event.dataset or "", last=seconds(event.time)
             )
             self.records.trials[key] = trial
-            self._number(trial, event.attempt)
+            self.records.places.setdefault((trial.profile, trial.dataset, trial.task), []).append(trial)
         return trial
 
-    def _number(self, trial: LiveTrial, in_job: int | None) -> None:
-        """Which attempt at its task a trial is. A job counts from one; what replaces another has its number."""
-        if in_job is None:
-            return
-        there = self.records.numbered.setdefault((trial.profile, trial.dataset, trial.task), {})
-
-        def free(number: int) -> bool:
-            return number not in there or not self.tally.may_count(there[number])
-
-        trial.attempt = in_job if free(in_job) else next(number for number in count(1) if free(number))
-        there[trial.attempt] = trial
+    def attempt(self, trial: LiveTrial) -> int:
+        """Which attempt at its task a trial is, over all jobs: the trials that may count, in the order they started."""
+        there = self.records.places[trial.profile, trial.dataset, trial.task]
+        begin = (trial.started or 0.0, trial.key)
+        return 1 + sum(self.tally.may_count(one) and (one.started or 0.0, one.key) < begin for one in there)
 
     def _job_started(self, event: Event, _time: float | None) -> None:
         this = self._job(event)

@@ -158,9 +158,9 @@ def _titled(title: str, columns: tuple[Column, ...], rows: list[Row], total: int
 
 
 def _who(frame: Frame, trial: LiveTrial) -> list[Cell]:
-    attempt = f"#{trial.attempt}" if trial.attempt is not None else ""
     mark = ">" if trial.key == frame.controls.chosen else " "
-    return [Cell(mark), Cell(clean(trial.task or trial.name)), Cell(attempt), Cell(clean(trial.profile))]
+    attempt = Cell(f"#{frame.state.attempt(trial)}")
+    return [Cell(mark), Cell(clean(trial.task or trial.name)), attempt, Cell(clean(trial.profile))]
 
 
 def _row_style(frame: Frame, trial: LiveTrial) -> str:

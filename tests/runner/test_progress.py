@@ -163,3 +163,12 @@ def test_the_pace_is_that_since_the_batch_went_on() -> None:
     assert progress.eta_sec(1010.0) is None
     progress.add(Teller("b__1", "b", wave=2).ended(1010))
     assert progress.eta_sec(1010.0) == 20.0
+
+
+def test_what_a_harbor_that_died_was_running_or_kept_waiting_is_gone() -> None:
+    progress = progress_of(4)
+    progress.add(event("trial_started", "a"))
+    progress.add(event("trial_waiting", "b", error="rate limit of m", detail={"cause": "rate_limit"}))
+    progress.add(Event("t", "trial_started", "another job", 1, profile="p", trial="c"))
+    progress.add(Event("t", "note", "job", 1, profile="p", detail={"code": -9}))
+    assert (progress.running, list(progress.waiting.trials)) == ({("another job", "c")}, [])

@@ -119,6 +119,8 @@ class LiveFeed:
         if event.kind == "note" and "resumed" in event.detail:
             self._running.clear()
             self._started_at = None
+        if event.kind == "job_ended" or event.names_a_death:
+            self._running = {name: trial for name, trial in self._running.items() if trial.job != event.job}
         if event.kind != "heartbeat":
             self._version += 1
         if event.kind == "job_started" and self._started_at is None:

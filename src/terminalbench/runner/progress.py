@@ -47,6 +47,8 @@ class Progress:
         self.alerts.add(event)
         if event.kind == "note" and "resumed" in event.detail:
             self._begin_again()
+        if event.kind == "job_ended" or event.names_a_death:
+            self.running = {place for place in self.running if place[0] != event.job}
         if event.profile not in self.ended.planned or event.trial is None:
             return
         place = (event.job, event.trial)

@@ -29,7 +29,7 @@ from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
 from terminalbench.files import write_json
 from terminalbench.harbor import evidence
-from terminalbench.harbor.admission import Admission, Wait, stamp
+from terminalbench.harbor.admission import Admission, Wait
 from terminalbench.harbor.agent_files import remove_traps
 from terminalbench.harbor.attempts import assign, attempts_from_events
 from terminalbench.harbor.control import Control, ControlFile
@@ -45,7 +45,7 @@ from terminalbench.harbor.results import LiveEnding, live_ending
 from terminalbench.harbor.slots import Slots
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
-from terminalbench.records import Event, Usage
+from terminalbench.records import Event, Usage, stamp
 
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
 HEARTBEAT_SEC = 10.0

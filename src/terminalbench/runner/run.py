@@ -16,7 +16,6 @@ from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate, GateState, Known
 from terminalbench.harbor.jobs import command, job_config, wave_config
-from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
@@ -118,7 +117,7 @@ def run_jobs(
 ) -> RunResult:
     """Run jobs of a recorded batch, and record what Harbor could not finish. The caller holds the batch's lock."""
     listener.prepared(plan, batch)
-    progress = Progress({job.profile: job.trials for job in jobs}, time.monotonic())
+    progress = Progress.of_jobs(jobs, time.monotonic())
 
     notifier = Notifier.of(plan)
     guard = Guard(batch, plan, Observer(batch), notifier.alert)
@@ -177,7 +176,7 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
 
 def free_profiles(plan: Plan) -> list[str]:
     """The profiles whose agent calls no model."""
-    return [profile.key for profile in plan.profiles if profile.content.get("agent") in WITHOUT_MODEL]
+    return sorted(plan.without_model())
 
 
 def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:

@@ -42,6 +42,7 @@ from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.results import LiveEnding, live_ending
+from terminalbench.harbor.scrub_files import hide_secrets
 from terminalbench.harbor.slots import Slots
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
@@ -249,6 +250,7 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
+            await asyncio.to_thread(hide_secrets, self._job_dir / event.trial_name, self._writer.failed)
             await self._keep_failed_try(event, result)
             free = event.config.agent.name in WITHOUT_MODEL
             await self._settle(event, 0.0 if free else known.usage.cost_usd)

@@ -262,6 +262,29 @@ def test_activity_is_new_bytes_in_the_logs_or_the_sandboxs_sign_of_life(tmp_path
     assert len(machine.alerts()) == 3, "every answer counts once"
 
 
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_an_answer_counts_once_however_long_its_trial_takes(tmp_path, looks: int) -> None:
+    """Those of a slow trial are seen in its log while it runs, and its end tells of all of them again."""
+    machine = Machine(tmp_path)
+    folder = machine.batch.job_folder("job") / "t"
+    (folder / "agent").mkdir(parents=True)
+    machine.guard.add(event("trial_started"))
+    with (folder / "agent" / "log.txt").open("a") as log:
+        for _ in range(2):
+            log.write('"error_status":429\n' * 2)
+            log.flush()
+            if looks:
+                looks -= 1
+                machine.look()
+    machine.guard.add(ended(None, rate_limit_hits=4))
+    machine.look()
+    assert machine.alerts() == []
+    machine.guard.add(ended("rate_limit", trial="u"))
+    machine.look()
+    assert machine.alerts() == [("rate_limit", "raised")]
+    assert machine.told == [Alert("rate_limit", "p: 5 answers 429 in 5 min", profile="p")]
+
+
 def test_what_the_sandbox_tells_of_while_it_runs_counts_once(tmp_path) -> None:
     machine = Machine(tmp_path)
     folder = machine.batch.job_folder("job") / "t"
@@ -329,6 +352,40 @@ def test_what_a_killed_run_left_standing_is_cleared_by_the_next(tmp_path) -> Non
     for found in read_jsonl(machine.batch.events_jsonl, Event).records:
         board.add(found)
     assert board.standing == {}
+
+
+def test_an_alert_that_cannot_be_written_is_told_once_and_written_when_there_is_room(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    machine.batch.events_jsonl.mkdir()  # as a full disk: every append fails
+    machine.free = 10.0
+    for _ in range(3):
+        machine.look()
+    assert [alert.cause for alert in machine.told] == ["disk"]
+    machine.batch.events_jsonl.rmdir()
+    machine.look()
+    machine.look()
+    assert machine.alerts() == [("disk", "raised")]
+    machine.batch.events_jsonl.rename(tmp_path / "kept")
+    machine.batch.events_jsonl.mkdir()
+    machine.free = 10_000.0
+    machine.look()
+    machine.batch.events_jsonl.rmdir()
+    (tmp_path / "kept").rename(machine.batch.events_jsonl)
+    machine.look()
+    assert machine.alerts() == [("disk", "raised"), ("disk", "cleared")]
+    assert [alert.cause for alert in machine.told] == ["disk"]
+
+
+def test_an_alert_that_is_over_before_it_could_be_written_leaves_no_trace(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    machine.batch.events_jsonl.mkdir()
+    machine.free = 10.0
+    machine.look()
+    machine.free = 10_000.0
+    machine.look()
+    machine.batch.events_jsonl.rmdir()
+    machine.look()
+    assert machine.alerts() == []
 
 
 def test_the_memory_of_this_machine_is_known() -> None:

@@ -333,8 +333,8 @@ def test_time_left_of_an_unseen_task_is_that_of_others_at_this_profiles_pace() -
     fast = [*Teller("a__1", "a").whole(0, 10), *Teller("b__1", "b").whole(10, 50)]
     slow = Teller("a__2", "a", "q").whole(0, 30)
     state = replay(planned, [*fast, *slow])
-    # On a, q took 30 where the mean is 20: half as long again. On b the mean is 40.
-    assert eta_sec(state, START + 50) == pytest.approx(60)
+    # On a, q took 30 where p took 10: three times as long. On b, p took 40.
+    assert eta_sec(state, START + 50) == pytest.approx(120)
 
 
 def test_time_left_counts_trials_and_profiles_side_by_side() -> None:
@@ -353,4 +353,5 @@ def test_time_left_is_unknown_before_anything_ended_and_short_when_nothing_start
         planned,
         [*Teller("a__1").whole(0, 10), Teller("b__1", "b").started(10), Teller("c__1", "c").event(11, "trial_held", error="budget")],
     )  # fmt: skip
-    assert eta_sec(state, START + 14) == 6
+    # One took ten seconds, another has lasted four: fourteen for each that ends, so ten more for this one.
+    assert eta_sec(state, START + 14) == 10

@@ -1,5 +1,6 @@
 """`tbench watch`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,10 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
 
     feed = Feed(_find(target, batch, results, root))
     if not as_json and usable():
+        from terminalbench.index.store import index_place
         from terminalbench.watch.app import Ending, show
 
+        index_place(feed.root, write=True)  # what there is to say of it is said before the screen is taken
         ending = show(feed)
         if ending is Ending.TERMINATED:
             return _TERMINATED
@@ -101,10 +104,12 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     from terminalbench.cli.running import as_document
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
+    from terminalbench.records import Outcome
     from terminalbench.report.text import summary
 
-    if feed.note:
-        click.echo(feed.note, err=True)
+    for text in (feed.note, feed.cut_off):
+        if text:
+            click.echo(text, err=True)
     if feed.state.plan is None:
         return _tell_state(feed, as_json=as_json)
     try:
@@ -118,7 +123,10 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
         click.echo(msgspec.json.encode(document).decode())
     else:
         click.echo(summary(view), nl=False)
-        click.echo(f"\nbatch {feed.place}: {feed.batch.folder}")
+        place = os.path.relpath(feed.batch.folder)
+        click.echo(f"\nbatch {feed.place}: {place}")
+        if any(cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) for cell in view.cells):
+            click.echo(f"go on with it: tbench resume {place}")
     return EXIT_OK if all(cell.measured for cell in view.cells) else EXIT_INCOMPLETE
 
 

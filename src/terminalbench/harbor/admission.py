@@ -50,6 +50,7 @@ class Admission:
         self.control = control
         self._profile = profile
         self._inside: set[str] = set()
+        self._gone: set[str] = set()
         self._entered: dict[str, float] = {}
         self._failed: dict[str, float] = {}
         self._tries: Counter[str] = Counter()
@@ -76,13 +77,29 @@ class Admission:
         except (OSError, msgspec.DecodeError):
             self._let_in(trial)
             raise
-        if stopped is None and refusal is None:
+        if trial in self._gone:
+            self._give_back(trial)
+        elif stopped is None and refusal is None:
             self._let_in(trial)
             return None
         self.left(trial)
         if refusal is None or refusal.final:
             return stopped or (refusal.reason if refusal else None)
         return Wait("budget", refusal.reason)
+
+    def withdraw(self, trial: str) -> None:
+        """A trial was ended before it began, maybe while it is being let in: its place and its money are free."""
+        with self._lock:
+            self._inside.discard(trial)
+            self._gone.add(trial)
+        self._give_back(trial)
+
+    def _give_back(self, trial: str) -> None:
+        try:
+            if self.gate is not None:
+                self.gate.give_back(trial)
+        except (OSError, msgspec.DecodeError):
+            return  # it is settled when this process has ended
 
     def _let_in(self, trial: str) -> None:
         self._inside.add(trial)

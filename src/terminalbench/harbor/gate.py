@@ -154,6 +154,12 @@ class Gate:
                 state.spent_usd += cost_usd
                 state.costs = {**state.costs, profile: state.costs.get(profile, Known()).and_one(cost_usd)}
 
+    def give_back(self, trial: str) -> None:
+        """Nothing is reserved any more for a trial that was let in and never began."""
+        if trial in self.read().reserved:
+            with self._locked() as state:
+                state.reserved.pop(trial, None)
+
     def settle_dead(self, job_folder: Path, profile: str) -> None:
         """Settle what a Harbor that is gone had reserved for the trials in its folder: their cost is unknown."""
         try:

@@ -35,15 +35,7 @@ from terminalbench.harbor.attempts import assign, attempts_from_events
 from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.gate import Gate
-from terminalbench.harbor.hangs import (
-    GRACE_SEC,
-    HELD,
-    bound_agents,
-    leave_word,
-    phase_limits,
-    read_task,
-    write_hang,
-)
+from terminalbench.harbor.hangs import GRACE_SEC, HELD, bound_agents, leave_word, limits_of, write_hang
 from terminalbench.harbor.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
 from terminalbench.harbor.pacing import is_pressure, lane_of
 from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
@@ -164,12 +156,17 @@ class EventPlugin(BaseJobPlugin):
     async def _trial_started(self, event: TrialHookEvent) -> None:
         self._alive[event.trial_name] = event
         self._phases.started(event.trial_name, {}, asyncio.current_task())
-        reason = await self._wait(event)
-        if reason is not None:
-            await self._hold(event, reason)
-        self._tries[event.trial_name] += 1
-        self._running.add(event.trial_name)
-        self._phases.started(event.trial_name, await asyncio.to_thread(self._limits, event), asyncio.current_task())
+        try:
+            if (reason := await self._wait(event)) is not None:
+                await self._hold(event, reason)
+            self._tries[event.trial_name] += 1
+            self._running.add(event.trial_name)
+            limits = await asyncio.to_thread(limits_of, event.config, self._grace_sec)
+        except asyncio.CancelledError:  # Harbor tells of no end of a trial that has not begun
+            self._running.discard(event.trial_name)
+            self._door.withdraw(event.trial_name)
+            raise
+        self._phases.started(event.trial_name, limits, asyncio.current_task())
         self._write("trial_started", event, detail=self._try(event))
 
     async def _wait(self, event: TrialHookEvent) -> str | None:
@@ -191,10 +188,6 @@ class EventPlugin(BaseJobPlugin):
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
         return answer if isinstance(answer, str) else None
-
-    def _limits(self, event: TrialHookEvent) -> dict[str, float]:
-        task = read_task(event.config.task.get_local_path())
-        return phase_limits(task, event.config, self._grace_sec)
 
     async def _hold(self, event: TrialHookEvent, reason: str) -> None:
         """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
@@ -224,10 +217,20 @@ class EventPlugin(BaseJobPlugin):
         self._write("trial_cancelled", event)
 
     async def _trial_ended(self, event: TrialHookEvent) -> None:
-        self._running.discard(event.trial_name)
         self._phases.ended(event.trial_name)
         self._alive.pop(event.trial_name, None)
-        self._door.left(event.trial_name)
+        try:
+            await self._tell_end(event)
+        finally:  # only now: another trial takes its place, or a job that is drained is interrupted
+            self._free_place(event.trial_name)
+            self._interrupt_when_drained()
+
+    def _free_place(self, trial: str) -> None:
+        self._running.discard(trial)
+        self._door.left(trial)
+
+    async def _tell_end(self, event: TrialHookEvent) -> None:
+        """Keep and write all that is to be known of a trial that has ended."""
         result = from_result(event.result)
         known = LiveEnding(classify(result), from_contexts(result.contexts) or Usage())
         asked: float | None = None
@@ -247,7 +250,6 @@ class EventPlugin(BaseJobPlugin):
             free = event.config.agent.name in WITHOUT_MODEL
             await self._settle(event, 0.0 if free else known.usage.cost_usd)
             self._write_end(event, result, known.ending, known.usage, pressure_told(asked, hits))
-            self._interrupt_when_drained()
 
     async def _pace(self, event: TrialHookEvent, ending: Ending) -> float | None:
         """Tell the gate how the provider treated the trial; return the seconds it asked us to wait."""

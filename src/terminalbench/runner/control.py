@@ -67,7 +67,7 @@ def _alive(batch: Batch) -> dict[str, str]:
             found[event.trial], jobs[event.trial] = event.profile or "", event.job
         elif event.kind in ("trial_ended", "trial_held"):
             found.pop(event.trial or "", None)
-        elif event.kind == "job_ended":
+        elif event.kind == "job_ended" or event.names_a_death:
             found = {trial: profile for trial, profile in found.items() if jobs[trial] != event.job}
     return found
 

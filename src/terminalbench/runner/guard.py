@@ -1,5 +1,6 @@
 """The watchdog at work in a run: it looks every few seconds, writes alerts as events, and carries out its orders."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ class Guard:
     _own: dict[str, str] = field(default_factory=dict)
     _slowed: dict[str, int] = field(default_factory=dict)
     _since: dict[AlertKey, str] = field(default_factory=dict)
+    _owed: dict[AlertKey, Event] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._watchdog = Watchdog(Policy.of(self.plan.settings))
@@ -54,7 +56,7 @@ class Guard:
         self._watchdog.add(event)
         self.observer.add(event)
         broken = event.kind == "trial_ended" and "error_class" in event.detail
-        self._urgent = self._urgent or broken or (event.kind == "note" and "code" in event.detail)
+        self._urgent = self._urgent or broken or event.names_a_death
 
     def look(self) -> None:
         """Look, if it is time, or soon after a trial or a Harbor process has broken."""
@@ -63,6 +65,8 @@ class Guard:
         if self._looked_at is not None and now - self._looked_at < pause:
             return
         self._looked_at, self._urgent = now, False
+        for key, event in list(self._owed.items()):
+            self._append(key, event)
         changes, orders = self._watchdog.look(self.observer.sample())
         for change in changes:
             self._write(change.alert, "raised" if change.raised else "cleared")
@@ -126,7 +130,14 @@ class Guard:
             error=alert.message,
             detail={**detail, "state": state},
         )
-        try:
+        owed = self._owed.pop(alert.key, None)
+        if owed is not None and (owed.detail["state"], state) == ("raised", "cleared"):
+            return  # over before a word of it could be written
+        self._append(alert.key, event)
+
+    def _append(self, key: AlertKey, event: Event) -> None:
+        """Write it, now or, on a disk that is full, at a later look. Nobody is told of it twice for that."""
+        self._owed[key] = event
+        with contextlib.suppress(OSError):
             append_jsonl(self.batch.events_jsonl, event)
-        except OSError:
-            self._watchdog.standing.pop(alert.key, None)  # said again at the next look
+            del self._owed[key]

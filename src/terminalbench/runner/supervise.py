@@ -143,8 +143,10 @@ class Supervisor:
                 running.append(line)
                 self._start(line, line.launch.job)
             self._look()
+            # Who has ended is asked first: then all that it said is read before what it left over is judged.
+            over = [line for line in running if line.process and line.process.process.poll() is not None]
             self._follow(running)
-            for line in [line for line in running if line.process and line.process.process.poll() is not None]:
+            for line in over:
                 if not self._after(line):
                     running.remove(line)
                     ended.append(line)

@@ -119,7 +119,7 @@ class Watchdog:
     def add(self, event: Event) -> None:
         """Take an event of the run into account."""
         profile, trial = event.profile or "", event.trial
-        if event.kind == "note" and "code" in event.detail:
+        if event.names_a_death:
             self._dead[profile] = event.error or "a Harbor process ended"
             self._back.discard(profile)
         elif event.kind == "job_started":

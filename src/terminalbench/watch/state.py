@@ -101,6 +101,21 @@ class LiveState:
         return [(job.profile, reason) for job in jobs for reason in job.held.values()]
 
     @property
+    def shut(self) -> set[str]:
+        """The profiles in which nothing starts any more: trials are held, or all their jobs have ended."""
+        over: dict[str, bool] = {}
+        for job in self.records.jobs.values():
+            over[job.profile] = over.get(job.profile, True) and job.over
+        return {profile for profile, _ in self.held} | {profile for profile, ended in over.items() if ended}
+
+    @property
+    def never(self) -> int:
+        """How many planned trials will not run: nothing starts in their profiles any more, and they are not held."""
+        held = [profile for profile, _ in self.held]
+        shut = [profile for profile in self.profiles.values() if profile.key in self.shut - set(held)]
+        return sum(max(0, (p.planned or 0) - p.done - p.running - p.outcomes["cancelled"]) for p in shut)
+
+    @property
     def in_line(self) -> list[str]:
         """The profiles whose turn has not come: fewer run side by side than there are."""
         if self.plan is None or not self.plan.settings.get("profiles_parallel"):

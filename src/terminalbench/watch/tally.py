@@ -115,19 +115,33 @@ class Tally:
 
     def forecast(self, task: tuple[str, str]) -> None:
         """Keep the time that is still to come in the cells of a task."""
-        cells = self.by_task.get(task, [])
-        timed = sum(cell.timed for cell in cells)
-        mean = sum(cell.seconds for cell in cells) / timed if timed else None
-        for cell in cells:
-            if mean is None:
-                new = Forecast(blind=cell.open)
-            elif cell.timed:
-                new = Forecast(own_sec=cell.open * cell.seconds / cell.timed, same_sec=cell.timed * mean)
+        for cell in self.by_task.get(task, []):
+            mean = self._others_sec(cell.profile, cell.task)
+            if cell.timed:
+                own = cell.open * cell.seconds / cell.timed
+                same = (cell.timed * mean, cell.seconds) if mean is not None else (0.0, 0.0)
+                new = Forecast(own, same_sec=same[0], paced_sec=same[1])
             else:
-                new = Forecast(task_sec=cell.open * mean)
+                new = Forecast(blind=cell.open) if mean is None else Forecast(task_sec=cell.open * mean)
             profile = self.profile(cell.profile)
             profile.forecast = profile.forecast.changed(cell.forecast, new)
             cell.forecast = new
+
+    def own_sec(self, trial: LiveTrial) -> float | None:
+        """What its task took its profile so far, on average."""
+        cell = self._cells.get((trial.profile, trial.dataset, trial.task))
+        return cell.seconds / cell.timed if cell is not None and cell.timed else None
+
+    def others_sec(self, trial: LiveTrial) -> float | None:
+        """What its task took the other profiles, on average."""
+        return self._others_sec(trial.profile, (trial.dataset, trial.task))
+
+    def _others_sec(self, profile: str, task: TaskKey) -> float | None:
+        """An oracle says nothing about how long a task takes a model, nor a model about an oracle."""
+        free = self.profile(profile).free
+        cells = [c for c in self.by_task.get(task, []) if c.profile != profile and self.profile(c.profile).free == free]
+        timed = sum(cell.timed for cell in cells)
+        return sum(cell.seconds for cell in cells) / timed if timed else None
 
 
 def total_tokens(usage: Usage | None) -> int | None:

@@ -312,14 +312,13 @@ class LocalSandbox(BaseEnvironment):
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        await self._running().get(source_dir, transfer.unpack_folder(Path(target_dir), self._most_bytes))
+        await self._take(source_dir, target_dir)
 
     @override
     async def download_dir_with_exclusions(
         self, *, source_dir: str, target_dir: Path | str, exclude: list[str]
     ) -> None:
-        read = transfer.unpack_folder(Path(target_dir), self._most_bytes)
-        await self._running().get(source_dir, read, exclude=exclude)
+        await self._take(source_dir, target_dir, exclude=exclude)
 
     @override
     async def download_dir_filtered(
@@ -334,5 +333,18 @@ class LocalSandbox(BaseEnvironment):
         paths = await self._running().list_files(source_dir)
         selected = filter_paths_by_patterns(paths, include=include, exclude=exclude)
         selected += [path for path in paths if path in (protect or ()) and path not in selected]
-        read = transfer.unpack_folder(Path(target_dir), self._most_bytes)
-        await self._running().get(source_dir, read, names=selected)
+        await self._take(source_dir, target_dir, names=selected)
+
+    async def _take(
+        self, source: str, target: Path | str, *, names: Sequence[str] | None = None, exclude: Sequence[str] = ()
+    ) -> None:
+        """Bring a folder out as far as it can be taken, and say what was left."""
+        read = transfer.unpack_folder(Path(target), self._most_bytes)
+        left = await self._running().get(source, read, names=names, exclude=exclude, limit_bytes=self._most_bytes)
+        if left.count:
+            self.logger.warning(
+                "sandbox: %d files or folders of %s stay inside (nested too deep, too many or too large), as %s",
+                left.count,
+                source,
+                left.example,
+            )

@@ -16,7 +16,7 @@ from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, 
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate, GateState, Known
-from terminalbench.harbor.jobs import command, job_config, wave_config
+from terminalbench.harbor.jobs import command, job_config, wave_config, with_settings
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
@@ -153,6 +153,7 @@ def run_jobs(
         tick,
         closed,
         lambda: disk_is_full(batch.folder),
+        lambda job: gate.settle_dead(batch.job_folder(job.name), job.profile),
     )
     with announced(batch):
         guard.begin()
@@ -172,7 +173,7 @@ def run_jobs(
 def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launch:
     """How to run a job of a recorded batch: every wave of it is the profile's recorded JobConfig with other trials."""
     first = next(planned.name for planned in plan.jobs if planned.profile == job.profile)
-    template = read_json(batch.job_config(first))
+    template = with_settings(read_json(batch.job_config(first)), plan.settings)
     return Launch(
         job, lambda wave: wave_config(template, wave, batch), lambda wave: command(plan.settings, wave, batch)[1:], env
     )

@@ -34,6 +34,7 @@ from terminalbench.experiments.tables import (
 )
 
 RESERVED_SLUGS = ("index.db", ".check")
+EXPERIMENTS = "experiments"
 FORCE_REBUILD = "TERMINALBENCH_FORCE_REBUILD"
 _HARBOR_OPTIONS = {
     "--debug", "-q", "--quiet", "--silent", "--mounts", "--mounts-json", "--extra-docker-compose", "--ek",
@@ -116,7 +117,11 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 
 def project_root(file: Path, root: Path | None) -> Path:
-    """The folder relative paths start from: `root`, else the nearest project folder, else the file's own."""
+    """The folder relative paths start from: `root`, else the nearest project folder, else the file's own.
+
+    In a project without `.git` the file's own folder is `experiments`, as `tbench init` makes it: what is above it is
+    meant then, so that `experiments/.env`, `results/` and prompts stay where they are when `git init` follows.
+    """
     if root is not None:
         if not root.is_dir():
             raise UserError("--root is not a folder", where=str(root))
@@ -125,7 +130,7 @@ def project_root(file: Path, root: Path | None) -> Path:
     for candidate in (folder, *folder.parents):
         if (candidate / ".git").exists() or (candidate / "pyproject.toml").is_file():
             return candidate
-    return folder
+    return folder.parent if folder.name == EXPERIMENTS else folder
 
 
 def old_shape(raw: Mapping[str, Any]) -> str | None:

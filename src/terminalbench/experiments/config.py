@@ -15,7 +15,7 @@ from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
 from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.quarantine import read_quarantine
+from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.secrets import VARIABLE, has_login, is_template, secrets_in
 from terminalbench.experiments.strict import Problems, given, join, read
 from terminalbench.experiments.tables import (
@@ -182,6 +182,11 @@ class _Loader:
         self._check_notify(table.notify)
         if self.problems.found:
             raise InvalidFile(str(self.file), _once(self.problems.found))
+        quarantine = read_quarantine(self.file)
+        for dataset, task in quarantine.keys() - {(task.dataset, task.id) for task in tasks}:
+            self.notes.append(
+                f'{quarantine_file(self.file).name} names "{task}" of {dataset}, which is not a task here'
+            )
         return Experiment(
             file=self.file,
             root=self.root,
@@ -195,7 +200,7 @@ class _Loader:
             top_up=table.top_up,
             notify=table.notify,
             datasets=datasets,
-            quarantine=read_quarantine(self.file),
+            quarantine=quarantine,
             notes=tuple(dict.fromkeys(self.notes)),
         )
 

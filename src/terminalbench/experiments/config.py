@@ -36,7 +36,7 @@ from terminalbench.experiments.tables import (
 RESERVED_SLUGS = ("index.db", ".check")
 EXPERIMENTS = "experiments"
 FORCE_REBUILD = "TERMINALBENCH_FORCE_REBUILD"
-_HARBOR_OPTIONS = {
+HARBOR_OPTIONS = {
     "--debug", "-q", "--quiet", "--silent", "--mounts", "--mounts-json", "--extra-docker-compose", "--ek",
     "--environment-kwarg", "--cpus", "--memory", "--override-cpus", "--override-memory-mb", "--override-storage-mb",
     "--override-gpus", "--stream", "--no-stream", "--delete", "--no-delete", "--artifact", "--allow-agent-host",
@@ -221,8 +221,8 @@ class _Loader:
             self.problems.add("run.executor", f'no executor is called "{run.executor}"', "known: local")
         for index, argument in enumerate(run.harbor_args):
             option = argument.split("=", 1)[0]
-            if option.startswith("-") and option not in _HARBOR_OPTIONS and not _is_number(option):
-                hint = did_you_mean(option, sorted(_HARBOR_OPTIONS), limit=40)
+            if option.startswith("-") and option not in HARBOR_OPTIONS and not _is_number(option):
+                hint = did_you_mean(option, sorted(HARBOR_OPTIONS), limit=40)
                 self.problems.add(
                     f"run.harbor_args[{index}]",
                     f"{option} is not for this list: the plan or a profile decides it",

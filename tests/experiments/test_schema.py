@@ -118,7 +118,7 @@ def test_schema_and_validate_agree_on_one_changed_key(data, tmp_path_factory) ->
     """Type, unknown key, enumeration, range, pattern: whatever one key is set to, both refuse it or both accept it."""
     place, table = data.draw(st.sampled_from(SECTIONS))
     name = data.draw(st.sampled_from([f.name for f in fields(table)]) | st.just("atempts"))
-    raw = copy.deepcopy(WHOLE)
+    raw: dict[str, Any] = copy.deepcopy(WHOLE)
     at: Any = raw
     for part in place:
         at = at[part]

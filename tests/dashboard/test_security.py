@@ -1,20 +1,22 @@
 """Who may ask, what may be reached, and what every answer carries."""
 
+import asyncio
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.dashboard import Http, Root, trial
-from terminalbench.dashboard.app import make_app
+from terminalbench.dashboard import app
 from terminalbench.dashboard.security import COOKIE, Access, host_name, make_access
 
 TOKEN = "x" * 32
 
 
 def client(root: Root, access: Access, host: str = "127.0.0.1:8642") -> Http:
-    return Http(make_app(root.site, access), host)
+    return Http(app.make_app(root.site, access), host)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8642", "localhost", "LOCALHOST:1", "[::1]:8642", "127.0.0.2"])
@@ -96,6 +98,40 @@ def test_every_answer_carries_the_headers(root: Root, path: str) -> None:
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_only_so_many_pages_are_told_of_changes(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_STREAMS", 1)
+    made = app.make_app(root.site, make_access("127.0.0.1", None))
+
+    async def stream(gone: asyncio.Event, answered: asyncio.Queue[int]) -> None:
+        async def receive() -> dict[str, str]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                await answered.put(message["status"])
+
+        scope = {"type": "http", "method": "GET", "path": "/events", "raw_path": b"/events", "query_string": b"",
+                 "headers": [(b"host", b"localhost")], "root_path": "", "http_version": "1.1", "scheme": "http"}  # fmt: skip
+        await made(scope, receive, send)
+
+    async def two_then_one() -> list[int]:
+        gone, answered = asyncio.Event(), asyncio.Queue[int]()
+        first = asyncio.create_task(stream(gone, answered))
+        statuses = [await answered.get()]
+        await asyncio.sleep(0)
+        await stream(gone, answered)
+        statuses.append(await answered.get())
+        gone.set()
+        await first
+        last = asyncio.create_task(stream(gone, answered))
+        statuses.append(await answered.get())
+        await last
+        return statuses
+
+    assert asyncio.run(two_then_one()) == [200, 503, 200]
 
 
 ESCAPES = [

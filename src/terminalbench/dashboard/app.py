@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from terminalbench.dashboard.answers import Reply, answer
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 POLL_SEC = 0.5
 PING_SEC = 15.0
+MOST_STREAMS = 64
+"""Pages that are told of changes at once; each costs a look every half second. The others are not live."""
 _CHUNK = 1 << 18
 
 
@@ -39,9 +41,13 @@ def make_app(site: Site, access: Access) -> "App":
         except TbenchError as error:
             return _problem(site, str(error), 500)
 
+    streams: set[object] = set()
+
     async def events(request: Request) -> Response:
+        if len(streams) >= MOST_STREAMS:
+            return PlainTextResponse("Too many pages are open: this one is not live.\n", 503, {"retry-after": "30"})
         batch = request.query_params.get("batch", "")
-        return StreamingResponse(_events(site, request, batch), media_type="text/event-stream")
+        return StreamingResponse(_counted(streams, _events(site, request, batch)), media_type="text/event-stream")
 
     app = Starlette(routes=[Route("/events", events), Route("/{path:path}", page)])
     return Guard(app, access)
@@ -79,6 +85,16 @@ async def _chunks(file: OpenFile) -> AsyncIterator[bytes]:
 def _problem(site: Site, text: str, status: int) -> Response:
     page = Page("Not found" if status == 404 else "Something failed", "problem.html", {"problem": text})
     return HTMLResponse(render(site, page, Links("", absolute=True)), status)
+
+
+async def _counted(streams: set[object], stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The stream, which is one of `streams` until it ends or its reader has gone."""
+    streams.add(stream)
+    try:
+        async for data in stream:
+            yield data
+    finally:
+        streams.discard(stream)
 
 
 async def _events(site: Site, request: Request, batch: str) -> AsyncIterator[bytes]:

@@ -100,7 +100,7 @@ def test_filters_and_search(browser: Browser, address: str) -> None:
 
 
 def test_long_names_do_not_push_the_numbers_out_of_sight(browser: Browser, tmp_path: Path) -> None:
-    slug, profiles = "a-slug-without-end__" + "and-on-" * 12, ("a-profile-without-end-" + "and-on-" * 10, "q")
+    slug, profiles = "a-slug-without-end__" + "and-on-" * 12, ("a-profile-without-end-" + "and-on-" * 20, "q")
     made = make_root(tmp_path / "results")
     batch = allocate(made.path, slug)
     write_json(batch.plan_json, make_plan(batch, profiles, "ab", 1))

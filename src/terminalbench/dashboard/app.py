@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from terminalbench.dashboard.answers import Reply, answer
 from terminalbench.dashboard.frame import NotFound, OpenFile, Page
@@ -47,7 +48,7 @@ def make_app(site: Site, access: Access) -> "App":
         if len(streams) >= MOST_STREAMS:
             return PlainTextResponse("Too many pages are open: this one is not live.\n", 503, {"retry-after": "30"})
         batch = request.query_params.get("batch", "")
-        return StreamingResponse(_counted(streams, _events(site, request, batch)), media_type="text/event-stream")
+        return _Stream(streams, _events(site, request, batch))
 
     app = Starlette(routes=[Route("/events", events), Route("/{path:path}", page)])
     return Guard(app, access)
@@ -87,14 +88,19 @@ def _problem(site: Site, text: str, status: int) -> Response:
     return HTMLResponse(render(site, page, Links("", absolute=True)), status)
 
 
-async def _counted(streams: set[object], stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The stream, which is one of `streams` until it ends or its reader has gone."""
-    streams.add(stream)
-    try:
-        async for data in stream:
-            yield data
-    finally:
-        streams.discard(stream)
+class _Stream(StreamingResponse):
+    """A stream that is one of `streams` from its request on until it ends or its reader has gone."""
+
+    def __init__(self, streams: set[object], content: AsyncIterator[bytes]) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._streams = streams
+        streams.add(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.discard(self)
 
 
 async def _events(site: Site, request: Request, batch: str) -> AsyncIterator[bytes]:

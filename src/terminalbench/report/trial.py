@@ -25,8 +25,10 @@ def trial_text(results_root: Path, batch: str, row: TrialRow, shown: Shown | Non
         f"  profile   {row.profile}",
         f"  task      {row.task} of {row.dataset}",
     ]
-    if row.superseded:
-        lines.append("  superseded yes: it was tried again; its cost counts, its result does not")
+    if row.attempt is not None:
+        lines.append(f"  attempt   {row.attempt}")
+    if row.run_again:
+        lines.append("  superseded yes: it was run again; its cost counts, its result does not")
     if row.trial is None:
         lines.append(f"  state     {row.state}: {row.reason}")
     else:

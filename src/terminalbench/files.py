@@ -20,7 +20,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 
-_NAME_SEC = 2.0
+_NAME_SEC = 10.0
 
 
 def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -61,6 +61,15 @@ def _write_lines(path: Path, lines: Iterable[bytes], *, durable: bool) -> None:
 def write_text(path: Path, text: str) -> None:
     """Replace `path` by `text` atomically."""
     write_bytes(path, text.encode())
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Write `data` over what stands in a plain file, in place: its other names (hard links) show the same."""
+    handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with _naming(path), os.fdopen(handle, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.ftruncate(handle, len(data))
 
 
 def encode_json(value: Any) -> bytes:

@@ -1,61 +1,71 @@
-"""What a Harbor process said with its last breath counts when its end is judged."""
+"""What a supervisor makes of processes that end, with processes that only pretend."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.live import plan
-from terminalbench.experiments.batch import Batch
-from terminalbench.files import append_jsonl, write_json
+from support.results import make_plan, make_trial
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.files import append_jsonl
 from terminalbench.records import Event
 from terminalbench.runner import supervise
 from terminalbench.runner.supervise import Launch, Supervisor
 
 
-class EndsAtOnce:
-    """A Harbor process that writes its last events and is gone between two steps of the runner."""
+@dataclass
+class Pretender:
+    """A Harbor process that has ended when it is first asked, and does its last things in that very moment."""
 
-    returncode = 0
+    job: str
+    profile: str
+    last_words: Callable[[str], None]
+    pid: int = 0
+    returncode: int | None = None
 
-    def __init__(self, batch: Batch, job: str, number: int) -> None:
-        self.batch, self.job, self.number = batch, job, number
+    @property
+    def process(self) -> "Pretender":
+        return self
 
     def poll(self) -> int:
-        if self.number == 1:
-            for kind, detail in (("trial_started", {}), ("control", {"done": True})):
-                event = Event("t", kind, self.job, 1, "p", "a__1", "a", "d", detail=detail)
-                append_jsonl(self.batch.events_jsonl, event)
-        else:
-            task = {"config": {"task": {"path": "a", "source": "d"}}}
-            result = {**task, "finished_at": "t", "verifier_result": {"rewards": {"reward": 1}}}
-            write_json(self.batch.job_folder(self.job) / "a__2" / "result.json", result)
-        return 0
-
-
-class Started:
-    """What `start_job` returns, of a process that is none."""
-
-    def __init__(self, job: str, process: EndsAtOnce) -> None:
-        self.job, self.profile, self.process = job, "p", process
+        if self.returncode is None:
+            self.last_words(self.job)
+            self.returncode = 0
+        return self.returncode
 
     def kill(self) -> None:
-        """There is nothing to kill."""
+        return None
 
 
-def test_a_trial_requeued_as_harbor_ended_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = Batch(tmp_path / "results" / "s" / "0")
-    batch.folder.mkdir(parents=True)
+def test_what_a_process_wrote_just_before_it_ended_is_known_when_it_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch: Batch = allocate(tmp_path, "s")
+    plan = make_plan(batch, ("p",), "a", 1)
     waves: list[str] = []
 
-    def start(job: str, *_: object) -> Started:
+    def last_words(job: str) -> None:
+        """The first is told, as its last thing, to run the trial again; the second finishes it."""
+        if len(waves) == 1:
+            told = {"action": "requeue", "done": True}
+            append_jsonl(
+                batch.events_jsonl,
+                Event("t", "control", job, 1, "p", "a__1", task="a", dataset="d", detail=told),
+            )
+        else:
+            make_trial(batch, "a__2", job=job)
+
+    def start(job: str, profile: str, *_: Any) -> Pretender:
         waves.append(job)
-        return Started(job, EndsAtOnce(batch, job, len(waves)))
+        return Pretender(job, profile, last_words)
 
     monkeypatch.setattr(supervise, "start_job", start)
-    (job,) = plan(tasks=("a",)).jobs
-    told: list[str] = []
-    launch = Launch(job, lambda _job: {}, lambda _job: [], {})
-    supervisor = Supervisor(batch, [launch], 0, lambda event: told.append(event.kind), lambda: None)
-    (end,) = supervisor.run()
-    assert (end.left_over, len(end.waves)) == ({}, 2)
-    assert told == ["trial_started", "control"]
+    monkeypatch.setattr(supervise, "_POLL_SEC", 0.0)
+    seen: list[str] = []
+    launch = Launch(plan.jobs[0], lambda _job: {}, lambda _job: [], {})
+    (end,) = Supervisor(batch, [launch], 0, lambda event: seen.append(event.kind), lambda: None).run()
+    assert len(waves) == 2, "the trial was to be run again"
+    assert end.left_over == {}
+    assert seen == ["control"]

@@ -44,12 +44,14 @@ from terminalbench.harbor.hangs import (
     read_task,
     write_hang,
 )
+from terminalbench.harbor.installs import LOCAL_SANDBOX
 from terminalbench.harbor.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
 from terminalbench.harbor.pacing import is_pressure, lane_of
 from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.results import LiveEnding, live_ending
+from terminalbench.harbor.scripts import EARLY_SEC
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
 from terminalbench.records import Event, Usage
@@ -211,6 +213,8 @@ class EventPlugin(BaseJobPlugin):
         if event.event is TrialEvent.AGENT_END:
             # Harbor is about to read the agent's logs on its event loop: a pipe among them would hang the whole job.
             await asyncio.to_thread(remove_traps, self._job_dir / event.trial_name / "agent")
+        if event.event is TrialEvent.AGENT_START and event.config.environment.import_path != LOCAL_SANDBOX:
+            await asyncio.sleep(EARLY_SEC + 0.1)  # so that nothing of the agent is as old as the container
         self._phases.phase(event.trial_name, _PHASES[event.event])
         steps = event.result.step_results
         detail = {"step": steps[-1].step_name} if steps else {}

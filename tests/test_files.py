@@ -149,6 +149,19 @@ def _hold_and_die(path: Path, ready: Event) -> None:
         os.kill(os.getpid(), 9)
 
 
+def test_a_lock_that_becomes_free_while_its_owner_is_looked_for_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the other one is just ending: it has taken its name out, and lets go."""
+    path = tmp_path / "lock"
+    other = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    monkeypatch.setattr(files.time, "sleep", lambda _seconds: fcntl.flock(other, fcntl.LOCK_UN))
+    with files.lock(path, "late") as owner:
+        assert files.lock_owner(path) == owner
+    os.close(other)
+
+
 def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     context = multiprocessing.get_context("spawn")

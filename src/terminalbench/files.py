@@ -63,6 +63,15 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
+def overwrite(path: Path, data: bytes) -> None:
+    """Write `data` over what stands in a plain file, in place: its other names (hard links) show the same."""
+    handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with _naming(path), os.fdopen(handle, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.ftruncate(handle, len(data))
+
+
 def encode_json(value: Any) -> bytes:
     """`value` as indented JSON with a final newline: structs, dataclasses, paths and times included."""
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=_encode_other), indent=2) + b"\n"
@@ -232,23 +241,26 @@ def start_ticks(pid: int) -> int | None:
 
 
 def _take(handle: int, path: Path) -> None:
-    """Take the lock, or raise `LockHeld`.
+    """Lock `handle`, or say who holds it.
 
-    A holder that is not named, or by the name of a dead one, has not written its name yet or is letting go: we wait
-    for one or the other.
+    Its new owner may not have written its name yet, and one that ends takes it out first: who is not named is waited
+    for, and a lock that becomes free meanwhile is taken.
     """
     deadline = time.monotonic() + _NAME_SEC
     while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = lock_owner(path)
-            if owner is not None and owner.host == socket.gethostname() and start_ticks(owner.pid) != owner.start_ticks:
-                owner = None
+            owner = _living_owner(path)
             if owner is not None or time.monotonic() > deadline:
                 raise LockHeld(path, owner) from None
         time.sleep(0.01)
+
+
+def _living_owner(path: Path) -> Owner | None:
+    owner = lock_owner(path)
+    here = owner is not None and owner.host == socket.gethostname()
+    return None if owner is not None and here and start_ticks(owner.pid) != owner.start_ticks else owner
 
 
 def lock_owner(path: Path) -> Owner | None:

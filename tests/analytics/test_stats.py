@@ -69,6 +69,13 @@ def test_the_sign_flip_knows_neither_order_nor_direction(values: list[float], ra
     assert 0 < p <= 1
 
 
+def test_a_p_below_what_draws_can_show_is_bounded_not_made_up() -> None:
+    assert stats.sign_flip_p([1.0] * 16) == 2 / 2**16
+    exact = 2 / 2**80
+    assert exact < stats.sign_flip_p([1.0] * 80) < 1e-16
+    assert stats.sign_flip_p([1.0] * 30 + [-1.0] * 10) >= 0.0005, "McNemar says 0.0022"
+
+
 def test_brute_force_signs() -> None:
     values = [0.3, -0.1, 0.5, 0.2]
     sums = [abs(sum(s * v for s, v in zip(signs, values, strict=True))) for signs in product((1, -1), repeat=4)]

@@ -192,10 +192,11 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     `kind` is one of job_started, job_ended, trial_waiting, trial_started, trial_held, trial_phase, trial_ended,
     trial_cancelled, heartbeat, control, alert, note. `time` is UTC, ISO 8601.
 
-    A waiting trial says in `error` what it waits for, and in `detail` the `cause` (rate_limit, retry, paused, parallel)
-    and `until` when; a held one never starts. `control` is an order to the live run with its reason in `error` and
-    `action`, `target` and `by` in `detail`; `done` when a trial was ended by it. `alert` is the watchdog's: `error` is
-    its message, `detail` its `cause`, `severity` (warning, error), `message`, `since`, and `state` (raised, cleared).
+    A waiting trial says in `error` what it waits for, and in `detail` the `cause` (rate_limit, retry, paused, parallel,
+    budget) and `until` when; a held one never starts. `control` is an order to the live run with its reason in `error`
+    and `action`, `target` and `by` in `detail`; `done` when a trial was ended by it. `alert` is the watchdog's: `error`
+    is its message, `detail` its `cause`, `severity` (warning, error), `message`, `since`,
+    and `state` (raised, cleared).
     """
 
     time: str

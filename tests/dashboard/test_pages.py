@@ -333,6 +333,40 @@ def test_a_batch_that_grows_or_runs_errors_again_is_never_more_than_done(tmp_pat
     assert (sum(job.trials for job in more.jobs), counts()) == (4, (3, 4, {"passed": 2, "failed": 1}, []))
 
 
+def test_a_live_batch_says_what_is_wrong_and_what_is_waited_for(root: Root) -> None:
+    about = {"cause": "stall", "severity": "error", "since": "2026-01-23T16:00:00Z", "state": "raised"}
+    waiting = {"cause": "paused"}
+    job = f"{STAMP}__p"
+    for event in (
+        Event("2026-01-23T16:00:00Z", "job_started", job, 1, "p"),
+        Event("2026-01-23T16:00:01Z", "alert", "", 1, "p", "a__9", error="<b>no activity</b>", detail=about),
+        Event("2026-01-23T16:00:02Z", "trial_waiting", job, 1, "p", "b__9", error="paused: quota", detail=waiting),
+    ):
+        append_jsonl(root.batch.events_jsonl, event)
+    root.site.live = ("study/0",)
+    page = root.text("batches/study/0/")
+    assert "<b>error (stall)</b> <b>p</b> &lt;b&gt;no activity&lt;/b&gt;" in page
+    assert "waiting: paused: quota" in page
+    cleared = Event(
+        "2026-01-23T16:00:03Z", "alert", "", 1, "p", "a__9", error="x", detail={**about, "state": "cleared"}
+    )
+    append_jsonl(root.batch.events_jsonl, cleared)
+    assert "no activity" not in root.text("batches/study/0/")
+
+
+def test_the_form_to_compare_begins_with_what_makes_sense(root: Root) -> None:
+    page = root.text("compare/")
+    assert [line.partition('"')[2].partition('"')[0] for line in page.split("<option ") if "selected" in line] == [
+        "study/1|q",
+        "study/1|p",
+    ]
+
+
+def test_names_that_say_nothing_new_are_left_out(root: Root) -> None:
+    assert '<span class="sub">study</span>' not in root.text("") + root.text("experiments/")
+    assert '<p class="lead">study</p>' not in root.text("batches/study/0/") + root.text("experiments/study/")
+
+
 def test_a_torn_plan_still_has_a_page(root: Root) -> None:
     root.batch.plan_json.write_text("{")
     root.scan()

@@ -11,6 +11,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.files import tail_jsonl
 from terminalbench.index.queries import plan_or_none
 from terminalbench.records import Event
+from terminalbench.runner.alerts import Standing
 from terminalbench.runner.progress import Progress
 
 _RECENT = 8
@@ -66,6 +67,8 @@ class LiveState:
     cost_unknown: int
     started_at: str | None
     eta_sec: float | None
+    alerts: list[Standing]
+    waiting: list[str]
 
 
 class LiveFeed:
@@ -171,4 +174,9 @@ class LiveFeed:
             cost_unknown=progress.cost_unknown,
             started_at=self._started_at,
             eta_sec=progress.eta_sec(datetime.now(UTC).timestamp()),
+            alerts=sorted(progress.alerts.standing.values(), key=lambda alert: alert.severity != "error"),
+            waiting=[
+                *(["nothing new starts: waiting for the running trials"] if progress.held else []),
+                *progress.waiting.lines(),
+            ],
         )

@@ -10,6 +10,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.results import ReadState
@@ -87,6 +88,7 @@ def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
         plan: Plan = read_json(batch.plan_json, Plan)
     except FileNotFoundError:
         raise UserError("has no plan.json: it is not a batch of ours", where=str(batch.folder)) from None
+    learn_secrets(plan)
     key = batch.folder.relative_to(root).as_posix()
     with open_index(root) as connection:
         rows = batch_rows(connection, key)

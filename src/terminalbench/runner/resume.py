@@ -17,6 +17,7 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Folder
 from terminalbench.experiments.secrets import references
@@ -31,6 +32,7 @@ from terminalbench.records import ErrorClass, Event, Outcome, stamp
 from terminalbench.registry import is_import_path
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.extend import extended, with_attempts
+from terminalbench.runner.hiding import scrub_leftovers
 from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.live import forget_dead_workers, live_processes
 from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk
@@ -75,6 +77,8 @@ def resume(
         if request.first_round:
             ControlFile(batch.control_json).clear()
         plan = _grown(batch, request, experiment)
+        learn_secrets(plan)
+        scrub_leftovers(batch)
         scanned = scan_batch(batch)
         view = view_batch(batch)
         missing = missing_cells(view, request.retry_errors)

@@ -67,7 +67,7 @@ def of_this_project(batch: Batch) -> bool:
 
 def _listed(name: Path, results: Path | None) -> Batch:
     """The batch that `tbench list` calls by this name: `slug/n`."""
-    folder = results_root(results) / name
+    folder = name if name.is_absolute() else results_root(results) / name
     if not (folder / "plan.json").is_file():
         raise UserError("no such batch or experiment file", where=str(name), hint="tbench list shows the batches")
     return Batch(folder)

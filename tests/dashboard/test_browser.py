@@ -10,9 +10,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from support.browser import browser, watched
 from support.dashboard import Root, add_trajectory, make_root, served, steps, trial
-from support.results import STAMP, make_trial
+from support.results import STAMP, make_plan, make_trial
 from terminalbench.dashboard.export import export_site
-from terminalbench.files import append_jsonl
+from terminalbench.experiments.batch import allocate
+from terminalbench.files import append_jsonl, write_json
 from terminalbench.records import Event
 
 __all__ = ["browser"]
@@ -106,6 +107,36 @@ def test_filters_and_search(browser: Browser, address: str) -> None:
         page.goto(page.url)  # the address alone shows the same
         expect(page.locator("tr[data-row]")).to_have_count(1)
         assert seen.complaints == []
+
+
+def test_long_names_do_not_push_the_numbers_out_of_sight(browser: Browser, tmp_path: Path) -> None:
+    slug, profiles = "a-slug-without-end__" + "and-on-" * 12, ("a-profile-without-end-" + "and-on-" * 20, "q")
+    made = make_root(tmp_path / "results")
+    batch = allocate(made.path, slug)
+    write_json(batch.plan_json, make_plan(batch, profiles, "ab", 1))
+    make_trial(batch, "b__1", profile=profiles[0], reward=1.0)
+    made.scan()
+    export_site(made.site, tmp_path / "site")
+    with watched(browser, width=1440) as seen:
+        for path, table in (("index.html", 0), (f"batches/{slug}/0/index.html", 1)):
+            seen.page.goto((tmp_path / "site" / path).as_uri())
+            inside = seen.page.locator(".scroll").nth(table)
+            assert inside.evaluate("box => box.scrollWidth - box.clientWidth") <= 1, path
+
+
+def test_a_filter_typed_during_another_look_wins(browser: Browser, address: str) -> None:
+    with watched(browser, own=address) as seen:
+        page = seen.page
+        page.goto(address + "trials/")
+        held = []
+        page.route("**/trials/?outcome=failed", lambda route: held.append(route))
+        page.get_by_label("Outcome").select_option("failed")
+        page.wait_for_timeout(500)
+        page.get_by_label("Search").fill("a__2")
+        page.wait_for_timeout(500)
+        assert len(held) == 1
+        held[0].continue_()
+        expect(page.locator("tr[data-row]")).to_have_count(1)
 
 
 def test_keys(browser: Browser, address: str) -> None:

@@ -114,6 +114,7 @@ class ShownPlan:
         """The plan as a person reads it."""
         jobs = self.plan.jobs
         total = sum(job.trials for job in jobs)
+        left_out = total - sum(self.plan.runnable(job).trials for job in jobs)
         factors = (
             _n(len(jobs[0].tasks), "task"),
             _n(len(jobs), "profile"),
@@ -132,15 +133,20 @@ class ShownPlan:
             f"Profiles ({len(jobs)})",
             *self._profile_lines(),
             "",
-            f"Trials: {' x '.join(factors)} = {total}",
+            f"Trials: {' x '.join(factors)} = {total}{f', {left_out} of them left out' if left_out else ''}",
             *self._task_lines(),
             "",
             f"Jobs ({len(jobs)}, one per profile; each runs attempt by attempt, in the order of the tasks)",
-            *(f"  {job.trials:>5} trials  {shown(self.command(job), self.experiment.root)}" for job in jobs),
+            *(
+                f"  {self.plan.runnable(job).trials:>5} trials  {shown(self.command(job), self.experiment.root)}"
+                for job in jobs
+            ),
         ]
         if self.plan.excluded:
-            left_out = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in self.plan.excluded]
-            lines += ["", "Left out", *left_out]
+            reasons = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in self.plan.excluded]
+            lines += ["", "Left out", *reasons]
+            if self.experiment.quarantine:
+                lines.append(f"  (tbench check {self.experiment.file} --release proves quarantined tasks again)")
         lines += self._reuse_lines()
         if self.forecast is not None:
             lines += ["", "Forecast", *forecast_lines(self.forecast)]

@@ -29,8 +29,8 @@ def environment() -> "Environment":
         lstrip_blocks=True,
     )
     for name in (
-        "ago", "cost", "count", "cut", "dollars", "mark", "moment", "outcome_words", "percent", "points", "seconds",
-        "shown", "size",
+        "ago", "cost", "count", "cut", "dollars", "mark", "moment", "outcome_words", "percent", "points", "roughly",
+        "seconds", "shown", "size",
     ):  # fmt: skip
         made.filters[name] = getattr(words, name)
     return made

@@ -12,6 +12,7 @@ import msgspec
 from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.pacing import draw, retry_at
+from terminalbench.records import stamp
 
 POLL_SEC = 1.0
 _SETTLE_SEC = (0.1, 0.5, 2.0, None)
@@ -35,11 +36,6 @@ class Wait:
     def left_sec(self) -> float:
         """How long to sleep before looking again."""
         return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - time.monotonic()))
-
-
-def stamp(moment: datetime) -> str:
-    """A time as events write it."""
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Admission:

@@ -29,7 +29,7 @@ from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
 from terminalbench.files import write_json
 from terminalbench.harbor import evidence
-from terminalbench.harbor.admission import Admission, Wait, stamp
+from terminalbench.harbor.admission import Admission, Wait
 from terminalbench.harbor.agent_files import remove_traps
 from terminalbench.harbor.attempts import assign, attempts_from_events
 from terminalbench.harbor.control import Control, ControlFile
@@ -42,10 +42,11 @@ from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.results import LiveEnding, live_ending
+from terminalbench.harbor.scrub_files import hide_secrets
 from terminalbench.harbor.slots import Slots
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
-from terminalbench.records import Event, Usage
+from terminalbench.records import Event, Usage, stamp
 
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
 HEARTBEAT_SEC = 10.0
@@ -246,6 +247,7 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
+            await asyncio.to_thread(hide_secrets, self._job_dir / event.trial_name, self._writer.failed)
             await self._keep_failed_try(event, result)
             free = event.config.agent.name in WITHOUT_MODEL
             await self._settle(event, 0.0 if free else known.usage.cost_usd)

@@ -12,7 +12,7 @@ from terminalbench.experiments.plan import JobSpec
 from terminalbench.files import append_jsonl, tail_jsonl, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.finished import finished_trials
-from terminalbench.records import Event
+from terminalbench.records import Event, stamp
 from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 
@@ -242,7 +242,7 @@ class Supervisor:
     def _note(self, line: _Line, text: str, code: int) -> None:
         from datetime import UTC, datetime
 
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = stamp(datetime.now(UTC))
         job = line.waves[-1]
         pid = line.process.process.pid if line.process else 0
         append_jsonl(

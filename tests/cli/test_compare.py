@@ -49,9 +49,9 @@ expected: it helps
 
 canvas vs text: +37.5 pt (+18.1 to +56.9), 6 tasks better, 0 worse, p = 0.031: better
 
-profile  passed  measured  pass rate    interval  of planned  time  not measured
-text          5     15/16     31.2 %  13 to 58 %      31.2 %     -  1 errored
-canvas       11     16/16     68.8 %  42 to 87 %      68.8 %     -  -
+profile  passed  measured  pass rate    interval  of planned  agent time  not measured
+text          5     15/16     31.2 %  13 to 58 %      31.2 %           -  1 errored
+canvas       11     16/16     68.8 %  42 to 87 %      68.8 %           -  -
 
 profile  cost   a success      interval   tokens
 text     $4.00      $0.80  0.44 to 2.00  unknown
@@ -104,8 +104,11 @@ def test_a_gate_on_equivalence_needs_a_margin(tmp_path: Path, tbench, margin: fl
 
 
 def test_not_worse_than_the_margin_is_enough(tmp_path: Path, tbench) -> None:
-    words = {"a": "+x x+ +x xx ++ +x x+ x+", "b": "++ ++ +x x+ ++ +x ++ x+"}
-    made = batch(tmp_path, words, equivalence_margin=0.1)
+    few = {"a": "+x x+ +x xx ++ +x x+ x+", "b": "++ ++ +x x+ ++ +x ++ x+"}
+    made = batch(tmp_path / "few", few, equivalence_margin=0.1)
+    assert tbench("compare", made.folder, "--fail-if", "worse").code == 3, "a third of all tasks may still be unseen"
+    words = {name: text + " +x ++" * 3 for name, text in few.items()}
+    made = batch(tmp_path / "more", words, equivalence_margin=0.1)
     ran = tbench("compare", made.folder, "--fail-if", "worse")
     assert ": inconclusive;" in ran.out
     assert ran.code == 0

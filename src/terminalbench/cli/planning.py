@@ -17,6 +17,7 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.files import encode_json, read_json, write_json
 from terminalbench.harbor.finished import finished_trials
 from terminalbench.harbor.jobs import command, job_config, shown
+from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import profile_of
 from terminalbench.report.forecast import forecast_lines
@@ -127,6 +128,7 @@ class ShownPlan:
             f"environment {run.container_env}; "
             f"{f'{run.profiles_parallel} profiles' if run.profiles_parallel else 'all profiles'} side by side, "
             f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} trials at once in each",
+            *self._limit_lines(),
             "",
             f"Profiles ({len(jobs)})",
             *self._profile_lines(),
@@ -151,6 +153,18 @@ class ShownPlan:
         if self.plan.notes:
             lines += ["", "Notes", *(f"  {note}" for note in self.plan.notes)]
         return "\n".join(lines) + "\n"
+
+    def _limit_lines(self) -> list[str]:
+        """Budget and deadline, and who is outside the budget."""
+        run = self.experiment.run
+        lines = []
+        if run.budget_usd is not None:
+            free = [profile.key for profile in self.experiment.profiles if profile.agent.name in WITHOUT_MODEL]
+            outside = f"; not for {', '.join(free)}: no model, no cost" if free else ""
+            lines.append(f"budget ${run.budget_usd:.2f} for the whole batch{outside}")
+        if run.run_timeout_sec is not None:
+            lines.append(f"no trial starts later than {run.run_timeout_sec:g} s after the start; running ones finish")
+        return lines
 
     def _profile_lines(self) -> list[str]:
         baseline = self._baseline()

@@ -213,6 +213,19 @@ class Sandbox:
         )
         return [os.fsdecode(name) for name in b"".join(found).split(b"\0") if name]
 
+    async def news(self, source: str, known: Mapping[str, int], most_bytes: int) -> bytes:
+        """What is new in the files below the folder `source`, of which `known` bytes are known; `live_logs` reads it.
+
+        Made inside the sandbox: at most twice `most_bytes` are taken from it.
+        """
+        found: list[bytes] = []
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        message = {"op": "transfer", "kind": "news", "source": source, "known": dict(known), "most": most_bytes}
+        await self._transfer(
+            message, writer, reader, lambda: _drain(reader, lambda stream: found.append(stream.read(2 * most_bytes)))
+        )
+        return b"".join(found)
+
     async def _transfer(
         self, message: dict[str, Any], theirs: int, ours: int, work: Callable[[], None]
     ) -> dict[str, Any]:

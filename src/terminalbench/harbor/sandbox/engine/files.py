@@ -8,6 +8,8 @@ ever resolved on the host, so a planted link leads nowhere but into the sandbox 
 
 import contextlib
 import fnmatch
+import itertools
+import json
 import os
 import signal
 import socket
@@ -19,6 +21,9 @@ from typing import Any
 from terminalbench.harbor.sandbox.engine import ids, inside, wire
 
 _CHUNK = 1 << 18
+_LOOKED_AT = 2000
+_NEWEST = 64
+_LONGEST_NAME = 512
 _DEEPEST = 100
 _LONGEST_PATH = 2000
 _MOST_NAMES = 200_000
@@ -149,6 +154,31 @@ def _list(request: dict[str, Any], stream: int) -> dict[str, Any]:
     return {}
 
 
+def _news(request: dict[str, Any], stream: int) -> dict[str, Any]:
+    """Write the new ends of the newest regular files below `source` to the stream, as `live_logs.parse` reads them."""
+    source, known, left = request["source"].rstrip("/"), request["known"], request["most"]
+    found: list[tuple[int, str]] = []
+    for name, is_folder in itertools.islice(_walk(source, "", []), _LOOKED_AT):
+        with contextlib.suppress(OSError):
+            if not is_folder and len(name) <= _LONGEST_NAME:
+                found.append((-os.lstat(f"{source}/{name}").st_mtime_ns, name))
+    with os.fdopen(stream, "wb", _CHUNK) as sink:
+        for _, name in sorted(found)[:_NEWEST]:
+            with contextlib.suppress(OSError):
+                member, handle = _look(f"{source}/{name}", name, follow=False)
+                if handle is None:
+                    continue
+                with os.fdopen(handle, "rb") as file:
+                    start = max(known.get(name, 0), member.size - _CHUNK)
+                    data = (
+                        os.pread(file.fileno(), min(member.size - start, left), start) if start < member.size else b""
+                    )
+                left -= len(data)
+                if data:
+                    sink.write(json.dumps([name, start + len(data), len(data)]).encode() + b"\n" + data)
+    return {}
+
+
 def _walk(root: str, below: str, exclude: list[str], left_out: list[str] | None = None) -> Iterator[tuple[str, bool]]:
     """(name, is it a folder) of everything below, parents first; an excluded folder is not entered.
 
@@ -252,4 +282,4 @@ class _Exactly:
         return data
 
 
-_OPERATIONS = {"put": _put, "get": _get, "list": _list}
+_OPERATIONS = {"put": _put, "get": _get, "list": _list, "news": _news}

@@ -451,7 +451,9 @@ def test_crashing_early_is_not_cheaper(rule: str) -> None:
     found = compare(data, settings(metric="cost", rule=rule, coverage=0.5)).contrasts[0]
     assert found.verdict == "inconclusive"
     if rule == "fail":
-        assert found.sentence.endswith("because it does not hold when trials that were not measured are counted the other way")
+        assert found.sentence.endswith(
+            "because it does not hold when trials that were not measured are counted the other way"
+        )
 
 
 @pytest.mark.parametrize("rule", ["exclude", "fail"])

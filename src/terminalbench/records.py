@@ -195,3 +195,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     usage: Usage | None = None
     detail: dict[str, Any] = {}
+
+    @property
+    def names_a_death(self) -> bool:
+        """Whether it is the runner's word that a Harbor process has died: nothing of its job runs or waits any more."""
+        return self.kind == "note" and "code" in self.detail

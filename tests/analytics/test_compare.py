@@ -14,6 +14,7 @@ from terminalbench.analytics.model import Contrast
 from terminalbench.analytics.settings import Settings
 from terminalbench.errors import UserError
 from terminalbench.files import encode_json
+from terminalbench.records import Outcome
 
 
 def contrast(marks: Marks, setup: Settings | None = None, **fields) -> Contrast:
@@ -399,6 +400,82 @@ def test_dropping_crashes_never_looks_better_than_counting_them(tasks: list[tupl
         assert counted.verdict == "better"
     if dropped.verdict == "equivalent":
         assert counted.verdict == "equivalent"
+
+
+@limits(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.text("+x", min_size=3, max_size=3), st.text("+xF", min_size=3, max_size=3)),
+        min_size=6,
+        max_size=12,
+    ),
+    st.sampled_from("ETC!"),
+    st.sampled_from([2, 5, "any"]),
+)
+def test_nothing_that_happened_is_dropped_at_a_declared_look(tasks: list, called: str, looks: int | str) -> None:
+    """F is a failure that a profile may have called a crash, cut off, or ! (left out of the plan for a reason)."""
+    old = " ".join(word for word, _ in tasks)
+
+    def found(mark: str):
+        marks = table(a=old, b=" ".join(w.replace("F", "." if mark == "!" else mark) for _, w in tasks))
+        data = [
+            msgspec.structs.replace(row, reason="too many errors") if row.outcome is Outcome.NOT_RUN else row
+            for row in rows(marks)
+        ]
+        return compare(data, settings(looks=looks, coverage=0.0)).contrasts[0]
+
+    if found(called).verdict == "better":
+        assert found("x").verdict == "better"
+
+
+def test_cut_off_trials_are_missing_at_a_declared_look() -> None:
+    found = contrast(table(a="xx.. " * 9, b="+C.. " * 9), settings(looks=4))
+    assert found.verdict == "inconclusive"
+    assert found.coverage_new == 0.5
+    assert "only 50 % of what b was to do was measured" in found.sentence
+    assert contrast(table(a="xx.. " * 9, b="++.. " * 9), settings(looks=2)).coverage_new == 1.0, "those are to come"
+
+
+def test_looking_at_any_time_is_only_for_the_pass_rate() -> None:
+    half = rows(table(a="++.. " * 8, b="++.. " * 8))
+    data = [msgspec.structs.replace(row, cost_usd=float(row.profile == "a")) for row in half]
+    found = compare(data, settings(metric="cost", looks="any")).contrasts[0]
+    assert found.verdict == "inconclusive"
+    assert "only 50 % of what b was to do has a known cost" in found.sentence
+
+
+@pytest.mark.parametrize("rule", ["exclude", "fail"])
+def test_crashing_early_is_not_cheaper(rule: str) -> None:
+    marks = rows(table(a="++++++++++ " * 8, b="+++++++++E " * 8))
+    data = [msgspec.structs.replace(row, cost_usd=1.0 if row.measured else 0.0) for row in marks]
+    found = compare(data, settings(metric="cost", rule=rule, coverage=0.5)).contrasts[0]
+    assert found.verdict == "inconclusive"
+    if rule == "fail":
+        assert found.sentence.endswith(
+            "because it does not hold when trials that were not measured are counted the other way"
+        )
+
+
+@pytest.mark.parametrize("rule", ["exclude", "fail"])
+def test_crashes_that_were_left_out_do_not_help_to_the_front(rule: str) -> None:
+    marks = rows(table(a="+x " * 6, b="+E " * 6, c="Ex " * 6))
+    data = [msgspec.structs.replace(row, cost_known_usd=1.0) for row in marks]
+    assert compare(data, settings(rule=rule)).pareto == ["a", "b"], "half of what was planned passed under both"
+    cheap = [msgspec.structs.replace(row, cost_known_usd=float(row.measured)) for row in marks]
+    assert compare(cheap, settings(rule=rule)).pareto == ["b"], "as much of what was planned for half the money"
+
+
+def test_a_little_variation_makes_no_proof_of_equality() -> None:
+    """All ties are no proof of equality; neither are all ties but one small difference."""
+    ties = table(a="+++++ " * 20, b="+++++ " * 20)
+    nearly = table(a="+++++ " * 20, b="++++x " + "+++++ " * 19)
+    for marks in (ties, nearly):
+        found = contrast(marks, settings(margin=0.05))
+        assert found.verdict == "inconclusive"
+        assert found.equivalence_interval is not None
+        assert found.equivalence_interval.low < -0.13
+    many = contrast(table(a="+++++ " * 80, b="++++x " + "+++++ " * 79), settings(margin=0.05))
+    assert many.verdict == "equivalent"
 
 
 @limits(max_examples=60, deadline=None)

@@ -5,16 +5,19 @@ import io
 import json
 import os
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP, make_plan, make_trial
+from terminalbench.dashboard import refresh
 from terminalbench.dashboard.frame import NotFound
 from terminalbench.dashboard.refresh import Refresher
 from terminalbench.experiments.batch import allocate
 from terminalbench.files import append_jsonl
+from terminalbench.index.scan import scan_all
 from terminalbench.records import Event, Finding
 
 
@@ -151,7 +154,7 @@ def test_a_trial_step_by_step(root: Root) -> None:
 def test_long_trajectories_come_in_pages(root: Root) -> None:
     folder = root.batch.runs / f"{STAMP}__p" / "b__1"
     add_trajectory(folder, steps(*(f"echo {n}" for n in range(120))))
-    os.utime(folder / "result.json")
+    os.utime(folder / "result.json", (1, 1))  # read again
     root.scan()
     first = root.text(trial("b__1"))
     assert 'id="step-50"' in first
@@ -263,6 +266,21 @@ def test_changes_on_disk_reach_the_pages(root: Root) -> None:
     make_plan(new)
     refresher.look()
     assert root.site.summary("fresh/0").trials == 0
+
+
+def test_what_ends_while_the_dashboard_starts_is_not_missed(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is scanned, and its last trial ends before the first look for changes."""
+
+    def slow_scan(path: Path) -> None:
+        scan_all(path)
+        make_trial(root.batch, "b__4", profile="q", reward=1.0)
+        append_jsonl(root.batch.events_jsonl, Event("2026-01-23T16:40:00Z", "job_ended", f"{STAMP}__q", 1))
+
+    monkeypatch.setattr(refresh, "scan_all", slow_scan)
+    refresher = Refresher(root.site)
+    refresher.start()
+    refresher.stop()
+    assert root.site.summary("study/0").passed == 5
 
 
 def test_the_live_state_follows_the_events(root: Root) -> None:

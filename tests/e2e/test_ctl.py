@@ -1,5 +1,6 @@
 """Steering a live run from another terminal: pause, resume, fewer at once, requeue, cancel."""
 
+import json
 import time
 from collections.abc import Callable
 
@@ -73,23 +74,51 @@ def test_pause_and_resume_and_fewer_at_once(lab, live) -> None:
     process = live(tasks=("a", "b"), run="parallel = 2\nattempts = 2")
     until(lab, lambda: len(started(lab)) == 2, process)
     assert "pause: p" in ctl(lab, "pause", "p", "--reason", "quota")
-    assert "parallel must be from 1 to 2" in ctl(lab, "set", "parallel=5", "--reason", "x", code=2)
+    assert "parallel must be at least 1" in ctl(lab, "set", "parallel=0", "--reason", "x", code=2)
     ctl(lab, "set", "parallel=1", "--reason", "load")
     go(lab)
     until(lab, lambda: sum(e.kind == "trial_waiting" for e in lab.events()) == 2, process)
     assert {e.error for e in lab.events() if e.kind == "trial_waiting"} == {"paused: quota"}
     assert "waiting: paused: quota (2 trials)" in lab.tbench("status", "--results", lab.root / "results").stdout
     assert len(started(lab)) == 2
+    ctl(lab, "pause", "--reason", "all")
+    assert "everything is paused: all" in ctl(lab, "resume", "p", "--reason", "but p", code=2)
     ctl(lab, "resume", "--reason", "new day")
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, out + err
     events = lab.events()
-    assert "at most 1 trials of p at once" in {e.error for e in events if e.kind == "trial_waiting"}
+    assert "at most 1 trial of p at once" in {e.error for e in events if e.kind == "trial_waiting"}
     third, fourth = [e for e in events if e.kind == "trial_started"][2:]
     end = next(e for e in events if e.kind == "trial_ended" and e.trial == third.trial)
     assert end.time <= fourth.time
     orders = [(e.detail["action"], e.error, e.detail["target"]) for e in events if e.kind == "control"]
-    assert orders == [("pause", "quota", "p"), ("set", "load", "*"), ("resume", "new day", "*")]
+    assert orders == [
+        ("pause", "quota", "p"),
+        ("set", "load", "*"),
+        ("pause", "all", "*"),
+        ("resume", "new day", "*"),
+    ]
+
+
+def test_more_at_once_than_the_run_was_started_with_and_fewer_again(lab, live) -> None:
+    process = live(PROFILES + PROFILES.replace(".p]", ".q]"), tasks=("a", "b"), run="parallel = 1\nattempts = 2")
+    until(lab, lambda: len(started(lab)) == 2, process)
+    ctl(lab, "set", "parallel=3", "p", "--reason", "new quota")
+    until(lab, lambda: len(started(lab)) == 4, process)
+    by_profile = [e.profile for e in lab.events() if e.kind == "trial_started"]
+    assert (by_profile.count("p"), by_profile.count("q")) == (3, 1), "only where it was asked for"
+    ctl(lab, "set", "parallel=1", "--reason", "enough: all of them")
+    go(lab)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, out + err
+    waits = {(e.profile, e.error) for e in lab.events() if e.kind == "trial_waiting"}
+    assert waits <= {("p", "at most 1 trial of p at once")}, "q has one slot, so nobody of it waits in one"
+    assert {(e["agent_key"], e["task_id"], e["outcome"]) for e in lab.index()} == {
+        (profile, task, "failed") for profile in "pq" for task in "ab"
+    }
+    assert len(lab.index()) == 8
+    config = json.loads(next(lab.batch().runs.glob("*__p.job.json")).read_text())
+    assert config["n_concurrent_trials"] == 1, "what a person can run by hand is as planned"
 
 
 def test_a_requeued_trial_runs_again_and_its_cost_counts(lab, live) -> None:

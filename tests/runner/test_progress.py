@@ -98,3 +98,12 @@ def test_a_batch_that_goes_on_has_nothing_running_from_before() -> None:
     assert (progress.done, len(progress.running)) == (1, 0)
     progress.add(event("trial_started", "b2"))
     assert len(progress.running) == 1
+
+
+def test_what_a_harbor_that_died_was_running_or_kept_waiting_is_gone() -> None:
+    progress = Progress({"p": 4}, 0.0)
+    progress.add(event("trial_started", "a"))
+    progress.add(event("trial_waiting", "b", error="rate limit of m", detail={"cause": "rate_limit"}))
+    progress.add(Event("t", "trial_started", "another job", 1, profile="p", trial="c"))
+    progress.add(Event("t", "note", "job", 1, profile="p", detail={"code": -9}))
+    assert (progress.running, list(progress.waiting.trials)) == ({"c"}, [])

@@ -17,6 +17,7 @@ from terminalbench.analytics.contrast import (
     ended_only,
     estimate,
     judge,
+    looks_early,
     looks_now,
     same_values,
     sample,
@@ -25,10 +26,18 @@ from terminalbench.analytics.contrast import (
     task_differences,
     value_of,
 )
-from terminalbench.analytics.model import Comparison, Contrast, Estimate, Row, Verdict
+from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Row, Verdict
 from terminalbench.analytics.sentence import sentence
 from terminalbench.analytics.settings import Settings
-from terminalbench.analytics.summary import ProfileRows, TaskKey, by_profile, pareto_front, summarise
+from terminalbench.analytics.summary import (
+    TASKS_LIKE_THESE,
+    ProfileRows,
+    TaskKey,
+    by_profile,
+    interval,
+    pareto_front,
+    summarise,
+)
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.records import TaskRef
 
@@ -93,7 +102,7 @@ class _Prepared:
 
 def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepared:
     planned = (new, old)
-    if settings.looks != 1:
+    if looks_early(settings):
         new, old = ended_only(new), ended_only(old)
     checked = comparability(new, old, settings.profiles)
     tasks = [task for task in new.tasks if task in old.tasks and task not in checked.changed]
@@ -123,7 +132,7 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
 
 def _evidence(prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int) -> Evidence:
     found = prepared.samples[way]
-    narrow = stats.mean_interval(found.paired, settings.alpha / family, (-1.0, 1.0)) if found is not None else None
+    narrow = stats.cautious_interval(found.paired, settings.alpha / family, (-1.0, 1.0)) if found is not None else None
     return Evidence(prepared.estimates[way], p, discordant(prepared.new, prepared.old, prepared.tasks, way), narrow)
 
 
@@ -168,6 +177,7 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Setti
         trials_needed=size.trials,
         effect=size.effect,
         margin=settings.margin,
+        equivalence_interval=_to_fit_margin(ways, settings, family),
         error_rate_p=checked.error_rate_p,
         warnings=checked.warnings,
         refused=checked.refused,
@@ -196,12 +206,28 @@ def _verdict(
             wanted = f"{100 * settings.coverage:.0f} % wanted"
             return "inconclusive", f"only {100 * share:.0f} % of what {side.profile} was to do {what} ({wanted})"
     alone = judge([ways[settings.rule]], looks, settings)
-    if settings.rule == "fail":
-        return alone, _too_early(looks) if alone == "inconclusive" else None
-    both = judge([ways["exclude"], ways["fail"]], looks, settings)
-    if both == "inconclusive" and alone != "inconclusive":
-        return both, "it does not hold when trials that were not measured count as not passed"
-    return both, _too_early(looks) if both == "inconclusive" else None
+    verdict = judge([ways[way] for way in _needed(settings)], looks, settings)
+    if verdict == "inconclusive" and alone != "inconclusive":
+        return verdict, f"it does not hold when trials that were not measured {_OTHERWISE[settings.metric != 'pass']}"
+    return verdict, _too_early(looks) if verdict == "inconclusive" else None
+
+
+_OTHERWISE = ("count as not passed", "are counted the other way")
+
+
+def _needed(settings: Settings) -> tuple[Way, ...]:
+    """The ways of counting a verdict must hold in: dropped crashes never help, nor do crashes that cost little."""
+    return ("fail",) if settings.rule == "fail" and settings.metric == "pass" else WAYS
+
+
+def _to_fit_margin(ways: Mapping[Way, Evidence], settings: Settings, family: int) -> Interval | None:
+    """What must lie inside the margin, over every way of counting that is needed; None without a margin."""
+    bounds = [ways[way].narrow for way in _needed(settings)]
+    if settings.margin is None or settings.metric != "pass" or None in bounds:
+        return None
+    found = [one for one in bounds if one is not None]
+    hull = stats.Bounds(min(one.low for one in found), max(one.high for one in found), found[0].method)
+    return interval(hull, settings.alpha / family, TASKS_LIKE_THESE)
 
 
 def _too_early(looks: Looks) -> str | None:

@@ -132,17 +132,19 @@ class Looks:
     looks: int | None = None
 
 
+def looks_early(settings: Settings) -> bool:
+    """Whether the plan lets one decide before the end: by declared looks, or the pass rate by e-values."""
+    return settings.looks != 1 and (settings.looks != "any" or settings.metric == "pass")
+
+
 def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: int) -> Looks:
     """Where the plan of looks stands, for one of `family` contrasts. Only the pass rate is decided by e-values."""
-    tasks = [task for task in new.tasks if task in old.tasks]
-    if settings.looks == "any":
-        if settings.metric == "pass":
-            return Looks("e-value", family / settings.alpha)
-        planned_looks = 1
-    else:
-        planned_looks = settings.looks
-    if planned_looks == 1:
+    if not looks_early(settings):
         return Looks("plain", settings.alpha)
+    if settings.looks == "any":
+        return Looks("e-value", family / settings.alpha)
+    planned_looks = settings.looks
+    tasks = [task for task in new.tasks if task in old.tasks]
     rows = [row for side in (new, old) for task in tasks for row in side.tasks[task] if not _left_out(row)]
     look = sequential.look_reached(sum(row.outcome not in PENDING for row in rows), len(rows), planned_looks)
     level = sequential.nominal_level(look, planned_looks, settings.alpha / family) if look else 0.0
@@ -155,8 +157,14 @@ def _left_out(row: Row) -> bool:
 
 
 def ended_only(profile: ProfileRows) -> ProfileRows:
-    """The profile without trials that are still to come: at a declared look they are not missing."""
-    tasks = {task: [row for row in rows if row.outcome not in PENDING] for task, rows in profile.tasks.items()}
+    """The profile without trials that are still to come: at a declared look they are not missing.
+
+    What was cut off, and what the plan leaves out for a reason, is missing at every look.
+    """
+    tasks = {
+        task: [row for row in rows if row.outcome is not Outcome.NOT_RUN or _left_out(row)]
+        for task, rows in profile.tasks.items()
+    }
     return ProfileRows(profile.profile, {task: rows for task, rows in tasks.items() if rows})
 
 

@@ -163,7 +163,8 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `sentence` is what a person reads first. `p_adjusted` is Holm's over the contrasts of the report. `refused` says why
     the two cannot be compared at all; `reason` why a verdict is inconclusive although p alone would decide. `changed`
     are tasks that were not the same task under both; `unmeasured` those with no value under either. `effect` is the
-    difference `trials_needed` would show: the declared one, else the one observed.
+    difference `trials_needed` would show: the declared one, else the one observed. `equivalence_interval` is what must
+    lie within `margin` for `equivalent`: widened for the other contrasts, for trials not measured and for unseen tasks.
     """
 
     new: str
@@ -182,6 +183,7 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     smallest_detectable: float | None = None
     trials_needed: int | None = None
     margin: float | None = None
+    equivalence_interval: Interval | None = None
     error_rate_p: float | None = None
     warnings: list[str] = []
     refused: list[str] = []

@@ -149,14 +149,14 @@ def _cost_per_success(profile: ProfileRows, settings: Settings) -> tuple[float |
 
 
 def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:
-    """The profiles that no other can beat in pass rate and cost a planned trial at once.
+    """The profiles that no other can beat at once in passes and in cost, both over all planned trials.
 
-    Where trials of unknown cost are among them, a profile costs at least what is known, and perhaps any amount.
+    Crashes that are left out of the pass rate therefore neither raise a profile nor make it cheap. Where trials of unknown cost are among them, a profile costs at least what is known, and perhaps any amount.
     """
     placed = [
-        (p.rate, least := (p.cost_usd or 0.0) / p.planned, inf if _partly_unknown(p) else least, p.profile)
+        (p.rate_all, least := (p.cost_usd or 0.0) / p.planned, inf if _partly_unknown(p) else least, p.profile)
         for p in profiles
-        if p.rate is not None
+        if p.rate is not None and p.rate_all is not None
     ]
     return [
         name

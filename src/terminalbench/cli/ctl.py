@@ -36,12 +36,12 @@ def command(
     results: Path | None,
     root: Path | None,
 ) -> int:
-    """Steer a live run: pause and resume profiles, run fewer trials at once, cancel or requeue.
+    """Steer a live run: pause and resume profiles, run fewer or more trials at once, cancel or requeue.
 
     \b
     tbench ctl pause haiku --reason "quota"      no new trial of the profile starts
     tbench ctl resume haiku --reason "new day"   they start again; without a name: all profiles
-    tbench ctl set parallel=1 --reason "load"    fewer trials at once, up to what the run was started with
+    tbench ctl set parallel=8 --reason "quota"   so many trials at once in each profile, or in those named
     tbench ctl requeue fix-git__a1b --reason x   end a running trial and run it again
     tbench ctl cancel sonnet --reason "wrong"    end running trials, start no others
 

@@ -40,13 +40,14 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
             raise NotFound("no such page")
         return Reply(ASSETS[name], _asset(name))
     asked = find_page(ROUTES, path, query, static=static)
+    seen = "" if static else site.state(asked.ask.batch if {"slug", "number"} <= asked.ask.parts.keys() else "")
     found = asked.route.handler(site, asked.ask)
     if isinstance(found, Download):
         return Reply(found.media, found.body, found.file, found.name)
     if asked.download is not None:
         return _download(found, *asked.download)
     links = Links(asked.ask.path, static=static)
-    return Reply("text/html", render(site, found, links), met=tuple(links.met))
+    return Reply("text/html", render(site, found, links, seen), met=tuple(links.met))
 
 
 def _asset(name: str) -> bytes:

@@ -47,8 +47,8 @@ def make_app(site: Site, access: Access) -> "App":
     async def events(request: Request) -> Response:
         if len(streams) >= MOST_STREAMS:
             return PlainTextResponse("Too many pages are open: this one is not live.\n", 503, {"retry-after": "30"})
-        batch = request.query_params.get("batch", "")
-        return _Stream(streams, _events(site, request, batch))
+        batch, seen = request.query_params.get("batch", ""), request.query_params.get("seen")
+        return _Stream(streams, _events(site, request, batch, seen))
 
     app = Starlette(routes=[Route("/events", events), Route("/{path:path}", page)])
     return Guard(app, access)
@@ -103,30 +103,23 @@ class _Stream(StreamingResponse):
             self._streams.discard(self)
 
 
-async def _events(site: Site, request: Request, batch: str) -> AsyncIterator[bytes]:
-    """Says `change` whenever what a page shows may have changed. One batch, or with "" the list of batches."""
-    last: tuple[object, ...] | None = None
+async def _events(site: Site, request: Request, batch: str, seen: str | None) -> AsyncIterator[bytes]:
+    """Says `change` whenever what a page shows may have changed. One batch, or with "" the list of batches.
+
+    `seen` is the state that the page shows: something may have happened between it and this stream.
+    """
+    last = seen
     quiet = 0.0
-    yield b"retry: 2000\n\n"
+    yield b"retry: 2000\n\nevent: hello\ndata: {}\n\n"
     while not site.closing and not await request.is_disconnected():
-        state = await run_in_threadpool(_mark, site, batch)
+        state = await run_in_threadpool(site.state, batch)
+        if last is None:
+            last = state
         if state != last:
-            name = b"change" if last is not None else b"hello"
             last, quiet = state, 0.0
-            yield b"event: " + name + b"\ndata: {}\n\n"
+            yield b"event: change\ndata: {}\n\n"
         elif quiet >= PING_SEC:
             quiet = 0.0
             yield b": still here\n\n"
         await asyncio.sleep(POLL_SEC)
         quiet += POLL_SEC
-
-
-def _mark(site: Site, batch: str) -> tuple[object, ...]:
-    """Changes when there is something new to see."""
-    if batch:
-        row = site.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
-        running = batch in site.live
-        seen = site.feed(batch).state().version if running else None
-        return (row[0] if row else None, running, seen, site.analyses.get(batch))
-    versions = site.index.execute("SELECT count(*), max(version) FROM summaries").fetchone()
-    return (*versions, site.live)

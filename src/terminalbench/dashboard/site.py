@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
 from terminalbench.dashboard.frame import NotFound
@@ -15,10 +16,10 @@ from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_jsonl
-from terminalbench.index.pages import BatchSummary, find_batch, find_trial, open_reader
+from terminalbench.index.pages import BatchSummary, find_batch, find_trial
 from terminalbench.index.queries import BatchView, TrialRow, plan_or_none, view_batch
 from terminalbench.index.scan import ForeignJobs
-from terminalbench.index.store import FILE_NAME
+from terminalbench.index.store import index_place, open_for_reading
 from terminalbench.records import Finding
 
 TRAJECTORY_LIMIT = 256 << 20
@@ -49,16 +50,12 @@ class Site:
     @property
     def index(self) -> sqlite3.Connection:
         """This thread's connection; opened anew when the index was deleted or replaced meanwhile."""
-        try:
-            place = (self.root / FILE_NAME).stat().st_ino
-        except OSError:
-            place = None
         found = getattr(self._local, "index", None)
-        if found is None or found[0] != place:
+        if found is None or found[0] != index_place(self.root).mark():
             if found is not None:
                 found[1].close()
-            connection = open_reader(self.root)
-            found = ((self.root / FILE_NAME).stat().st_ino, connection)
+            connection = open_for_reading(self.root)
+            found = (index_place(self.root).mark(), connection)
             self._local.index = found
         return found[1]
 
@@ -68,6 +65,18 @@ class Site:
         if found is not None:
             found[1].close()
             del self._local.index
+
+    def state(self, batch: str) -> str:
+        """A word that changes when there is something new to see of a batch, or with "" in the list of batches."""
+        if batch:
+            row = self.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
+            running = batch in self.live
+            seen = self.feed(batch).state().version if running else None
+            found = (row[0] if row else None, running, seen, self.analyses.get(batch))
+        else:
+            versions = self.index.execute("SELECT count(*), max(version) FROM summaries").fetchone()
+            found = (*versions, self.live)
+        return f"{crc32(repr(found).encode()):08x}"
 
     def batch(self, key: str) -> Batch:
         """Where a batch lies."""

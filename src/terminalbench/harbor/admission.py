@@ -119,7 +119,7 @@ def told_to_wait(control: Control, profile: str, running: int) -> Wait | None:
         return Wait("paused", f"paused: {reason}")
     limit = control.at_once(profile)
     if limit is not None and running >= limit:
-        return Wait("parallel", f"at most {limit} trials of {profile} at once")
+        return Wait("parallel", f"at most {limit} trial{'s' if limit > 1 else ''} of {profile} at once")
     return None
 
 

@@ -21,6 +21,7 @@ class Progress:
     held: int = 0
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
     alerts: AlertBoard = field(default_factory=AlertBoard)
+    _jobs: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.ended = {profile: Counter() for profile in self.planned}
@@ -31,10 +32,13 @@ class Progress:
         self.alerts.add(event)
         if event.kind == "note" and "resumed" in event.detail:
             self._begin_again()
+        if event.kind == "job_ended" or event.names_a_death:
+            self.running -= {trial for trial in self.running if self._jobs[trial] == event.job}
         if event.profile not in self.ended or event.trial is None:
             return
         if event.kind == "trial_started":
             self.running.add(event.trial)
+            self._jobs[event.trial] = event.job
         elif event.kind == "trial_held":
             self.running.discard(event.trial)
             self.held += 1

@@ -141,8 +141,10 @@ class Supervisor:
                 running.append(line)
                 self._start(line, line.launch.job)
             self._look()
+            # Who has ended is asked first: then all that it said is read before what it left over is judged.
+            over = [line for line in running if line.process and line.process.process.poll() is not None]
             self._follow(running)
-            for line in [line for line in running if line.process and line.process.process.poll() is not None]:
+            for line in over:
                 if not self._after(line):
                     running.remove(line)
                     ended.append(line)
@@ -172,8 +174,10 @@ class Supervisor:
 
     def _start(self, line: _Line, job: JobSpec) -> None:
         config = line.launch.config(job)
+        alone: list[str] = []
         if line.search.one_at_a_time:
             config["n_concurrent_trials"] = 1
+            alone = ["--pk", "fixed_slots=true"]
         write_json(self.batch.job_config(job.name), config)
         line.waves.append(job)
         line.started = Counter()
@@ -181,7 +185,7 @@ class Supervisor:
         line.process = start_job(
             job.name,
             job.profile,
-            [harbor_program(), *line.launch.arguments(job)],
+            [harbor_program(), *line.launch.arguments(job), *alone],
             line.launch.env,
             self.batch.job_log(job.name),
             self.batch.worker(job.name),

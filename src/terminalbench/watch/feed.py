@@ -79,6 +79,11 @@ class Feed:
         return changed
 
     @property
+    def root(self) -> Path:
+        """The results root its index belongs to."""
+        return self.batch.folder if isinstance(self.batch, ForeignJobs) else self.batch.folder.parent.parent
+
+    @property
     def place(self) -> str:
         """The batch as a person names it."""
         folder = self.batch.folder
@@ -164,10 +169,9 @@ class Feed:
             return False
         self._scanned_at = now
         self.note = WITHOUT_EVENTS
-        root = self.batch.folder if isinstance(self.batch, ForeignJobs) else self.batch.folder.parent.parent
-        scan_batch(self.batch, root)
+        scan_batch(self.batch, self.root)
         self._restart()
-        rows = trial_rows(root, self.batch.folder.relative_to(root).as_posix())
+        rows = trial_rows(self.root, self.batch.folder.relative_to(self.root).as_posix())
         events = [event for row in rows for event in events_of(row)]
         self._take(events, self._told)
         self._told = {(event.job, event.trial, event.kind) for event in events}

@@ -122,7 +122,7 @@ class Pace:
         ahead = self.profile.forecast
         work = max(0.0, ahead.own_sec + ahead.task_sec * self.factor + ahead.blind * self.usual_sec - sum(expected))
         waiting = max(0, (self.profile.planned or 0) - self.profile.done - len(running))
-        lanes = parallel or max(self.profile.peak, 1 if running else HARBOR_PARALLEL)
+        lanes = max(parallel, len(running)) if parallel else max(self.profile.peak, 1 if running else HARBOR_PARALLEL)
         return _through(still, waiting, work, lanes, spread)
 
     def knows(self, trial: LiveTrial) -> bool:

@@ -63,6 +63,15 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
+def overwrite(path: Path, data: bytes) -> None:
+    """Write `data` over what stands in a plain file, in place: its other names (hard links) show the same."""
+    handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with _naming(path), os.fdopen(handle, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.ftruncate(handle, len(data))
+
+
 def encode_json(value: Any) -> bytes:
     """`value` as indented JSON with a final newline: structs, dataclasses, paths and times included."""
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=_encode_other), indent=2) + b"\n"

@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from support.dashboard import Root, add_trajectory, steps, trial
+from support.live import Teller, job, job_event
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.dashboard import refresh
 from terminalbench.dashboard.frame import NotFound
+from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher
 from terminalbench.experiments.batch import allocate
-from terminalbench.files import append_jsonl
+from terminalbench.files import append_jsonl, write_json
 from terminalbench.index.scan import scan_all
 from terminalbench.records import Event, Finding
 
@@ -285,7 +287,7 @@ def test_what_ends_while_the_dashboard_starts_is_not_missed(root: Root, monkeypa
 
 def test_the_live_state_follows_the_events(root: Root) -> None:
     feed = root.site.feed("study/0")
-    base = {"job": f"{STAMP}__p", "pid": 1, "profile": "p", "trial": "a__1", "task": "a"}
+    base = {"job": f"{STAMP}__p", "pid": 1, "profile": "p", "trial": "a__1", "task": "a", "dataset": "d"}
     assert feed.state().done == 0
     for kind, more in (("job_started", {}), ("trial_started", {}), ("trial_phase", {"phase": "agent"})):
         append_jsonl(root.batch.events_jsonl, {"time": "2026-01-23T16:30:00Z", "kind": kind, **base, **more})
@@ -295,8 +297,40 @@ def test_the_live_state_follows_the_events(root: Root) -> None:
         root.batch.events_jsonl, {"time": "2026-01-23T16:31:00Z", "kind": "trial_ended", **base, "outcome": "passed"}
     )
     ended = feed.state()
-    assert (ended.done, ended.running, ended.recent[0].outcome, ended.cost_usd) == (1, [], "passed", None)
+    assert (ended.done, ended.running, ended.recent[0].outcome, ended.cost_usd) == (1, [], "passed", 0.0)
     assert ended.version > state.version
+
+
+def test_a_batch_that_grows_or_runs_errors_again_is_never_more_than_done(tmp_path: Path) -> None:
+    batch = allocate(tmp_path, "s")
+    planned = make_plan(batch, tasks="ab")
+    feed = LiveFeed(batch)
+
+    def tell(event: Event) -> None:
+        append_jsonl(batch.events_jsonl, event)
+
+    def counts() -> tuple[int, int, dict[str, int], list[str]]:
+        state = feed.state()
+        return state.done, state.planned, state.profiles[0].outcomes, [trial.trial for trial in state.running]
+
+    for event in (
+        *Teller("a__1").whole(0, 10, "errored"),
+        *Teller("b__1", "b").whole(0, 10),
+        Teller("x__1").started(1),
+    ):
+        tell(event)
+    assert counts() == (2, 2, {"errored": 1, "passed": 1}, ["x__1"])
+    again = (f"{job('p')}/a__1",)
+    write_json(batch.plan_json, msgspec.structs.replace(planned, superseded=again))
+    tell(job_event(100, "note", resumed={"p": 1}))
+    assert counts() == (1, 2, {"passed": 1}, [])
+    for event in Teller("a__2", wave=2).whole(110, 120, "failed"):
+        tell(event)
+    assert counts() == (2, 2, {"passed": 1, "failed": 1}, [])
+    more = make_plan(batch, tasks="ab", attempts=2, superseded=again)
+    for event in Teller("a__3", wave=3).whole(130, 140):
+        tell(event)
+    assert (sum(job.trials for job in more.jobs), counts()) == (4, (3, 4, {"passed": 2, "failed": 1}, []))
 
 
 def test_a_live_batch_says_what_is_wrong_and_what_is_waited_for(root: Root) -> None:

@@ -15,6 +15,7 @@ from harbor.cli.job_plugins import plugin_configs_from_cli
 from jobkit import SOLVE, Job, scripted, stop, write_task
 
 from terminalbench.harbor.attempts import attempts_from_events
+from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.plugin import IMPORT_PATH, EventPlugin
 from terminalbench.harbor.results import read_job
 from terminalbench.records import Event, Outcome
@@ -236,7 +237,7 @@ def test_a_trial_keeps_its_place_until_its_end_is_told(tmp_path: Path, monkeypat
         raise OSError("the disk is full")
 
     monkeypatch.setattr(plugin, "_tell_end", tell)
-    assert door.why_wait("t", "lane") is None
+    assert door.ask("t", "lane") is None
     with pytest.raises(OSError, match="full"):
         asyncio.run(plugin._trial_ended(SimpleNamespace(trial_name="t")))  # ty: ignore[invalid-argument-type]
     assert (places, door._inside) == ([True], set())
@@ -245,10 +246,12 @@ def test_a_trial_keeps_its_place_until_its_end_is_told(tmp_path: Path, monkeypat
 def test_a_trial_that_is_cancelled_as_it_starts_gives_its_place_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plugin = EventPlugin(str(tmp_path / "events.jsonl"))
+    gate = Gate(tmp_path / "gate.json")
+    gate.create(GateState(budget_usd=1.0))
+    plugin = EventPlugin(str(tmp_path / "events.jsonl"), gate=str(gate.path))
 
     async def no_wait(event: object) -> None:
-        plugin._door.why_wait("t", "lane")
+        plugin._door.ask("t", "lane")
 
     def cancelled(*_: object) -> dict[str, float]:
         raise asyncio.CancelledError
@@ -259,3 +262,7 @@ def test_a_trial_that_is_cancelled_as_it_starts_gives_its_place_back(
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(plugin._trial_started(event))  # ty: ignore[invalid-argument-type]
     assert (plugin._door._inside, plugin._running) == (set(), set())
+    state = gate.read()
+    assert (state.reserved, state.spent_usd, state.costs) == ({}, 0.0, {}), "and its money: it cost nothing"
+    plugin._door.ask("t", "lane")  # the thread that was letting it in comes late
+    assert (plugin._door._inside, gate.read().reserved) == (set(), {})

@@ -323,7 +323,7 @@ def test_a_lane_under_pressure_is_named(tmp_path) -> None:
     machine = Machine(tmp_path)
     Gate(machine.batch.gate_json).create(GateState(lanes={"some/model": Lane(3, 1.0, 1.0)}))
     machine.look()
-    progress = Progress({"p": 1}, 0.0)
+    progress = Progress.of_jobs((), 0.0)
     for found in read_jsonl(machine.batch.events_jsonl, Event).records:
         progress.add(found)
     (alert,) = progress.alerts.standing.values()

@@ -19,6 +19,7 @@ from terminalbench.dashboard.render import render
 from terminalbench.dashboard.security import Access, Guard
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
+from terminalbench.harbor.redact import concealed_pieces
 
 if TYPE_CHECKING:
     from terminalbench.dashboard.security import App
@@ -27,7 +28,6 @@ POLL_SEC = 0.5
 PING_SEC = 15.0
 MOST_STREAMS = 64
 """Pages that are told of changes at once; each costs a look every half second. The others are not live."""
-_CHUNK = 1 << 18
 
 
 def make_app(site: Site, access: Access) -> "App":
@@ -60,7 +60,6 @@ def _response(reply: Reply) -> Response:
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in reply.name)
         headers["content-disposition"] = f'attachment; filename="{plain}"'
     if reply.file is not None:
-        headers["content-length"] = str(reply.file.size)
         return StreamingResponse(_chunks(reply.file), media_type=reply.media, headers=headers)
     if reply.media.startswith("text/") or reply.media == "application/json":
         headers["content-type"] = f"{reply.media}; charset=utf-8"
@@ -70,15 +69,19 @@ def _response(reply: Reply) -> Response:
 
 
 async def _chunks(file: OpenFile) -> AsyncIterator[bytes]:
-    """The file as it was when it was opened, in pieces: what is appended meanwhile is left out."""
+    """The file as it was when it was opened, concealed, in pieces: what is appended meanwhile is left out."""
     left = file.size
+
+    def read(size: int) -> bytes:
+        nonlocal left
+        data = os.read(file.handle, min(size, left))
+        left -= len(data)
+        return data
+
+    pieces = concealed_pieces(read)
     try:
-        while left > 0:
-            data = await run_in_threadpool(os.read, file.handle, min(_CHUNK, left))
-            if not data:
-                return
-            left -= len(data)
-            yield data
+        while (piece := await run_in_threadpool(lambda: next(pieces, None))) is not None:
+            yield piece
     finally:
         os.close(file.handle)
 

@@ -15,7 +15,9 @@ from terminalbench.dashboard.frame import NotFound
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.files import read_jsonl
+from terminalbench.harbor.redact import conceal_bytes
 from terminalbench.index.pages import BatchSummary, find_batch, find_trial
 from terminalbench.index.queries import BatchView, TrialRow, plan_or_none, view_batch
 from terminalbench.index.scan import ForeignJobs
@@ -87,7 +89,17 @@ class Site:
         found = find_batch(self.index, key)
         if found is None:
             raise NotFound(f"there is no batch {key}")
+        self._learn(key)
         return found
+
+    def _learn(self, key: str) -> None:
+        """Know the secrets of a batch before anything of it is shown."""
+        plan = self.batch(key).plan_json
+        try:
+            stamp = plan.stat().st_mtime_ns
+        except OSError:
+            return
+        learn_secrets(self._views.get(("plan", key, stamp), lambda: plan_or_none(self.batch(key))))
 
     def view(self, summary: BatchSummary) -> BatchView | None:
         """The state of every planned cell; None for a batch without a plan. Kept until the index knows more."""
@@ -115,6 +127,7 @@ class Site:
         found = find_trial(self.index, batch, job, name)
         if found is None:
             raise NotFound(f"there is no trial {name} in {batch}")
+        self._learn(batch)
         return found
 
     def trial_names(self, batch: str, row: TrialRow) -> tuple[str, ...]:
@@ -138,7 +151,9 @@ class Site:
             if opened.size > TRAJECTORY_LIMIT:
                 raise UnreadableTrajectory(f"it is larger than {TRAJECTORY_LIMIT >> 20} MB")
             key = ("trajectory", names, status.st_size, status.st_mtime_ns)
-            return self._trajectories.get(key, lambda: parse_trajectory(stream.read()), max(1, opened.size))
+            return self._trajectories.get(
+                key, lambda: parse_trajectory(conceal_bytes(stream.read())), max(1, opened.size)
+            )
 
     def findings(self, key: str) -> dict[str, list[Finding]]:
         """What analyzers said of a batch's trials, by `<job>/<name>`; empty before an analysis."""

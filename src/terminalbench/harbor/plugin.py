@@ -29,7 +29,7 @@ from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
 from terminalbench.files import write_json
 from terminalbench.harbor import evidence
-from terminalbench.harbor.admission import Admission, Wait, stamp
+from terminalbench.harbor.admission import Admission, Wait
 from terminalbench.harbor.agent_files import remove_traps
 from terminalbench.harbor.attempts import assign, attempts_from_events
 from terminalbench.harbor.control import Control, ControlFile
@@ -42,10 +42,11 @@ from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.results import LiveEnding, live_ending
+from terminalbench.harbor.scrub_files import hide_secrets
 from terminalbench.harbor.slots import Slots
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
-from terminalbench.records import Event, Usage
+from terminalbench.records import Event, Usage, stamp
 
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
 HEARTBEAT_SEC = 10.0
@@ -157,40 +158,37 @@ class EventPlugin(BaseJobPlugin):
         self._alive[event.trial_name] = event
         self._phases.started(event.trial_name, {}, asyncio.current_task())
         try:
-            await self._wait(event)
-            if (reason := await self._enter(event)) is not None:
+            if (reason := await self._wait(event)) is not None:
                 await self._hold(event, reason)
             self._tries[event.trial_name] += 1
             self._running.add(event.trial_name)
             limits = await asyncio.to_thread(limits_of, event.config, self._grace_sec)
         except asyncio.CancelledError:  # Harbor tells of no end of a trial that has not begun
-            self._free_place(event.trial_name)
+            self._running.discard(event.trial_name)
+            self._door.withdraw(event.trial_name)
             raise
         self._phases.started(event.trial_name, limits, asyncio.current_task())
         self._write("trial_started", event, detail=self._try(event))
 
-    async def _enter(self, event: TrialHookEvent) -> str | None:
-        try:
-            return await asyncio.to_thread(self._door.enter, event.trial_name)
-        except (OSError, msgspec.DecodeError) as error:
-            self._writer.failed(f"gate for {event.trial_name}", error)
-            return None
-
-    async def _wait(self, event: TrialHookEvent) -> None:
-        """Stay here while a rate limit, or the pause before a further try, keeps the trial from starting."""
+    async def _wait(self, event: TrialHookEvent) -> str | None:
+        """Stay here while something keeps the trial from starting for now; returns why it may never start."""
         told: Wait | None = None
+        answer: Wait | str | None = None
         lane = lane_of(event.config.agent)
         try:
-            while (wait := await asyncio.to_thread(self._door.why_wait, event.trial_name, lane)) is not None:
-                if wait != told:
-                    self._write("trial_waiting", event, error=wait.reason, detail=wait.detail())
-                    told = wait
-                await asyncio.sleep(wait.left_sec())
+            while isinstance(answer := await asyncio.to_thread(self._door.ask, event.trial_name, lane), Wait):
+                if answer != told:
+                    self._write("trial_waiting", event, error=answer.reason, detail=answer.detail())
+                    told = answer
+                await asyncio.sleep(answer.left_sec())
+        except (OSError, msgspec.DecodeError) as error:
+            self._writer.failed(f"gate for {event.trial_name}", error)
         except asyncio.CancelledError:
             write_json(self._job_dir / event.trial_name / HELD, {"reason": "the run ended before it could start"})
             raise
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
+        return answer if isinstance(answer, str) else None
 
     async def _hold(self, event: TrialHookEvent, reason: str) -> None:
         """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
@@ -249,6 +247,7 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
+            await asyncio.to_thread(hide_secrets, self._job_dir / event.trial_name, self._writer.failed)
             await self._keep_failed_try(event, result)
             free = event.config.agent.name in WITHOUT_MODEL
             await self._settle(event, 0.0 if free else known.usage.cost_usd)
@@ -267,10 +266,8 @@ class EventPlugin(BaseJobPlugin):
         return None
 
     async def _settle(self, event: TrialHookEvent, cost_usd: float | None) -> None:
-        if self._gate is None:
-            return
         try:
-            await asyncio.to_thread(self._gate.leave, event.trial_name, self._profile or "", cost_usd)
+            await asyncio.to_thread(self._door.settle, event.trial_name, cost_usd)
         except (OSError, msgspec.DecodeError) as error:
             self._writer.failed(f"budget of {event.trial_name}", error)
 

@@ -16,9 +16,11 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.results import RESULT, ReadState, TrialReading, read_trial
+from terminalbench.index.queries import plan_or_none
 from terminalbench.index.store import IndexFixed, open_index, transaction
 from terminalbench.index.summary import summarize
 
@@ -147,6 +149,8 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
         seen.add(place)
         if known.get(place) != found.stamp:
             changed.append((Path(found.path), found.stamp))
+    if changed:
+        learn_secrets(plan_or_none(batch))  # what is kept of a trial holds none of them
     for start in range(0, len(changed), _CHUNK):
         rows = []
         for folder, stamp in changed[start : start + _CHUNK]:

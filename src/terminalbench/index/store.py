@@ -59,6 +59,14 @@ MIGRATIONS: list[tuple[str, str]] = [
         CREATE INDEX trials_by_words ON trials (trial, error_message, model);
         """,
     ),
+    (
+        "004_counts",
+        """
+        ALTER TABLE trials ADD COLUMN counts INTEGER;
+        ALTER TABLE trials ADD COLUMN attempt INTEGER;
+        DELETE FROM summaries;
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another."""
 

@@ -38,7 +38,7 @@ def _head(comparison: Comparison) -> str:
 def _profiles(comparison: Comparison) -> str:
     """One row a profile: counts always, both rates, the interval, pass@k and pass^k."""
     k = comparison.k or min((max(p.pass_at, default=1) for p in comparison.profiles), default=1)
-    head = ["profile", "passed", "measured", "pass rate", "interval", "of planned", "time"]
+    head = ["profile", "passed", "measured", "pass rate", "interval", "of planned", "agent time"]
     if k > 1:
         head[6:6] = [f"pass@{k}", f"pass^{k}"]
     head.append("not measured")

@@ -12,7 +12,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import append_jsonl, read_json, read_jsonl
 from terminalbench.harbor.control import ALL, Control, ControlFile
-from terminalbench.records import Event
+from terminalbench.records import Event, stamp
 from terminalbench.runner.live import live_processes
 
 HARBOR_PARALLEL = 4
@@ -50,7 +50,7 @@ def give(batch: Batch, order: Order) -> list[str]:
 
 def note(batch: Batch, order: Order, target: str, profile: str | None = None, by: str = "tbench ctl") -> None:
     """Write down that somebody gave an order."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    now = stamp(datetime.now(UTC))
     detail = {"action": order.action, "target": target, "by": by} | ({"value": order.value} if order.value else {})
     told = Event(now, "control", "", os.getpid(), profile, target, error=order.reason, detail=detail)
     if profile is None:

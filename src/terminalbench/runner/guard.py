@@ -10,7 +10,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import append_jsonl, read_jsonl
 from terminalbench.harbor.control import Control, ControlFile
-from terminalbench.records import Event
+from terminalbench.records import Event, stamp
 from terminalbench.runner import control
 from terminalbench.runner.alerts import KIND, AlertBoard
 from terminalbench.runner.observe import Observer
@@ -113,7 +113,7 @@ class Guard:
             return  # a full disk: new trials cannot start on it either
 
     def _write(self, alert: Alert, state: str) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = stamp(datetime.now(UTC))
         since = self._since.setdefault(alert.key, now)
         if state == "cleared":
             self._since.pop(alert.key, None)

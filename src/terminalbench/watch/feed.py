@@ -12,6 +12,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import lock_owner, read_json, tail_jsonl
 from terminalbench.harbor.results import ReadState
@@ -135,6 +136,7 @@ class Feed:
         except (OSError, TbenchError):
             return False
         self._plan_stamp = stamp
+        learn_secrets(plan)
         self.state.replan(plan)
         return True
 

@@ -29,7 +29,6 @@ class LiveTrial(msgspec.Struct):
     profile: str
     task: str
     dataset: str
-    attempt: int | None = None
     started: float | None = None
     phase: str = "starting"
     last: float | None = None
@@ -184,3 +183,4 @@ class Records:
     trials: dict[TrialKey, LiveTrial] = field(default_factory=dict)
     jobs: dict[str, LiveJob] = field(default_factory=dict)
     finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))
+    places: dict[tuple[str, str, str], list[LiveTrial]] = field(default_factory=dict)

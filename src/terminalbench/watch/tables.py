@@ -43,7 +43,7 @@ _PROFILE_COLUMNS = (
     Column("passed", 1, "pass", right=True),
     Column("failed", 1, "fail", right=True),
     Column("errors", 2, "err", right=True),
-    Column("pass rate", 2, "rate", right=True),
+    Column("of trials", 2, "share", right=True),
     Column("95 % interval", 4, "95 %", right=True),
     Column("cost", 3, right=True),
     Column("tokens", 8, right=True),
@@ -167,9 +167,9 @@ def _titled(title: str, columns: tuple[Column, ...], rows: list[Row], total: int
 
 
 def _who(frame: Frame, trial: LiveTrial) -> list[Cell]:
-    attempt = f"#{trial.attempt}" if trial.attempt is not None else ""
     mark = ">" if trial.key == frame.controls.chosen else " "
-    return [Cell(mark), Cell(clean(trial.task or trial.name)), Cell(attempt), Cell(clean(trial.profile))]
+    attempt = Cell(f"#{frame.state.attempt(trial)}")
+    return [Cell(mark), Cell(clean(trial.task or trial.name)), attempt, Cell(clean(trial.profile))]
 
 
 def _row_style(frame: Frame, trial: LiveTrial) -> str:

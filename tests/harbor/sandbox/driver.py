@@ -77,9 +77,11 @@ async def execute(box: int, command: str, **options: Any) -> dict[str, Any]:
     return (await boxes[box].exec(command, **options)).model_dump()
 
 
-async def cancel(box: int, command: str, after_sec: float) -> str:
+async def cancel(box: int, command: str, once: str) -> str:
+    """Cancel a command once another one succeeds in the same sandbox."""
     task = asyncio.create_task(boxes[box].exec(command))
-    await asyncio.sleep(after_sec)
+    while (await boxes[box].exec(once)).return_code != 0:
+        assert not task.done(), "it ended by itself"
     task.cancel()
     try:
         await task
@@ -92,11 +94,23 @@ async def together(box: int, commands: list[str]) -> list[dict[str, Any]]:
     return [done.model_dump() for done in await asyncio.gather(*(boxes[box].exec(command) for command in commands))]
 
 
+async def beside(box: int, watcher: str, commands: list[str]) -> dict[str, Any]:
+    """What a watcher says that makes /tmp/ready when it looks, and ends when /tmp/over is there; commands come between."""
+    watching = asyncio.create_task(boxes[box].exec(watcher))
+    while not watching.done() and (await boxes[box].exec("test -e /tmp/ready")).return_code != 0:
+        pass
+    done = await asyncio.gather(*(boxes[box].exec(command) for command in commands))
+    await boxes[box].exec("touch /tmp/over")
+    return {"codes": [one.return_code for one in done], "watcher": (await watching).model_dump()}
+
+
 async def streamed(box: int, command: str) -> list[list[str]]:
+    """What a command writes, piece by piece. It may wait for /tmp/1, /tmp/2: they are made when that piece has come."""
     chunks: list[list[str]] = []
 
     async def keep(text: str, stream: str) -> None:
         chunks.append([stream, text])
+        await boxes[box].exec(f"touch /tmp/{len(chunks)}")
 
     with boxes[box].scoped_output_callback(keep):
         await boxes[box].exec(command)
@@ -159,6 +173,7 @@ COMMANDS = {
         execute,
         cancel,
         together,
+        beside,
         streamed,
         network,
         call,

@@ -70,7 +70,9 @@ def of_this_project(batch: Batch) -> bool:
 def _listed(name: Path, results: Path | None) -> Batch:
     """The batch that `tbench list` calls by this name: `slug/n`."""
     if name.is_absolute() or ".." in name.parts:
-        raise UserError("no such batch folder or experiment file", where=str(name), hint="tbench list shows the batches")
+        raise UserError(
+            "no such batch folder or experiment file", where=str(name), hint="tbench list shows the batches"
+        )
     folder = results_root(results) / name
     if not (folder / "plan.json").is_file():
         raise UserError("no such batch or experiment file", where=str(name), hint="tbench list shows the batches")

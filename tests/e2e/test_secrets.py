@@ -84,7 +84,7 @@ def test_no_secret_of_the_env_file_is_shown_or_left(lab) -> None:
     file = lab.experiment(PROFILES, tasks=("a",), run="attempts = 1")
     run = lab.start("run", file)
     try:
-        wait_for(lambda: any(lab.batch().runs.glob("*/*/agent/trajectory.json")))
+        wait_for(lambda: any(lab.batch().runs.glob("*/*/agent/trajectory.json")), run)
         assert leaks(_titles()) == []
         (trial,) = lab.batch().runs.glob("*/*/agent")
         name = trial.parent.name

@@ -133,8 +133,10 @@ def test_processes_at_once_share_one_index_elsewhere(root: Path, tmp_path: Path)
     make_trial(allocate(root, "t"), "a__new")
     code = f"""
 import subprocess, sys
-many = [subprocess.Popen([sys.executable, "-c", {COUNT!r}, sys.argv[1]]) for _ in range(4)]
-sys.exit(max(one.wait() for one in many))
+command = [sys.executable, "-c", {COUNT!r}, sys.argv[1]]
+many = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+print("".join(one.communicate()[0] for one in many), end="")
+sys.exit(max(one.returncode for one in many))
 """
     ran = run_read_only(root, code, str(root), XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert ran.returncode == 0, ran.stderr

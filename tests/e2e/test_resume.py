@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from test_run import BOTH, LIMIT_SEC, alive, scripted, wait_for
+from test_run import BOTH, LIMIT_SEC, alive, at_work, scripted, wait_for
 
 from terminalbench.files import lock, lock_owner
 
@@ -25,11 +25,6 @@ def finished(lab) -> dict[str, int]:
     }
 
 
-def agents(lab) -> int:
-    """How many trials have come to their agent so far."""
-    return sum(event.phase == "agent" for event in lab.events())
-
-
 def worker(lab) -> int:
     """The Harbor process of a batch with one profile."""
     return json.loads(next((lab.batch().folder / "workers").glob("*.json")).read_text())["pid"]
@@ -39,7 +34,7 @@ def worker(lab) -> int:
 def test_an_interrupted_batch_is_finished_without_loss(lab, how: signal.Signals) -> None:
     file = lab.experiment(slow(2), run="attempts = 3\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: agents(lab) == 3, process)
+    wait_for(lambda: at_work(lab) == 3, process)
     harbor = worker(lab)
     os.kill(process.pid, how)
     process.communicate(timeout=LIMIT_SEC)
@@ -261,7 +256,7 @@ def test_what_a_killed_runner_left_running_is_ended_before_anything_runs_again(l
     """Harbor cannot be ended by its runner's death (it is stopped): resume waits for it, then runs what is missing."""
     file = lab.experiment(slow(1), tasks=("a",), run="attempts = 3\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: agents(lab) == 2, process)
+    wait_for(lambda: at_work(lab) == 2, process)
     left = worker(lab)
     os.kill(left, signal.SIGSTOP)
     process.kill()
@@ -285,7 +280,7 @@ def test_what_a_killed_runner_left_running_is_ended_before_anything_runs_again(l
 def test_two_resumes_at_once_are_one_resume(lab) -> None:
     file = lab.experiment(slow(1), run="attempts = 2\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: agents(lab) == 2, process)
+    wait_for(lambda: at_work(lab) == 2, process)
     harbor = worker(lab)
     process.kill()
     process.communicate(timeout=LIMIT_SEC)

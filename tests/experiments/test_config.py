@@ -225,3 +225,48 @@ def test_what_is_no_path_is_a_problem_of_its_key(project, key: str, path: str) -
     assert len(found) == 1
     assert found[0].startswith(f"profiles.p.{key}")
     assert len(found[0]) < 5400
+
+
+def test_very_many_missing_tasks_are_all_named_and_the_first_ones_get_a_hint(project, tbench, monkeypatch) -> None:
+    from terminalbench.experiments import config
+
+    asked: list[str] = []
+    hint = config.did_you_mean
+    monkeypatch.setattr(config, "did_you_mean", lambda name, known: asked.append(name) or hint(name, known))
+    project.task("mine", "task-0")
+    items = ", ".join(f'{{ id = "tusk-{n}" }}' for n in range(300))
+    file = project.experiment(
+        f'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "mine"\nitems = [{items}]\n'
+        '[profiles.p]\nagent = "oracle"\n'
+    )
+    ran = tbench("validate", file)
+    assert ran.code == 2
+    assert ran.err.count("mine has no task") == 300
+    assert 'mine has no task "tusk-0" (did you mean "task-0"?)' in ran.err
+    assert len(asked) == 20
+
+
+def test_byte_order_marks_and_windows_line_ends_are_fine(project, tbench) -> None:
+    file = project.experiment("")
+    project.task("mine", "a")
+    text = 'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "mine"\nitems = [{ id = "a" }]\n[profiles.p]\nagent = "oracle"\n'
+    file.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert tbench("validate", file).code == 0, tbench("validate", file).err
+
+
+def test_a_circle_of_profiles_is_one_mistake_and_a_key_stays_in_its_line(project, tbench) -> None:
+    project.task("mine", "a")
+    project.write("s/SKILL.md", "x")
+    file = project.experiment(
+        'schema_version = 2\nslug = "s"\n[tasks]\ndefault_dataset = "mine"\nitems = [{ id = "a" }]\n'
+        '[profiles.a]\nextends = "b"\n[profiles.b]\nextends = "a"\n'
+        '[profiles.c]\nno_mcp = true\nskills = ["s", "./s"]\n'
+        '[profiles."x\\ny\\u001b[31m"]\nagent = "oracle"\n'
+    )
+    said = tbench("validate", file).err.splitlines()
+    assert [line.removeprefix(f"{file}: ") for line in said[1:]] == [
+        "profiles.a.extends: goes in a circle: a -> b -> a",
+        "profiles.b.extends: goes in a circle: b -> a -> b",
+        f"profiles.c.skills[1]: {project.root / 's'} is named twice (remove one)",
+    ]
+    assert said[0].startswith(f'{file}: profiles."x\\u000Ay\\u001B[31m": a profile key must be')

@@ -103,3 +103,50 @@ def test_one_that_cannot_be_copied_is_named_and_the_rest_goes_on(tmp_path: Path)
     done = mirror_batch(tmp_path / "runs", ["notes"], tmp_path / "out")
     assert done.copied + len(done.failed) == 2
     assert (tmp_path / "out" / "notes" / "b__1" / SEAL).exists()
+
+
+def test_names_no_text_can_hold_are_copied(tmp_path: Path) -> None:
+    trial = tmp_path / "job" / "a__1"
+    sessions = trial / "agent" / "sessions" / "t"
+    sessions.mkdir(parents=True)
+    for name in (b"\xff\xfe", b"a\nb", b"\x1b[31m"):
+        with open(os.fsencode(sessions) + b"/" + name, "w") as stream:  # noqa: PTH123 - no Path of bytes
+            stream.write("x")
+    assert mirror_trial(trial, ["t"], tmp_path / "out") == Mirrored(copied=1)
+    assert mirror_trial(trial, ["t"], tmp_path / "out") == Mirrored(unchanged=1)
+    assert len(list((tmp_path / "out" / "t" / "a__1").iterdir())) == 4
+
+
+def test_no_link_on_the_way_leads_to_the_hosts_folders(tmp_path: Path) -> None:
+    (tmp_path / "host" / "t").mkdir(parents=True)
+    (tmp_path / "host" / "t" / "secret").write_text("x")
+    (tmp_path / "host" / "sessions" / "t").mkdir(parents=True)
+    one, two = tmp_path / "job" / "a__1", tmp_path / "job" / "a__2"
+    (one / "agent").mkdir(parents=True)
+    two.mkdir()
+    (one / "agent" / "sessions").symlink_to(tmp_path / "host")
+    (two / "agent").symlink_to(tmp_path / "host")
+    for trial in (one, two):
+        assert mirror_trial(trial, ["t"], tmp_path / "out") == Mirrored()
+    assert not (tmp_path / "out").exists()
+
+
+def test_holes_and_folders_without_end_are_named_and_harm_nobody(tmp_path: Path) -> None:
+    holes = tmp_path / "job" / "a__1" / "agent" / "sessions" / "t"
+    holes.mkdir(parents=True)
+    with (holes / "hole").open("wb") as stream:
+        stream.truncate(10 << 40)
+    done = mirror_trial(tmp_path / "job" / "a__1", ["t"], tmp_path / "out")
+    assert done.failed[0].startswith("a__1: a copy would take 10485760 MB of the ")
+    deep = tmp_path / "job" / "a__2" / "agent" / "sessions" / "t"
+    deep.mkdir(parents=True)
+    handle = os.open(deep, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=handle)
+        inner = os.open("d", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(handle)
+    done = mirror_trial(tmp_path / "job" / "a__2", ["t"], tmp_path / "out")
+    assert len(done.failed) == 1
+    assert not list((tmp_path / "out" / "t").iterdir())

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import json_option
-from terminalbench.cli.places import from_here, results_option
+from terminalbench.cli.places import from_here, results_option, results_root
 from terminalbench.errors import EXIT_OK
 
 
@@ -23,7 +23,7 @@ def command(results: Path | None, as_json: bool) -> int:
     from terminalbench.runner.status import running_batches
     from terminalbench.runner.waiting import WaitingRoom
 
-    found = running_batches(results.resolve() if results else None)
+    found = running_batches(results_root(results) if results else None)
     found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))
     if as_json:
         click.echo(encode_json(found).decode(), nl=False)

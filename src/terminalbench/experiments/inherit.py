@@ -261,6 +261,8 @@ class _Resolver:
                 self.problems.add(f"{self._where('skills')}[{index}]", f"no folder at {path}")
             elif not (path / "SKILL.md").is_file():
                 self.problems.add(f"{self._where('skills')}[{index}]", f"{path} holds no SKILL.md")
+            elif any(path.samefile(folder.path) for folder in folders):
+                self.problems.add(f"{self._where('skills')}[{index}]", f"{path} is named twice", "remove one")
             else:
                 folders.append(Folder(path))
         return tuple(folders)
@@ -279,7 +281,7 @@ class _Resolver:
         if not names and self.info.import_path is not None and ":" in self.info.name:
             return NO_MCP
         if not names:
-            if not any(self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp")):
+            if not any(self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp", "extends")):
                 self.problems.add(
                     f"{self.at}.mcp_servers", "names no server", "name at least one, or set no_mcp = true"
                 )

@@ -86,10 +86,14 @@ def hints(table: Any) -> dict[str, Any]:
 
 def join(at: str, name: str) -> str:
     """The dotted key of `name` in the table at `at`; odd names are quoted as TOML wants them."""
-    shown = (
-        name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    )
+    shown = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
     return f"{at}.{shown}" if at else shown
+
+
+def _quoted(name: str) -> str:
+    """A key as a TOML string in one line: what would move the cursor or break the line is escaped."""
+    text = name.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04X}" for c in text) + '"'
 
 
 def given(table: Any, raw: Mapping[str, Any], at: str, problems: Problems) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Idempotent and atomic: a copy appears whole or not at all, and is made again only when its source changed.
 """
 
+import errno
 import os
 import re
 import shutil
@@ -35,8 +36,11 @@ def mirror_trial(trial: Path, targets: Iterable[str], destination: Path) -> Mirr
         for source, name in _sources(trial, target):
             try:
                 fresh = _copy(source, destination / target / name)
-            except OSError as error:
-                failed.append(f"{name}: {error.strerror or error}")
+            except (OSError, RecursionError) as error:
+                why = (
+                    "its folders are nested too deep" if isinstance(error, RecursionError) else error.strerror or error
+                )
+                failed.append(f"{name}: {why}")
                 continue
             copied, unchanged = copied + fresh, unchanged + (not fresh)
     return Mirrored(copied, unchanged, tuple(failed))
@@ -76,13 +80,18 @@ def _trials(runs: Path) -> Iterator[Path]:
 
 def _sources(trial: Path, target: str) -> Iterator[tuple[Path, str]]:
     """The target's folder of a trial, or one for each step of a multi-step trial."""
-    single = trial / "agent" / "sessions" / target
-    if single.is_dir() and not single.is_symlink():
+    if (single := _sessions(trial, target)) is not None:
         yield single, trial.name
     for step in sorted((trial / "steps").glob("*")):
-        folder = step / "agent" / "sessions" / target
-        if folder.is_dir() and not folder.is_symlink():
+        if (folder := _sessions(step, target)) is not None:
             yield folder, f"{trial.name}/{step.name}"
+
+
+def _sessions(place: Path, target: str) -> Path | None:
+    """The target's folder, if no part of the way to it is a link: an agent could have led it anywhere."""
+    folder = place / "agent" / "sessions" / target
+    links = any(part.is_symlink() for part in (folder, folder.parent, folder.parent.parent, place))
+    return folder if folder.is_dir() and not links else None
 
 
 def _copy(source: Path, destination: Path) -> bool:
@@ -91,12 +100,20 @@ def _copy(source: Path, destination: Path) -> bool:
     if destination.is_dir() and _sealed(destination) == state:
         return False
     destination.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_what_fills_the_disk(sum(size for size, _ in state.values()), destination.parent)
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=_own_prefix(os.getpid())) as folder:
         fresh = Path(folder) / "fresh"
         # Symbolic links stay links: what an agent planted must not make us read or copy the host's files.
         shutil.copytree(source, fresh, symlinks=True, ignore_dangling_symlinks=True, ignore=special_files)
         write_json(fresh / SEAL, state)
         return _swap(fresh, destination, state)
+
+
+def _refuse_what_fills_the_disk(size: int, folder: Path) -> None:
+    """A file of holes takes no room where it is, and all of it in a copy."""
+    free = shutil.disk_usage(folder).free
+    if size > free // 2:
+        raise OSError(errno.ENOSPC, f"a copy would take {size >> 20} MB of the {free >> 20} MB that are free")
 
 
 def _swap(fresh: Path, destination: Path, state: object) -> bool:
@@ -132,5 +149,6 @@ def _state(source: Path) -> dict[str, list[int]]:
         for name in files:
             path = Path(folder) / name
             status = path.lstat()
-            found[path.relative_to(source).as_posix()] = [status.st_size, status.st_mtime_ns]
+            known_as = os.fsencode(path.relative_to(source).as_posix()).decode("utf-8", "backslashreplace")
+            found[known_as] = [status.st_size, status.st_mtime_ns]
     return dict(sorted(found.items()))

@@ -168,6 +168,8 @@ def _grown(batch: Batch, request: ResumeRequest, experiment: Experiment | None) 
 
 def _refuse_a_moved_project(batch: Batch, plan: Plan) -> None:
     """The recorded configurations name files by their full path: elsewhere they would read and write the old place."""
+    if "root" not in plan.provenance:
+        raise UserError("does not say which project it was run from", where=str(batch.plan_json))
     recorded, place = Path(plan.provenance["root"]), Path(plan.folder)
     now = batch.folder if place.is_absolute() else Path(str(batch.folder).removesuffix(f"/{place}"))
     moved = place != batch.folder if place.is_absolute() else now != recorded

@@ -134,6 +134,7 @@ def run_jobs(
 
     def tick() -> None:
         guard.look()
+        notifier.look()
         listener.progress(progress)
 
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]

@@ -1,5 +1,7 @@
 """Records survive the disk: what is written is what is read, and unknown stays unknown."""
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 
@@ -12,6 +14,7 @@ from terminalbench.records import (
     Phases,
     Trial,
     Usage,
+    stamp,
 )
 
 FULL = Trial(
@@ -64,3 +67,26 @@ def test_usage_is_known_as_soon_as_one_number_is() -> None:
     assert not Usage(source="harbor").known
     assert Usage(output_tokens=0).known
     assert Usage(cost_usd=0.0).known
+
+
+@pytest.mark.parametrize(
+    ("usage", "total"),
+    [
+        (Usage(), None),
+        (Usage(input_tokens=5), None),
+        (Usage(output_tokens=5, cache_read_tokens=7), None),
+        (Usage(input_tokens=0, output_tokens=0), 0),
+        (Usage(input_tokens=5, output_tokens=3), 8),
+        (Usage(input_tokens=5, output_tokens=3, cache_read_tokens=20, cache_write_tokens=100), 128),
+    ],
+)
+def test_tokens_in_all_are_unknown_unless_in_and_out_are_known(usage: Usage, total: int | None) -> None:
+    assert usage.total_tokens == total
+
+
+def test_events_write_the_time_in_one_way() -> None:
+    assert stamp(datetime(2026, 1, 2, 3, 4, 5, 6789, tzinfo=UTC)) == "2026-01-02T03:04:05.006Z"
+
+
+def test_only_what_the_verifier_judged_is_measured() -> None:
+    assert [outcome.value for outcome in Outcome if outcome.measured] == ["passed", "failed"]

@@ -8,6 +8,17 @@ import pytest
 from terminalbench.analytics.failures import FAILURE_CLASSES
 from terminalbench.analytics.measures import MEASURES
 from terminalbench.analytics.metrics import IDENTITY, SUMMARY_COLUMNS, detail_columns
+from terminalbench.analytics.model import (
+    Comparison,
+    Contrast,
+    Estimate,
+    Interval,
+    ProfileSummary,
+    Sequential,
+    TaskDifference,
+    TaskSummary,
+)
+from terminalbench.records import TaskRef
 
 PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
 
@@ -25,6 +36,35 @@ def test_measures_are_documented(request: pytest.FixtureRequest) -> None:
         PAGE.write_text(re.sub(r"<!-- measures -->.*?<!-- /measures -->", lambda _: wanted, text, flags=re.DOTALL))
         return
     assert wanted in text, "run: .venv/bin/python -m pytest tests/analytics/test_analysis_page.py --update-golden"
+
+
+RECORDS = {
+    Comparison: "the whole",
+    ProfileSummary: "one of `profiles`",
+    TaskSummary: "one of the `tasks` of a profile",
+    Contrast: "one of `contrasts`",
+    TaskDifference: "one of the `tasks` of a contrast",
+    Estimate: "`estimate`, `other_way`: the declared way of counting, and the other",
+    Interval: "every interval",
+    Sequential: "`sequential`: where a plan of looks stands",
+    TaskRef: "every task",
+}
+
+
+def records() -> str:
+    lines = ["| record | fields |", "|---|---|"]
+    for record, what in RECORDS.items():
+        lines.append(f"| {what} | {', '.join(f'`{name}`' for name in record.__struct_fields__)} |")
+    return "\n".join(lines)
+
+
+def test_the_fields_of_a_comparison_are_documented(request: pytest.FixtureRequest) -> None:
+    text = PAGE.read_text()
+    wanted = f"<!-- comparison -->\n{records()}\n<!-- /comparison -->"
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(re.sub(r"<!-- comparison -->.*?<!-- /comparison -->", lambda _: wanted, text, flags=re.DOTALL))
+        return
+    assert wanted in text, "a field was added or renamed; rename none. Then run these tests with --update-golden"
 
 
 def test_columns_are_documented() -> None:

@@ -175,3 +175,41 @@ def test_one_profile_is_described_and_not_gated(tmp_path: Path, tbench) -> None:
     assert "75.0 %" in tbench("compare", made.folder).out
     ran = tbench("compare", made.folder, "--fail-if", "worse")
     assert (ran.code, "no contrast to gate on" in ran.err) == (2, True)
+
+
+LONG = ("claude-code-with-a-very-long-profile-name-and-mcp", "codex-baseline-without-anything-but-long", "c")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_it_fits_the_terminal(tmp_path: Path, tbench, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    words = dict(
+        zip(LONG, ("+xx xxx ++x x+x xEE xxx", "+++ x++ ++x +++ +x+ x++", "+xE ... ++x xxx +xx ..."), strict=True)
+    )
+    out = tbench("compare", batch(tmp_path, words, cost=12.5, equivalence_margin=0.1).folder).out
+    assert max(map(len, out.splitlines())) <= width
+    assert f"{LONG[2]}  (1 errored, 6 not run)" in out
+    assert "what must fit into that is" in " ".join(out.split())
+
+
+def test_one_profile_alone_says_so(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"only": "+x ++"})
+    assert "There is one profile: nothing to compare it with." in tbench("compare", made.folder).out
+    gated = tbench("compare", made.folder, "--fail-if", "worse")
+    assert (gated.code, gated.err) == (2, "error: there is no contrast to gate on (there is only one profile)\n")
+
+
+def test_leaving_out_a_declared_contrast_is_a_departure(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"a": "xx " * 6, "b": "++ " * 6, "c": "+x " * 6})
+    assert "Departures" not in tbench("compare", made.folder).out
+    out = tbench("compare", made.folder, "--compare", "b", "a").out
+    assert "p = 0.031: better" in out
+    assert "declared and not asked for now, so Holm's adjustment leaves it out: c vs a" in out
+
+
+def test_what_cannot_be_compared_is_named(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"a": "+x", "b": "++"})
+    assert "no such batch folder or experiment file" in tbench("compare", tmp_path / "nowhere").err
+    slug = tbench("compare", made.folder.parent)
+    assert (slug.code, f"name one of its batches, as {made.folder}" in slug.err) == (2, True)
+    assert "no task has a known number of tokens under both" in tbench("compare", made.folder, "--metric", "tokens").out

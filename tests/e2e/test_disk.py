@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from test_resume import agents, finished, slow
-from test_run import LIMIT_SEC, wait_for
+from test_resume import finished, slow
+from test_run import LIMIT_SEC, at_work, wait_for
 
 
 @dataclass
@@ -73,7 +73,7 @@ def small_disk(lab):
 def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(lab, small_disk, what: str) -> None:
     file = lab.experiment(slow(2), run="attempts = 4\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: agents(lab) == 3, process)
+    wait_for(lambda: at_work(lab) == 3, process)
     small_disk.fill(what)
     if what == "inodes":  # nobody sees that there are none before somebody wants to write
         lab.go()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from test_run import LIMIT_SEC, alive, running, scripted, wait_for
+from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
 LONG = scripted("p", free=0)
 
@@ -35,7 +35,7 @@ def start(lab):
     lab.env["XDG_STATE_HOME"] = str(lab.root / "state")
     file = lab.experiment(LONG)
     process = lab.start("run", file)
-    wait_for(lambda: running(lab), process)
+    wait_for(lambda: at_work(lab) == 2, process)
     return file, process
 
 

@@ -1,6 +1,8 @@
 """Budget and deadline: running trials finish, nothing new starts, the rest can be resumed."""
 
 import json
+import os
+import signal
 
 import pytest
 from test_run import LIMIT_SEC, running, scripted, wait_for
@@ -21,6 +23,7 @@ def test_a_budget_stops_launching_and_resume_goes_on_with_a_larger_one(lab) -> N
     assert counts.count("failed") == 3
     assert counts.count("not_run") == 5
     assert "the budget of $3.00 is used up ($3.00 spent)" in ran.stdout
+    assert "raise run.budget_usd in the experiment file" in ran.stdout
     assert gate(lab)["spent_usd"] == pytest.approx(3.0)
     again = lab.tbench("resume", file)
     assert again.returncode == 3
@@ -42,6 +45,35 @@ def test_the_budget_is_shared_by_profiles_side_by_side(lab) -> None:
     assert gate(lab)["spent_usd"] <= 6.0 + 4 * 1.0
     measured = [e for e in lab.index() if e["outcome"] in ("passed", "failed") and e["agent_key"] != "free"]
     assert len(measured) == pytest.approx(gate(lab)["spent_usd"])
+
+
+def test_a_budget_smaller_than_the_guess_is_still_used(lab) -> None:
+    """Side by side, nothing fits beside the first trial while its cost is a guess: the others wait, and then run."""
+    profiles = scripted("p", cost_usd=0.1, sleep_sec=0.5) + scripted("q", cost_usd=0.1, sleep_sec=0.5)
+    ran = lab.tbench("run", lab.experiment(profiles, run="attempts = 2\nparallel = 2\nbudget_usd = 0.75"))
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    assert gate(lab)["spent_usd"] == pytest.approx(0.7)
+    assert gate(lab).get("reserved", {}) == {}
+    waits = {(e.error, e.detail["cause"]) for e in lab.events() if e.kind == "trial_waiting"}
+    assert waits == {("running trials hold the rest of the budget of $0.75", "budget")}
+    reasons = {e["reason"] for e in lab.index() if e["outcome"] == "not_run"}
+    assert reasons == {"the budget of $0.75 is used up ($0.70 spent; another trial probably costs $0.10)"}
+
+
+def test_what_a_killed_harbor_had_reserved_does_not_hold_the_others(lab) -> None:
+    file = lab.experiment(
+        scripted("p", cost_usd=1.0, sleep_sec=2.0), tasks=("a",), run="attempts = 4\nparallel = 1\nbudget_usd = 2.5"
+    )
+    process = lab.start("run", file)
+    wait_for(lambda: running(lab) or process.poll() is not None)
+    (worker,) = (lab.batch().folder / "workers").glob("*.json")
+    os.kill(json.loads(worker.read_text())["pid"], signal.SIGKILL)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 3, out + err
+    state = gate(lab)
+    assert (state.get("reserved", {}), state["priced"]) == ({}, 1)
+    assert state["spent_usd"] == pytest.approx(2.0), "the guess for the one that was cut off, and what is known"
+    assert lab.outcomes()["p", "a"].count("failed") == 1
 
 
 def test_a_deadline_lets_running_trials_finish(lab) -> None:

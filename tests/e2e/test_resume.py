@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from test_run import BOTH, LIMIT_SEC, alive, scripted, wait_for
+from test_run import BOTH, LIMIT_SEC, alive, at_work, scripted, wait_for
 
 from terminalbench.files import lock, lock_owner
 
@@ -25,11 +25,6 @@ def finished(lab) -> dict[str, int]:
     }
 
 
-def agents(lab) -> int:
-    """How many trials have come to their agent so far."""
-    return sum(event.phase == "agent" for event in lab.events())
-
-
 def worker(lab) -> int:
     """The Harbor process of a batch with one profile."""
     return json.loads(next((lab.batch().folder / "workers").glob("*.json")).read_text())["pid"]
@@ -39,7 +34,7 @@ def worker(lab) -> int:
 def test_an_interrupted_batch_is_finished_without_loss(lab, how: signal.Signals) -> None:
     file = lab.experiment(slow(2), run="attempts = 3\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: agents(lab) == 3, process)
+    wait_for(lambda: at_work(lab) == 3, process)
     harbor = worker(lab)
     os.kill(process.pid, how)
     process.communicate(timeout=LIMIT_SEC)
@@ -76,9 +71,13 @@ def test_attempts_tasks_and_profiles_are_added(lab) -> None:
     first = finished(lab)
     assert lab.tbench("resume", file, "--attempts", "2").returncode == 0
     assert lab.outcomes() == {("oracle", "a"): ["passed"] * 2}
-    lab.experiment(BOTH, tasks=("b", "a"), run="attempts = 2\nparallel = 2")
+    lab.experiment(BOTH, tasks=("b", "a"), run="attempts = 2\nparallel = 2\nretries = 1")
     ran = lab.tbench("resume", file)
     assert ran.returncode == 0, ran.stderr
+    assert "going on with batch 0 (results/s/0): 6 trials to run" in ran.stderr
+    (added,) = lab.batch().runs.glob("*-w3__oracle.job.json")
+    config = json.loads(added.read_text())
+    assert (config["n_concurrent_trials"], config["retry"]["max_retries"]) == (2, 1), "as the file says now"
     assert lab.outcomes() == {
         ("oracle", "b"): ["passed"] * 2,
         ("oracle", "a"): ["passed"] * 2,
@@ -93,7 +92,7 @@ def test_attempts_tasks_and_profiles_are_added(lab) -> None:
 @pytest.mark.parametrize(
     ("profiles", "tasks", "run", "expected"),
     [
-        ('[profiles.oracle]\nagent = "nop"\n[profiles.nop]\nagent = "nop"\n', ("a", "b"), "", 'profile "oracle" is another treatment now'),
+        ('[profiles.oracle]\nagent = "nop"\n[profiles.nop]\nagent = "nop"\n', ("a", "b"), "", "agent: oracle -> nop"),
         ('[profiles.oracle]\nagent = "oracle"\n', ("a", "b"), "", "profiles.nop: is gone"),
         (BOTH, ("a",), "", "tasks.items: b gone"),
         (BOTH, ("a", "b"), "timeout_multiplier = 2.0", "run.timeout_multiplier: was 1.0, is 2.0"),
@@ -115,8 +114,15 @@ def test_anything_but_an_addition_is_refused(
 def test_errors_are_tried_again_on_request_and_superseded(lab) -> None:
     flaky = "test -e /tmp/nothing"
     file = lab.experiment(scripted("p", script=flaky, crash="boom", cost_usd=0.5) + BOTH, tasks=("a",))
-    assert lab.tbench("run", file).returncode == 3
-    assert lab.tbench("resume", file).returncode == 3
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 3
+    assert "run what broke again (1 trial): tbench resume results/s/0 --retry-errors" in ran.stdout
+    again = lab.tbench("resume", file)
+    assert again.returncode == 3
+    assert "nothing was missing, so nothing ran" in again.stdout
+    wrong = lab.tbench("resume", "--retry-errors", "s/0")
+    assert wrong.returncode == 2
+    assert "name the batch before --retry-errors" in wrong.stderr
     assert len(list(lab.batch().runs.glob("*__p"))) == 1
     assert lab.tbench("resume", file, "--retry-errors", "auth").returncode == 3
     assert len(list(lab.batch().runs.glob("*__p"))) == 1
@@ -140,7 +146,8 @@ def test_a_batch_in_use_names_its_owner(lab) -> None:
     with lock(lab.batch().lock, "tbench run of somebody"):
         ran = lab.tbench("resume", file, "--attempts", "2")
     assert ran.returncode == 1
-    assert f"in use by tbench run of somebody (pid {os.getpid()}" in ran.stderr
+    assert f"results/s/0: in use by tbench run of somebody (pid {os.getpid()}" in ran.stderr
+    assert "(tbench watch s/0 follows it, tbench kill s/0 ends it)" in ran.stderr
 
 
 def test_a_missing_key_can_be_supplied_later(lab) -> None:
@@ -249,7 +256,7 @@ def test_what_a_killed_runner_left_running_is_ended_before_anything_runs_again(l
     """Harbor cannot be ended by its runner's death (it is stopped): resume waits for it, then runs what is missing."""
     file = lab.experiment(slow(1), tasks=("a",), run="attempts = 3\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: agents(lab) == 2, process)
+    wait_for(lambda: at_work(lab) == 2, process)
     left = worker(lab)
     os.kill(left, signal.SIGSTOP)
     process.kill()
@@ -273,7 +280,7 @@ def test_what_a_killed_runner_left_running_is_ended_before_anything_runs_again(l
 def test_two_resumes_at_once_are_one_resume(lab) -> None:
     file = lab.experiment(slow(1), run="attempts = 2\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: agents(lab) == 2, process)
+    wait_for(lambda: at_work(lab) == 2, process)
     harbor = worker(lab)
     process.kill()
     process.communicate(timeout=LIMIT_SEC)

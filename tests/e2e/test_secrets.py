@@ -1,5 +1,6 @@
 """An agent that repeats its secrets everywhere: no command, page, download or file shows one, while it runs and after."""
 
+import contextlib
 import json
 import os
 import signal
@@ -84,8 +85,7 @@ def test_no_secret_of_the_env_file_is_shown_or_left(lab) -> None:
     run = lab.start("run", file)
     try:
         wait_for(lambda: any(lab.batch().runs.glob("*/*/agent/trajectory.json")))
-        titles = b"".join(path.read_bytes() for path in _commands())
-        assert leaks(titles) == []
+        assert leaks(_titles()) == []
         (trial,) = lab.batch().runs.glob("*/*/agent")
         name = trial.parent.name
         assert set(leaks((trial / "agent.log").read_bytes())) == set(CANARIES), "the test tests something"
@@ -119,13 +119,10 @@ def test_no_secret_of_the_env_file_is_shown_or_left(lab) -> None:
     assert in_files(lab.batch().analytics) == {}
 
 
-def _commands() -> list[Path]:
-    found = []
+def _titles() -> bytes:
+    """The command lines of all processes."""
+    found = b""
     for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdecimal():
-                (process / "cmdline").read_bytes()
-                found.append(process / "cmdline")
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found += (process / "cmdline").read_bytes() if process.name.isdecimal() else b""
     return found

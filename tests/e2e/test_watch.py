@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from test_run import LIMIT_SEC, scripted
+from test_run import LIMIT_SEC, at_work, scripted
 
 from support.tasks import SOLVE
 from terminalbench.files import read_jsonl, start_ticks
@@ -146,6 +146,7 @@ def test_leaving_coming_back_and_stopping(lab, screen, slow) -> None:
     """One slow run: watched from another terminal and left, its own view left, watched again, a log, then stopped."""
     run = screen("run", slow(), "--watch")
     run.shows("Running (2)")
+    run.wait_for(lambda _: at_work(lab) == 2, "both are at work")
     other = screen("watch")
     other.shows("Running (2)")
     other.press("j\r")
@@ -198,6 +199,7 @@ def test_a_view_that_is_killed_does_not_harm_the_run(lab, screen) -> None:
 def test_stopping_from_the_view_cancels_the_trials(lab, screen, slow) -> None:
     run = screen("run", slow("parallel = 1"), "--watch")
     run.shows("Running (1)")
+    run.wait_for(lambda _: at_work(lab) == 1, "it is at work")
     run.press("q")
     run.shows("s  stop the run")
     run.press("s")

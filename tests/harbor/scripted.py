@@ -1,13 +1,16 @@
 """Agents for tests: they run a given script in the environment, report what they are told to, or break."""
 
 import asyncio
+import time
 from pathlib import Path
-from typing import Any, override
+from typing import Any, ClassVar, override
 
 from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 
+from terminalbench.harbor.admission import Admission
+from terminalbench.harbor.gate import GateState
 from terminalbench.harbor.plugin import EventPlugin
 
 
@@ -81,6 +84,28 @@ class FirstIsSlow(ScriptedAgent):
             await super().run(instruction, environment, context)
         else:
             await asyncio.sleep(300)
+
+
+class _LateDoor(Admission):
+    """Its pause before a further try is not over when it is first asked for, however slow the machine is."""
+
+    @override
+    def _retry_at(self, state: GateState, trial: str) -> float:
+        until = super()._retry_at(state, trial)
+        if until and trial not in self._until:
+            self._until[trial] = max(until, time.monotonic() + 0.5)
+        return self._until.get(trial, until)
+
+    _until: ClassVar[dict[str, float]] = {}
+
+
+class LatePlugin(EventPlugin):
+    """The event plugin with such a door."""
+
+    @override
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._door = _LateDoor(self._door.gate, self._door.control, self._profile or "")
 
 
 class BrokenPlugin(EventPlugin):

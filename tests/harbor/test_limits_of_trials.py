@@ -34,8 +34,8 @@ def test_a_rate_limit_holds_the_next_trial_as_long_as_the_log_asks(tmp_path: Pat
 
 def test_a_retry_waits_and_says_so(tmp_path: Path) -> None:
     settings = {"retry": {"max_retries": 1, "min_wait_sec": 0.01, "wait_multiplier": 1.0, "max_wait_sec": 0.01}}
-    job = Job(tmp_path, scripted(error="broke"), [write_task(tmp_path / "one")], settings=settings)
-    job.run()
+    job = Job(tmp_path, scripted(error="broke"), [write_task(tmp_path / "one")], settings=settings, plugin=False)
+    job.run("--plugin", "scripted:LatePlugin", "--pk", f"events={job.events_path}")
     (waiting,) = job.events("trial_waiting")
     assert (waiting.detail["cause"], waiting.error) == ("retry", "pause before it is tried again")
     again = job.events("trial_started")[1]
@@ -62,11 +62,11 @@ def test_a_phase_that_harbor_does_not_bound_is_ended_and_named(tmp_path: Path) -
     agent = scripted(SOLVE)
     environment = {"import_path": "hanging:HangsWhenCollecting"}
     job = Job(tmp_path, agent, [hanging, fine], settings={"environment": environment})
-    job.run("--pk", "grace_sec=2", expect=None)
+    job.run("--pk", "grace_sec=4", expect=None)
     trials = {trial.task: trial for trial in job.trials()}
     hung = trials["hangs"]
     assert (hung.outcome, hung.error_class, hung.error_phase) == ("errored", "environment", "collect")
-    assert hung.error_message == "collecting the agent's files did not end within 2 s"
+    assert hung.error_message == "collecting the agent's files did not end within 4 s"
     assert trials["fine"].outcome == "passed"
     (note,) = job.events("note")
     assert note.error == f"{hung.name}: {hung.error_message}; ended"

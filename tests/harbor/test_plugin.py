@@ -8,16 +8,20 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 from harbor.cli.job_plugins import plugin_configs_from_cli
+from harbor.trial.hooks import TrialEvent
 from jobkit import SOLVE, Job, scripted, stop, write_task
 
 from terminalbench.harbor.attempts import attempts_from_events
 from terminalbench.harbor.gate import Gate, GateState
+from terminalbench.harbor.installs import LOCAL_SANDBOX
 from terminalbench.harbor.plugin import IMPORT_PATH, EventPlugin
 from terminalbench.harbor.results import read_job
+from terminalbench.harbor.scripts import EARLY_SEC
 from terminalbench.records import Event, Outcome
 
 LIFE = ["trial_started", "environment", "agent", "collect", "verifier", "trial_ended"]
@@ -30,6 +34,17 @@ def wait_for(job: Job, kind: str, count: int = 1, phase: str | None = None) -> N
         if len(found) >= count:
             return
         time.sleep(0.02)
+
+
+def sleeping(seconds: str) -> bool:
+    """Whether a process of this machine sleeps for just so long, in whatever sandbox."""
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and (folder / "cmdline").read_bytes() == f"sleep\0{seconds}\0".encode():
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def test_the_life_of_a_job(tmp_path: Path) -> None:
@@ -112,11 +127,13 @@ def test_every_try_of_a_retried_trial_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_complete_story(tmp_path: Path, number: signal.Signals) -> None:
-    # While a phase begins, Harbor can miss that it is cancelled: the agent says when it is at work.
-    job = Job(tmp_path, scripted("sleep 200", logs={"at-work": ""}), [write_task(tmp_path / "answer")])
+    # While a phase begins, Harbor can miss that it is cancelled: the agent's own program has to run.
+    seconds = f"{5_000_000 + os.getpid()}"  # no other test's
+    job = Job(tmp_path, scripted(f"sleep {seconds}"), [write_task(tmp_path / "answer", agent_sec=600)])
     process = job.start()
     try:
-        while not list(job.folder.glob("*/agent/at-work")):
+        while not sleeping(seconds):
+            assert process.poll() is None
             time.sleep(0.02)
         os.killpg(process.pid, number)
         process.communicate(timeout=60)
@@ -191,11 +208,43 @@ def test_agent_cannot_hang_harbor_with_a_pipe(tmp_path: Path) -> None:
     assert sorted(path.name for path in (job.folder / trial.name / "agent").iterdir()) == ["ok", "scripted.txt"]
 
 
-@pytest.mark.parametrize("option", ["evnts=x", "events=x --pk colour=red", "events=x --pk heartbeat_sec=0"])
-def test_wrong_option_is_refused_before_the_first_trial(tmp_path: Path, option: str) -> None:
+def test_wrong_option_is_refused_before_the_first_trial(tmp_path: Path) -> None:
     job = Job(tmp_path, scripted(SOLVE), [write_task(tmp_path / "answer")], plugin=False)
-    job.run("--plugin", IMPORT_PATH, "--pk", *option.split(), expect=1)
+    job.run("--plugin", IMPORT_PATH, "--pk", "evnts=x", expect=1)
     assert job.readings() == []
+
+
+@pytest.mark.parametrize("options", [["evnts=x"], ["events=x", "colour=red"], ["events=x", "heartbeat_sec=0"]])
+def test_wrong_options_make_no_plugin(options: list[str]) -> None:
+    (config,) = plugin_configs_from_cli([IMPORT_PATH], options)
+    with pytest.raises((TypeError, ValueError)):
+        EventPlugin(**config.kwargs)
+
+
+@pytest.mark.parametrize(
+    ("environment", "early"), [(LOCAL_SANDBOX, False), (None, True), ("container_like:ContainerLike", True)]
+)
+def test_no_agent_begins_as_early_as_its_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: str | None, early: bool
+) -> None:
+    """The verifier takes what is half a second younger than a container for a part of it, and spares it."""
+    done: list[Any] = []
+
+    async def sleep(seconds: float) -> None:
+        done.append(seconds)
+
+    monkeypatch.setattr("terminalbench.harbor.plugin.asyncio.sleep", sleep)
+    plugin = EventPlugin(events=str(tmp_path / "events.jsonl"))
+    monkeypatch.setattr(plugin, "_write", lambda kind, *_, **fields: done.append(fields["phase"]))
+    config = SimpleNamespace(environment=SimpleNamespace(import_path=environment))
+    for kind in (TrialEvent.ENVIRONMENT_START, TrialEvent.AGENT_START):
+        event = SimpleNamespace(event=kind, trial_name="t", config=config, result=SimpleNamespace(step_results=None))
+        asyncio.run(plugin._trial_phase(cast(Any, event)))
+    waits = [one for one in done if isinstance(one, float) and one]
+    assert [one for one in done if isinstance(one, str)] == ["environment", "agent"]
+    assert done.index("agent") == len(done) - 1
+    assert len(waits) == early
+    assert all(wait > EARLY_SEC for wait in waits)
 
 
 @pytest.mark.parametrize(

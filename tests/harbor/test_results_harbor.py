@@ -25,7 +25,7 @@ def ended(trial: Trial) -> tuple[str, str, str | None]:
         (scripted(), None, ("failed", "completed", None)),
         ({"name": "oracle"}, None, ("passed", "completed", None)),
         ({"name": "nop"}, None, ("failed", "completed", None)),
-        (scripted(SOLVE, sleep_sec=60, timeout_sec=1), None, ("passed", "timed_out", "agent_timeout")),
+        (scripted(SOLVE, sleep_sec=60, timeout_sec=5), None, ("passed", "timed_out", "agent_timeout")),
         (scripted(sleep_sec=60, timeout_sec=1), None, ("failed", "timed_out", "agent_timeout")),
         (scripted(sleep_sec=60, timeout_sec=1), NO_VERIFIER, ("timed_out", "timed_out", "agent_timeout")),
         (scripted("sleep 60", timeout_sec=1), None, ("failed", "timed_out", "agent_timeout")),

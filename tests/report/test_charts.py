@@ -104,6 +104,32 @@ def test_a_forest_row_lies_where_its_numbers_are() -> None:
     assert "a vs b: -10.0 pt (-20.0 to +0.0), worse" in root.findtext("desc", "")
 
 
+def test_a_contrast_of_long_names_keeps_both_of_them() -> None:
+    names = [f"claude-code-sonnet-with-mcp-and-a-long-name-{i}" for i in range(12)]
+    drawn = forest([ForestRow(f"{name} vs {names[0]}", "better", 1.0) for name in names[1:]], "pt")
+    shown = [e.text or "" for e in ElementTree.fromstring(drawn).iter("text") if e.get("class") == "b halo"]
+    assert len(set(shown)) == 11
+    assert all(text.endswith("-name-0") and " vs " in text and len(text) <= 34 for text in shown)
+    assert "canvas vs " in forest([ForestRow(f"canvas vs {names[0]}", "better", 1.0)], "pt")
+
+
+def test_names_in_the_picture_never_cover_each_other() -> None:
+    crowd = [FrontPoint(f"profile-{i}", 1 + i / 100, 0.5 + i / 100) for i in range(8)]
+    texts = [e for e in ElementTree.fromstring(pareto(crowd, "cost")).iter("text") if "halo" in (e.get("class") or "")]
+    assert 1 <= len(texts) < 8, "those without room are in the legend only"
+    lines = [(float(e.get("x", 0)), float(e.get("y", 0)), e.get("class")) for e in texts]
+    assert all(abs(a[1] - b[1]) >= 14 or a[2] != b[2] for a in lines for b in lines if a is not b)
+    many = pareto([FrontPoint(f"p{i}", float(i), 0.5) for i in range(12)], "cost")
+    assert ">12 p11<" in many, "signs repeat after eight, so these are numbered"
+
+
+def test_counts_have_whole_ticks() -> None:
+    drawn = scatter(["p"], [Dot(0, 10.0, 0.0), Dot(0, 20.0, 1.0)], "tokens", "backtracks", "t")
+    assert ">1<" in drawn
+    assert ">0.5<" not in drawn
+    assert ">0.2<" in scatter(["p"], [Dot(0, 10.0, 0.5)], "x", "y", "t")
+
+
 def test_a_trend_breaks_where_nothing_was_measured() -> None:
     rates = [0.5, 0.6, None, 0.4, 0.3]
     drawn = trend(list("abcde"), [TrendSeries("p", tuple(TrendPoint(i, r) for i, r in enumerate(rates)))])

@@ -44,6 +44,12 @@ def test_every_link_within_the_page_leads_somewhere(marks: dict[str, dict[str, s
     assert wanted - set(ids) == set()
 
 
+def test_many_attempts_are_counted_in_the_text() -> None:
+    text = render_markdown(build_report(measured({"p": {"a": "+" * 37 + "x" * 11 + "EE"}, "q": {"a": "+" * 50}})))
+    assert "| a | 37/48 2E | 50/50 |" in text
+    assert "Passed/measured, then how many were not measured: `T` timed out, `E` errored" in text
+
+
 def test_every_trial_is_linked_to_its_folder() -> None:
     made = measured(SMALL)
     page = render_html(build_report(made))

@@ -83,7 +83,7 @@ def test_a_batch_that_has_not_begun_is_reported_too(tbench, root: Path) -> None:
     page = (batch.analytics / "report.html").read_text()
     assert "0 of 8 planned trials were measured; 8 were not." in page
     assert "nothing measured" in page
-    assert "no estimate, inconclusive" in page
+    assert "No two profiles have a task that both were measured on." in page
 
 
 def test_an_analysis_ends_in_a_report(tbench, root: Path) -> None:

@@ -70,6 +70,20 @@ def test_a_task_with_more_attempts_does_not_weigh_more(tmp_path: Path) -> None:
     assert row.split()[1:8] == ["1", "4", "0", "5/5", "50.0", "%", "50.0"]
 
 
+def test_what_was_run_again_is_said(tmp_path: Path) -> None:
+    batch = allocate(tmp_path, "s")
+    make_plan(batch, ("p",), "a", 1)
+    for number in range(3):
+        make_trial(batch, f"a__{number}", reward=None, error="RuntimeError", second=number)
+        scan_batch(batch)
+        said = [line for line in summary(view_batch(batch)).splitlines() if "superseded" in line]
+        assert [line.split(" run again")[0] for line in said] == [
+            [],
+            ["1 superseded trial was"],
+            ["2 superseded trials were"],
+        ][number]
+
+
 def view_of(profiles: int, tasks: tuple[str, ...], outcomes: str) -> BatchView:
     """A batch in which every profile did the same on every task."""
     names = tuple(f"profile-{n}" for n in range(profiles))

@@ -64,6 +64,22 @@ def test_each_kind_reaches_the_address_as_one_line(plan: Plan, inbox) -> None:
     ]
 
 
+def test_trials_that_stall_together_are_one_message_a_minute() -> None:
+    sent: list[str] = []
+    now = [0.0]
+    notifier = Notifier("n", ["u"], frozenset({"stalled"}), lambda _urls, text: sent.append(text), lambda: now[0])
+    for number in range(4):
+        notifier.alert(Alert("stall", f"t{number}: no activity"))
+        notifier.look()
+        now[0] += 1
+    now[0] = 61
+    notifier.look()
+    now[0] = 200
+    notifier.look()
+    assert notifier.finish() == []
+    assert sent == ["n: t0: no activity", "n: t3: no activity (and 2 more)"]
+
+
 def test_only_what_is_wanted(plan: Plan) -> None:
     sent: list[str] = []
     notifier = Notifier("n", ["u"], frozenset({"budget"}), lambda _urls, text: sent.append(text))

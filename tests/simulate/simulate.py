@@ -1,15 +1,19 @@
 """How often the statistics are right when the truth is known: simulated profiles on simulated tasks, always seeded.
 
-.venv/bin/python tests/simulate/simulate.py [--reps 400]      (or: make simulate)
+.venv/bin/python tests/simulate/simulate.py [--reps 400] [--write]      (or: make simulate)
 
 Difficulty is U-shaped, as in suites of agent tasks: a task's pass probability is Beta(0.5, 0.6). An effect moves tasks
 the more, the less settled they are. `varied` adds effects that differ from task to task around the same mean.
 """
 
 import argparse
+import json
+import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -184,51 +188,104 @@ def _crashed(row: Row) -> Row:
     return Row(task=row.task, profile=row.profile, attempt=1, outcome=Outcome.ERRORED, batch=row.batch)
 
 
-def table(title: str, rows: Iterable[tuple[str, dict[str, float]]]) -> None:
-    """Print shares as a table."""
-    print(f"\n{title}")
-    heads: set[str] = set()
-    for number, (name, values) in enumerate(rows):
-        if number == 0 or set(values) - heads:
-            heads = set(values)
-            print(f"  {'':<24}" + "".join(f"{head:>36}" for head in values))
-        print(f"  {name:<24}" + "".join(f"{100 * value:>34.1f} %" for value in values.values()), flush=True)
+def equivalences(n: int, attempts: int, margin: float, reps: int, seed: int = 7) -> dict[str, float]:
+    """How often `equivalent` would be said: of identical profiles, and where the truth lies at the margin.
+
+    `rare`: tasks on which one profile always passes and the other never are a share of `margin` of all, the rest hardly
+    vary. The hardest case: a run may not have seen a single one of them.
+    """
+    said = dict.fromkeys(("identical", "rare", "rare, by Student's interval alone"), 0)
+    random = np.random.default_rng((seed, n, attempts))
+    for _ in range(reps):
+        old, new = SAME.draw(random, n)
+        said["identical"] += _within(stats.cautious_interval, random, (old, new), attempts, margin)
+        old = random.beta(0.02, 0.02, n)
+        rare = random.random(n) < margin
+        chances = np.where(rare, 0.0, old), np.where(rare, 1.0, old)
+        state = random.bit_generator.state
+        said["rare"] += _within(stats.cautious_interval, random, chances, attempts, margin)
+        random.bit_generator.state = state
+        said["rare, by Student's interval alone"] += _within(stats.mean_interval, random, chances, attempts, margin)
+    return {name: count / reps for name, count in said.items()}
 
 
-def grid(ask: Callable[[int, int], dict[str, float]]) -> Iterable[tuple[str, dict[str, float]]]:
-    """One row for each size."""
-    for tasks in TASKS:
-        for attempts in ATTEMPTS:
-            yield f"{tasks} tasks x {attempts}", ask(tasks, attempts)
+def _within(
+    interval: Callable[..., stats.Bounds | None],
+    random: np.random.Generator,
+    chances: tuple[np.ndarray, np.ndarray],
+    attempts: int,
+    margin: float,
+) -> bool:
+    old, new = (random.binomial(attempts, chance) / attempts for chance in chances)
+    found = interval(stats.paired(new - old), ALPHA, (-1.0, 1.0))
+    return found is not None and -margin < found.low and found.high < margin
+
+
+def grid(ask: Callable[[int, int], dict[str, float]], what: str) -> dict[str, dict[str, float]]:
+    """One entry for each size."""
+    return listed(((f"{tasks} x {attempts}", ask(tasks, attempts)) for tasks in TASKS for attempts in ATTEMPTS), what)
+
+
+def listed(rows: Iterable[tuple[str, dict[str, float]]], what: str) -> dict[str, dict[str, float]]:
+    """The rows by name, rounded, each printed when it is known."""
+    print(f"\n{what}")
+    found = {}
+    for name, values in rows:
+        found[name] = {key: round(float(value), 5) for key, value in values.items()}
+        print(f"  {name:<24}" + "  ".join(f"{key} {value:.3f}" for key, value in found[name].items()), flush=True)
+    return found
+
+
+def measure(reps: int) -> dict[str, Any]:
+    """Everything docs/statistics.md reports, as plain data."""
+    few = max(100, reps // 3)
+    sizes = [(40, 5), (80, 1), (80, 3), (80, 5), (200, 3)]
+    found: dict[str, Any] = {"reps": reps, "few": few}
+    found["false positives"] = {
+        w.name: grid(lambda t, k, w=w: rejections(w, t, k, 5 * reps), f"False positives, {w.name}")
+        for w in (SAME, VARIED)
+    }
+    found["coverage"] = {
+        w.name: grid(lambda t, k, w=w: coverage(w, t, k, 10 * reps), f"Coverage of the 95 % intervals, {w.name}")
+        for w in WORLDS
+    }
+    found["power"] = {
+        w.name: listed(((f"{t} x {k}", rejections(w, t, k, reps)) for t, k in sizes), f"Power, {w.name}")
+        for w in (FIVE, TEN)
+    }
+    rows = ((f"{t} x {k}", rate_coverage(t, k, 2 * reps)) for t, k in [(20, 1), (40, 5), (80, 5), (200, 10)])
+    found["rate coverage"] = listed(rows, "Coverage of one profile's 95 % interval")
+    rows = ((f"{t} x {k}", equivalences(t, k, m, 5 * reps)) for t, k, m in [(20, 5, 0.05), (60, 5, 0.1), (200, 3, 0.1)])
+    found["equivalence"] = listed(rows, "Called equivalent")
+    found["looks"] = listed(((w.name, looking(w, 80, 5, few)) for w in (SAME, FIVE, TEN)), "Five looks, 80 tasks")
+    rows = ((f"{c:.0%}", {"decided": verdicts(SAME, 40, 3, c, few)}) for c in (0.0, 0.03))
+    found["verdicts"] = listed(rows, "Verdicts of compare on identical profiles, 40 x 3, by share of crashes")
+    found["top-up"] = listed(_topped(few), "Top-up of 40 tasks to +-6 pt, and as many trials spread evenly")
+    return found
+
+
+def _topped(reps: int) -> Iterable[tuple[str, dict[str, float]]]:
+    for world in (SAME, TEN):
+        topped = topping_up(world, 40, reps, TopUp(half_width=0.06, max_attempts=20, round_trials=40))
+        yield f"{world.name}, topped up", asdict(topped)
+        yield f"{world.name}, evenly", asdict(topping_up(world, 40, reps, None, round(topped.trials / 80)))
 
 
 def main() -> None:
-    """Everything docs/statistics.md reports."""
+    """Measure, print, and with `--write` put it into docs/statistics.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reps", type=int, default=400, help="repetitions of each case")
-    reps = parser.parse_args().reps
-    for world in (SAME, VARIED):
-        table(f"False positives, {world.name}", grid(lambda t, k, w=world: rejections(w, t, k, 5 * reps)))
-    for world in WORLDS:
-        table(f"Coverage of the 95 % intervals, {world.name}", grid(lambda t, k, w=world: coverage(w, t, k, 10 * reps)))
-    sizes = [(40, 5), (80, 1), (80, 3), (80, 5), (200, 3)]
-    for world in (FIVE, TEN):
-        rows = ((f"{t} tasks x {k}", rejections(world, t, k, reps)) for t, k in sizes)
-        table(f"Power, {world.name} (true mean {100 * truth_of(world):+.1f} pt)", rows)
-    rows = ((f"{t} tasks x {k}", rate_coverage(t, k, 2 * reps)) for t, k in [(20, 1), (40, 5), (80, 5), (200, 10)])
-    table("Coverage of one profile's 95 % interval", rows)
-    few = max(100, reps // 3)
-    table("Five looks, 80 tasks", ((w.name, looking(w, 80, 5, few)) for w in (SAME, FIVE, TEN)))
-    rows = ((f"{c:.0%} crashes", {"decided": verdicts(SAME, 40, 3, c, few)}) for c in (0.0, 0.03))
-    table("Verdicts of compare on identical profiles, 40 tasks x 3", rows)
-    print("\nTop-up to a half-width of 6 pt, 40 tasks, at most 20 attempts, rounds of 40 trials")
-    for world in (SAME, TEN):
-        topped = topping_up(world, 40, few, TopUp(half_width=0.06, max_attempts=20, round_trials=40))
-        print(f"  {world.name:<12} topped up  {topped}", flush=True)
-        print(
-            f"  {world.name:<12} evenly     {topping_up(world, 40, few, None, round(topped.trials / 80))}", flush=True
-        )
+    parser.add_argument("--write", action="store_true", help="keep the figures and put them into docs/statistics.md")
+    asked = parser.parse_args()
+    found = measure(asked.reps)
+    if asked.write:
+        from simulate.page import MEASURED, STATISTICS, with_figures
+
+        MEASURED.write_text(json.dumps(found, indent=1) + "\n")
+        STATISTICS.write_text(with_figures(STATISTICS.read_text(), found))
+        print(f"\nwritten to {MEASURED.name} and {STATISTICS.name}")
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
     main()

@@ -1,7 +1,10 @@
 """A small version of `make simulate` in every test run. Seeded: the same numbers every time."""
 
+import json
+
 import pytest
 
+from simulate.page import MEASURED, STATISTICS, with_figures
 from simulate.simulate import (
     FIVE,
     SAME,
@@ -9,6 +12,7 @@ from simulate.simulate import (
     VARIED,
     World,
     coverage,
+    equivalences,
     looking,
     rate_coverage,
     rejections,
@@ -60,3 +64,15 @@ def test_a_top_up_keeps_its_errors_in_bounds() -> None:
     assert same.rejected <= 0.1
     assert abs(same.bias) < 0.02
     assert -0.03 < better.bias < 0.02
+
+
+def test_rare_tasks_that_nobody_saw_make_no_equivalence() -> None:
+    found = equivalences(20, 5, 0.05, 400)
+    assert found["rare"] <= 0.05 < found["rare, by Student's interval alone"]
+    assert equivalences(100, 5, 0.1, 100)["identical"] > 0.9
+
+
+def test_the_page_reports_the_figures_that_were_measured() -> None:
+    """After a change: .venv/bin/python tests/simulate/simulate.py --write."""
+    page = STATISTICS.read_text()
+    assert with_figures(page, json.loads(MEASURED.read_text())) == page

@@ -140,6 +140,23 @@ def test_harbor_jobs_of_others_are_shown_without_a_plan(tmp_path: Path) -> None:
     assert (row.planned, row.done, row.outcomes["passed"], row.outcomes["failed"]) == (None, 2, 1, 1)
 
 
+def test_one_job_of_harbor_among_batches_can_be_watched(tmp_path: Path, tbench) -> None:
+    root = tmp_path / "results"
+    ours = Batch(root / "s" / "0")
+    make_plan(ours)
+    make_trial(ours, "a__1")
+    for name, second in (("late__1", 30), ("early__1", 10)):
+        folder = make_trial(ForeignJobs(root), name, job="mine", second=second)
+    (folder.parent / "config.json").write_text("{}")
+    (folder.parent / "result.json").write_text('{"finished_at": "2026-01-02T03:00:00Z"}')
+    shown = tbench("watch", folder.parent)
+    assert shown.code == 0, shown.err
+    assert shown.out.index("early") < shown.out.index("late")
+    assert "2/?" in shown.out
+    refused = tbench("watch", root)
+    assert "is neither a batch nor a folder of Harbor jobs" in refused.err
+
+
 def test_the_tail_of_a_log_is_bounded_text(batch: Batch) -> None:
     folder = batch.job_folder("j") / "t"
     (folder / "agent").mkdir(parents=True)

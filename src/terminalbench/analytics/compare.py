@@ -27,7 +27,7 @@ from terminalbench.analytics.contrast import (
     value_of,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Row, Verdict
-from terminalbench.analytics.sentence import sentence
+from terminalbench.analytics.sentence import KNOWN, sentence
 from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.summary import (
     TASKS_LIKE_THESE,
@@ -69,13 +69,15 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
 
 def _still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
     """What of the plan is missing."""
-    found = []
-    for name, profile in profiles.items():
-        rows = profile.rows()
-        pending = sum(row.outcome in PENDING for row in rows)
-        if pending:
-            found.append(f"{name}: {pending} of {len(rows)} planned trials have not run or were cut off")
-    return found
+    counts = {name: (sum(row.outcome in PENDING for row in p.rows()), len(p.rows())) for name, p in profiles.items()}
+    lacking = {name: numbers for name, numbers in counts.items() if numbers[0]}
+    what = "planned trials have not run or were cut off"
+    if len(lacking) > 3:
+        missing, planned = sum(count for count, _ in lacking.values()), sum(count for _, count in counts.values())
+        return [
+            f"{missing} of {planned} {what}: {', '.join(f'{name} {count}' for name, (count, _) in lacking.items())}"
+        ]
+    return [f"{name}: {count} of {planned} {what}" for name, (count, planned) in lacking.items()]
 
 
 def _unknown_k(summaries: Sequence, settings: Settings) -> list[str]:
@@ -202,7 +204,7 @@ def _verdict(
         return "inconclusive", None
     for side, share in zip((prepared.new, prepared.old), shares, strict=True):
         if share is not None and share < settings.coverage:
-            what = "was measured" if settings.metric == "pass" else f"has a known {settings.metric}"
+            what = "was measured" if settings.metric == "pass" else f"has a known {KNOWN[settings.metric]}"
             wanted = f"{100 * settings.coverage:.0f} % wanted"
             return "inconclusive", f"only {100 * share:.0f} % of what {side.profile} was to do {what} ({wanted})"
     alone = judge([ways[settings.rule]], looks, settings)

@@ -21,7 +21,9 @@ _HELD_BY = {"worse": ("better", "equivalent"), "not-better": ("better",), "not-e
 def gate(comparison: Comparison, fail_if: FailIf) -> dict[str, Held]:
     """Each contrast's answer to the gate, by `new vs old`."""
     if not comparison.contrasts:
-        raise UserError("there is no contrast to gate on", hint="name one with --compare NEW OLD")
+        alone = len(comparison.profiles) < 2
+        hint = "there is only one profile" if alone else "name one with --compare NEW OLD"
+        raise UserError("there is no contrast to gate on", hint=hint)
     if fail_if == "not-equivalent" and any(contrast.margin is None for contrast in comparison.contrasts):
         raise UserError(
             "--fail-if not-equivalent needs a margin", hint="set analysis.equivalence_margin before the run"

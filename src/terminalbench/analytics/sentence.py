@@ -17,6 +17,9 @@ def amount(value: float, metric: Metric, *, sign: bool = True, unit: bool = True
     return f"{value:{mark}z.1f}{' s' if unit else ''}"
 
 
+KNOWN = {"cost": "cost", "tokens": "number of tokens", "time": "agent time"}
+
+
 def p_text(p: float) -> str:
     """A p value with two figures."""
     if p < 0.001:
@@ -44,7 +47,8 @@ def sentence(
     """`new vs old: +3.1 pt (-6.0 to +12.2), 4 tasks better, 3 worse, p = 0.48: inconclusive; 21 trials ...`."""
     head = f"{names[0]} vs {names[1]}" + ("" if metric == "pass" else f", {metric}")
     if found.difference is None:
-        return f"{head}: {reason or 'no task was measured under both'}: inconclusive"
+        nothing = "was measured" if metric == "pass" else f"has a known {KNOWN[metric]}"
+        return f"{head}: {reason or f'no task {nothing} under both'}: inconclusive"
     parts = [amount(found.difference, metric)]
     if found.interval is not None:
         low, high = (amount(end, metric, unit=False) for end in (found.interval.low, found.interval.high))

@@ -143,6 +143,10 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
         found.append(f"baseline: {baseline} was declared, {asked.baseline} is used")
     declared = _declared_contrasts(views, names, baseline)
     found += [f"{new} vs {old} was not declared" for new, old in asked.contrasts if (new, old) not in declared]
+    hidden = [pair for pair in declared if pair not in asked.contrasts] if asked.contrasts else []
+    if hidden:
+        shown = ", ".join(f"{new} vs {old}" for new, old in hidden[:5]) + (" and more" if hidden[5:] else "")
+        found.append(f"declared and not asked for now, so Holm's adjustment leaves it out: {shown}")
     for view in views:
         found += [f"{view.batch}: {line}" if len(views) > 1 else line for line in _growth(view.plan)]
     if asked.analysis is not None:

@@ -1,5 +1,8 @@
 """`tbench compare`."""
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +65,15 @@ def command(
     opened = open_views(targets, results, root)
     asked = Asked(baseline=baseline, contrasts=pairs, metric=metric, k=k, analysis=opened.analysis)
     comparison = compare(rows_of(opened.views), settings_of(opened.views, asked))
-    click.echo(encode_json(comparison).decode() if as_json else comparison_text(comparison), nl=False)
+    click.echo(encode_json(comparison).decode() if as_json else comparison_text(comparison, _width()), nl=False)
     return _gated(comparison, fail_if) if fail_if is not None else EXIT_OK
+
+
+def _width() -> int:
+    """How wide to write: as the terminal, within reason; a file gets the default."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return 100
+    return min(max(shutil.get_terminal_size((100, 24)).columns, 80), 120)
 
 
 def _gated(comparison: Any, fail_if: Any) -> int:

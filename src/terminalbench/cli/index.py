@@ -25,6 +25,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
     from terminalbench.index.export import export_index
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import ForeignJobs, find_batches, scan_all
+    from terminalbench.report.foreign import printable
 
     root = results_root(results)
     report = scan_all(root, rebuild=rebuild, in_root=True)
@@ -33,7 +34,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
             continue
         try:
             export_index(batch, view_batch(batch, root))
-        except TbenchError as error:
+        except (TbenchError, OSError) as error:
             click.echo(f"not exported: {error}", err=True)
     if as_json:
         click.echo(encode_json(dataclasses.asdict(report)).decode(), nl=False)
@@ -42,5 +43,5 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
             f"{report.seen} trials: {report.read} read, {report.removed} gone, {len(report.unreadable)} unreadable"
         )
         for problem in report.unreadable:
-            click.echo(f"unreadable: {problem}", err=True)
+            click.echo(f"unreadable: {printable(problem)}", err=True)
     return EXIT_INCOMPLETE if report.unreadable else EXIT_OK

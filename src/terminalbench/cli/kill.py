@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from terminalbench.cli.options import root_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.places import from_here, results_option
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def command(
 def _tell(found: "Found", *, err: bool = False) -> None:
     """List what runs: ours to standard output, what is left alone or unknown to standard error."""
     for process in found.processes:
-        click.echo(
-            f"{process.kind} {process.pid}  {process.job or ''}  since {process.since}  {process.batch}", err=err
-        )
+        since = process.since[:16].replace("T", " ")
+        job = f"  {process.job}" if process.job else ""
+        click.echo(f"{process.kind} {process.pid}  since {since}  {from_here(process.batch)}{job}", err=err)
     for container in found.containers:
         click.echo(f"container {container.id[:12]}  {container.project}", err=err)
     for process in found.strangers:

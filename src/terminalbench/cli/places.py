@@ -22,7 +22,13 @@ def results_root(results: Path | None) -> Path:
 
     root = results or project_root(Path.cwd() / "any.toml", None) / "results"
     if not root.is_dir():
-        raise UserError(
-            "there are no results here", where=str(root), hint="tbench run makes some; or name the results folder"
-        )
+        beside = Path("experiments") / "results"  # where those of a folder land that is no project
+        hint = f"--results {beside}" if beside.is_dir() else "tbench run makes some; or name the results folder"
+        raise UserError("there are no results here", where=str(root), hint=hint)
     return root.resolve()
+
+
+def from_here(place: str | Path) -> str:
+    """A path as a person in the current folder would type it."""
+    path = Path(place)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -17,6 +17,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Plan, Selection
 from terminalbench.files import encode_json
+from terminalbench.harbor.gate import BUDGET_IS
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
@@ -84,13 +85,32 @@ def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
         here = Path(place).parts[0] == "results"
         where = "" if here else f" --results {os.path.relpath(result.batch.folder.parent.parent)}"
         click.echo(f"\nbatch {view.plan.batch}: {place}")
-        if result.interrupted or any(cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) for cell in view.cells):
-            click.echo(f"{'interrupted; ' if result.interrupted else ''}go on with it: tbench resume {place}")
+        for line in going_on(view, place, interrupted=result.interrupted, nothing_ran=result.view is not None):
+            click.echo(line)
         click.echo(f"who is better, and how sure: tbench compare {place}")
-        click.echo(
-            f"look closer: tbench analyze {place}, tbench show <trial>{where}, tbench view, harbor view {place}/runs"
-        )
+        click.echo(f"what each trial did: tbench analyze {place}, tbench show <trial>{where}")
+        click.echo(f"in a browser: tbench view{where}, harbor view {place}/runs")
     return EXIT_INTERRUPTED if result.interrupted else exit_code(view)
+
+
+def going_on(view: BatchView, place: str, *, interrupted: bool, nothing_ran: bool = False) -> list[str]:
+    """How to go on with a batch that is not through, and what stands in the way."""
+    open_cells = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)]
+    broken = sum(cell.outcome is Outcome.ERRORED for cell in view.cells)
+    lines = ["nothing was missing, so nothing ran"] if nothing_ran and not open_cells else []
+    if any((cell.reason or "").startswith(BUDGET_IS) for cell in open_cells) and not interrupted:
+        lines.append(
+            "the budget is used up; raise run.budget_usd in the experiment file, then: tbench resume FILE.toml"
+        )
+    elif interrupted or open_cells:
+        lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: tbench resume {place}")
+    if broken:
+        lines.append(f"run what broke again ({_trials(broken)}): tbench resume {place} --retry-errors")
+    return lines
+
+
+def _trials(number: int) -> str:
+    return f"{number} trial{'' if number == 1 else 's'}"
 
 
 def _notify_end(view: BatchView, interrupted: bool) -> list[str]:
@@ -204,24 +224,25 @@ class Teller:
             width = shutil.get_terminal_size().columns - 1
             click.echo(f"\r\x1b[K{text[:width]}", nl=False, err=True)
 
-    def started(self, plan: Plan, batch: Batch) -> None:
+    def started(self, plan: Plan, batch: Batch, trials: int) -> None:
         """Say what runs where, and what is left out."""
         self.done()
         for line in _exclusion_lines(plan):
             click.echo(f"left out: {line}", err=True)
         if not self.quiet:
-            trials = sum(plan.runnable(job).trials for job in plan.jobs)
-            click.echo(f"{plan.name}: {trials} trials in batch {batch.number} ({plan.folder})", err=True)
+            place = os.path.relpath(batch.folder)
+            click.echo(f"{plan.name}: {_trials(trials)} in batch {batch.number} ({place})", err=True)
         if self.watching is not None:
             self.watching.start(batch)
 
-    def resumed(self, plan: Plan, batch: Batch) -> None:
+    def resumed(self, plan: Plan, batch: Batch, trials: int) -> None:
         """Say which batch goes on, and what is left out."""
         self.done()
         for line in _exclusion_lines(plan):
             click.echo(f"left out: {line}", err=True)
         if not self.quiet:
-            click.echo(f"{plan.name}: going on with batch {batch.number} ({plan.folder})", err=True)
+            place = os.path.relpath(batch.folder)
+            click.echo(f"{plan.name}: going on with batch {batch.number} ({place}): {_trials(trials)} to run", err=True)
         if self.watching is not None:
             self.watching.start(batch)
 

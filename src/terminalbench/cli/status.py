@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import json_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.places import from_here, results_option, results_root
 from terminalbench.errors import EXIT_OK
 
 
@@ -23,7 +23,7 @@ def command(results: Path | None, as_json: bool) -> int:
     from terminalbench.runner.status import running_batches
     from terminalbench.runner.waiting import WaitingRoom
 
-    found = running_batches(results.resolve() if results else None)
+    found = running_batches(results_root(results) if results else None)
     found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))
     if as_json:
         click.echo(encode_json(found).decode(), nl=False)
@@ -37,11 +37,12 @@ def command(results: Path | None, as_json: bool) -> int:
         pid = str(status.runner) if status.runner is not None else "-"
         cost = str(Money(status.cost_usd, status.cost_unknown))
         trials = f"{status.ended}/{status.planned}" + (f", {status.running} running" if status.running else "")
-        rows.append([status.batch, status.state, pid, status.since or "-", trials, outcomes, cost])
+        since = (status.since or "-")[:16].replace("T", " ")
+        rows.append([from_here(status.batch), status.state, pid, since, trials, outcomes, cost])
     click.echo(columns(rows, left=range(7)))
     for status in found:
         board = AlertBoard({alert.key: alert for alert in status.alerts})
         room = WaitingRoom({waiting.trial: waiting for waiting in status.waiting})
         for line in [*board.lines(), *room.lines()]:
-            click.echo(f"{status.batch}: {printable(line)}")
+            click.echo(f"{from_here(status.batch)}: {printable(line)}")
     return EXIT_OK

@@ -25,7 +25,9 @@ def find_target(name: Path | None, number: int | None, results: Path | None, roo
         return Target(_newest(results_root(results)))
     if name.is_dir():
         if not (name / "plan.json").is_file():
-            raise UserError("is not a batch folder: it holds no plan.json", where=str(name))
+            inside = sorted((p.parent for p in name.glob("*/plan.json")), key=lambda place: place.name)
+            hint = f"name one of its batches, as {inside[-1]}" if inside else None
+            raise UserError("is not a batch folder: it holds no plan.json", where=str(name), hint=hint)
         return Target(Batch(name.resolve()))
     if name.suffix != ".toml" and not name.exists():
         return Target(_listed(name, results))
@@ -67,6 +69,10 @@ def of_this_project(batch: Batch) -> bool:
 
 def _listed(name: Path, results: Path | None) -> Batch:
     """The batch that `tbench list` calls by this name: `slug/n`."""
+    if name.is_absolute() or ".." in name.parts:
+        raise UserError(
+            "no such batch folder or experiment file", where=str(name), hint="tbench list shows the batches"
+        )
     folder = results_root(results) / name
     if not (folder / "plan.json").is_file():
         raise UserError("no such batch or experiment file", where=str(name), hint="tbench list shows the batches")

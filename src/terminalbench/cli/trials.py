@@ -20,6 +20,8 @@ def find_trial(root: Path, name: str) -> "tuple[str, TrialRow]":
     if not exact:
         raise UserError(f'no trial is called "{name}"', where=str(root), hint="tbench list shows the batches")
     if len(exact) > 1:
-        names = "\n  ".join(f"{batch}  {row.profile}  {row.name}" for batch, row in exact)
+        from terminalbench.report.foreign import printable
+
+        names = "\n  ".join(printable(f"{batch}  {row.profile}  {row.name}") for batch, row in exact)
         raise UserError(f'several trials start with "{name}":\n  {names}', where=str(root))
     return exact[0]

@@ -52,7 +52,7 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
 
 def _find(target: Path | None, number: int | None, results: Path | None, root: Path | None) -> "Batch":
     from terminalbench.cli.targets import find_target
-    from terminalbench.index.scan import find_batches
+    from terminalbench.index.scan import ForeignJobs, find_batches
 
     if target is None:
         if number is not None:
@@ -62,6 +62,8 @@ def _find(target: Path | None, number: int | None, results: Path | None, root: P
             return running
     elif target.is_dir() and not (target / "plan.json").is_file():
         found = list(find_batches(target.resolve()))
+        if (target / "config.json").is_file():  # a job of Harbor: it is shown with those beside it
+            found = [batch for batch in found if isinstance(batch, ForeignJobs)]
         if len(found) != 1:
             raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(target))
         return found[0]

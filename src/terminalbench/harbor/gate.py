@@ -19,6 +19,9 @@ import msgspec
 from terminalbench.files import write_json
 from terminalbench.harbor.pacing import Lane, draw, eased, pressed, start_at
 
+BUDGET_IS = "the budget of "
+"""How the reason begins when the budget keeps a trial from starting."""
+
 GUESS_USD = 1.0
 """What a trial is taken to cost while nothing is known about its profile."""
 
@@ -97,7 +100,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
         if left > 0 and sum(self.reserved.values()) > 0:
             return None
         more = f"; another trial probably costs ${self.likely_usd(profile):.2f}" if left > 0 else ""
-        return f"the budget of ${self.budget_usd:.2f} is used up (${self.spent_usd:.2f} spent{more})"
+        return f"{BUDGET_IS}${self.budget_usd:.2f} is used up (${self.spent_usd:.2f} spent{more})"
 
     def why_shut(self, profile: str, now: float) -> str | None:
         """Why nothing of this profile starts any more, for good."""

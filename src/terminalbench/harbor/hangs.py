@@ -14,6 +14,8 @@ import msgspec
 
 from terminalbench.files import write_json
 from terminalbench.harbor.agent_files import read_plain
+from terminalbench.harbor.installs import LOCAL_SANDBOX
+from terminalbench.harbor.scripts import EARLY_SEC
 
 HUNG = "hung.json"
 """Left in the folder of a trial that we ended: a phase of it did not end, or somebody asked."""
@@ -145,3 +147,11 @@ def _table(parent: dict[str, Any], name: str) -> dict[str, Any]:
 def _number(table: dict[str, Any], name: str) -> float | None:
     value = table.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def early_sec(happened: str, environment: str | None) -> float:
+    """How long an agent that is about to start has to wait, so that nothing of it is as old as its container.
+
+    What is, the safe verifier takes for a part of the container and spares. The local sandbox needs no such guess.
+    """
+    return EARLY_SEC + 0.1 if happened == "agent-start" and environment != LOCAL_SANDBOX else 0.0

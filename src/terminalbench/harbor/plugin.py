@@ -35,7 +35,7 @@ from terminalbench.harbor.attempts import assign, attempts_from_events
 from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.gate import Gate
-from terminalbench.harbor.hangs import GRACE_SEC, HELD, bound_agents, leave_word, limits_of, write_hang
+from terminalbench.harbor.hangs import GRACE_SEC, HELD, bound_agents, early_sec, leave_word, limits_of, write_hang
 from terminalbench.harbor.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
 from terminalbench.harbor.pacing import is_pressure, lane_of
 from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
@@ -209,6 +209,7 @@ class EventPlugin(BaseJobPlugin):
         if event.event is TrialEvent.AGENT_END:
             # Harbor is about to read the agent's logs on its event loop: a pipe among them would hang the whole job.
             await asyncio.to_thread(remove_traps, self._job_dir / event.trial_name / "agent")
+        await asyncio.sleep(early_sec(event.event.value, event.config.environment.import_path))
         self._phases.phase(event.trial_name, _PHASES[event.event])
         steps = event.result.step_results
         detail = {"step": steps[-1].step_name} if steps else {}

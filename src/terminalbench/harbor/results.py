@@ -32,6 +32,7 @@ from terminalbench.harbor.suspicion import WITHOUT_MODEL, suspect
 from terminalbench.records import Phases, Trial, Usage
 
 RESULT = "result.json"
+NOT_READABLE = f"{RESULT} may not be read, or is too large"
 _RESULT_LIMIT = 1 << 30
 _SMALL_LIMIT = 16 << 20
 _SIMULATED = "simulated"
@@ -120,6 +121,8 @@ def read_trial(trial_dir: Path, *, profile: str | None = None, attempt: int | No
     """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
     name, job = trial_dir.name, trial_dir.parent.name
     data = read_plain(trial_dir / RESULT, _RESULT_LIMIT)
+    if data is None and is_plain(trial_dir / RESULT):
+        return _known(trial_dir, state=ReadState.UNREADABLE, reason=NOT_READABLE)
     if data is None:
         return _unfinished(trial_dir)
     try:

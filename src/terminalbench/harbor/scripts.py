@@ -8,10 +8,12 @@ import shlex
 import msgspec
 
 _SAYS = "tbench:"
+EARLY_SEC = 0.5
+"""What is spared is as young as that when the container is; the plugin lets no agent begin so early."""
 
 _KILL = r"""
 # Kill everything but this shell, the first process and what came up with it, in the first half second: a container may
-# end without them, and no agent is that early in one. All are stopped first, so that none can respawn.
+# end without them, and no agent is let in that early. All are stopped first, so that none can respawn.
 look() {
   state=; parent=; started=
   { while read -r key value rest; do
@@ -26,7 +28,7 @@ spare=" 1 $$ "
 n=$$; while look "$n" && [ "${parent:-0}" -gt 1 ]; do n=$parent; spare="$spare$n "; done
 for p in /proc/[0-9]*; do
   n=${p#/proc/}
-  look "$n" && [ -n "$started" ] && [ "$started" -le $((first + 50)) ] && spare="$spare$n "
+  look "$n" && [ -n "$started" ] && [ "$started" -le $((first + @EARLY@)) ] && spare="$spare$n "
 done
 kill -STOP -1 2>/dev/null
 round=0
@@ -98,7 +100,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 def kill_script() -> str:
     """Kills every process in a container but the ones that keep it alive."""
-    return _KILL
+    return _KILL.replace("@EARLY@", str(int(EARLY_SEC * 100)))
 
 
 def prepare_script(token: str, tests: str, logs: str) -> str:

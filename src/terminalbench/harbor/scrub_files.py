@@ -12,7 +12,7 @@ from terminalbench.files import overwrite
 from terminalbench.harbor.agent_files import read_plain
 from terminalbench.llm.scrub import HIDDEN, secret_values
 
-_LARGEST = 512 << 20
+_LARGEST = 64 << 20
 _LOOKED_AT = 8192
 
 

@@ -6,6 +6,7 @@ a reason: counted and shown, never fatal.
 
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -19,13 +20,15 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json
-from terminalbench.harbor.results import RESULT, ReadState, TrialReading, read_trial
+from terminalbench.harbor.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.index.queries import plan_or_none
 from terminalbench.index.store import IndexFixed, open_index, transaction
 from terminalbench.index.summary import summarize
 
 _MARKS = (RESULT, "config.json", "lock.json")
 _CHUNK = 500
+_DIGITS = 10
+_DENIED = "denied: "
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,12 @@ def _scan_all(connection: sqlite3.Connection, results_root: Path, *, rebuild: bo
     present = list(find_batches(results_root))
     for batch in present:
         total += _scan(connection, results_root, batch)
+    nameless = [path for path in results_root.glob("*/*/runs") if not _is_text(path.parent.parent.name)]
+    total += ScanReport(
+        unreadable=tuple(
+            f"{path.parent.parent.name!a}: its name is not UTF-8 text, so it is left out" for path in nameless
+        )
+    )
     known = {row[0] for row in connection.execute("SELECT DISTINCT batch FROM trials UNION SELECT batch FROM batches")}
     gone = known - {_key(batch, results_root) for batch in present}
     if not gone:
@@ -119,8 +128,28 @@ def find_batches(results_root: Path) -> Iterator[Batch]:
     if any((job / "config.json").is_file() and (job / "result.json").is_file() for job in results_root.glob("*/")):
         yield ForeignJobs(results_root)
     for folder in sorted(results_root.glob("*/*")):
-        if folder.name.isdecimal() and (folder / "runs").is_dir():
+        if (
+            folder.name.isdecimal()
+            and len(folder.name) < _DIGITS
+            and _is_text(folder.parent.name)
+            and _has_runs(folder)
+        ):
             yield Batch(folder)
+
+
+def _has_runs(folder: Path) -> bool:
+    """Whether it is a batch; one that may not be looked into is taken for one, and said to be unreadable."""
+    try:
+        return stat.S_ISDIR((folder / "runs").stat().st_mode)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be written down: on disk it may be any bytes."""
+    return name.isascii() or name == name.encode(errors="replace").decode()
 
 
 def profile_of(job: str) -> str | None:
@@ -143,8 +172,13 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
     plan_problem = _note_batch(connection, key, batch)
     seen: set[tuple[str, str]] = set()
     changed: list[tuple[Path, str]] = []
-    aside = (found for found in _trial_folders(batch.superseded) if not _still_there(found, batch))
-    for found in chain(_trial_folders(batch.runs), aside):
+    aside = (found for found in _trial_folders(batch.superseded, set()) if not _still_there(found, batch))
+    problems: list[str] = []
+    denied: set[str] = set()
+    for found in chain(_trial_folders(batch.runs, denied), aside):
+        if not _is_text(found.job + found.name):
+            problems.append(f"{key}/runs/{found.job!a}/{found.name!a}: its name is not UTF-8 text, so it is left out")
+            continue
         place = (found.job, found.name)
         seen.add(place)
         if known.get(place) != found.stamp:
@@ -154,11 +188,14 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
     for start in range(0, len(changed), _CHUNK):
         rows = []
         for folder, stamp in changed[start : start + _CHUNK]:
-            reading = read_trial(folder, profile=profile_of(folder.parent.name))
+            reading = _read(folder, stamp)
+            if reading.reason == NOT_READABLE:
+                stamp = ""  # a right that is given changes neither size nor time: look again
             rows.append(_row(key, reading, stamp, superseded=folder.parent.parent == batch.superseded))
         with transaction(connection):
             connection.executemany(_INSERT, rows)
-    gone = set(known) - seen
+    problems += [f"{key}/runs/{job}: permission denied, its trials are not known" for job in sorted(denied)]
+    gone = {place for place in set(known) - seen if place[0] not in denied and "" not in denied}
     if gone:
         with transaction(connection):
             places = [(key, *place) for place in gone]
@@ -169,7 +206,7 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
     torn = connection.execute(
         "SELECT job, trial, reason FROM trials WHERE batch = ? AND state = ?", (key, ReadState.UNREADABLE.value)
     )
-    unreadable = [f"{key}/runs/{row['job']}/{row['trial']}: {row['reason']}" for row in torn]
+    unreadable = [f"{key}/runs/{row['job']}/{row['trial']}: {row['reason']}" for row in torn] + problems
     if plan_problem is not None:
         unreadable.append(f"{key}/plan.json: {plan_problem}")
     return ScanReport(len(seen), len(changed), len(gone), tuple(unreadable))
@@ -184,13 +221,20 @@ class _Folder(NamedTuple):
     stamp: str
 
 
-def _trial_folders(runs: Path) -> Iterator[_Folder]:
-    """Every trial folder below `runs`."""
-    for job in _folders(runs):
-        for entry in _folders(job.path):
+def _trial_folders(runs: Path, denied: set[str]) -> Iterator[_Folder]:
+    """Every trial folder below `runs`. `denied` gets the jobs that may not be looked into; "": not even `runs`."""
+    for job in _folders(runs, denied, ""):
+        for entry in _folders(job.path, denied, job.name):
             stamp = _stamp(entry.path)
             if stamp is not None:
                 yield _Folder(job.name, entry.name, entry.path, stamp)
+
+
+def _read(folder: Path, stamp: str) -> TrialReading:
+    if stamp.startswith(_DENIED):
+        reason = stamp.removeprefix(_DENIED)
+        return TrialReading(state=ReadState.UNREADABLE, name=folder.name, job=folder.parent.name, reason=reason)
+    return read_trial(folder, profile=profile_of(folder.parent.name))
 
 
 def _still_there(kept: _Folder, batch: Batch) -> bool:
@@ -202,10 +246,13 @@ def _still_there(kept: _Folder, batch: Batch) -> bool:
         return False
 
 
-def _folders(path: str | Path) -> list[os.DirEntry[str]]:
+def _folders(path: str | Path, denied: set[str], name: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(path) as entries:
             found = [e for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+    except PermissionError:
+        denied.add(name)
+        return []
     except OSError:
         return []
     return sorted(found, key=lambda entry: entry.name)
@@ -216,6 +263,8 @@ def _stamp(folder: str) -> str | None:
     for name in _MARKS:
         try:
             status = os.stat(f"{folder}/{name}")  # noqa: PTH116  ten thousand times a scan
+        except PermissionError as error:
+            return f"{_DENIED}{error.strerror}"
         except OSError:
             continue
         stamp = f"{name}:{status.st_size}:{status.st_mtime_ns}"

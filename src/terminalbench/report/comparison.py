@@ -9,21 +9,25 @@ from terminalbench.records import Outcome, TaskRef
 from terminalbench.report.text import Money, columns
 
 WIDTH = 100
+SAME = ("equivalent", "inconclusive")
+ALONE = "There is one profile: nothing to compare it with."
 _SHOWN_TASKS = 8
 _METRICS = {"pass": "pass rate", "cost": "cost a trial", "tokens": "tokens a trial", "time": "agent time a trial"}
 _WAYS = {"exclude": "measured only", "fail": "all planned"}
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """The whole comparison, readable at 100 columns."""
-    parts = [_head(comparison), *(_wrapped(contrast.sentence) for contrast in comparison.contrasts)]
-    parts += [_profiles(comparison), _money(comparison.profiles), _estimates(comparison)]
-    parts += [_details(contrast) for contrast in comparison.contrasts]
-    parts += [_list("Warnings", comparison.warnings), _list("Departures from the declared plan", comparison.departures)]
+def comparison_text(comparison: Comparison, width: int = WIDTH) -> str:
+    """The whole comparison, readable at `width` columns (80 or more)."""
+    sentences = [contrast.sentence for contrast in comparison.contrasts] or [ALONE]
+    parts = [_head(comparison, width), *(_wrapped(sentence, width) for sentence in sentences)]
+    parts += [_profiles(comparison, width), _money(comparison.profiles, width), _estimates(comparison, width)]
+    parts += [_details(contrast, width) for contrast in comparison.contrasts]
+    parts.append(_list("Warnings", comparison.warnings, width))
+    parts.append(_list("Departures from the declared plan", comparison.departures, width))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _head(comparison: Comparison) -> str:
+def _head(comparison: Comparison, width: int) -> str:
     rule = "left out" if comparison.rule == "exclude" else "counted as not passed"
     lines = [
         f"{', '.join(comparison.batches)}: {_METRICS[comparison.metric]}, baseline {comparison.baseline}",
@@ -32,10 +36,24 @@ def _head(comparison: Comparison) -> str:
     ]
     if comparison.hypothesis:
         lines.append(f"expected: {comparison.hypothesis}")
-    return "\n".join(_wrapped(line) for line in lines)
+    return "\n".join(_wrapped(line, width) for line in lines)
 
 
-def _profiles(comparison: Comparison) -> str:
+def _fitted(rows: Sequence[Sequence[str]], left: Sequence[int], width: int) -> str:
+    """A table; where it is too wide, each name and what stands in the last column get a line above the numbers."""
+    table = columns(rows, left)
+    if max(map(len, table.splitlines())) <= width:
+        return table
+    heads, *bodies = rows
+    numbers = columns([row[1:-1] for row in rows], [i - 1 for i in left])
+    lines = [f"  {line}" for line in numbers.splitlines()]
+    shown = [heads[0] + (f"  ({heads[-1]})" if heads[-1] else ""), lines[0]]
+    for row, line in zip(bodies, lines[1:], strict=True):
+        shown += [row[0] + (f"  ({row[-1].strip()})" if row[-1].strip("- ") else ""), line]
+    return "\n".join(shown)
+
+
+def _profiles(comparison: Comparison, width: int) -> str:
     """One row a profile: counts always, both rates, the interval, pass@k and pass^k."""
     k = comparison.k or min((max(p.pass_at, default=1) for p in comparison.profiles), default=1)
     head = ["profile", "passed", "measured", "pass rate", "interval", "of planned", "agent time"]
@@ -55,7 +73,7 @@ def _profiles(comparison: Comparison) -> str:
         if k > 1:
             row += [_share(p.pass_at.get(k)), _share(p.pass_hat.get(k))]
         rows.append([*row, _seconds(p.mean_agent_sec), _not_measured(p)])
-    return columns([head, *rows], left=(0, len(head) - 1))
+    return _fitted([head, *rows], (0, len(head) - 1), width)
 
 
 def _tokens(profile: ProfileSummary) -> str:
@@ -65,7 +83,7 @@ def _tokens(profile: ProfileSummary) -> str:
     return f"{profile.tokens:,}{unknown}"
 
 
-def _money(profiles: Sequence[ProfileSummary]) -> str:
+def _money(profiles: Sequence[ProfileSummary], width: int) -> str:
     """What each profile cost, and what a success did; empty when nothing is known."""
     if all(p.cost_usd is None and p.tokens is None for p in profiles):
         return ""
@@ -83,23 +101,30 @@ def _money(profiles: Sequence[ProfileSummary]) -> str:
                 + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
             ]
         )
-    return columns(rows, left=(0, 1, 5))
+    return _fitted(rows, (0, 1, 5), width)
 
 
-def _estimates(comparison: Comparison) -> str:
+def _estimates(comparison: Comparison, width: int) -> str:
     """Both ways of counting and both questions, a row each."""
     if not any(contrast.estimate.units for contrast in comparison.contrasts):
         return ""
     rows = [["contrast", "difference", "tasks like these", "these tasks", "p", "Holm", "+/-/="]]
     for contrast in comparison.contrasts:
         other = "fail" if contrast.rule == "exclude" else "exclude"
-        rows.append([f"{contrast.new} vs {contrast.old}", *[""] * 6])
         for way, found, holm in (
             (contrast.rule, contrast.estimate, contrast.p_adjusted),
             (other, contrast.other_way, None),
         ):
             rows.append([f"  {_WAYS[way]}", *_numbers(found, contrast.metric, holm)])
-    return columns(rows)
+    lines = columns(rows).splitlines()
+    if max(map(len, lines)) > width:
+        lines = columns([[_NARROW.get(field, field) for field in row] for row in rows]).splitlines()
+    for place, contrast in reversed(list(enumerate(comparison.contrasts))):
+        lines.insert(1 + 2 * place, _wrapped(f"{contrast.new} vs {contrast.old}", width))
+    return "\n".join(lines)
+
+
+_NARROW = {"difference": "diff.", "  measured only": "  measured", "  all planned": "  planned"}
 
 
 def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:
@@ -113,7 +138,7 @@ def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:
     ]
 
 
-def _details(contrast: Contrast) -> str:
+def _details(contrast: Contrast, width: int) -> str:
     """What else a reader of one contrast must know."""
     lines = list(contrast.warnings)
     looks = contrast.sequential
@@ -128,7 +153,13 @@ def _details(contrast: Contrast) -> str:
         shown = amount(contrast.effect, contrast.metric)
         lines.append(f"about {contrast.trials_needed:,} trials on tasks like these would show {shown} 4 times in 5")
     if contrast.margin is not None and contrast.metric == "pass":
-        lines.append(f"equivalent means within {amount(contrast.margin, 'pass', sign=False)} either way")
+        fits = contrast.equivalence_interval
+        seen = (
+            f"; what must fit into that is {_range(fits, 'pass', sign=True)}"
+            if fits is not None and contrast.verdict in SAME
+            else ""
+        )
+        lines.append(f"equivalent means within {amount(contrast.margin, 'pass', sign=False)} either way{seen}")
     if contrast.error_rate_p is not None and contrast.error_rate_p >= 0.05:
         lines.append(f"trials broke at similar rates (p = {contrast.error_rate_p:.2g})")
     for what, tasks in (
@@ -138,7 +169,7 @@ def _details(contrast: Contrast) -> str:
     ):
         if tasks:
             lines.append(f"{what} a value for: {_tasks(tasks)}")
-    return _list(f"{contrast.new} vs {contrast.old}", lines)
+    return _list(f"{contrast.new} vs {contrast.old}", lines, width)
 
 
 def _tasks(tasks: Sequence[TaskRef]) -> str:
@@ -176,17 +207,17 @@ def _seconds(value: float | None) -> str:
     return f"{value:.1f} s" if value < 100 else f"{value / 60:.1f} min"
 
 
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+def _wrapped(text: str, width: int) -> str:
+    return textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _list(title: str, lines: Sequence[str]) -> str:
+def _list(title: str, lines: Sequence[str], width: int) -> str:
     if not lines:
         return ""
     filled = [
         textwrap.fill(
-            line, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+            line, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
         )
         for line in lines
     ]
-    return "\n".join([title, *filled])
+    return "\n".join([_wrapped(title, width), *filled])

@@ -1,19 +1,21 @@
 """A report as short Markdown: the same answer and limits, without pictures."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from terminalbench.analytics.model import Contrast, Metric
-from terminalbench.records import Outcome
 from terminalbench.report import figures
 from terminalbench.report.charts.heatmap import WORDS
 from terminalbench.report.foreign import short
 from terminalbench.report.model import Group, Report
 from terminalbench.report.sentences import headlines, looks_sentence
-from terminalbench.report.text import MARKS
+from terminalbench.report.text import MARKS, counts_text, marks_text
 
 ROWS = 60
 """How many rows a table shows; what is more is counted and found in report.html or metrics_detail.csv."""
+
+MARKED = 20
+"""Up to so many attempts at a task are shown as marks; more are counted."""
 
 _SPECIAL = re.compile(r"([\\`*_\[\]>|#!~])")
 
@@ -117,13 +119,13 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
 
 
 def _tasks(report: Report) -> str:
-    rows = [[task.label, *(_marks(ref.outcome for ref in cell) for cell in task.cells)] for task in report.tasks]
-    legend = ", ".join(f"`{mark}` {WORDS[outcome]}" for outcome, mark in MARKS.items())
-    return f"{_table(['task', *report.profile_names()], rows)}\n\nMarks: {legend}."
-
-
-def _marks(outcomes: Iterable[Outcome]) -> str:
-    return "".join(MARKS[outcome] for outcome in outcomes)
+    many = max((len(cell) for task in report.tasks for cell in task.cells), default=0) > MARKED
+    shown = counts_text if many else marks_text
+    rows = [[task.label, *(shown([ref.outcome for ref in cell]) for cell in task.cells)] for task in report.tasks]
+    marks = {mark: outcome for outcome, mark in MARKS.items() if not (many and outcome.measured)}
+    legend = ", ".join(f"`{mark}` {WORDS[outcome]}" for mark, outcome in marks.items())
+    said = f"Passed/measured, then how many were not measured: {legend}." if many else f"Marks: {legend}."
+    return f"{_table(['task', *report.profile_names()], rows)}\n\n{said}"
 
 
 def _trend(report: Report) -> str:

@@ -70,6 +70,8 @@ def forest_picture(report: Report) -> Picture:
     """The contrasts. Shares are drawn in points; other metrics as they come."""
     if not report.contrasts:
         return Picture(None, "There is one profile: nothing to compare it with.")
+    if all(contrast.estimate.difference is None for contrast in report.contrasts):
+        return Picture(None, "No two profiles have a task that both were measured on.")
     scale, unit = (100.0, "pt") if report.comparison.metric == "pass" else (1.0, _UNITS[report.comparison.metric])
     rows = []
     for index, contrast in enumerate(report.contrasts):
@@ -106,7 +108,10 @@ def pareto_picture(report: Report) -> Picture:
                 f"#p{index}",
             )
         )
-    note = f"Not drawn, for the cost or the rate is not fully known: {', '.join(unknown)}." if unknown else ""
+    notes = [f"Not drawn, for the cost or the rate is not fully known: {', '.join(unknown)}."] if unknown else []
+    if any(line.summary.rate != line.summary.rate_all for line in report.profiles):
+        notes.append("Who is on the front is counted over all planned trials: those left out of the rate do not help.")
+    note = " ".join(notes)
     return Picture(pareto(points, "mean cost of a trial, US$") if points else None, note)
 
 

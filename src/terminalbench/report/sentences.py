@@ -6,6 +6,9 @@ from terminalbench.analytics.model import Contrast
 from terminalbench.report.figures import plural, range_text, rate_text
 from terminalbench.report.model import Delivery, ProfileLine, Report
 
+FEW = 3
+"""More sentences than so many about the same thing become one."""
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -81,10 +84,10 @@ def _limits(report: Report) -> list[Headline]:
         verb = "looks" if doubtful == 1 else "look"
         found.append(Headline(f"{plural(doubtful, 'result')} {verb} doubtful.", "warning", "suspects"))
     names = report.profile_names()
-    for item in report.delivery:
-        sentence = delivery_sentence(item, names[item.profile])
-        if sentence:
-            found.append(Headline(f"The treatment did not always arrive: {sentence}.", "warning", "delivery"))
+    missed = [said for item in report.delivery if (said := delivery_sentence(item, names[item.profile]))]
+    if len(missed) > FEW:
+        missed = [f"{'; '.join(missed[:FEW])}; and {len(missed) - FEW} more"]
+    found += [Headline(f"The treatment did not always arrive: {said}.", "warning", "delivery") for said in missed]
     found += [Headline(text, "warning", "plan") for text in report.comparison.departures]
     found += [Headline(text, "warning", "contrasts") for text in report.comparison.warnings]
     return found

@@ -61,9 +61,9 @@ def summary(view: BatchView) -> str:
     if doubts:
         parts.append("Doubtful results\n" + "\n".join(f"  {line}" for line in doubts))
     if view.superseded:
-        parts.append(
-            f"superseded: {len(view.superseded)} (they were run again: their cost is counted, their results are not)"
-        )
+        count = len(view.superseded)
+        many = f"{count} superseded trials were run again: their cost is counted, their results are not"
+        parts.append(many if count > 1 else "1 superseded trial was run again: its cost is counted, its result is not")
     return "\n\n".join(parts) + "\n"
 
 

@@ -80,7 +80,9 @@ def _changed_jobs(old: Plan, new: Plan) -> list[str]:
         if gone:
             problems.append(f"tasks.items: {', '.join(gone)} gone")
         if now.attempts < job.attempts:
-            problems.append(f"run.attempts: was {job.attempts}, is {now.attempts}")
+            problems.append(
+                f"run.attempts: the batch has {job.attempts}, the file {now.attempts}; they can only become more"
+            )
     return list(dict.fromkeys(problems))
 
 

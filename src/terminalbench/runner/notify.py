@@ -7,6 +7,7 @@ the run reports at its end; it never stops it, and no address is ever printed.
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.runner.watchdog import Alert
 
 WAIT_SEC = 15.0
+STALLS_SEC = 60.0
+"""Trials often stall together: there is one message about them in so long, and it says how many there were."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -45,10 +48,13 @@ class Notifier:
     urls: list[str] = field(default_factory=list)
     wanted: frozenset[str] = frozenset()
     send: Callable[[list[str], str], str | None] = deliver
+    clock: Callable[[], float] = time.monotonic
     problems: list[str] = field(default_factory=list)
     _sent: list[Future[str | None]] = field(default_factory=list)
     _pool: ThreadPoolExecutor | None = None
     _said: set[str] = field(default_factory=set)
+    _stalls_at: float | None = None
+    _stalls: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, plan: Plan, env: Mapping[str, str] | None = None) -> "Notifier":
@@ -77,9 +83,19 @@ class Notifier:
     def alert(self, alert: Alert) -> None:
         """Tell of an alert: a trial that stalled, or anything severe."""
         if alert.cause == "stall":
-            self.tell("stalled", alert.message)
+            self._stalls.append(alert.message)
+            self.look()
         elif alert.severity == "error":
             self.tell("alert", alert.message)
+
+    def look(self) -> None:
+        """Tell of the trials that have stalled since the last message about such, if that was long enough ago."""
+        now = self.clock()
+        if not self._stalls or (self._stalls_at is not None and now - self._stalls_at < STALLS_SEC):
+            return
+        more = f" (and {len(self._stalls) - 1} more)" if len(self._stalls) > 1 else ""
+        self.tell("stalled", self._stalls[-1] + more)
+        self._stalls_at, self._stalls = now, []
 
     def closed(self, reason: str | None) -> None:
         """Tell once that the budget is used up."""

@@ -7,7 +7,8 @@ deleted; trials that were cut off stay where they are, as evidence, and are supe
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,11 +18,12 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.difference import differences
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Folder
 from terminalbench.experiments.secrets import references
-from terminalbench.files import append_jsonl, lock, read_json, write_bytes, write_json
+from terminalbench.files import LockHeld, append_jsonl, lock, read_json, write_bytes, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.jobs import job_config, wave_config
 from terminalbench.harbor.preflight import JobRequest
@@ -68,9 +70,10 @@ def resume(
     """Finish a batch; with an experiment, first add what the file has gained. Nothing missing: nothing happens."""
     if request.retry_errors not in (None, ALL_ERRORS, *(kind.value for kind in ErrorClass)):
         known = ", ".join([ALL_ERRORS, *(kind.value for kind in ErrorClass)])
-        raise UserError(f'no error class is called "{request.retry_errors}"', hint=f"known: {known}")
+        order = "; name the batch before --retry-errors" if "/" in (request.retry_errors or "") else ""
+        raise UserError(f'no error class is called "{request.retry_errors}"', hint=f"known: {known}{order}")
     refuse_a_full_disk(batch.folder)
-    with lock(batch.lock, f"tbench resume {batch.folder.parent.name}/{batch.folder.name}"):
+    with _only_here(batch):
         forget_dead_workers(batch)
         if any(process.pid != os.getpid() for process in live_processes(batch)):
             _end_leftovers(batch)
@@ -91,6 +94,20 @@ def resume(
         _note(batch, plan, request, missing)
         spent = dataclasses.replace(spent_so_far(view), seconds=request.used_sec)
         return _run(batch, view, missing, spent, listener or Listener())
+
+
+@contextmanager
+def _only_here(batch: Batch) -> Generator[None]:
+    """Hold the batch; when somebody else does, say who, and what can be done about it."""
+    name = f"{batch.folder.parent.name}/{batch.folder.name}"
+    with ExitStack() as held:
+        try:
+            held.enter_context(lock(batch.lock, f"tbench resume {name}"))
+        except LockHeld as error:
+            error.where = str(batch.folder)
+            error.hint = f"tbench watch {name} follows it, tbench kill {name} ends it"
+            raise
+        yield
 
 
 def _end_leftovers(batch: Batch) -> None:
@@ -151,6 +168,8 @@ def _grown(batch: Batch, request: ResumeRequest, experiment: Experiment | None) 
 
 def _refuse_a_moved_project(batch: Batch, plan: Plan) -> None:
     """The recorded configurations name files by their full path: elsewhere they would read and write the old place."""
+    if "root" not in plan.provenance:
+        raise UserError("does not say which project it was run from", where=str(batch.plan_json))
     recorded, place = Path(plan.provenance["root"]), Path(plan.folder)
     now = batch.folder if place.is_absolute() else Path(str(batch.folder).removesuffix(f"/{place}"))
     moved = place != batch.folder if place.is_absolute() else now != recorded
@@ -165,11 +184,15 @@ def _refuse_a_moved_project(batch: Batch, plan: Plan) -> None:
 def _refuse_changed_profiles(plan: Plan, experiment: Experiment) -> None:
     """A profile whose files changed is another treatment, even when the TOML is the same."""
     now = {profile.key: profile for profile in experiment.profiles}
+    planned = {record.key: record for record in plan.profiles}
     for job in plan.jobs:
         profile = now.get(job.profile)
         if profile is not None and profile.id != job.profile_id:
+            changes = differences(planned[job.profile], profile) if job.profile in planned else []
+            listed = "".join(f"\n  {change.summary()}" for change in changes)
             raise UserError(
-                f'profile "{job.profile}" is another treatment now: {job.profile_id} was planned, it is {profile.id}',
+                f'profile "{job.profile}" is another treatment now: {job.profile_id} was planned, it is {profile.id}'
+                f"{listed}",
                 where=str(experiment.file),
                 hint="start a new batch: tbench run",
             )

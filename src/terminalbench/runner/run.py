@@ -63,7 +63,7 @@ class Spent:
 class Listener:
     """What a run tells while it runs. Each function may do nothing."""
 
-    prepared: Callable[[Plan, Batch], None] = lambda _plan, _batch: None
+    prepared: Callable[[Plan, Batch, int], None] = lambda _plan, _batch, _trials: None
     progress: Callable[[Progress], None] = lambda _progress: None
     event: Callable[[Event], None] = lambda _event: None
     stopped: Callable[[str], None] = lambda _reason: None
@@ -119,7 +119,7 @@ def run_jobs(
 ) -> RunResult:
     """Run jobs of a recorded batch, and record what Harbor could not finish. The caller holds the batch's lock."""
     learn_secrets(plan)
-    listener.prepared(plan, batch)
+    listener.prepared(plan, batch, sum(job.trials for job in jobs))
     progress = Progress.of_jobs(jobs, time.monotonic())
 
     notifier = Notifier.of(plan)
@@ -134,6 +134,7 @@ def run_jobs(
 
     def tick() -> None:
         guard.look()
+        notifier.look()
         listener.progress(progress)
 
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]

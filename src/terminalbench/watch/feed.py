@@ -174,7 +174,7 @@ class Feed:
         scan_batch(self.batch, self.root)
         self._restart()
         rows = trial_rows(self.root, self.batch.folder.relative_to(self.root).as_posix())
-        events = [event for row in rows for event in events_of(row)]
+        events = sorted((event for row in rows for event in events_of(row)), key=lambda event: event.time)
         self._take(events, self._told)
         self._told = {(event.job, event.trial, event.kind) for event in events}
         self.state.events = 0  # none was read from the file: the next look goes to the index again

@@ -65,7 +65,7 @@ def _short(known: str, number: int, unknown: int) -> str:
 
 
 def rate(profile: LiveProfile) -> str:
-    """The share of the measured trials that passed. The pass rate, the mean over tasks, is for what is over."""
+    """The share of the measured trials that passed; the pass rate of the summary is the mean over tasks."""
     measured = profile.measured
     return f"{100 * profile.outcomes['passed'] / measured:.0f} %" if measured else NOTHING
 

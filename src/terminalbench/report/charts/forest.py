@@ -75,7 +75,7 @@ def _row(row: ForestRow, y: float, at: Callable[[float], float]) -> str:
         numbers += f" ({row.low:+.1f} to {row.high:+.1f})"
     parts = [
         box(0, y, _WIDTH, _ROW - 4, "hit"),
-        label(2, y + 14, short(row.label, 34), "b halo"),
+        label(2, y + 14, _both(row.label), "b halo"),
         label(_WIDTH - 2, y + 14, numbers, "e halo"),
     ]
     middle = y + 29
@@ -87,6 +87,17 @@ def _row(row: ForestRow, y: float, at: Callable[[float], float]) -> str:
     if row.value is not None:
         parts.append(_sign(row.verdict, at(row.value), middle))
     return "".join(parts)
+
+
+def _both(text: str, letters: int = 34) -> str:
+    """The names of both profiles, each shortened by itself: a contrast must stay recognisable."""
+    new, versus, old = text.partition(" vs ")
+    if len(text) <= letters or not versus:
+        return short(text, letters)
+    room = letters - len(versus)
+    shorter = min(len(new), len(old), room // 2)
+    ours = shorter if len(new) <= len(old) else room - shorter
+    return f"{short(new, ours)}{versus}{short(old, room - ours)}"
 
 
 def _sign(verdict: str, x: float, y: float) -> str:

@@ -50,7 +50,7 @@ def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tas
     column = max(58.0, _STEP * min(most, MOST_MARKS) + 14, 7.4 * min(longest, 16) + 8)
     width = _LABEL + column * len(profiles) + 4
     width = max(width, 340)
-    letters = int((column - 8) / 7.4)
+    letters = int((column - 8) / 8.2) if longest > 16 else 16
     body = [label(_LABEL + column * (i + 0.5), 16, short(name, letters), "b m") for i, name in enumerate(profiles)]
     y = float(_HEAD)
     for row in rows:

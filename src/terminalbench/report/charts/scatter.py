@@ -4,7 +4,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from terminalbench.report.charts.svg import compact, drawing, label, legend, line, linked, marker, nice_ticks, num
+from terminalbench.report.charts.svg import (
+    SERIES,
+    compact,
+    drawing,
+    label,
+    legend,
+    line,
+    linked,
+    marker,
+    nice_ticks,
+    num,
+)
 from terminalbench.report.foreign import short
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 268.0, 46.0, 12.0, 30.0, 40.0
@@ -46,9 +57,18 @@ def pareto(points: Sequence[FrontPoint], x_label: str, title: str = "Pass rate a
     if len(front) > 1:
         path = "L".join(f"{num(x_at(p.cost))} {num(y_at(p.rate))}" for p in front)
         body.append(f'<path class="front" d="M{path}"/>')
+    numbered = len(points) > SERIES  # their signs repeat
+    names = _placed(
+        [(x_at(p.cost), y_at(p.rate), f"{i + 1}" if numbered else short(p.label, 18)) for i, p in enumerate(points)]
+    )
     for index, point in enumerate(points):
-        body.append(linked(point.href, _point_says(point), _point(index, point, x_at(point.cost), y_at)))
-    key, end = legend([p.label + (" (front)" if p.on_front else "") for p in points], _WIDTH, _HEIGHT + 12)
+        drawn = _point(index, point, x_at(point.cost), y_at) + names[index]
+        body.append(linked(point.href, _point_says(point), drawn))
+    called = [
+        f"{f'{i + 1} ' if numbered else ''}{short(p.label, 26)}{' (front)' if p.on_front else ''}"
+        for i, p in enumerate(points)
+    ]
+    key, end = legend(called, _WIDTH, _HEIGHT + 12)
     description = " ".join(f"{_point_says(p)}." for p in points)
     return drawing(_WIDTH, end, title, description, [*body, *key], linked=any(p.href for p in points))
 
@@ -58,11 +78,30 @@ def _point(index: int, point: FrontPoint, x: float, y_at: Callable[[float], floa
     if point.low is not None and point.high is not None:
         parts.append(line(x, y_at(point.low), x, y_at(point.high), "thin"))
     parts.append(marker(index, x, y_at(point.rate), 6, "mark"))
-    right = x < _WIDTH * 0.62
-    parts.append(
-        label(x + (10 if right else -10), y_at(point.rate) - 7, short(point.label, 18), "halo" if right else "e halo")
-    )
     return "".join(parts)
+
+
+def _placed(points: Sequence[tuple[float, float, str]]) -> list[str]:
+    """A name beside each point where none covers another; where there is no room, the legend has to do."""
+    taken = [(x - 7, y - 7, x + 7, y + 7) for x, y, _ in points]
+    drawn = []
+    for x, y, text in points:
+        drawn.append("")
+        wide = 6.8 * len(text)
+        right = x < _WIDTH * 0.62
+        for to_right, lift in ((right, -7), (right, 15), (not right, -7), (not right, 15)):
+            left = x + 10 if to_right else x - 10 - wide
+            spot = (left, y + lift - 11, left + wide, y + lift + 3)
+            if left < _LEFT or left + wide > _WIDTH or any(_overlap(spot, other) for other in taken):
+                continue
+            taken.append(spot)
+            drawn[-1] = label(x + (10 if to_right else -10), y + lift, text, "halo" if to_right else "e halo")
+            break
+    return drawn
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _point_says(point: FrontPoint) -> str:
@@ -76,6 +115,8 @@ def scatter(series: Sequence[str], dots: Sequence[Dot], x_label: str, y_label: s
     spread = bool(xs) and min(xs) > 0 and max(xs) / min(xs) > 30
     x_at, x_ticks = (_logarithmic if spread else _linear)(xs, _LEFT, _WIDTH - _RIGHT)
     y_at, y_ticks = _linear([0.0, *ys], _HEIGHT - _BOTTOM, _TOP)
+    if all(y == int(y) for y in ys):
+        y_ticks = [tick for tick in y_ticks if tick == int(tick)]
     body = _frame(x_ticks, y_ticks, x_at, y_at, compact, compact)
     body.append(label((_LEFT + _WIDTH) / 2, _HEIGHT - 8, x_label + (" (logarithmic)" if spread else ""), "dim m"))
     body.append(label(2, 10, y_label, "dim"))

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,20 @@ from terminalbench.cli.main import main
 REPO = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a script: what tests start too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-docker", action="store_true", help="run tests that need a Docker engine")
     parser.addoption("--run-paid", action="store_true", help="run tests that spend money on a model provider")
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+
+
+def pytest_configure() -> None:
+    """A shell that starts the tests in the background lets all they start ignore Ctrl-C; a person's shell does not."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -80,3 +90,9 @@ def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     monkeypatch.setenv("NO_COLOR", "1")
     os.environ.pop("FORCE_COLOR", None)
+
+
+@pytest.fixture(autouse=True)
+def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the disk in this process: no test cuts the power, and thousands of small files are written."""
+    monkeypatch.setattr(os, "fsync", lambda _handle: None)

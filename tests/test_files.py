@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import multiprocessing
 import os
 from multiprocessing.synchronize import Event
@@ -123,10 +124,42 @@ def test_a_lock_names_its_owner_and_is_free_afterwards(tmp_path: Path) -> None:
         assert owner.what == "third"
 
 
+def test_a_lock_that_its_holder_is_letting_go_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder has taken its name out, and is about to close the file."""
+    path = tmp_path / "lock"
+    holder = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    monkeypatch.setattr(files.time, "sleep", lambda _: os.close(holder))
+    with files.lock(path, "next") as owner:
+        assert owner.what == "next"
+
+
+def test_a_holder_without_a_name_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lock"
+    monkeypatch.setattr(files, "_NAME_SEC", 0.0)
+    with path.open("w") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        with pytest.raises(files.LockHeld, match="in use by another process"), files.lock(path, "next"):
+            pass
+
+
 def _hold_and_die(path: Path, ready: Event) -> None:
     with files.lock(path, "doomed"):
         ready.set()
         os.kill(os.getpid(), 9)
+
+
+def test_a_lock_that_becomes_free_while_its_owner_is_looked_for_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the other one is just ending: it has taken its name out, and lets go."""
+    path = tmp_path / "lock"
+    other = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    monkeypatch.setattr(files.time, "sleep", lambda _seconds: fcntl.flock(other, fcntl.LOCK_UN))
+    with files.lock(path, "late") as owner:
+        assert files.lock_owner(path) == owner
+    os.close(other)
 
 
 def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 
-_NAME_SEC = 2.0
+_NAME_SEC = 10.0
 
 
 def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -61,6 +61,15 @@ def _write_lines(path: Path, lines: Iterable[bytes], *, durable: bool) -> None:
 def write_text(path: Path, text: str) -> None:
     """Replace `path` by `text` atomically."""
     write_bytes(path, text.encode())
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Write `data` over what stands in a plain file, in place: its other names (hard links) show the same."""
+    handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with _naming(path), os.fdopen(handle, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.ftruncate(handle, len(data))
 
 
 def encode_json(value: Any) -> bytes:
@@ -201,10 +210,7 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LockHeld(path, _holder(path)) from None
+        _take(handle, path)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         owner = Owner(os.getpid(), socket.gethostname(), since, what, start_ticks(os.getpid()))
         with _naming(path):
@@ -234,16 +240,27 @@ def start_ticks(pid: int) -> int | None:
         return None
 
 
-def _holder(path: Path) -> Owner | None:
-    """Who holds a lock that is taken. Its new owner may not have written its name yet: then a dead one stands there."""
+def _take(handle: int, path: Path) -> None:
+    """Lock `handle`, or say who holds it.
+
+    Its new owner may not have written its name yet, and one that ends takes it out first: who is not named is waited
+    for, and a lock that becomes free meanwhile is taken.
+    """
     deadline = time.monotonic() + _NAME_SEC
     while True:
-        owner = lock_owner(path)
-        if owner is not None and (owner.host != socket.gethostname() or start_ticks(owner.pid) == owner.start_ticks):
-            return owner
-        if time.monotonic() > deadline:
-            return None
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _living_owner(path)
+            if owner is not None or time.monotonic() > deadline:
+                raise LockHeld(path, owner) from None
         time.sleep(0.01)
+
+
+def _living_owner(path: Path) -> Owner | None:
+    owner = lock_owner(path)
+    here = owner is not None and owner.host == socket.gethostname()
+    return None if owner is not None and here and start_ticks(owner.pid) != owner.start_ticks else owner
 
 
 def lock_owner(path: Path) -> Owner | None:

@@ -3,10 +3,16 @@
 `None` means unknown in every field of every record: never zero, never false.
 """
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 import msgspec
+
+
+def stamp(moment: datetime) -> str:
+    """A time (UTC) as events write it."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class TaskRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -26,6 +32,11 @@ class Outcome(StrEnum):
     ERRORED = "errored"
     CANCELLED = "cancelled"
     NOT_RUN = "not_run"
+
+    @property
+    def measured(self) -> bool:
+        """Whether the verifier's word counts: only these are in a pass rate."""
+        return self in (Outcome.PASSED, Outcome.FAILED)
 
 
 class AgentStatus(StrEnum):
@@ -81,6 +92,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether any number is known."""
         counts = (self.input_tokens, self.cache_read_tokens, self.cache_write_tokens, self.output_tokens)
         return self.cost_usd is not None or any(count is not None for count in counts)
+
+    @property
+    def total_tokens(self) -> int | None:
+        """All tokens, cached ones too (not every provider has them); None unless in and out are both known."""
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return self.input_tokens + self.output_tokens + (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
 
 
 class Phases(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -149,7 +167,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def measured(self) -> bool:
         """Whether the verifier's word counts: only these trials are in a pass rate."""
-        return self.outcome in (Outcome.PASSED, Outcome.FAILED)
+        return self.outcome.measured
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -174,10 +192,11 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     `kind` is one of job_started, job_ended, trial_waiting, trial_started, trial_held, trial_phase, trial_ended,
     trial_cancelled, heartbeat, control, alert, note. `time` is UTC, ISO 8601.
 
-    A waiting trial says in `error` what it waits for, and in `detail` the `cause` (rate_limit, retry, paused, parallel)
-    and `until` when; a held one never starts. `control` is an order to the live run with its reason in `error` and
-    `action`, `target` and `by` in `detail`; `done` when a trial was ended by it. `alert` is the watchdog's: `error` is
-    its message, `detail` its `cause`, `severity` (warning, error), `message`, `since`, and `state` (raised, cleared).
+    A waiting trial says in `error` what it waits for, and in `detail` the `cause` (rate_limit, retry, paused, parallel,
+    budget) and `until` when; a held one never starts. `control` is an order to the live run with its reason in `error`
+    and `action`, `target` and `by` in `detail`; `done` when a trial was ended by it. `alert` is the watchdog's: `error`
+    is its message, `detail` its `cause`, `severity` (warning, error), `message`, `since`,
+    and `state` (raised, cleared).
     """
 
     time: str
@@ -195,3 +214,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     usage: Usage | None = None
     detail: dict[str, Any] = {}
+
+    @property
+    def names_a_death(self) -> bool:
+        """Whether it is the runner's word that a Harbor process has died: nothing of its job runs or waits any more."""
+        return self.kind == "note" and "code" in self.detail

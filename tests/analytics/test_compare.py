@@ -267,7 +267,8 @@ def test_an_e_value_may_be_looked_at_any_time() -> None:
 def test_the_summary_of_a_profile() -> None:
     marks = {"a": {"t1": "+x+", "t2": "xxx", "t3": "+EE"}}
     data = [
-        msgspec.structs.replace(r, cost_usd=0.5, cost_known_usd=0.5, agent_sec=10.0, tokens=100) for r in rows(marks)
+        msgspec.structs.replace(r, cost_usd=0.5, cost_known_usd=0.5, agent_sec=10.0, tokens_known=100)
+        for r in rows(marks)
     ]
     found = compare(data, settings(contrasts=())).profiles[0]
     assert (found.planned, found.measured, found.passed) == (9, 7, 3)

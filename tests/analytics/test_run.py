@@ -70,7 +70,9 @@ def test_the_tables_of_a_batch(batch: Batch) -> None:
     assert json.loads(first["tool_mix"]) == {"edit": 1, "search": 1, "test": 1}
     aggregate = read_json(batch.analytics / "aggregate_metrics.json")
     q = aggregate["profiles"]["q"]
-    assert (q["planned"], q["measured"], q["passed"], q["rate"], q["rate_all"]) == (4, 3, 1, 1 / 3, 0.25)
+    assert (q["planned"], q["measured"], q["passed"], q["rate"], q["rate_all"]) == (4, 3, 1, 0.5, 0.25)
+    compared = next(p for p in read_json(batch.analytics / "comparison.json", Comparison).profiles if p.profile == "q")
+    assert (q["rate"], q["rate_all"]) == (compared.rate, compared.rate_all), "the mean over tasks, everywhere"
     assert q["failure_classes"] == {"untested": 2}
     assert q["measures"]["tool_calls"] == {
         "trials": 4, "known": 3, "mean": 4.0, "median": 4.0, "min": 4.0, "max": 4.0, "sum": 12.0,

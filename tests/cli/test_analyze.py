@@ -97,7 +97,7 @@ def test_a_sample_has_no_report(experiment: Path, tbench: Any) -> None:
 def test_the_old_spellings(experiment: Path, module: str) -> None:
     batch = Batch(Path("results/s/1").resolve())
     where = [str(batch.runs)] if module.endswith("analytics") else ["analyze", str(experiment)]
-    ran = subprocess.run([sys.executable, "-m", module, *where], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-m", module, *where], capture_output=True, text=True, timeout=240)
     assert ran.returncode == 3, ran.stderr
     assert len(rows(batch.analytics)) == 2
 

@@ -49,9 +49,9 @@ expected: it helps
 
 canvas vs text: +37.5 pt (+18.1 to +56.9), 6 tasks better, 0 worse, p = 0.031: better
 
-profile  passed  measured  pass rate    interval  of planned  time  not measured
-text          5     15/16     31.2 %  13 to 58 %      31.2 %     -  1 errored
-canvas       11     16/16     68.8 %  42 to 87 %      68.8 %     -  -
+profile  passed  measured  pass rate    interval  of planned  agent time  not measured
+text          5     15/16     31.2 %  13 to 58 %      31.2 %           -  1 errored
+canvas       11     16/16     68.8 %  42 to 87 %      68.8 %           -  -
 
 profile  cost   a success      interval   tokens
 text     $4.00      $0.80  0.44 to 2.00  unknown

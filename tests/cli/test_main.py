@@ -87,7 +87,7 @@ def test_every_other_ending_has_its_code(
 
 
 def run(*argv: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=60, env=env)
+    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=240, env=env)
 
 
 def test_the_old_spelling_reaches_the_same_commands(project) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from support.browser import browser, watched
 from support.dashboard import Root, add_trajectory, make_root, served, steps, trial
-from support.results import STAMP, make_trial
+from support.results import STAMP, make_plan, make_trial
 from terminalbench.dashboard.export import export_site
-from terminalbench.files import append_jsonl
+from terminalbench.experiments.batch import allocate
+from terminalbench.files import append_jsonl, write_json
 from terminalbench.records import Event
 
 __all__ = ["browser"]
@@ -39,7 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     made = make_root(tmp_path_factory.mktemp("dashboard") / "results")
     folder = made.batch.runs / f"{STAMP}__p" / "b__1"
     add_trajectory(folder, steps(*(f"echo {n}" for n in range(120)), output=HOSTILE, first=HOSTILE))
-    os.utime(folder / "result.json")
+    os.utime(folder / "result.json", (1, 1))  # read again
     made.scan()
     return made
 
@@ -50,12 +51,22 @@ def address(root: Root) -> Iterator[str]:
         yield found
 
 
+def press(page: Page, keys: str) -> None:
+    """Press a key on a page that listens: a page can be seen before its script has run."""
+    page.wait_for_load_state()
+    page.keyboard.press(keys)
+
+
 @pytest.mark.parametrize(("width", "scheme", "pages"), [(1440, "light", PAGES), (390, "dark", PAGES[4:7])])
 def test_every_page_is_calm_accessible_and_alone(
     browser: Browser, address: str, width: int, scheme: str, pages: tuple[str, ...]
 ) -> None:
     """No complaint on the console, no request elsewhere, no serious finding of axe, nothing wider than the window."""
     with watched(browser, width=width, scheme=scheme, own=address) as seen:
+        seen.page.goto(address + "batches/study/0/")
+        expect(
+            seen.page.locator("#failures .list")
+        ).to_be_visible()  # classified in the background, and shown by itself
         for path in pages:
             seen.page.goto(address + path)
             assert seen.problems() == [], path
@@ -81,7 +92,7 @@ def test_filters_and_search(browser: Browser, address: str) -> None:
         page = seen.page
         page.goto(address)
         expect(page.locator("tr[data-row]")).to_have_count(2)
-        page.keyboard.press("/")
+        press(page, "/")
         page.keyboard.type("nothing like it")
         expect(page.locator("#results")).to_contain_text("No batch fits")
         page.goto(address + "trials/")
@@ -98,27 +109,57 @@ def test_filters_and_search(browser: Browser, address: str) -> None:
         assert seen.complaints == []
 
 
+def test_long_names_do_not_push_the_numbers_out_of_sight(browser: Browser, tmp_path: Path) -> None:
+    slug, profiles = "a-slug-without-end__" + "and-on-" * 12, ("a-profile-without-end-" + "and-on-" * 20, "q")
+    made = make_root(tmp_path / "results")
+    batch = allocate(made.path, slug)
+    write_json(batch.plan_json, make_plan(batch, profiles, "ab", 1))
+    make_trial(batch, "b__1", profile=profiles[0], reward=1.0)
+    made.scan()
+    export_site(made.site, tmp_path / "site")
+    with watched(browser, width=1440) as seen:
+        for path, table in (("index.html", 0), (f"batches/{slug}/0/index.html", 1)):
+            seen.page.goto((tmp_path / "site" / path).as_uri())
+            inside = seen.page.locator(".scroll").nth(table)
+            assert inside.evaluate("box => box.scrollWidth - box.clientWidth") <= 1, path
+
+
+def test_a_filter_typed_during_another_look_wins(browser: Browser, address: str) -> None:
+    with watched(browser, own=address) as seen:
+        page = seen.page
+        page.goto(address + "trials/")
+        held = []
+        page.route("**/trials/?outcome=failed", lambda route: held.append(route))
+        page.get_by_label("Outcome").select_option("failed")
+        page.wait_for_timeout(500)
+        page.get_by_label("Search").fill("a__2")
+        page.wait_for_timeout(500)
+        assert len(held) == 1
+        held[0].continue_()
+        expect(page.locator("tr[data-row]")).to_have_count(1)
+
+
 def test_keys(browser: Browser, address: str) -> None:
     with watched(browser, own=address) as seen:
         page = seen.page
         page.goto(address)
-        page.keyboard.press("j")
-        page.keyboard.press("j")
-        page.keyboard.press("Enter")
+        press(page, "j")
+        press(page, "j")
+        press(page, "Enter")
         expect(page).to_have_url(address + "batches/study/0/")
         page.goto(address + trial("a__1"))
         for key in "jjjk":
-            page.keyboard.press(key)
+            press(page, key)
         expect(page.locator("#step-2")).to_be_focused()
         assert page.url.endswith("#step-2")
-        page.keyboard.press("ArrowRight")
+        press(page, "ArrowRight")
         expect(page).to_have_url(address + trial("a__2"))
-        page.keyboard.press("ArrowLeft")
+        press(page, "ArrowLeft")
         expect(page).to_have_url(address + trial("a__1"))
-        page.keyboard.press("?")
+        press(page, "?")
         expect(page.get_by_role("dialog")).to_be_visible()
-        page.keyboard.press("Escape")
-        page.keyboard.press("h")
+        press(page, "Escape")
+        press(page, "h")
         expect(page).to_have_url(address)
 
 
@@ -166,9 +207,9 @@ def test_an_export_works_from_the_disk(browser: Browser, root: Root, tmp_path: P
         expect(page.locator("h1")).to_have_text("study 0")
         page.locator("a.mark.failed").first.click()
         expect(page.locator("#trajectory .step").first).to_be_visible()
-        page.keyboard.press("ArrowRight")
+        press(page, "ArrowRight")
         expect(page.locator("h1")).to_have_text("a__2")
-        page.keyboard.press("h")
+        press(page, "h")
         expect(page.locator("h1")).to_have_text("Batches")
         assert seen.complaints == []
         assert seen.requests == []

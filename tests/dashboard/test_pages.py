@@ -5,16 +5,21 @@ import io
 import json
 import os
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from support.dashboard import Root, add_trajectory, steps, trial
+from support.live import Teller, job, job_event
 from support.results import STAMP, make_plan, make_trial
+from terminalbench.dashboard import refresh
 from terminalbench.dashboard.frame import NotFound
+from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher
 from terminalbench.experiments.batch import allocate
-from terminalbench.files import append_jsonl
+from terminalbench.files import append_jsonl, write_json
+from terminalbench.index.scan import scan_all
 from terminalbench.records import Event, Finding
 
 
@@ -151,7 +156,7 @@ def test_a_trial_step_by_step(root: Root) -> None:
 def test_long_trajectories_come_in_pages(root: Root) -> None:
     folder = root.batch.runs / f"{STAMP}__p" / "b__1"
     add_trajectory(folder, steps(*(f"echo {n}" for n in range(120))))
-    os.utime(folder / "result.json")
+    os.utime(folder / "result.json", (1, 1))  # read again
     root.scan()
     first = root.text(trial("b__1"))
     assert 'id="step-50"' in first
@@ -265,9 +270,24 @@ def test_changes_on_disk_reach_the_pages(root: Root) -> None:
     assert root.site.summary("fresh/0").trials == 0
 
 
+def test_what_ends_while_the_dashboard_starts_is_not_missed(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is scanned, and its last trial ends before the first look for changes."""
+
+    def slow_scan(path: Path) -> None:
+        scan_all(path)
+        make_trial(root.batch, "b__4", profile="q", reward=1.0)
+        append_jsonl(root.batch.events_jsonl, Event("2026-01-23T16:40:00Z", "job_ended", f"{STAMP}__q", 1))
+
+    monkeypatch.setattr(refresh, "scan_all", slow_scan)
+    refresher = Refresher(root.site)
+    refresher.start()
+    refresher.stop()
+    assert root.site.summary("study/0").passed == 5
+
+
 def test_the_live_state_follows_the_events(root: Root) -> None:
     feed = root.site.feed("study/0")
-    base = {"job": f"{STAMP}__p", "pid": 1, "profile": "p", "trial": "a__1", "task": "a"}
+    base = {"job": f"{STAMP}__p", "pid": 1, "profile": "p", "trial": "a__1", "task": "a", "dataset": "d"}
     assert feed.state().done == 0
     for kind, more in (("job_started", {}), ("trial_started", {}), ("trial_phase", {"phase": "agent"})):
         append_jsonl(root.batch.events_jsonl, {"time": "2026-01-23T16:30:00Z", "kind": kind, **base, **more})
@@ -277,8 +297,74 @@ def test_the_live_state_follows_the_events(root: Root) -> None:
         root.batch.events_jsonl, {"time": "2026-01-23T16:31:00Z", "kind": "trial_ended", **base, "outcome": "passed"}
     )
     ended = feed.state()
-    assert (ended.done, ended.running, ended.recent[0].outcome, ended.cost_usd) == (1, [], "passed", None)
+    assert (ended.done, ended.running, ended.recent[0].outcome, ended.cost_usd) == (1, [], "passed", 0.0)
     assert ended.version > state.version
+
+
+def test_a_batch_that_grows_or_runs_errors_again_is_never_more_than_done(tmp_path: Path) -> None:
+    batch = allocate(tmp_path, "s")
+    planned = make_plan(batch, tasks="ab")
+    feed = LiveFeed(batch)
+
+    def tell(event: Event) -> None:
+        append_jsonl(batch.events_jsonl, event)
+
+    def counts() -> tuple[int, int, dict[str, int], list[str]]:
+        state = feed.state()
+        return state.done, state.planned, state.profiles[0].outcomes, [trial.trial for trial in state.running]
+
+    for event in (
+        *Teller("a__1").whole(0, 10, "errored"),
+        *Teller("b__1", "b").whole(0, 10),
+        Teller("x__1").started(1),
+    ):
+        tell(event)
+    assert counts() == (2, 2, {"errored": 1, "passed": 1}, ["x__1"])
+    again = (f"{job('p')}/a__1",)
+    write_json(batch.plan_json, msgspec.structs.replace(planned, superseded=again))
+    tell(job_event(100, "note", resumed={"p": 1}))
+    assert counts() == (1, 2, {"passed": 1}, [])
+    for event in Teller("a__2", wave=2).whole(110, 120, "failed"):
+        tell(event)
+    assert counts() == (2, 2, {"passed": 1, "failed": 1}, [])
+    more = make_plan(batch, tasks="ab", attempts=2, superseded=again)
+    for event in Teller("a__3", wave=3).whole(130, 140):
+        tell(event)
+    assert (sum(job.trials for job in more.jobs), counts()) == (4, (3, 4, {"passed": 2, "failed": 1}, []))
+
+
+def test_a_live_batch_says_what_is_wrong_and_what_is_waited_for(root: Root) -> None:
+    about = {"cause": "stall", "severity": "error", "since": "2026-01-23T16:00:00Z", "state": "raised"}
+    waiting = {"cause": "paused"}
+    job = f"{STAMP}__p"
+    for event in (
+        Event("2026-01-23T16:00:00Z", "job_started", job, 1, "p"),
+        Event("2026-01-23T16:00:01Z", "alert", "", 1, "p", "a__9", error="<b>no activity</b>", detail=about),
+        Event("2026-01-23T16:00:02Z", "trial_waiting", job, 1, "p", "b__9", error="paused: quota", detail=waiting),
+    ):
+        append_jsonl(root.batch.events_jsonl, event)
+    root.site.live = ("study/0",)
+    page = root.text("batches/study/0/")
+    assert "<b>error (stall)</b> <b>p</b> &lt;b&gt;no activity&lt;/b&gt;" in page
+    assert "waiting: paused: quota" in page
+    cleared = Event(
+        "2026-01-23T16:00:03Z", "alert", "", 1, "p", "a__9", error="x", detail={**about, "state": "cleared"}
+    )
+    append_jsonl(root.batch.events_jsonl, cleared)
+    assert "no activity" not in root.text("batches/study/0/")
+
+
+def test_the_form_to_compare_begins_with_what_makes_sense(root: Root) -> None:
+    page = root.text("compare/")
+    assert [line.partition('"')[2].partition('"')[0] for line in page.split("<option ") if "selected" in line] == [
+        "study/1|q",
+        "study/1|p",
+    ]
+
+
+def test_names_that_say_nothing_new_are_left_out(root: Root) -> None:
+    assert '<span class="sub">study</span>' not in root.text("") + root.text("experiments/")
+    assert '<p class="lead">study</p>' not in root.text("batches/study/0/") + root.text("experiments/study/")
 
 
 def test_a_torn_plan_still_has_a_page(root: Root) -> None:

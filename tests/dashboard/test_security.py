@@ -1,20 +1,22 @@
 """Who may ask, what may be reached, and what every answer carries."""
 
+import asyncio
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.dashboard import Http, Root, trial
-from terminalbench.dashboard.app import make_app
+from terminalbench.dashboard import app
 from terminalbench.dashboard.security import COOKIE, Access, host_name, make_access
 
 TOKEN = "x" * 32
 
 
 def client(root: Root, access: Access, host: str = "127.0.0.1:8642") -> Http:
-    return Http(make_app(root.site, access), host)
+    return Http(app.make_app(root.site, access), host)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8642", "localhost", "LOCALHOST:1", "[::1]:8642", "127.0.0.2"])
@@ -42,6 +44,15 @@ def test_foreign_hosts_are_refused(root: Root, host: str) -> None:
         answer = http.get(path, headers={"host": host})
         assert answer.status_code == 421
         assert "study" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://127.0.0.1:8642", 200), ("http://evil.example", 403), ("null", 403), ("http://127.0.0.1:1", 403)],
+)
+def test_other_sites_may_not_ask(root: Root, origin: str, status: int) -> None:
+    http = client(root, make_access("127.0.0.1", None))
+    assert http.get("/data.json", headers={"origin": origin}).status_code == status
 
 
 def test_any_other_bind_needs_a_token(root: Root) -> None:
@@ -96,6 +107,35 @@ def test_every_answer_carries_the_headers(root: Root, path: str) -> None:
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_only_so_many_pages_are_told_of_changes(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_STREAMS", 1)
+    made = app.make_app(root.site, make_access("127.0.0.1", None))
+
+    async def stream(gone: asyncio.Event, answered: asyncio.Queue[int]) -> None:
+        async def receive() -> dict[str, str]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                await answered.put(message["status"])
+
+        scope = {"type": "http", "method": "GET", "path": "/events", "raw_path": b"/events", "query_string": b"",
+                 "headers": [(b"host", b"localhost")], "root_path": "", "http_version": "1.1", "scheme": "http"}  # fmt: skip
+        await made(scope, receive, send)
+
+    async def two_then_one() -> tuple[set[int], int]:
+        gone, answered = asyncio.Event(), asyncio.Queue[int]()
+        both = [asyncio.create_task(stream(gone, answered)) for _ in range(2)]  # at the same moment
+        together = {await answered.get(), await answered.get()}
+        gone.set()
+        await asyncio.gather(*both)
+        await stream(gone, answered)
+        return together, await answered.get()
+
+    assert asyncio.run(two_then_one()) == ({200, 503}, 200)
 
 
 ESCAPES = [

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class Lab:
     env: dict[str, str]
     prefix: list[str] = field(default_factory=list)
     seen_root: Path | None = None
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
@@ -51,15 +53,28 @@ class Lab:
         return self.project.experiment(HEAD.format(run=run, items=items) + profiles, name)
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*self.prefix, *TBENCH, *map(str, arguments)],
             cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """End what a test that failed left running; Harbor goes with its runner."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
     def tbench(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments)
         out, err = process.communicate(timeout=240)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def go(self) -> None:
+        """Let the agents go on that wait for the test (see `free` of the scripted agent)."""
+        self.project.write("go", "")
 
     def batch(self, number: int = 0) -> Batch:
         return Batch((self.seen_root or self.root) / "results" / "s" / str(number))
@@ -79,9 +94,11 @@ class Lab:
 
 
 @pytest.fixture
-def lab(project: Project) -> Lab:
+def lab(project: Project) -> Generator[Lab]:
     for task in ("a", "b"):
         write_task(project.root / "tasks" / task)
     project.write("lab_agents.py", AGENTS)
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    return Lab(project, {**env, "XDG_STATE_HOME": str(project.root.parent / "state")})
+    made = Lab(project, {**env, "XDG_STATE_HOME": str(project.root.parent / "state")})
+    yield made
+    made.end()

@@ -41,6 +41,35 @@ def test_a_task_without_a_right_solution_or_solved_by_nothing_is_found(lab) -> N
     assert (file.parent / "exp.quarantine.toml").read_text() == kept
 
 
+def test_a_quarantined_task_is_released_once_it_is_in_order(lab) -> None:
+    file = lab.experiment(BOTH, tasks=("a", "b"))
+    held = file.parent / "exp.quarantine.toml"
+    entry = '[[task]]\nid = "{}"\ndataset = "tasks"\nreason = "{}"\n'
+    held.write_text(
+        "# mine\n" + entry.format("a", "was broken") + entry.format("b", "is broken") + entry.format("z", "gone")
+    )
+    said = lab.tbench("validate", file).stdout
+    assert "note: a is quarantined and will not run: was broken" in said
+    assert 'note: exp.quarantine.toml names "z" of tasks, which is not a task here' in said
+    planned = lab.tbench("plan", file).stdout
+    assert "= 2, 2 of them left out" in planned
+    assert f"(tbench check {file} --release proves quarantined tasks again)" in planned
+    (lab.root / "tasks" / "b" / "solution" / "solve.sh").write_text("true\n")
+    ran = lab.tbench("check", file, "--release")
+    assert ran.returncode == 1
+    assert f"released from {held}: a\n" in ran.stderr
+    assert "still quarantined: b" in ran.stderr
+    kept = held.read_text()
+    assert kept.startswith("# mine\n")
+    assert 'id = "a"' not in kept
+    assert 'reason = "is broken"' in kept
+    assert 'id = "z"' in kept
+    held.unlink()
+    ran = lab.tbench("check", file, "--release")
+    assert ran.returncode == 2
+    assert "no task is quarantined" in ran.stderr
+
+
 def test_a_wrong_quarantine_file_is_a_user_error(lab) -> None:
     file = lab.experiment(BOTH)
     (file.parent / "exp.quarantine.toml").write_text('[[task]]\nid = "a"\nresaon = "x"\n')

@@ -1,9 +1,9 @@
 """Steering a live run from another terminal: pause, resume, fewer at once, requeue, cancel."""
 
-import time
-from collections.abc import Callable
+import json
 
 import pytest
+from test_run import LIMIT_SEC, wait_for
 
 AGENTS = '''
 import asyncio
@@ -25,6 +25,7 @@ class Patient(BaseAgent):
 
     async def run(self, instruction, environment, context) -> None:
         context.cost_usd = 0.5
+        (self.logs_dir / "mark").touch()
         root = self.logs_dir.parents[6]
         while not (root / "go").exists():
             await asyncio.sleep(0.05)
@@ -34,25 +35,18 @@ PROFILES = '[profiles.p]\nagent = "lab_agents:Patient"\n'
 
 @pytest.fixture
 def live(lab):
-    """A run whose trials go on until `go()`."""
+    """A run whose trials go on until `lab.go()`."""
     lab.project.write("lab_agents.py", AGENTS)
-    processes = []
 
     def start(profiles: str = PROFILES, run: str = "parallel = 2", **kwargs: object):
-        processes.append(lab.start("run", lab.experiment(profiles, run=run, **kwargs)))
-        return processes[-1]
+        return lab.start("run", lab.experiment(profiles, run=run, **kwargs))
 
-    yield start
-    for process in processes:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    return start
 
 
-def until(lab, what: Callable[[], bool], process) -> None:
-    while not what():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+def at_work(lab) -> int:
+    """How many agents have begun to work, and to cost, and are known to have."""
+    return min(len(started(lab)), len(list(lab.batch().runs.glob("*/*/agent/mark"))))
 
 
 def started(lab) -> list[str]:
@@ -65,41 +59,67 @@ def ctl(lab, *arguments: str, code: int = 0) -> str:
     return ran.stdout + ran.stderr
 
 
-def go(lab) -> None:
-    lab.project.write("go", "")
-
-
 def test_pause_and_resume_and_fewer_at_once(lab, live) -> None:
     process = live(tasks=("a", "b"), run="parallel = 2\nattempts = 2")
-    until(lab, lambda: len(started(lab)) == 2, process)
+    wait_for(lambda: at_work(lab) == 2, process)
     assert "pause: p" in ctl(lab, "pause", "p", "--reason", "quota")
-    assert "parallel must be from 1 to 2" in ctl(lab, "set", "parallel=5", "--reason", "x", code=2)
+    assert "parallel must be at least 1" in ctl(lab, "set", "parallel=0", "--reason", "x", code=2)
     ctl(lab, "set", "parallel=1", "--reason", "load")
-    go(lab)
-    until(lab, lambda: sum(e.kind == "trial_waiting" for e in lab.events()) == 2, process)
+    lab.go()
+    wait_for(lambda: sum(e.kind == "trial_waiting" for e in lab.events()) == 2, process)
     assert {e.error for e in lab.events() if e.kind == "trial_waiting"} == {"paused: quota"}
     assert "waiting: paused: quota (2 trials)" in lab.tbench("status", "--results", lab.root / "results").stdout
     assert len(started(lab)) == 2
+    ctl(lab, "pause", "--reason", "all")
+    assert "everything is paused: all" in ctl(lab, "resume", "p", "--reason", "but p", code=2)
+    (lab.root / "go").unlink()
     ctl(lab, "resume", "--reason", "new day")
-    out, err = process.communicate(timeout=200)
+    wait_for(lambda: any(e.error == "at most 1 trial of p at once" for e in lab.events()), process)
+    lab.go()
+    out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 0, out + err
     events = lab.events()
-    assert "at most 1 trials of p at once" in {e.error for e in events if e.kind == "trial_waiting"}
     third, fourth = [e for e in events if e.kind == "trial_started"][2:]
     end = next(e for e in events if e.kind == "trial_ended" and e.trial == third.trial)
     assert end.time <= fourth.time
     orders = [(e.detail["action"], e.error, e.detail["target"]) for e in events if e.kind == "control"]
-    assert orders == [("pause", "quota", "p"), ("set", "load", "*"), ("resume", "new day", "*")]
+    assert orders == [
+        ("pause", "quota", "p"),
+        ("set", "load", "*"),
+        ("pause", "all", "*"),
+        ("resume", "new day", "*"),
+    ]
+
+
+def test_more_at_once_than_the_run_was_started_with_and_fewer_again(lab, live) -> None:
+    process = live(PROFILES + PROFILES.replace(".p]", ".q]"), tasks=("a", "b"), run="parallel = 1\nattempts = 2")
+    wait_for(lambda: at_work(lab) == 2, process)
+    ctl(lab, "set", "parallel=3", "p", "--reason", "new quota")
+    wait_for(lambda: at_work(lab) == 4, process)
+    by_profile = [e.profile for e in lab.events() if e.kind == "trial_started"]
+    assert (by_profile.count("p"), by_profile.count("q")) == (3, 1), "only where it was asked for"
+    ctl(lab, "set", "parallel=1", "--reason", "enough: all of them")
+    lab.go()
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    assert process.returncode == 0, out + err
+    waits = {(e.profile, e.error) for e in lab.events() if e.kind == "trial_waiting"}
+    assert waits <= {("p", "at most 1 trial of p at once")}, "q has one slot, so nobody of it waits in one"
+    assert {(e["agent_key"], e["task_id"], e["outcome"]) for e in lab.index()} == {
+        (profile, task, "failed") for profile in "pq" for task in "ab"
+    }
+    assert len(lab.index()) == 8
+    config = json.loads(next(lab.batch().runs.glob("*__p.job.json")).read_text())
+    assert config["n_concurrent_trials"] == 1, "what a person can run by hand is as planned"
 
 
 def test_a_requeued_trial_runs_again_and_its_cost_counts(lab, live) -> None:
     process = live(tasks=("a", "b"))
-    until(lab, lambda: len(started(lab)) == 2, process)
+    wait_for(lambda: at_work(lab) == 2, process)
     trial = next(name for name in started(lab) if name.startswith("a__"))
     ctl(lab, "requeue", trial, "--reason", "looked stuck")
-    until(lab, lambda: any(e.kind == "trial_ended" and e.trial == trial for e in lab.events()), process)
-    go(lab)
-    out, err = process.communicate(timeout=200)
+    wait_for(lambda: any(e.kind == "trial_ended" and e.trial == trial for e in lab.events()), process)
+    lab.go()
+    out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 0, out + err
     assert lab.outcomes() == {("p", "a"): ["failed"], ("p", "b"): ["failed"]}
     assert "1 superseded trial" in out
@@ -111,7 +131,7 @@ def test_a_requeued_trial_runs_again_and_its_cost_counts(lab, live) -> None:
 def test_cancelling_a_trial_and_a_profile(lab, live) -> None:
     profiles = PROFILES + '[profiles.q]\nagent = "lab_agents:Patient"\n'
     process = live(profiles, tasks=("a", "b"), run="parallel = 1")
-    until(lab, lambda: len(started(lab)) == 2, process)
+    wait_for(lambda: at_work(lab) == 2, process)
     events = [e for e in lab.events() if e.kind == "trial_started"]
     trial = next(e.trial for e in events if e.profile == "p")
     assert 'no profile, running or waiting trial is called "nobody"' in ctl(
@@ -119,9 +139,9 @@ def test_cancelling_a_trial_and_a_profile(lab, live) -> None:
     )
     ctl(lab, "cancel", trial, "--reason", "wrong prompt")
     ctl(lab, "cancel", "q", "--reason", "wrong model")
-    until(lab, lambda: sum(e.kind == "trial_cancelled" for e in lab.events()) == 2, process)
-    go(lab)
-    out, err = process.communicate(timeout=200)
+    wait_for(lambda: sum(e.kind == "trial_cancelled" for e in lab.events()) == 2, process)
+    lab.go()
+    out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 3, out + err
     assert lab.outcomes() == {
         ("p", "a"): ["cancelled"],

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from test_resume import SLOW, finished
-from test_run import wait_for
+from test_resume import agents, finished, slow
+from test_run import LIMIT_SEC, wait_for
 
 
 @dataclass
@@ -69,19 +69,15 @@ def small_disk(lab):
         holder.communicate(b"end\n", timeout=30)
 
 
-def started(lab, file: Path, at_least: int) -> subprocess.Popen[str]:
-    """A run with some finished trials and more to come."""
-    process = lab.start("run", file)
-    wait_for(lambda: len(finished(lab)) >= at_least)
-    return process
-
-
 @pytest.mark.parametrize("what", ["nearly", "quite", "inodes"])
 def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(lab, small_disk, what: str) -> None:
-    file = lab.experiment(SLOW, run="attempts = 4\nparallel = 1")
-    process = started(lab, file, 2)
+    file = lab.experiment(slow(2), run="attempts = 4\nparallel = 1")
+    process = lab.start("run", file)
+    wait_for(lambda: agents(lab) == 3, process)
     small_disk.fill(what)
-    out, err = process.communicate(timeout=120)
+    if what == "inodes":  # nobody sees that there are none before somebody wants to write
+        lab.go()
+    out, err = process.communicate(timeout=LIMIT_SEC)
     said = out + err
     assert process.returncode in ((3,) if what == "nearly" else (1, 3)), said
     assert ("No space left on device" if what == "inodes" else "stopped: the disk is full: ") in said
@@ -94,6 +90,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(lab, small_disk, wh
         assert refused.returncode == 2
         assert "a run needs at least 512 MB" in refused.stderr
     small_disk.grow()
+    lab.go()
     ran = lab.tbench("resume", file, "--retry-errors", "disk_full")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert before.items() <= finished(lab).items()
@@ -101,7 +98,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(lab, small_disk, wh
 
 
 def test_a_results_folder_that_cannot_be_written_is_said(lab, small_disk) -> None:
-    file = lab.experiment(SLOW, run="attempts = 1\nparallel = 2")
+    file = lab.experiment(slow(9), run="attempts = 1\nparallel = 2")
     small_disk.mount("-o", "remount,ro")
     ran = lab.tbench("run", file)
     assert (ran.returncode, ran.stdout) == (1, ""), ran.stderr

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from test_run import alive, running, scripted, wait_for
+from test_run import LIMIT_SEC, alive, running, scripted, wait_for
 
-LONG = scripted("p", sleep_sec=300.0)
+LONG = scripted("p", free=0)
 
 
 @pytest.fixture
@@ -19,10 +19,10 @@ def decoys(lab, tmp_path):
     harbor = tmp_path / "harbor"
     shutil.copy("/bin/sleep", harbor)
     processes = [
-        subprocess.Popen([harbor, "300"]),
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", "vim", "terminalbench/foo.py"]),
+        subprocess.Popen([harbor, "3000"]),
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3000)", "vim", "terminalbench/foo.py"]),
         subprocess.Popen(
-            [sys.executable, "-c", "import time; time.sleep(300)", "harbor", "run", "-c", str(lab.root / "results")]
+            [sys.executable, "-c", "import time; time.sleep(3000)", "harbor", "run", "-c", str(lab.root / "results")]
         ),
     ]
     yield processes
@@ -35,7 +35,7 @@ def start(lab):
     lab.env["XDG_STATE_HOME"] = str(lab.root / "state")
     file = lab.experiment(LONG)
     process = lab.start("run", file)
-    wait_for(lambda: running(lab))
+    wait_for(lambda: running(lab), process)
     return file, process
 
 
@@ -51,7 +51,7 @@ def test_it_lists_first_then_ends_ours_and_spares_the_rest(lab, decoys) -> None:
     assert alive(harbor)
     ran = lab.tbench("kill", file, "--yes")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 130
     assert not alive(harbor)
     assert all(decoy.poll() is None for decoy in decoys)
@@ -66,7 +66,7 @@ def test_all_finds_batches_of_every_results_folder(lab, decoys) -> None:
     elsewhere.mkdir()
     ran = lab.tbench("kill", "--all", "--yes")
     assert ran.returncode == 0, ran.stderr
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_SEC)
     assert all(decoy.poll() is None for decoy in decoys)
     assert "nothing is running" in lab.tbench("kill", "--all").stdout
 
@@ -80,7 +80,7 @@ def test_a_runner_that_does_not_answer_is_ended_hard(lab, monkeypatch) -> None:
     assert {p.kind for p in found.processes} == {"runner", "harbor"}
     left = end([lab.batch()], found, grace_sec=1.0)
     assert not left
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == -9
     assert not list((lab.batch().folder / "workers").glob("*.json"))
 
@@ -90,7 +90,7 @@ def test_a_recycled_pid_is_a_stranger(lab) -> None:
     worker = next((lab.batch().folder / "workers").glob("*.json"))
     record = json.loads(worker.read_text())
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_SEC)
     wait_for(lambda: not alive(record["pid"]))
     worker.write_text(json.dumps({**record, "pid": os.getpid(), "group": os.getpid()}))
     ran = lab.tbench("kill", file, "--yes")

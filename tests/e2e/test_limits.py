@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_run import running, scripted, wait_for
+from test_run import LIMIT_SEC, running, scripted, wait_for
 
 from support.aftermath import cost, results
 
@@ -111,7 +111,7 @@ def test_a_clock_that_jumps_neither_ends_nor_extends_a_run(lab, offset: float, l
     process = lab.start("run", lab.experiment(scripted("p", sleep_sec=0.5), tasks=("a",), run=run))
     wait_for(lambda: running(lab) or process.poll() is not None)
     flag.touch()
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=LIMIT_SEC)
     outcomes = lab.outcomes()["p", "a"]
     assert set(outcomes) <= {"failed", "not_run"}, err
     assert ("not_run" in outcomes) != forward

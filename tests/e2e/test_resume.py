@@ -6,15 +6,18 @@ import signal
 import time
 
 import pytest
-from test_run import BOTH, alive, scripted, wait_for
+from test_run import BOTH, LIMIT_SEC, alive, scripted, wait_for
 
 from terminalbench.files import lock, lock_owner
 
-SLOW = scripted("p", script="true", sleep_sec=1.0, cost_usd=0.25)
+
+def slow(free: int) -> str:
+    """A profile of which so many trials go ahead; the others wait until the test says so."""
+    return scripted("p", free=free, cost_usd=0.25)
 
 
 def finished(lab) -> dict[str, int]:
-    """Size and time of every finished trial's result."""
+    """The time of every finished trial's result. Ask when Harbor is gone, or has nothing to write."""
     return {
         str(f): f.stat().st_mtime_ns
         for f in lab.batch().runs.glob("*/*/result.json")
@@ -22,17 +25,29 @@ def finished(lab) -> dict[str, int]:
     }
 
 
+def agents(lab) -> int:
+    """How many trials have come to their agent so far."""
+    return sum(event.phase == "agent" for event in lab.events())
+
+
+def worker(lab) -> int:
+    """The Harbor process of a batch with one profile."""
+    return json.loads(next((lab.batch().folder / "workers").glob("*.json")).read_text())["pid"]
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_batch_is_finished_without_loss(lab, how: signal.Signals) -> None:
-    file = lab.experiment(SLOW, run="attempts = 3\nparallel = 1")
+    file = lab.experiment(slow(2), run="attempts = 3\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: len(finished(lab)) >= 2)
+    wait_for(lambda: agents(lab) == 3, process)
+    harbor = worker(lab)
     os.kill(process.pid, how)
-    process.communicate(timeout=90)
+    process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == (-9 if how == signal.SIGKILL else 130)
-    time.sleep(1.0 if how == signal.SIGKILL else 0.0)
+    wait_for(lambda: not alive(harbor))
     before = finished(lab)
-    assert 2 <= len(before) < 6
+    assert len(before) == 2
+    lab.go()
     ran = lab.tbench("resume", file)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     after = finished(lab)
@@ -232,19 +247,20 @@ def test_a_moved_project_and_changed_skills_are_refused(lab) -> None:
 
 def test_what_a_killed_runner_left_running_is_ended_before_anything_runs_again(lab) -> None:
     """Harbor cannot be ended by its runner's death (it is stopped): resume waits for it, then runs what is missing."""
-    file = lab.experiment(SLOW, tasks=("a",), run="attempts = 3\nparallel = 1")
+    file = lab.experiment(slow(1), tasks=("a",), run="attempts = 3\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: len(finished(lab)) >= 1)
-    left = json.loads(next((lab.batch().folder / "workers").glob("*.json")).read_text())["pid"]
+    wait_for(lambda: agents(lab) == 2, process)
+    left = worker(lab)
     os.kill(left, signal.SIGSTOP)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_SEC)
     assert alive(left)
+    lab.go()
     resume = lab.start("resume", file)
-    wait_for(lambda: (owner := lock_owner(lab.batch().lock)) is not None and owner.pid == resume.pid)
-    time.sleep(1.0)
+    wait_for(lambda: (owner := lock_owner(lab.batch().lock)) is not None and owner.pid == resume.pid, resume)
+    time.sleep(1.0)  # it most likely waits by now, but whenever Harbor goes on: it is gone before anything runs again
     os.kill(left, signal.SIGCONT)
-    out, err = resume.communicate(timeout=120)
+    out, err = resume.communicate(timeout=LIMIT_SEC)
     assert resume.returncode == 0, out + err
     assert not alive(left)
     events = lab.events()
@@ -255,18 +271,21 @@ def test_what_a_killed_runner_left_running_is_ended_before_anything_runs_again(l
 
 
 def test_two_resumes_at_once_are_one_resume(lab) -> None:
-    file = lab.experiment(SLOW, run="attempts = 2\nparallel = 1")
+    file = lab.experiment(slow(1), run="attempts = 2\nparallel = 1")
     process = lab.start("run", file)
-    wait_for(lambda: len(finished(lab)) >= 1)
+    wait_for(lambda: agents(lab) == 2, process)
+    harbor = worker(lab)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_SEC)
     both = [lab.start("resume", file) for _ in range(2)]
-    ends = [(resume.communicate(timeout=120)[1], resume.returncode, resume.pid) for resume in both]
-    codes = sorted(code for _, code, _ in ends)
-    assert codes in ([0, 1], [0, 0]), ends
-    for err, code, pid in ends:
-        if code == 1:
-            (other,) = [p for _, _, p in ends if p != pid]
-            assert f"in use by tbench resume s/0 (pid {other} on " in err
+    wait_for(lambda: any(resume.poll() is not None for resume in both))
+    refused, other = sorted(both, key=lambda resume: resume.poll() is None)
+    _, err = refused.communicate(timeout=LIMIT_SEC)
+    assert refused.returncode == 1, err
+    assert f"in use by tbench resume s/0 (pid {other.pid} on " in err
+    lab.go()
+    out, err = other.communicate(timeout=LIMIT_SEC)
+    assert other.returncode == 0, out + err
+    assert not alive(harbor)
     assert len(finished(lab)) == 4
     assert all(outcomes == ["failed"] * 2 for outcomes in lab.outcomes().values())

@@ -10,7 +10,7 @@ from support.dashboard import served
 
 __all__ = ["browser"]
 
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=120_000)
 
 PROFILES = """
 [profiles.sim]
@@ -54,7 +54,7 @@ def test_a_page_follows_a_real_run(lab, browser: Browser) -> None:
             expect(page.locator("#matrix a.mark.passed")).to_have_count(0)
             lab.project.write("go", "")
             expect(page.locator("#matrix a.mark.passed")).to_have_count(2)
-            assert run.wait(timeout=120) == 0
+            assert run.wait(timeout=240) == 0
         finally:
             _end(run)
         expect(page.locator("#state")).to_contain_text("complete")

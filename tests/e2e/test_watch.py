@@ -17,17 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from test_run import scripted
+from test_run import LIMIT_SEC, scripted
 
-from support.tasks import write_task
+from support.tasks import SOLVE
 from terminalbench.files import read_jsonl, start_ticks
 from terminalbench.records import Event
 
-SIMULATED = '[profiles.sim]\nagent = "simulated"\nmodel = "simulated/x"\noptions = { solve_probability = 1.0, delay_sec = [%s, %s] }\n'
-SLOW = scripted("slow", sleep_sec=3000.0, files={"agent.log": "begun\n\x1b[2J\x1b]0;owned\x07 at work\n"})
-QUICK = SIMULATED % ("0.5", "0.5")
+QUICK = '[profiles.sim]\nagent = "simulated"\nmodel = "simulated/x"\noptions = { solve_probability = 1.0 }\n'
+SLOW = scripted("slow", free=0, files={"agent.log": "begun\n\x1b[2J\x1b]0;owned\x07 at work\n"})
 TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
-_LIMIT_SEC = 200.0
 _ALTERNATE, _NORMAL = "\x1b[?1049h", "\x1b[?1049l"
 
 
@@ -51,7 +49,7 @@ class Screen:
                 self._open = False
 
     def wait_for(self, condition: Callable[[str], bool], what: str) -> None:
-        deadline = time.monotonic() + _LIMIT_SEC
+        deadline = time.monotonic() + LIMIT_SEC
         while not condition(self.written):
             assert time.monotonic() < deadline, f"{what}: {self.text[-3000:]}"
             self.read()
@@ -69,7 +67,7 @@ class Screen:
         os.write(self.master, keys.encode())
 
     def end(self) -> int:
-        deadline = time.monotonic() + _LIMIT_SEC
+        deadline = time.monotonic() + LIMIT_SEC
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.text[-3000:]
             self.read()
@@ -118,9 +116,7 @@ def screen(lab, tmp_path: Path):
 @pytest.fixture
 def slow(lab):
     """An experiment whose two trials never end by themselves."""
-    for task in ("c", "d"):
-        write_task(lab.root / "tasks" / task, agent_sec=3600.0)
-    return lambda run="": lab.experiment(SLOW, tasks=("c", "d"), run=run)
+    return lambda run="": lab.experiment(SLOW, run=run)
 
 
 def view_process(lab) -> int:
@@ -136,13 +132,14 @@ def view_process(lab) -> int:
 
 
 def test_a_run_shows_itself_and_ends_with_its_summary(lab, screen) -> None:
-    run = screen("run", lab.experiment(QUICK), "--watch")
-    run.shows("Running (")
+    run = screen("run", lab.experiment(scripted("p", script=SOLVE, free=1), run="parallel = 1"), "--watch")
+    run.shows("Running (1)")
     run.shows("Last finished")
+    lab.go()
     assert run.end() == 0
     assert run.is_as_before()
     assert "coverage" in run.text[run.text.rindex("q leave") :]
-    assert lab.outcomes() == {("sim", "a"): ["passed"], ("sim", "b"): ["passed"]}
+    assert lab.outcomes() == {("p", "a"): ["passed"], ("p", "b"): ["passed"]}
 
 
 def test_leaving_coming_back_and_stopping(lab, screen, slow) -> None:
@@ -180,21 +177,22 @@ def test_leaving_coming_back_and_stopping(lab, screen, slow) -> None:
     assert "cancelled" in run.text
     assert last.end() == 3
     assert last.is_as_before()
-    out, _ = plain.communicate(timeout=60)
+    out, _ = plain.communicate(timeout=LIMIT_SEC)
     assert plain.returncode == 3
     assert out.splitlines()[-1].startswith('{"kind":"summary"')
     assert len(out.splitlines()) == len(read_jsonl(lab.batch().events_jsonl, Event).records) + 1
 
 
 def test_a_view_that_is_killed_does_not_harm_the_run(lab, screen) -> None:
-    run = screen("run", lab.experiment(SIMULATED % ("4.0", "4.0")), "--watch")
+    run = screen("run", lab.experiment(scripted("p", script=SOLVE, free=0)), "--watch")
     run.shows("Running (2)")
     os.kill(view_process(lab), signal.SIGKILL)
     run.shows("the run goes on here")
     assert run.is_as_before()
+    lab.go()
     assert run.end() == 0
-    assert "+ passed  a #1  sim" in run.text
-    assert lab.outcomes() == {("sim", "a"): ["passed"], ("sim", "b"): ["passed"]}
+    assert "+ passed  a #1  p" in run.text
+    assert lab.outcomes() == {("p", "a"): ["passed"], ("p", "b"): ["passed"]}
 
 
 def test_stopping_from_the_view_cancels_the_trials(lab, screen, slow) -> None:
@@ -205,7 +203,7 @@ def test_stopping_from_the_view_cancels_the_trials(lab, screen, slow) -> None:
     run.press("s")
     assert run.end() == 130
     assert run.is_as_before()
-    assert lab.outcomes()["slow", "c"] == ["cancelled"]
+    assert lab.outcomes()["slow", "a"] == ["cancelled"]
 
 
 def test_a_view_whose_run_was_killed_says_so_and_leaves_the_terminal_alone(lab, screen, slow) -> None:
@@ -238,5 +236,5 @@ def test_a_reader_that_goes_away_does_not_end_the_run(lab) -> None:
     process = lab.start("run", lab.experiment(QUICK), "--watch")
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(timeout=120) == 0
+    assert process.wait(timeout=LIMIT_SEC) == 0
     assert lab.outcomes() == {("sim", "a"): ["passed"], ("sim", "b"): ["passed"]}

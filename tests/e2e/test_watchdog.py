@@ -3,7 +3,8 @@
 import json
 import os
 import signal
-import time
+
+from test_run import LIMIT_SEC, wait_for
 
 from terminalbench.runner.alerts import AlertBoard, Standing
 
@@ -32,8 +33,14 @@ class Quiet(BaseAgent):
 
 
 class Keyless(Quiet):
+    """Is refused; the third time only when the file is there: what became of the first two can be looked at."""
+
+    runs = 0
+
     async def run(self, instruction, environment, context) -> None:
-        await asyncio.sleep(0.3)
+        Keyless.runs += 1
+        if Keyless.runs == 3:
+            await super().run(instruction, environment, context)
         raise AgentAuthenticationError("invalid x-api-key")
 '''
 PROFILES = '[profiles.quiet]\nagent = "lab_agents:Quiet"\n[profiles.keyless]\nagent = "lab_agents:Keyless"\n'
@@ -53,42 +60,27 @@ def standing(lab) -> list[Standing]:
 
 def test_stall_auth_and_a_dead_child_are_named_and_dealt_with(lab) -> None:
     lab.project.write("lab_agents.py", AGENTS)
-    run = "parallel = 1\nattempts = 20\nstall_sec = 1.0"
+    run = "parallel = 1\nattempts = 4\nstall_sec = 1.0"
     process = lab.start("run", lab.experiment(PROFILES, tasks=("a",), run=run))
 
-    def until(wanted: tuple[str, str, str | None]) -> None:
-        while wanted not in alerts(lab):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.1)
-
-    try:
-        while not any(e.phase == "agent" and e.profile == "quiet" for e in lab.events()):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.1)
-        while not any(alert.cause == "stall" for alert in standing(lab)):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.1)
-        until(("auth", "raised", "keyless"))
-        said = lab.tbench("status", "--results", lab.root / "results").stdout
-        assert "warning (stall): a__" in said
-        assert "error (auth): keyless: authentication failed" in said
-        (worker,) = list((lab.batch().folder / "workers").glob("*quiet.json"))
-        os.kill(json.loads(worker.read_text())["pid"], signal.SIGKILL)
-        lab.project.write("go", "")
-        out, err = process.communicate(timeout=200)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    wait_for(lambda: any(alert.cause == "stall" and alert.profile == "quiet" for alert in standing(lab)), process)
+    wait_for(lambda: ("auth", "raised", "keyless") in alerts(lab), process)
+    wait_for(lambda: any(e.kind == "control" for e in lab.events()), process)
+    said = lab.tbench("status", "--results", lab.root / "results").stdout
+    assert "warning (stall): a__" in said
+    assert "error (auth): keyless: authentication failed" in said
+    (worker,) = list((lab.batch().folder / "workers").glob("*quiet.json"))
+    os.kill(json.loads(worker.read_text())["pid"], signal.SIGKILL)
+    lab.go()
+    out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 3, out + err
     assert ("dead_child", "raised", "quiet") in alerts(lab)
     assert ("dead_child", "cleared", "quiet") in alerts(lab)
     board = [found for found in alerts(lab) if found[1] == "raised"]
     assert len(board) == sum(found[1] == "cleared" for found in alerts(lab)), "nothing stands after the run"
-    assert lab.outcomes()["quiet", "a"] == ["failed"] * 20
+    assert lab.outcomes()["quiet", "a"] == ["failed"] * 4
     keyless = lab.outcomes()["keyless", "a"]
-    assert keyless.count("errored") >= 2
-    assert keyless.count("not_run") >= 1, "the policy stopped it"
+    assert keyless in (["errored"] * 3 + ["not_run"], ["errored"] * 2 + ["not_run"] * 2), "the policy stopped it"
     reasons = {e["reason"] for e in lab.index() if e["outcome"] == "not_run"}
     assert all("authentication failed" in reason for reason in reasons)
     (stop,) = [e for e in lab.events() if e.kind == "control"]

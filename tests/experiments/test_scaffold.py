@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import pytest
 
 
@@ -39,3 +42,17 @@ def test_wrong_choices(project, tbench, arguments: tuple[str, ...], expected: st
     assert ran.code == 2
     assert expected in ran.err
     assert not (project.root / "experiments").exists()
+
+
+def test_what_it_says_holds_without_a_project_around_it(tmp_path, monkeypatch, tbench) -> None:
+    """The env file, the results and the prompt are where the file says, before and after `git init`."""
+    monkeypatch.chdir(tmp_path)
+    assert tbench("init").code == 0
+    (tmp_path / "experiments" / ".env").write_text("ANTHROPIC_API_KEY=x\n")
+    for _ in range(2):
+        planned = tbench("plan", "experiments/first.toml", "--json")
+        assert planned.code == 0, planned.err
+        document = json.loads(planned.out)
+        assert document["profiles"][0]["env_file"] == str(tmp_path / "experiments" / ".env")
+        assert Path(document["jobs"][0]["config"]["jobs_dir"]) == tmp_path / "results" / "first" / "0" / "runs"
+        (tmp_path / ".git").mkdir(exist_ok=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.harbor.gate import Gate, GateState, Known
+from terminalbench.harbor.gate import Gate, GateState, Known, Refusal
 
 
 def gate(tmp_path: Path, **fields: object) -> Gate:
@@ -22,7 +22,36 @@ def test_without_limits_everything_enters(tmp_path: Path) -> None:
 def test_the_first_trial_enters_whatever_the_guess(tmp_path: Path) -> None:
     found = gate(tmp_path, budget_usd=0.1, guess_usd=1.0)
     assert found.enter("a", "p") is None
-    assert "the budget of $0.10 is used up" in (found.enter("b", "p") or "")
+    assert found.enter("b", "p") == Refusal("running trials hold the rest of the budget of $0.10", final=False)
+    found.leave("a", "p", 0.02)
+    assert found.enter("b", "p") is None, "it was cheaper than the guess: there is room"
+    found.leave("b", "p", 0.06)
+    said = "the budget of $0.10 is used up ($0.08 spent; another trial probably costs $0.04)"
+    assert found.enter("c", "p") == Refusal(said, final=True)
+    assert found.read().closed == said
+
+
+def test_what_is_spent_closes_at_once_though_others_run(tmp_path: Path) -> None:
+    found = gate(tmp_path, budget_usd=1.0, guess_usd=0.1)
+    for trial in "abc":
+        assert found.enter(trial, "p") is None
+    found.leave("a", "p", 1.2)
+    assert found.enter("d", "p") == Refusal("the budget of $1.00 is used up ($1.20 spent)", final=True)
+
+
+def test_what_a_dead_harbor_had_reserved_is_settled_as_unknown(tmp_path: Path) -> None:
+    found = gate(tmp_path, budget_usd=2.5, guess_usd=1.0)
+    for job, trial in (("dead", "a"), ("alive", "b")):
+        assert found.enter(trial, "p") is None
+        (tmp_path / job / trial).mkdir(parents=True)
+    assert found.enter("c", "p") == Refusal("running trials hold the rest of the budget of $2.50", final=False)
+    found.settle_dead(tmp_path / "dead", "p")
+    state = found.read()
+    assert (state.reserved, state.spent_usd, state.priced) == ({"b": 1.0}, 1.0, 1)
+    found.settle_dead(tmp_path / "alive", "p")
+    refused = found.enter("c", "p")
+    assert refused is not None
+    assert refused.final, "nobody is left whose end could make room"
 
 
 def test_a_profiles_own_history_is_the_estimate(tmp_path: Path) -> None:
@@ -31,7 +60,9 @@ def test_a_profiles_own_history_is_the_estimate(tmp_path: Path) -> None:
     assert found.read().likely_usd("q") == 4.0
     assert found.read().likely_usd("new") == pytest.approx(4.4 / 3)
     assert found.enter("a", "p") is None
-    assert found.enter("b", "q") is not None
+    refused = found.enter("b", "q")
+    assert refused is not None
+    assert not refused.final
 
 
 def test_an_unknown_cost_is_taken_to_be_the_likely_one(tmp_path: Path) -> None:
@@ -60,7 +91,7 @@ def test_a_budget_does_not_hold_agents_that_cost_nothing(tmp_path: Path) -> None
 def test_a_deadline_closes_for_good(tmp_path: Path) -> None:
     found = gate(tmp_path, deadline=100.0)
     assert found.enter("a", "p", now=99.0) is None
-    assert "deadline" in (found.enter("b", "p", now=100.0) or "")
+    assert found.enter("b", "p", now=100.0) == Refusal("the deadline (run.run_timeout_sec) has passed", final=True)
     assert found.enter("c", "p", now=50.0) is not None
 
 

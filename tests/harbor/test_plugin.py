@@ -1,11 +1,13 @@
 """The event plugin inside real Harbor jobs: what it writes, and that it never harms the job."""
 
+import asyncio
 import json
 import os
 import signal
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ from harbor.cli.job_plugins import plugin_configs_from_cli
 from jobkit import SOLVE, Job, scripted, stop, write_task
 
 from terminalbench.harbor.attempts import attempts_from_events
+from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.plugin import IMPORT_PATH, EventPlugin
 from terminalbench.harbor.results import read_job
 from terminalbench.records import Event, Outcome
@@ -221,3 +224,45 @@ def test_events_decode_with_the_records_type(tmp_path: Path) -> None:
         event = msgspec.json.decode(line, type=Event, strict=True)
         assert event.time.endswith("Z")
     assert job.trial().outcome is Outcome.FAILED
+
+
+def test_a_trial_keeps_its_place_until_its_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next one, kept back by `tbench ctl set parallel=1`, would start before this one has ended."""
+    plugin = EventPlugin(str(tmp_path / "events.jsonl"))
+    door = plugin._door
+    places: list[bool] = []
+
+    async def tell(event: object) -> None:
+        places.append("t" in door._inside)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(plugin, "_tell_end", tell)
+    assert door.ask("t", "lane") is None
+    with pytest.raises(OSError, match="full"):
+        asyncio.run(plugin._trial_ended(SimpleNamespace(trial_name="t")))  # ty: ignore[invalid-argument-type]
+    assert (places, door._inside) == ([True], set())
+
+
+def test_a_trial_that_is_cancelled_as_it_starts_gives_its_place_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path / "gate.json")
+    gate.create(GateState(budget_usd=1.0))
+    plugin = EventPlugin(str(tmp_path / "events.jsonl"), gate=str(gate.path))
+
+    async def no_wait(event: object) -> None:
+        plugin._door.ask("t", "lane")
+
+    def cancelled(*_: object) -> dict[str, float]:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(plugin, "_wait", no_wait)
+    monkeypatch.setattr("terminalbench.harbor.plugin.limits_of", cancelled)
+    event = SimpleNamespace(trial_name="t", config=None)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(plugin._trial_started(event))  # ty: ignore[invalid-argument-type]
+    assert (plugin._door._inside, plugin._running) == (set(), set())
+    state = gate.read()
+    assert (state.reserved, state.spent_usd, state.costs) == ({}, 0.0, {}), "and its money: it cost nothing"
+    plugin._door.ask("t", "lane")  # the thread that was letting it in comes late
+    assert (plugin._door._inside, gate.read().reserved) == (set(), {})

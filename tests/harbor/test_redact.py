@@ -1,10 +1,14 @@
 """Messages we store and show: one line, bounded, no secret."""
 
+import io
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.harbor.redact import MESSAGE_LIMIT, one_line, redact
+from terminalbench.harbor.redact import MESSAGE_LIMIT, conceal, conceal_bytes, concealed_pieces, one_line, redact
+from terminalbench.llm.scrub import learn
 
 SECRETS = [
     "sk-ant-api03-abcdefghijklmnop",
@@ -62,3 +66,44 @@ def test_one_line_is_one_bounded_line(text: str) -> None:
 def test_long_texts_of_any_shape_take_no_more_than_linear_time(piece: str) -> None:
     # Quadratic time would take hours here, and end at the test's timeout.
     assert len(redact(piece * 100_000)) > 0
+
+
+CODE = [
+    "tokens = text.split()",
+    "def next_token(self) -> str:",
+    "password = getpass.getpass()",
+    "max_tokens: 4096",
+    "sort_key=lambda row: row.name",
+    "secret_key = os.environ['SECRET_KEY']",
+    'token: "authorization_code_of_the_user"',
+    "see https://example.com/a@b",
+]
+
+
+@pytest.mark.parametrize("text", CODE)
+def test_code_of_an_agent_stays_as_it_is(text: str) -> None:
+    assert conceal(text) == text
+
+
+@pytest.mark.parametrize("secret", [*SECRETS, "7f3a9c1e5b8d2046afce"])
+def test_a_trajectory_is_still_json_without_its_secrets(secret: str) -> None:
+    said = f'export API_KEY="{secret}" && curl https://user:{secret}@host/ -H "Authorization: Bearer {secret}"'
+    document = {"steps": [{"message": said, "arguments": {"api_key": secret, "n": 1}}]}
+    data = conceal_bytes(json.dumps(document).encode())
+    assert secret.encode() not in data
+    assert json.loads(data)["steps"][0]["arguments"] == {"api_key": "[redacted]", "n": 1}
+
+
+def test_learned_values_are_hidden_in_every_spelling_and_in_files_of_any_size() -> None:
+    secret = "learned-\"<&>\\'-value"
+    learn([secret, "short"])
+    assert redact(f"a {secret} b") == conceal(f"a {secret} b") == "a [redacted] b"
+    assert conceal(json.dumps({"x": secret})) == '{"x": "[redacted]"}'
+    assert redact("a short word") == "a short word", "too short to be looked for"
+    binary = b"\0" + secret.encode() + b"\1"
+    assert conceal_bytes(binary) == b"\0" + b"*" * len(secret) + b"\1"
+    for separator in (b"\n", b" ", b""):
+        for length in (10, 262_140, 262_150, 600_000):
+            stream = io.BytesIO(b"x" * length + separator + secret.encode() + separator + b"y" * 300_000)
+            pieces = list(concealed_pieces(stream.read))
+            assert b"".join(pieces) == b"x" * length + separator + b"[redacted]" + separator + b"y" * 300_000

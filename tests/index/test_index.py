@@ -4,15 +4,18 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate, latest
-from terminalbench.experiments.plan import Exclusion
+from terminalbench.experiments.plan import Exclusion, Plan, ProfileRecord
+from terminalbench.files import read_json, write_json
 from terminalbench.harbor.evidence import set_aside
 from terminalbench.index.export import export_index
-from terminalbench.index.queries import find_trials, list_batches, view_batch
+from terminalbench.index.queries import find_trials, list_batches, trial_rows, view_batch
 from terminalbench.index.scan import ScanReport, profile_of, scan_all, scan_batch
+from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
 from terminalbench.records import Outcome, TaskRef
 
@@ -99,6 +102,58 @@ def test_a_trial_run_again_counts_once_and_costs_twice(batch: Batch) -> None:
     view = view_batch(batch)
     assert [row.name for row in view.superseded] == ["a__0"]
     assert sum(row.usage.cost_usd or 0 for row in view.rows()) == 3.0
+
+
+def standing(batch: Batch) -> dict[str, tuple[int | None, int | None]]:
+    """What the index says of each trial of profile p: whether it counts, and as which attempt."""
+    scan_batch(batch)
+    found = ask(batch.folder.parent.parent, "SELECT trial, counts, attempt FROM trials WHERE profile = 'p'")
+    return {name: (counts, attempt) for name, counts, attempt in found.rows}
+
+
+def test_the_index_says_which_trial_counts(batch: Batch) -> None:
+    make_trial(batch, "a__1", reward=None, error="RuntimeError", cost=1.0)
+    make_trial(batch, "a__2", second=1, cost=1.0)
+    assert standing(batch) == {"a__1": (1, 2), "a__2": (1, 1)}
+    make_trial(batch, "a__3", reward=0.0, second=2, job=f"{STAMP}-w2__p", cost=1.0)
+    assert standing(batch) == {"a__1": (0, None), "a__2": (1, 1), "a__3": (1, 2)}
+    plan = read_json(batch.plan_json, Plan)
+    write_json(batch.plan_json, msgspec.structs.replace(plan, superseded=(f"{STAMP}__p/a__2",)))
+    assert standing(batch) == {"a__1": (1, 2), "a__2": (0, None), "a__3": (1, 1)}, "a new plan is enough"
+    set_aside(make_trial(batch, "b__1", reward=None, error="RuntimeError"), batch.superseded, 1)
+    shutil.rmtree(batch.runs / f"{STAMP}__p" / "b__1")
+    make_trial(batch, "b__1", second=3)
+    assert {name: found for name, found in standing(batch).items() if name[0] == "b"} == {
+        "b__1": (1, 1),
+        "b__1-try1": (0, None),
+    }
+    counts = {row.name: row.run_again for row in trial_rows(batch.folder.parent.parent, "s/0")}
+    assert counts == {"a__1": False, "a__2": True, "a__3": False, "b__1": False, "b__1-try1": True}
+
+
+def test_an_index_of_an_earlier_version_is_counted_anew(batch: Batch) -> None:
+    make_trial(batch, "a__1")
+    root = batch.folder.parent.parent
+    scan_batch(batch)
+    with sqlite3.connect(root / FILE_NAME) as connection:
+        connection.execute("ALTER TABLE trials DROP COLUMN counts")
+        connection.execute("ALTER TABLE trials DROP COLUMN attempt")
+        connection.execute("DELETE FROM migrations WHERE name = '004_counts'")
+        connection.execute("UPDATE summaries SET passed = 7")
+    assert standing(batch) == {"a__1": (1, 1)}
+    assert list_batches(root)[0]["passed"] == 1
+
+
+def test_a_list_says_what_is_unknown_and_what_is_free(batch: Batch) -> None:
+    make_trial(batch, "a__1", cost=0.5)
+    make_trial(batch, "a__2")
+    make_trial(batch, "a__1", profile="q")
+    plan = read_json(batch.plan_json, Plan)
+    record = ProfileRecord("q", "id-q", {"agent": "oracle"})
+    write_json(batch.plan_json, msgspec.structs.replace(plan, profiles=(record,)))
+    scan_batch(batch)
+    found = list_batches(batch.folder.parent.parent)[0]
+    assert (found["cost_usd"], found["cost_unknown"]) == (0.5, 1)
 
 
 def test_a_try_that_is_there_twice_costs_once(batch: Batch) -> None:

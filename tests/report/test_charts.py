@@ -57,7 +57,7 @@ def test_every_chart_is_sound_and_says_what_it_shows(kind: str, name: str, href:
     assert not any(element.tag == "b" for element in root.iter())
     assert all(link[0].tag == "title" and link[0].text for link in root.iter("a"))
     assert ("<a " in svg) is (href is not None)
-    assert svg.count("style=") == 1
+    assert "style=" not in svg, "a page may forbid inline style"
     assert not any(letter in svg for letter in "\x1b\ud800\u202e")
 
 

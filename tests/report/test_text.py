@@ -1,12 +1,29 @@
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from support.live import plan as live_plan
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import Exclusion
-from terminalbench.index.queries import view_batch
+from terminalbench.files import write_json
+from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.records import TaskRef
 from terminalbench.report.foreign import printable
-from terminalbench.report.text import Money, columns, money, percent, summary
+from terminalbench.report.text import (
+    COUNTED,
+    LEGEND,
+    MARKS,
+    Money,
+    columns,
+    matrix,
+    money,
+    percent,
+    profile_table,
+    summary,
+)
 
 
 def test_the_summary_of_a_batch(tmp_path: Path) -> None:
@@ -21,9 +38,10 @@ def test_the_summary_of_a_batch(tmp_path: Path) -> None:
     assert (
         text
         == """\
-profile  passed  failed  not measured  coverage  pass rate  of planned  cost               mean time
+profile  passed  failed  not measured  coverage  pass rate  of planned  cost               wall time
 p             1       1             2       2/4     50.0 %      25.0 %  $0.50 + 3 unknown     60.0 s
 q             0       0             4       0/4          -       0.0 %  unknown                    -
+pass rate and of planned: means over tasks; wall time: mean of a trial, start to end
 
 task  p   q
 a     +x  ..
@@ -38,6 +56,54 @@ Not measured
     )
 
 
+def test_a_task_with_more_attempts_does_not_weigh_more(tmp_path: Path) -> None:
+    batch = allocate(tmp_path, "s")
+    plan = make_plan(batch, ("p",), "ab", 1)
+    a, b = plan.jobs[0].tasks
+    grown = msgspec.structs.replace(plan.jobs[0], tasks=(msgspec.structs.replace(a, extra=3), b))
+    write_json(batch.plan_json, msgspec.structs.replace(plan, jobs=(grown,)))
+    for number in range(4):
+        make_trial(batch, f"a__{number}", reward=0.0, second=number)
+    make_trial(batch, "b__1")
+    scan_batch(batch)
+    row = profile_table(view_batch(batch)).splitlines()[1]
+    assert row.split()[1:8] == ["1", "4", "0", "5/5", "50.0", "%", "50.0"]
+
+
+def view_of(profiles: int, tasks: tuple[str, ...], outcomes: str) -> BatchView:
+    """A batch in which every profile did the same on every task."""
+    names = tuple(f"profile-{n}" for n in range(profiles))
+    marks = {mark: outcome for outcome, mark in MARKS.items()}
+    cells = [
+        CellState(name, TaskRef(task, "d"), attempt, marks[mark])
+        for name in names
+        for task in tasks
+        for attempt, mark in enumerate(outcomes, start=1)
+    ]
+    return BatchView("s/0", live_plan(names, tasks, len(outcomes)), cells, [])
+
+
+@pytest.mark.parametrize("profiles", [1, 3, 12])
+@pytest.mark.parametrize("attempts", ["+", "+xE", "+" * 37 + "x" * 11 + "EC", "+" * 400])
+def test_the_matrix_stays_within_80_columns(profiles: int, attempts: str) -> None:
+    text = matrix(view_of(profiles, ("csv-clean", "git-merge-conflict"), attempts))
+    assert max(map(len, text.splitlines())) <= 80
+    for number in range(profiles):
+        assert f"profile-{number}" in text, "no profile is lost"
+
+
+def test_attempts_that_do_not_fit_as_marks_are_counted() -> None:
+    many = "+" * 37 + "x" * 11 + "EC"
+    text = matrix(view_of(1, ("csv-clean",), many))
+    assert f"csv-clean  {many}\n{LEGEND}" in text
+    text = matrix(view_of(4, ("csv-clean",), many))
+    assert "csv-clean  37/48 1E 1C  37/48 1E 1C  37/48 1E 1C  37/48 1E 1C\n" in text
+    assert text.endswith(COUNTED)
+    few = matrix(view_of(12, ("csv-clean",), "+x"))
+    assert few.count("task       profile-") == 2, "marks that are as short stay, in two blocks"
+    assert few.endswith(LEGEND)
+
+
 def test_unknown_cost_is_not_zero() -> None:
     assert str(Money(None, 3)) == "unknown"
     assert str(Money(0.0, 0)) == "$0.00"
@@ -45,8 +111,8 @@ def test_unknown_cost_is_not_zero() -> None:
 
 
 def test_a_rate_of_nothing_is_a_dash() -> None:
-    assert percent(0, 0) == "-"
-    assert percent(1, 3) == "33.3 %"
+    assert percent(None) == "-"
+    assert percent(1 / 3) == "33.3 %"
 
 
 def test_columns_are_aligned() -> None:

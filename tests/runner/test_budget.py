@@ -2,6 +2,7 @@
 
 import multiprocessing
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Barrier
@@ -120,13 +121,18 @@ def _spend(path: Path, seed: int, profile: str, start: Barrier) -> None:
     luck, gate, number = random.Random(seed), Gate(path), 0
     running: list[str] = []
     while True:
-        while len(running) < 2:
+        refused = None
+        while len(running) < 2 and refused is None:
             number += 1
-            if gate.enter(f"{profile}-{number}", profile) is not None:
-                break
-            running.append(f"{profile}-{number}")
+            refused = gate.enter(f"{profile}-{number}", profile)
+            if refused is None:
+                running.append(f"{profile}-{number}")
         if not running:
-            return
+            assert refused is not None
+            if refused.final:
+                return
+            time.sleep(0.01)  # the others hold the rest
+            continue
         gate.leave(running.pop(luck.randrange(len(running))), profile, luck.uniform(0.0, 0.5))
 
 

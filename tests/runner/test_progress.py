@@ -3,7 +3,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from terminalbench.records import Event, Usage
+from support.live import Teller, job_event, plan
+from terminalbench.experiments.plan import Exclusion, JobSpec, PlannedTask
+from terminalbench.records import Event, TaskRef, Usage
 from terminalbench.runner.process import log_tail
 from terminalbench.runner.progress import Progress, clock
 from terminalbench.runner.supervise import SILENT_SEC, START_SEC, _Line
@@ -11,11 +13,17 @@ from terminalbench.runner.waiting import WaitingRoom
 
 
 def event(kind: str, trial: str, outcome: str | None = None, **fields: object) -> Event:
-    return Event("t", kind, "job", 1, profile="p", trial=trial, outcome=outcome, **fields)  # ty: ignore[invalid-argument-type]
+    about = {"profile": "p", "dataset": "d", "task": "a", "trial": trial, "outcome": outcome}
+    return Event("t", kind, "job", 1, **about, **fields)  # ty: ignore[invalid-argument-type]
+
+
+def progress_of(trials: int) -> Progress:
+    """The progress of a job with one task."""
+    return Progress.of_jobs([JobSpec("job", "p", "id-p", trials, (PlannedTask(TaskRef("a", "d"), "d", {}),))], 0.0)
 
 
 def test_it_counts_what_ended_what_runs_and_what_it_cost() -> None:
-    progress = Progress({"p": 4}, 0.0)
+    progress = progress_of(4)
     for trial in ("a", "b", "c"):
         progress.add(event("trial_started", trial))
     progress.add(event("trial_ended", "a", "passed", usage=Usage(cost_usd=0.5)))
@@ -28,7 +36,7 @@ def test_it_counts_what_ended_what_runs_and_what_it_cost() -> None:
 
 
 def test_nothing_done_means_no_guess() -> None:
-    progress = Progress({"p": 4}, 0.0)
+    progress = progress_of(4)
     assert progress.eta_sec(5.0) is None
     assert progress.line(5.0) == "0:05  0/4 trials"
 
@@ -69,7 +77,7 @@ def test_it_says_what_trials_wait_for() -> None:
 
 
 def test_the_line_of_progress_names_the_wait() -> None:
-    progress = Progress({"p": 4}, 0.0)
+    progress = progress_of(4)
     progress.add(event("trial_waiting", "a", error="rate limit of m", detail={"cause": "rate_limit"}))
     assert progress.line(5.0) == "0:05  0/4 trials, waiting: rate limit of m"
 
@@ -89,7 +97,7 @@ def test_a_silent_harbor_hangs(started: dict, quiet: float, why: str | None) -> 
 
 
 def test_a_batch_that_goes_on_has_nothing_running_from_before() -> None:
-    progress = Progress({"p": 3}, 0.0)
+    progress = progress_of(3)
     for trial in ("a", "b", "c"):
         progress.add(event("trial_started", trial))
     progress.add(event("trial_ended", "a", "passed"))
@@ -98,3 +106,69 @@ def test_a_batch_that_goes_on_has_nothing_running_from_before() -> None:
     assert (progress.done, len(progress.running)) == (1, 0)
     progress.add(event("trial_started", "b2"))
     assert len(progress.running) == 1
+
+
+def test_an_error_that_is_run_again_counts_once() -> None:
+    first, other, again = Teller("a__1"), Teller("b__1", "b"), Teller("a__2", wave=2)
+    old, new = plan(), plan(superseded=(f"{first.about['job']}/a__1",))
+    progress = Progress.of_plan(old, 0.0)
+    for one in (*first.whole(0, 10, "errored"), *other.whole(0, 10)):
+        progress.add(one)
+    assert (progress.done, progress.total, +progress.outcomes) == (2, 2, Counter(errored=1, passed=1))
+    progress.replan(new)
+    progress.add(job_event(20, "note", resumed={"p": 1}))
+    assert (progress.done, progress.total, +progress.outcomes) == (1, 2, Counter(passed=1))
+    for one in again.whole(20, 30, "failed"):
+        progress.add(one)
+    assert (progress.done, progress.total, +progress.outcomes) == (2, 2, Counter(failed=1, passed=1))
+    assert progress.cost_usd == 1.5, "every try is paid for"
+
+
+def test_a_plan_that_grows_is_never_more_than_done() -> None:
+    progress = Progress.of_plan(plan(tasks=("a",)), 0.0)
+    for one in Teller("a__1").whole(0, 10):
+        progress.add(one)
+    progress.replan(plan(tasks=("a",), attempts=2))
+    assert (progress.done, progress.total) == (1, 2)
+    for one in Teller("a__2", wave=2).whole(20, 30, "errored"):
+        progress.add(one)
+    assert (progress.done, progress.total, +progress.outcomes) == (2, 2, Counter(passed=1, errored=1))
+    for one in Teller("a__3", wave=3).whole(40, 50, "failed"):
+        progress.add(one)
+    assert (progress.done, progress.total, +progress.outcomes) == (2, 2, Counter(passed=1, failed=1))
+
+
+def test_what_a_place_that_is_left_out_has_done_was_planned() -> None:
+    progress = Progress.of_plan(plan(excluded=(Exclusion("no room", task=TaskRef("a", "d")),)), 0.0)
+    assert (progress.done, progress.total) == (0, 1)
+    for one in Teller("a__1").whole(0, 10):
+        progress.add(one)
+    assert (progress.done, progress.total) == (1, 2)
+
+
+def test_a_cancelled_trial_is_not_done_and_an_agent_without_a_model_costs_nothing() -> None:
+    progress = Progress.of_plan(plan(agents={"p": "oracle"}), 0.0)
+    progress.add(Teller("a__1").ended(1, "cancelled", cost=None, tokens=None))
+    assert (progress.done, progress.spent_usd, progress.cost_unknown) == (0, 0.0, 0)
+    paid = Progress.of_plan(plan(), 0.0)
+    paid.add(Teller("a__1").ended(1, cost=None, tokens=None))
+    assert (paid.done, paid.spent_usd, paid.cost_unknown) == (1, None, 1)
+
+
+def test_the_pace_is_that_since_the_batch_went_on() -> None:
+    progress = Progress.of_plan(plan(attempts=2), 0.0)
+    for one in (*Teller("a__1").whole(0, 10), job_event(1000, "note", resumed={"p": 3})):
+        progress.add(one)
+    progress.started_at = 1000.0
+    assert progress.eta_sec(1010.0) is None
+    progress.add(Teller("b__1", "b", wave=2).ended(1010))
+    assert progress.eta_sec(1010.0) == 20.0
+
+
+def test_what_a_harbor_that_died_was_running_or_kept_waiting_is_gone() -> None:
+    progress = progress_of(4)
+    progress.add(event("trial_started", "a"))
+    progress.add(event("trial_waiting", "b", error="rate limit of m", detail={"cause": "rate_limit"}))
+    progress.add(Event("t", "trial_started", "another job", 1, profile="p", trial="c"))
+    progress.add(Event("t", "note", "job", 1, profile="p", detail={"code": -9}))
+    assert (progress.running, list(progress.waiting.trials)) == ({("another job", "c")}, [])

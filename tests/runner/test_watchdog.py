@@ -1,5 +1,7 @@
 """Each thing that can go wrong is injected, named, and cleared again."""
 
+import shutil
+
 import pytest
 
 from support.results import make_plan
@@ -8,6 +10,7 @@ from terminalbench.files import read_jsonl
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.pacing import Lane
+from terminalbench.harbor.sandbox.activity import Activity, live_hits
 from terminalbench.records import Event
 from terminalbench.runner.alerts import AlertBoard
 from terminalbench.runner.guard import Guard
@@ -95,9 +98,10 @@ def test_pressure_by_level_and_by_answers() -> None:
     assert raised(changes) == {"rate_limit": "m: rate limited again and again; its trials wait"}
     assert orders == [], "no profile can be blamed"
     assert cleared(dog.look(sample(1.0, lanes={"m": 0}))[0]) == ["rate_limit"]
-    dog.look(sample(2.0, hits={"p": 2}))
-    dog.add(ended(None, rate_limit_hits=2))
-    dog.add(ended("rate_limit"))
+    dog.add(event("trial_started"))
+    dog.look(sample(2.0, hits={"t": 2}))
+    dog.add(ended(None, rate_limit_hits=4))  # two of them were seen while it ran
+    dog.add(ended("rate_limit", trial="u"))
     changes, orders = dog.look(sample(100.0))
     assert raised(changes) == {"rate_limit": "p: 5 answers 429 in 5 min"}
     assert [(order.action, order.profile) for order in orders] == [("slow", "p")]
@@ -220,6 +224,19 @@ def test_fewer_trials_at_once_while_the_pressure_lasts(tmp_path) -> None:
     assert control.read().at_once("p") is None
 
 
+def test_slower_is_half_of_what_runs_now_and_then_as_before(tmp_path) -> None:
+    machine = Machine(tmp_path, on_rate_limit="slow", parallel=2)
+    control = ControlFile(machine.batch.control_json)
+    control.change(lambda found: found.parallel.update({"*": 12}))
+    machine.guard.add(ended(None, rate_limit_hits=9))
+    machine.look()
+    assert control.read().at_once("p") == 6
+    machine.look(400.0)
+    assert control.read().at_once("p") == 12
+    orders = [e.detail["value"] for e in read_jsonl(machine.batch.events_jsonl, Event).records if e.kind == "control"]
+    assert orders == [6, 12]
+
+
 def test_activity_is_new_bytes_in_the_logs_or_the_sandboxs_sign_of_life(tmp_path) -> None:
     machine = Machine(tmp_path, stall_sec=30.0)
     folder = machine.batch.job_folder("job") / "t"
@@ -245,11 +262,68 @@ def test_activity_is_new_bytes_in_the_logs_or_the_sandboxs_sign_of_life(tmp_path
     assert len(machine.alerts()) == 3, "every answer counts once"
 
 
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_an_answer_counts_once_however_long_its_trial_takes(tmp_path, looks: int) -> None:
+    """Those of a slow trial are seen in its log while it runs, and its end tells of all of them again."""
+    machine = Machine(tmp_path)
+    folder = machine.batch.job_folder("job") / "t"
+    (folder / "agent").mkdir(parents=True)
+    machine.guard.add(event("trial_started"))
+    with (folder / "agent" / "log.txt").open("a") as log:
+        for _ in range(2):
+            log.write('"error_status":429\n' * 2)
+            log.flush()
+            if looks:
+                looks -= 1
+                machine.look()
+    machine.guard.add(ended(None, rate_limit_hits=4))
+    machine.look()
+    assert machine.alerts() == []
+    machine.guard.add(ended("rate_limit", trial="u"))
+    machine.look()
+    assert machine.alerts() == [("rate_limit", "raised")]
+    assert machine.told == [Alert("rate_limit", "p: 5 answers 429 in 5 min", profile="p")]
+
+
+def test_what_the_sandbox_tells_of_while_it_runs_counts_once(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    folder = machine.batch.job_folder("job") / "t"
+    (folder / "agent").mkdir(parents=True)
+    machine.guard.add(event("trial_started"))
+    activity = Activity(folder)
+    activity.hit(4)
+    machine.look()
+    (folder / "agent" / "log.txt").write_text('"error_status":429\n' * 4)  # now it came out
+    machine.look()
+    machine.guard.add(ended(None, rate_limit_hits=4))
+    machine.look()
+    assert machine.alerts() == []
+    machine.guard.add(event("trial_started"))  # tried again, in a new folder
+    shutil.rmtree(folder)
+    folder.mkdir()
+    Activity(folder).hit(1)
+    machine.look()
+    (alert,) = machine.told
+    assert alert.message == "p: 5 answers 429 in 5 min"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"rate_limit_hits": "x"}', b"\xff", b"9" * 10_000])
+def test_a_sign_of_life_that_makes_no_sense_tells_nothing(tmp_path, content: bytes) -> None:
+    (tmp_path / ".activity").write_bytes(content)
+    assert live_hits(tmp_path) == 0
+
+
+def test_a_sign_of_life_is_not_read_through_a_link(tmp_path) -> None:
+    (tmp_path / "other").write_text('{"rate_limit_hits": 7}')
+    (tmp_path / ".activity").symlink_to("other")
+    assert live_hits(tmp_path) == 0
+
+
 def test_a_lane_under_pressure_is_named(tmp_path) -> None:
     machine = Machine(tmp_path)
     Gate(machine.batch.gate_json).create(GateState(lanes={"some/model": Lane(3, 1.0, 1.0)}))
     machine.look()
-    progress = Progress({"p": 1}, 0.0)
+    progress = Progress.of_jobs((), 0.0)
     for found in read_jsonl(machine.batch.events_jsonl, Event).records:
         progress.add(found)
     (alert,) = progress.alerts.standing.values()
@@ -278,6 +352,40 @@ def test_what_a_killed_run_left_standing_is_cleared_by_the_next(tmp_path) -> Non
     for found in read_jsonl(machine.batch.events_jsonl, Event).records:
         board.add(found)
     assert board.standing == {}
+
+
+def test_an_alert_that_cannot_be_written_is_told_once_and_written_when_there_is_room(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    machine.batch.events_jsonl.mkdir()  # as a full disk: every append fails
+    machine.free = 10.0
+    for _ in range(3):
+        machine.look()
+    assert [alert.cause for alert in machine.told] == ["disk"]
+    machine.batch.events_jsonl.rmdir()
+    machine.look()
+    machine.look()
+    assert machine.alerts() == [("disk", "raised")]
+    machine.batch.events_jsonl.rename(tmp_path / "kept")
+    machine.batch.events_jsonl.mkdir()
+    machine.free = 10_000.0
+    machine.look()
+    machine.batch.events_jsonl.rmdir()
+    (tmp_path / "kept").rename(machine.batch.events_jsonl)
+    machine.look()
+    assert machine.alerts() == [("disk", "raised"), ("disk", "cleared")]
+    assert [alert.cause for alert in machine.told] == ["disk"]
+
+
+def test_an_alert_that_is_over_before_it_could_be_written_leaves_no_trace(tmp_path) -> None:
+    machine = Machine(tmp_path)
+    machine.batch.events_jsonl.mkdir()
+    machine.free = 10.0
+    machine.look()
+    machine.free = 10_000.0
+    machine.look()
+    machine.batch.events_jsonl.rmdir()
+    machine.look()
+    assert machine.alerts() == []
 
 
 def test_the_memory_of_this_machine_is_known() -> None:

@@ -63,7 +63,9 @@ class Teller:
         detail |= {"error_class": error_class} if error_class else {}
         detail |= {"retried": True} if retried else {}
         known = cost is not None or tokens is not None
-        usage = Usage(input_tokens=tokens, cost_usd=cost) if known else None
+        usage = (
+            Usage(input_tokens=tokens, output_tokens=None if tokens is None else 0, cost_usd=cost) if known else None
+        )
         return self.event(second, "trial_ended", outcome=outcome, error=error, usage=usage, detail=detail)
 
     def whole(self, start: float, end: float, outcome: str = "passed", **fields: Any) -> list[Event]:

@@ -10,8 +10,11 @@ else echo 0 > /logs/verifier/reward.txt; fi
 """
 
 
-def write_task(folder: Path, *, environment: str = "", agent_sec: float = 60.0, solve: str = SOLVE) -> Path:
-    """A task that wants one word in /app/answer.txt. `environment` is added to its [environment] table."""
+def write_task(folder: Path, *, environment: str = "", agent_sec: float = 3600.0, solve: str = SOLVE) -> Path:
+    """A task that wants one word in /app/answer.txt. `environment` is added to its [environment] table.
+
+    Its agent has longer than any test: where one waits for the test, the machine may be as slow as it likes.
+    """
     for name in ("environment", "solution", "tests"):
         (folder / name).mkdir(parents=True)
     (folder / "task.toml").write_text(
@@ -30,6 +33,7 @@ AGENTS = '''
 
 import asyncio
 import os
+from pathlib import Path
 
 from harbor.agents.base import BaseAgent
 from harbor.agents.options import AgentOptions
@@ -41,10 +45,21 @@ class Options(AgentOptions):
     files: dict[str, str] = {}
     cost_usd: float | None = None
     crash: str | None = None
+    free: int | None = None
+
+
+def begun() -> int:
+    """Note that a run has begun; how many there are now, of all profiles together."""
+    with open(Path(__file__).with_name("begun"), "ab", buffering=0) as book:
+        book.write(b".")
+        return book.tell()
 
 
 class Scripted(BaseAgent):
-    """Runs a script, writes files to its log folder, sleeps, crashes: as told."""
+    """Runs a script, writes files to its log folder, sleeps, crashes: as told.
+
+    With `free`, only so many runs of the project go ahead; every later one waits until the file `go` is there.
+    """
 
     options_model = Options
 
@@ -66,6 +81,9 @@ class Scripted(BaseAgent):
         context.cost_usd = self.options.cost_usd
         await environment.exec(self.options.script)
         await asyncio.sleep(self.options.sleep_sec)
+        if self.options.free is not None and begun() > self.options.free:
+            while not Path(__file__).with_name("go").exists():
+                await asyncio.sleep(0.02)
         if self.options.crash:
             raise RuntimeError(self.options.crash)
 '''

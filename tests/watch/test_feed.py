@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from support.live import START, Teller, plan
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import append_jsonl, lock, write_json
+from terminalbench.files import Owner, append_jsonl, lock, write_json
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.index.scan import ForeignJobs
 from terminalbench.watch.feed import LINGER_SEC, WITHOUT_EVENTS, Feed
@@ -57,6 +58,23 @@ def test_it_follows_events_plan_and_gate_while_the_run_lives(batch: Batch) -> No
     assert feed.over
     assert (feed.state.profiles["p"].running, feed.state.running) == (0, [])
     assert [trial.lost for trial in feed.state.records.trials.values()] == [False, True]
+
+
+def test_a_batch_whose_run_was_killed_says_so(batch: Batch) -> None:
+    write_json(batch.plan_json, plan())
+    append_jsonl(batch.events_jsonl, Teller("a__1").started(0))
+    with lock(batch.lock, "a run"):
+        feed = Feed(batch)
+        feed.poll(START)
+        assert feed.cut_off is None  # it runs
+    late = Feed(batch)
+    late.poll(START)
+    assert (late.over, late.cut_off) == (True, None)  # it ended, and let go of its batch
+    write_json(batch.lock, Owner(2**22, socket.gethostname(), "2026-01-02", start_ticks=1))
+    late.poll(START + 10)
+    assert late.cut_off == f"its run did not end, it was killed (pid {2**22}, started 2026-01-02)"
+    write_json(batch.lock, Owner(7, "elsewhere", "2026-01-02"))
+    assert "elsewhere" in str(late.cut_off)
 
 
 def test_attaching_late_shows_what_attaching_early_shows(batch: Batch) -> None:

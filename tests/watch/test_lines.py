@@ -111,7 +111,7 @@ def test_a_batch_without_events_says_so(project, tbench) -> None:
     ran = tbench("watch", batch.folder)
     assert ran.code == 0
     assert "read from the index" in ran.err
-    assert "+ passed  a  p" in ran.out
+    assert "+ passed  a #1  p" in ran.out
 
 
 def test_harbor_jobs_of_others_are_watched_too(project, tbench) -> None:

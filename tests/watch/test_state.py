@@ -14,7 +14,9 @@ from terminalbench.analytics import stats
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import TrialRow, assign_cells
 from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage
+from terminalbench.runner.progress import Progress
 from terminalbench.watch.forecast import eta_sec, wilson
+from terminalbench.watch.lines import Lines
 from terminalbench.watch.state import LiveState, replay
 
 PROFILES, TASKS = ("p", "q"), ("a", "b", "c")
@@ -117,10 +119,14 @@ def test_the_counts_are_those_of_the_summary(histories: list[list[Event]], seed:
         )
     rows.sort(key=lambda row: (row.trial.started_at, row.name) if row.trial else ("", ""))
     cells, superseded = assign_cells(planned, rows)
-    state = replay(planned, mixed(histories, seed))
+    state, progress = replay(planned, mixed(histories, seed)), Progress.of_plan(planned, 0.0)
+    for event in mixed(histories, seed):
+        progress.add(event)
     for profile in PROFILES:
         wanted = Counter(cell.outcome.value for cell in cells if cell.profile == profile and cell.row is not None)
         assert {k: v for k, v in state.profiles[profile].outcomes.items() if v} == wanted
+        assert +progress.ended.outcomes[profile] == wanted, "as `status` and the dashboard have it"
+        assert progress.ended.done(profile) == state.profiles[profile].done
         assert state.profiles[profile].superseded == sum(row.profile == profile for row in superseded)
 
 
@@ -333,8 +339,8 @@ def test_time_left_of_an_unseen_task_is_that_of_others_at_this_profiles_pace() -
     fast = [*Teller("a__1", "a").whole(0, 10), *Teller("b__1", "b").whole(10, 50)]
     slow = Teller("a__2", "a", "q").whole(0, 30)
     state = replay(planned, [*fast, *slow])
-    # On a, q took 30 where the mean is 20: half as long again. On b the mean is 40.
-    assert eta_sec(state, START + 50) == pytest.approx(60)
+    # On a, q took 30 where p took 10: three times as long. On b, p took 40.
+    assert eta_sec(state, START + 50) == pytest.approx(120)
 
 
 def test_time_left_counts_trials_and_profiles_side_by_side() -> None:
@@ -353,4 +359,38 @@ def test_time_left_is_unknown_before_anything_ended_and_short_when_nothing_start
         planned,
         [*Teller("a__1").whole(0, 10), Teller("b__1", "b").started(10), Teller("c__1", "c").event(11, "trial_held", error="budget")],
     )  # fmt: skip
-    assert eta_sec(state, START + 14) == 6
+    # One took ten seconds, another has lasted four: fourteen for each that ends, so ten more for this one.
+    assert eta_sec(state, START + 14) == 10
+
+
+def test_attempts_are_numbered_by_task_not_by_job() -> None:
+    first = Teller("a__1")
+    planned = plan(tasks=("a",), attempts=3, superseded=(f"{first.about['job']}/a__1",))
+    state = replay(
+        planned,
+        [
+            *first.whole(0, 10, "errored"),
+            *Teller("a__2", attempt=2).whole(0, 10),
+            Teller("a__3", attempt=3).started(5),
+            job_event(100, "note", resumed={"p": 3}),
+            job_event(101, "job_started", wave=2),
+            Teller("a__4", wave=2, attempt=1).started(102),
+            Teller("a__5", wave=2, attempt=2).started(103),
+            Teller("a__6", wave=2, attempt=3).started(104),
+        ],
+    )
+    numbers = {trial.name: state.attempt(trial) for trial in state.records.trials.values()}
+    assert {name: numbers[name] for name in ("a__2", "a__4", "a__5", "a__6")} == {
+        "a__2": 1, "a__4": 2, "a__5": 3, "a__6": 4,
+    }  # fmt: skip
+
+
+def test_a_trial_of_a_further_job_is_told_by_its_number_at_the_task() -> None:
+    state = LiveState()
+    state.replan(plan(tasks=("a",), attempts=2))
+    lines = Lines()
+    told = []
+    for event in [*Teller("a__1").whole(0, 10), *Teller("a__2", wave=2).whole(20, 30)]:
+        state.apply(event)
+        told.append(lines.line(state, event))
+    assert [line.split("  ")[3] for line in told if line] == ["a #1", "a #2"]

@@ -148,13 +148,62 @@ def test_no_event_whatever_it_says_breaks_the_view(events: list[Event], planned:
     assert all(profile.running == 0 for profile in state.profiles.values())
 
 
+def test_a_narrow_title_keeps_the_time_left_and_cuts_the_names() -> None:
+    place = "starter-core__six-profiles-with-long-names__sim-errors/0"
+    for width in (60, 80, 100, 200):
+        title = text(picture(place=place), width, 30).splitlines()[0]
+        assert title.endswith("left")
+        assert "running 15:01" in title
+        assert title.startswith(("starter-core", "An experiment"))
+
+
+def test_the_total_stays_when_there_is_no_room_for_all_profiles() -> None:
+    planned = plan(tuple(f"profile-{n}" for n in range(9)), ("a",))
+    done = Teller("a__1", "a", "profile-0").whole(0, 10)
+    frame = Frame(replay(planned, done), "s/0", START + 20)
+    low, lower = (text(frame, 60, height).splitlines() for height in (15, 8))
+    assert [line.split()[0] for line in low[2:6]] == ["profile", "profile-0", "and", "total"]
+    assert "  and 8 more profiles" in low
+    assert [line.split()[0] for line in lower[2:4]] == ["profile", "total"]
+
+
+def test_trials_that_will_not_run_are_not_called_waiting() -> None:
+    planned = plan(("p", "q"), tuple("abcd"), parallel=1)
+    events = [
+        job_event(0, "job_started"), job_event(0, "job_started", "q"), *Teller("a__1").whole(0, 10),
+        Teller("b__1", "b").event(11, "trial_held", error="the budget is used up"),
+        *Teller("a__2", "a", "q").whole(0, 10), Teller("b__2", "b", "q").started(10),
+    ]  # fmt: skip
+    state = replay(planned, events)
+    assert "1 held" in text(Frame(state, "s/0", START + 12), 100, 30)
+    state.apply(job_event(12, "job_ended"))
+    shown = text(Frame(state, "s/0", START + 12), 100, 30)
+    assert "1 running  2 waiting  3 not run" in shown
+    assert "about 0:34 left" in shown  # what q has left, at twelve seconds a trial; nothing of p
+
+
+def test_a_cost_nobody_knows_is_called_a_cost() -> None:
+    state = replay(plan(), Teller("a__1").whole(0, 10, cost=None, tokens=None))
+    for width in (60, 100):
+        assert "cost unknown" in text(Frame(state, "s/0", START + 12), width, 30).splitlines()[1]
+    assert "cost" not in text(Frame(replay(plan(), []), "s/0", START), 100, 30).splitlines()[1]
+
+
+def test_money_is_written_short_before_a_column_goes() -> None:
+    retried = Teller("a__1")
+    state = replay(plan(("p", "q")), [*retried.whole(0, 10, cost=None, tokens=None), *Teller("b__1", "b").whole(0, 99)])
+    head, row = text(Frame(state, "s/0", START + 12), 100, 30).splitlines()[3:5]
+    assert head.split()[-3:] == ["mean", "p90", "retries"]
+    assert "$0.50 + 1 unknown" in row or "$0.50+1?" in row
+
+
 def test_every_fact_has_a_place_on_a_wide_terminal() -> None:
     shown = text(picture(), 200, 50)
     for fact in (
         "An experiment", "s/0", "running 15:01", "left",
         "8/30 done", "2 running", "1 held", "1 cancelled", "$4.18 (2 guessed) of $5.00", "deadline in 51:39",
         "4/10", "50 %", "9 to 91 %", "$2.12 + 1 unknown", "$3.06 + 1 unknown", "no model", "954k", "setup 1", "agent_timeout 1",
-        "error (rate_limit) [baseline]: 12 answers of 429 within a minute, for 0:11", "control [baseline]: set all 2: too many, 0:10 ago",
+        "error (rate_limit) [baseline]: 12 answers of 429 within a minute, raised 0:11 ago", "control [baseline]: set all 2: too many, 0:10 ago",
         "held: 1 do not start: the budget of $5.00 is used up", "6 planned trials are left out: needs 64 GB of memory",
         "1 lines unreadable", "waiting 29 s: tried again after evil", "Running (2)", "agent", "1:11", "0:04 ago", "T timed_out", "E errored", "+ passed", "retried 1x",
     ):  # fmt: skip

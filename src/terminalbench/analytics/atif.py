@@ -6,7 +6,7 @@ too large, cannot be read; every other oddity is one line in `problems`, and the
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -105,12 +105,14 @@ class Trajectory:
         return (step for step in self.steps if not step.copied)
 
 
-def read_trajectory(path: Path, limit: int = SIZE_LIMIT) -> Trajectory:
-    """The trajectory at `path`. Raises UnreadableTrajectory."""
+def read_trajectory(
+    path: Path, limit: int = SIZE_LIMIT, before: Callable[[bytes], bytes] = lambda data: data
+) -> Trajectory:
+    """The trajectory at `path`; `before` sees the bytes of the file first. Raises UnreadableTrajectory."""
     data = read_plain(path, limit)
     if data is None:
         raise UnreadableTrajectory(f"{path.name} is missing, not a plain file, or larger than {limit >> 20} MB")
-    return parse_trajectory(data)
+    return parse_trajectory(before(data))
 
 
 def parse_trajectory(data: bytes) -> Trajectory:

@@ -14,6 +14,7 @@ from terminalbench.analytics.measures import MEASURES, MIX, NAMES, TRIPWIRES
 from terminalbench.analytics.outcome_findings import Value, as_table
 from terminalbench.harbor.results import ReadState
 from terminalbench.index.queries import CellState, TrialRow
+from terminalbench.index.totals import TaskCounts, pass_rates
 from terminalbench.records import Finding, Outcome
 
 IDENTITY = (
@@ -105,7 +106,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class ProfileMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """One profile: counts, rates, each measure, failure classes, tools.
+    """One profile: counts, rates (means over tasks), each measure, failure classes, tools.
 
     `per_success` are totals over all trials, failed ones included, by passed trials; None when a part is unknown.
     `flagged` trials touched a tripwire; `rate_without_flagged` leaves them out.
@@ -137,9 +138,8 @@ class Tally:
     numbers: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     failures: Counter[str] = field(default_factory=Counter)
     mix: Counter[str] = field(default_factory=Counter)
+    tasks: dict[tuple[str, str], list[tuple[Outcome, bool]]] = field(default_factory=lambda: defaultdict(list))
     flagged: list[str] = field(default_factory=list)
-    flagged_passed: int = 0
-    flagged_measured: int = 0
     started: int = 0
 
     def add(self, cell: CellState, values: Mapping[str, Value]) -> None:
@@ -154,16 +154,17 @@ class Tally:
             self.failures[str(values["failure_class"])] += 1
         if isinstance(values.get(MIX), str):
             self.mix.update(msgspec.json.decode(str(values[MIX])))
-        if any(values.get(name) for name in TRIPWIRES) and cell.row is not None:
+        flagged = cell.row is not None and any(values.get(name) for name in TRIPWIRES)
+        self.tasks[cell.task.dataset, cell.task.id].append((cell.outcome, flagged))
+        if flagged and cell.row is not None:
             self.flagged.append(f"{cell.row.job}/{cell.row.name}")
-            self.flagged_passed += cell.outcome is Outcome.PASSED
-            self.flagged_measured += cell.measured
 
     def metrics(self, again: Sequence[TrialRow]) -> ProfileMetrics:
         """What was counted; `again` are superseded trials of the same profile."""
         passed = self.outcomes[Outcome.PASSED]
         measured = passed + self.outcomes[Outcome.FAILED]
-        clean = measured - self.flagged_measured
+        rates = pass_rates(_counts(outcomes) for outcomes in self.tasks.values())
+        clean = pass_rates(_counts([one for one in outcomes if not one[1]]) for outcomes in self.tasks.values())
         costs = [row.usage.cost_usd for row in again]
         known_costs = [cost for cost in costs if cost is not None]
         return ProfileMetrics(
@@ -172,10 +173,10 @@ class Tally:
             passed=passed,
             coverage=measured / self.trials if self.trials else 0.0,
             outcomes=dict(self.outcomes),
-            rate=passed / measured if measured else None,
-            rate_all=passed / self.trials if self.trials else None,
+            rate=rates.rate,
+            rate_all=rates.rate_all,
             flagged=self.flagged,
-            rate_without_flagged=(passed - self.flagged_passed) / clean if clean else None,
+            rate_without_flagged=clean.rate,
             per_success={f"{name}_per_success": self._per_success(name, passed) for name in _PER_SUCCESS},
             superseded_trials=len(again),
             superseded_cost_usd=sum(known_costs) if len(known_costs) == len(costs) else None,
@@ -200,6 +201,12 @@ class Tally:
         total = sum(values)
         mean, median = total / len(values), statistics.median(values)
         return Spread(self.trials, len(values), mean, median, min(values), max(values), total)
+
+
+def _counts(trials: Sequence[tuple[Outcome, bool]]) -> TaskCounts:
+    """The trials of one task, each with whether it is flagged."""
+    outcomes = [outcome for outcome, _ in trials]
+    return TaskCounts(outcomes.count(Outcome.PASSED), sum(o.measured for o in outcomes), len(outcomes))
 
 
 def summary_lines(profiles: Mapping[str, ProfileMetrics]) -> Iterable[bytes]:

@@ -92,10 +92,8 @@ def _tests(trial: TrialFiles) -> Iterator[tuple[str, tuple[Value, str | None]]]:
 
 
 def _usage(usage: Usage) -> dict[str, tuple[Value, str | None]]:
-    sent, received = usage.input_tokens, usage.output_tokens
-    cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
     values: dict[str, Value] = {
-        "tokens": None if sent is None or received is None else sent + received + cached,
+        "tokens": usage.total_tokens,
         "input_tokens": usage.input_tokens,
         "cache_read_tokens": usage.cache_read_tokens,
         "cache_write_tokens": usage.cache_write_tokens,

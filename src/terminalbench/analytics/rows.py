@@ -5,12 +5,10 @@ from typing import Any
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import profile_names
-from terminalbench.experiments.agents import agent_info
-from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.results import ReadState
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.records import Usage
+from terminalbench.index.totals import spend
 
 _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream", "--delete", "--no-delete"}
 """Arguments of `harbor run` that change nothing a trial measures."""
@@ -22,11 +20,11 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
     rows: list[Row] = []
     for view in views:
         tries = _tries_by_cell(view)
-        free = {job.profile: _calls_no_model(view.plan, job.profile) for job in view.plan.jobs}
+        free = view.plan.without_model()
         ids = {job.profile: job.profile_id for job in view.plan.jobs}
         environment = _environment(view.plan.settings)
         for place, cell in enumerate(view.cells):
-            fields = _trial_fields(view.batch, cell) | _spend(cell, tries.get(place, []), free[cell.profile])
+            fields = _trial_fields(view.batch, cell) | _spend(cell, tries.get(place, []), free)
             row = Row(
                 task=cell.task,
                 profile=names[view.batch, cell.profile],
@@ -63,30 +61,21 @@ def _trial_fields(batch: str, cell: CellState) -> dict[str, Any]:
     return fields
 
 
-def _spend(cell: CellState, superseded: list[TrialRow], free: bool) -> dict[str, Any]:
+def _spend(cell: CellState, superseded: list[TrialRow], free: frozenset[str]) -> dict[str, Any]:
     """Money and tokens of a cell: its own trial and the tries before it. One that never started costs nothing."""
     tries = [row for row in ([cell.row] if cell.row is not None else []) + superseded if row.state != ReadState.HELD]
     if not tries:
         return {}
-    fields: dict[str, Any] = {"superseded": len(tries) - (cell.row in tries)}
-    costs = [0.0 if free else row.usage.cost_usd for row in tries]
-    tokens = [0 if free else _tokens(row.usage) for row in tries]
-    known = [cost for cost in costs if cost is not None]
-    fields["cost_known_usd"] = sum(known) if known else None
-    fields["cost_unknown"] = len(costs) - len(known)
-    fields["cost_usd"] = sum(known) if len(known) == len(costs) else None
-    counted = [count for count in tokens if count is not None]
-    fields["tokens_known"] = sum(counted) if counted else None
-    fields["tokens_unknown"] = len(tokens) - len(counted)
-    fields["tokens"] = sum(counted) if len(counted) == len(tokens) else None
-    return fields
-
-
-def _tokens(usage: Usage) -> int | None:
-    """All tokens of a trial; a provider without a cache reports none for it, but in and out must be known."""
-    if usage.input_tokens is None or usage.output_tokens is None:
-        return None
-    return usage.input_tokens + usage.output_tokens + (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    spent = spend(tries, free)
+    return {
+        "superseded": len(tries) - (cell.row in tries),
+        "cost_known_usd": spent.cost_usd,
+        "cost_unknown": spent.cost_unknown,
+        "cost_usd": None if spent.cost_unknown else spent.cost_usd,
+        "tokens_known": spent.tokens,
+        "tokens_unknown": spent.tokens_unknown,
+        "tokens": None if spent.tokens_unknown else spent.tokens,
+    }
 
 
 def _tries_by_cell(view: BatchView) -> dict[int, list[TrialRow]]:
@@ -109,13 +98,6 @@ def _tries_by_cell(view: BatchView) -> dict[int, list[TrialRow]]:
         if place is not None:
             tries.setdefault(place, []).append(row)
     return tries
-
-
-def _calls_no_model(plan: Plan, profile: str) -> bool:
-    """Whether a profile's agent calls no model: it costs nothing, which is not unknown."""
-    record = next((p for p in plan.profiles if p.key == profile), None)
-    info = agent_info(record.content["agent"]) if record is not None else None
-    return info is not None and not info.model
 
 
 def _environment(settings: dict[str, Any]) -> str | None:

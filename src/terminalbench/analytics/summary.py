@@ -10,6 +10,7 @@ import msgspec
 from terminalbench.analytics import stats
 from terminalbench.analytics.model import Interval, ProfileSummary, Row, TaskSummary
 from terminalbench.analytics.settings import Settings
+from terminalbench.index.totals import TaskCounts, pass_rates
 from terminalbench.records import Outcome, TaskRef
 
 type TaskKey = tuple[str, str]
@@ -69,8 +70,8 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
     bounds = stats.wilson(sample.mean, stats.effective_count(sample, measured), settings.alpha) if sample else None
     seconds = [row.agent_sec for row in rows if row.agent_sec is not None]
     known = [row.cost_known_usd for row in rows if row.cost_known_usd is not None]
-    each_tokens = [row.tokens if row.tokens is not None else row.tokens_known for row in rows]
-    tokens = [count for count in each_tokens if count is not None]
+    tokens = [row.tokens_known for row in rows if row.tokens_known is not None]
+    rates = pass_rates(TaskCounts(task.passed, task.measured, task.planned) for task in tasks)
     at, hat = _pass_k(tasks, settings)
     each, each_interval = _cost_per_success(profile, settings)
     return ProfileSummary(
@@ -82,8 +83,8 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
         tasks=tasks,
         outcomes=_counts(rows),
         errors=dict(Counter(str(row.error_class) for row in rows if row.error_class and not row.measured)),
-        rate=sample.mean if sample else None,
-        rate_all=sum(task.passed / task.planned for task in tasks) / len(tasks),
+        rate=rates.rate,
+        rate_all=rates.rate_all,
         interval=interval(bounds, settings.alpha, TASKS_LIKE_THESE),
         pass_at=at,
         pass_hat=hat,

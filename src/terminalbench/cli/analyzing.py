@@ -54,13 +54,13 @@ def _profiles(result: AnalysisResult) -> str:
                 profile,
                 str(metrics.passed),
                 f"{metrics.measured}/{metrics.planned}",
-                percent(metrics.passed, metrics.measured),
+                percent(metrics.rate),
                 *(_mean(spread[name].mean) for name in ("tool_calls", "tool_errors", "loops", "backtracks")),
                 _share(spread["tested_before_finish"].mean),
                 str(len(metrics.flagged)),
             ]
         )
-    return columns(rows)
+    return f"{columns(rows)}\npass rate: mean over tasks"
 
 
 def _some(word: str, lines: Sequence[str]) -> list[str]:

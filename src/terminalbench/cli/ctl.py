@@ -22,7 +22,7 @@ _PARALLEL = re.compile(r"parallel=(\d{1,6})")
     "target",
     type=click.Path(path_type=Path),
     metavar="EXPERIMENT.toml|BATCH",
-    help="Which batch. Default: the one that runs.",
+    help="Which batch. Default: the one that runs, in this project before elsewhere.",
 )
 @click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
 @results_option
@@ -36,12 +36,12 @@ def command(
     results: Path | None,
     root: Path | None,
 ) -> int:
-    """Steer a live run: pause and resume profiles, run fewer trials at once, cancel or requeue.
+    """Steer a live run: pause and resume profiles, run fewer or more trials at once, cancel or requeue.
 
     \b
     tbench ctl pause haiku --reason "quota"      no new trial of the profile starts
     tbench ctl resume haiku --reason "new day"   they start again; without a name: all profiles
-    tbench ctl set parallel=1 --reason "load"    fewer trials at once, up to what the run was started with
+    tbench ctl set parallel=8 --reason "quota"   so many trials at once in each profile, or in those named
     tbench ctl requeue fix-git__a1b --reason x   end a running trial and run it again
     tbench ctl cancel sonnet --reason "wrong"    end running trials, start no others
 
@@ -65,16 +65,14 @@ def command(
 
 
 def _batch(target: Path | None, number: int | None, results: Path | None, root: Path | None):
-    from terminalbench.cli.targets import find_target
-    from terminalbench.runner.live import announced_batches, live_processes
+    from terminalbench.cli.targets import find_target, live_batches, of_this_project
 
     if target is not None:
         return find_target(target, number, results, root).batch
-    live = [batch for batch in announced_batches() if live_processes(batch)]
-    if results is not None:
-        live = [batch for batch in live if batch.folder.is_relative_to(results.resolve())]
-    if len(live) == 1:
-        return live[0]
+    live = live_batches(results)
+    here = [batch for batch in live if of_this_project(batch)]
+    if len(live) == 1 or len(here) == 1:
+        return live[0]  # this project's come first
     if not live:
         raise UserError("nothing is running", hint="tbench status shows what runs")
     names = "\n  ".join(str(batch.folder) for batch in live)

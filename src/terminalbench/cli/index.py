@@ -27,7 +27,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
     from terminalbench.index.scan import ForeignJobs, find_batches, scan_all
 
     root = results_root(results)
-    report = scan_all(root, rebuild=rebuild)
+    report = scan_all(root, rebuild=rebuild, in_root=True)
     for batch in find_batches(root):
         if isinstance(batch, ForeignJobs):
             continue

@@ -17,7 +17,7 @@ def command(results: Path | None, as_json: bool) -> int:
     from terminalbench.files import encode_json
     from terminalbench.index.queries import list_batches
     from terminalbench.index.scan import scan_all
-    from terminalbench.report.text import columns
+    from terminalbench.report.text import Money, columns
 
     root = results_root(results)
     scan_all(root)
@@ -30,7 +30,7 @@ def command(results: Path | None, as_json: bool) -> int:
         return EXIT_OK
     rows = [["batch", "created", "trials", "passed", "failed", "not measured", "cost", "name"]]
     for batch in batches:
-        cost = "unknown" if batch["cost_usd"] is None else f"${batch['cost_usd']:.2f}"
+        cost = str(Money(batch["cost_usd"], batch["cost_unknown"]))
         planned = batch["planned"] if batch["planned"] is not None else "?"
         rows.append(
             [

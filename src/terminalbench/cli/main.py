@@ -47,7 +47,7 @@ def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
     except TbenchError as error:
         _traceback(debug)
         for line in error.lines():
-            click.echo(f"error: {line}", err=True)
+            _say(f"error: {line}")
         return error.exit_code
     except click.ClickException as error:
         error.show()
@@ -60,13 +60,11 @@ def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
         return EXIT_OK
     except OSError as error:
         _traceback(debug)
-        click.echo(f"error: {_os_error(error)}", err=True)
+        _say(f"error: {_os_error(error)}")
         return EXIT_FAILURE
     except Exception as error:  # noqa: BLE001  the one place that turns a bug into a message
         _traceback(debug)
-        click.echo(
-            f"error: unexpected {type(error).__name__}: {error} (run again with {DEBUG} for the place)", err=True
-        )
+        _say(f"error: unexpected {type(error).__name__}: {error} (run again with {DEBUG} for the place)")
         return EXIT_FAILURE
     return result if isinstance(result, int) else EXIT_OK
 
@@ -86,7 +84,14 @@ def _traceback(debug: bool) -> None:
     if debug:
         import traceback
 
-        traceback.print_exc()
+        _say(traceback.format_exc().rstrip())
+
+
+def _say(text: str) -> None:
+    """A line on standard error, without any secret that this process knows."""
+    from terminalbench.llm.scrub import hide
+
+    click.echo(hide(text), err=True)
 
 
 def _os_error(error: OSError) -> str:

@@ -22,5 +22,7 @@ def results_root(results: Path | None) -> Path:
 
     root = results or project_root(Path.cwd() / "any.toml", None) / "results"
     if not root.is_dir():
-        raise UserError("there are no results here", where=str(root), hint="name the results folder")
+        raise UserError(
+            "there are no results here", where=str(root), hint="tbench run makes some; or name the results folder"
+        )
     return root.resolve()

@@ -17,6 +17,7 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.files import encode_json, read_json, write_json
 from terminalbench.harbor.finished import finished_trials
 from terminalbench.harbor.jobs import command, job_config, shown
+from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import profile_of
 from terminalbench.report.forecast import forecast_lines
@@ -113,6 +114,7 @@ class ShownPlan:
         """The plan as a person reads it."""
         jobs = self.plan.jobs
         total = sum(job.trials for job in jobs)
+        left_out = total - sum(self.plan.runnable(job).trials for job in jobs)
         factors = (
             _n(len(jobs[0].tasks), "task"),
             _n(len(jobs), "profile"),
@@ -126,25 +128,43 @@ class ShownPlan:
             f"environment {run.container_env}; "
             f"{f'{run.profiles_parallel} profiles' if run.profiles_parallel else 'all profiles'} side by side, "
             f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} trials at once in each",
+            *self._limit_lines(),
             "",
             f"Profiles ({len(jobs)})",
             *self._profile_lines(),
             "",
-            f"Trials: {' x '.join(factors)} = {total}",
+            f"Trials: {' x '.join(factors)} = {total}{f', {left_out} of them left out' if left_out else ''}",
             *self._task_lines(),
             "",
             f"Jobs ({len(jobs)}, one per profile; each runs attempt by attempt, in the order of the tasks)",
-            *(f"  {job.trials:>5} trials  {shown(self.command(job), self.experiment.root)}" for job in jobs),
+            *(
+                f"  {self.plan.runnable(job).trials:>5} trials  {shown(self.command(job), self.experiment.root)}"
+                for job in jobs
+            ),
         ]
         if self.plan.excluded:
-            left_out = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in self.plan.excluded]
-            lines += ["", "Left out", *left_out]
+            reasons = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in self.plan.excluded]
+            lines += ["", "Left out", *reasons]
+            if self.experiment.quarantine:
+                lines.append(f"  (tbench check {self.experiment.file} --release proves quarantined tasks again)")
         lines += self._reuse_lines()
         if self.forecast is not None:
             lines += ["", "Forecast", *forecast_lines(self.forecast)]
         if self.plan.notes:
             lines += ["", "Notes", *(f"  {note}" for note in self.plan.notes)]
         return "\n".join(lines) + "\n"
+
+    def _limit_lines(self) -> list[str]:
+        """Budget and deadline, and who is outside the budget."""
+        run = self.experiment.run
+        lines = []
+        if run.budget_usd is not None:
+            free = [profile.key for profile in self.experiment.profiles if profile.agent.name in WITHOUT_MODEL]
+            outside = f"; not for {', '.join(free)}: no model, no cost" if free else ""
+            lines.append(f"budget ${run.budget_usd:.2f} for the whole batch{outside}")
+        if run.run_timeout_sec is not None:
+            lines.append(f"no trial starts later than {run.run_timeout_sec:g} s after the start; running ones finish")
+        return lines
 
     def _profile_lines(self) -> list[str]:
         baseline = self._baseline()

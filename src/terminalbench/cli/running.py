@@ -21,7 +21,7 @@ from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import Event, Outcome
-from terminalbench.report.text import money, summary
+from terminalbench.report.text import batch_money, summary
 from terminalbench.report.trial import printable
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.progress import Progress
@@ -98,7 +98,7 @@ def _notify_end(view: BatchView, interrupted: bool) -> list[str]:
     notifier = Notifier.of(view.plan)
     measured, passed = (sum(c.measured for c in view.cells), sum(c.outcome is Outcome.PASSED for c in view.cells))
     how = "interrupted" if interrupted else "finished"
-    spent = money(view.rows())
+    spent = batch_money(view)
     notifier.tell("finished", f"{how}: {measured} of {len(view.cells)} measured, {passed} passed, cost {spent}")
     if measured and notifier.wants("regression"):
         for sentence in _regressions(view):

@@ -21,17 +21,20 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
 
     TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt".
     """
+    from terminalbench.experiments.batch import Batch
+    from terminalbench.experiments.known_secrets import learn_secrets
     from terminalbench.files import encode_json
+    from terminalbench.index.queries import plan_or_none
+    from terminalbench.llm.scrub import hide
     from terminalbench.report.steps import Shown
     from terminalbench.report.trial import trial_text
 
     shown = Shown(_range(steps), full)
     root = results_root(results)
     batch, row = find_trial(root, trial)
-    if as_json:
-        click.echo(encode_json({"batch": batch, **_fields(row)}).decode(), nl=False)
-    else:
-        click.echo(trial_text(root, batch, row, shown), nl=False)
+    learn_secrets(plan_or_none(Batch(root / batch)))
+    text = encode_json({"batch": batch, **_fields(row)}).decode() if as_json else trial_text(root, batch, row, shown)
+    click.echo(hide(text), nl=False)
     return EXIT_OK
 
 

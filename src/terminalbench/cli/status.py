@@ -13,15 +13,18 @@ from terminalbench.errors import EXIT_OK
 @results_option
 @json_option
 def command(results: Path | None, as_json: bool) -> int:
-    """Show what runs now, for this user: batches, their processes, how far they are."""
+    """Show what runs now, for this user: batches (this project's first), their processes, how far they are."""
+    from terminalbench.cli.targets import of_this_project
+    from terminalbench.experiments.batch import Batch
     from terminalbench.files import encode_json
-    from terminalbench.report.text import columns
+    from terminalbench.report.text import Money, columns
     from terminalbench.report.trial import printable
     from terminalbench.runner.alerts import AlertBoard
     from terminalbench.runner.status import running_batches
     from terminalbench.runner.waiting import WaitingRoom
 
     found = running_batches(results.resolve() if results else None)
+    found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))
     if as_json:
         click.echo(encode_json(found).decode(), nl=False)
         return EXIT_OK
@@ -32,7 +35,7 @@ def command(results: Path | None, as_json: bool) -> int:
     for status in found:
         outcomes = ", ".join(f"{count} {name}" for name, count in status.outcomes.items()) or "-"
         pid = str(status.runner) if status.runner is not None else "-"
-        cost = f"${status.cost_usd:.2f}" if status.cost_usd is not None else "unknown"
+        cost = str(Money(status.cost_usd, status.cost_unknown))
         trials = f"{status.ended}/{status.planned}" + (f", {status.running} running" if status.running else "")
         rows.append([status.batch, status.state, pid, status.since or "-", trials, outcomes, cost])
     click.echo(columns(rows, left=range(7)))

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.cli.places import results_root
-from terminalbench.errors import UserError
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest_started
-from terminalbench.experiments.config import Experiment, load
+from terminalbench.experiments.config import Experiment, load, project_root
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import read_json
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,28 @@ def find_target(name: Path | None, number: int | None, results: Path | None, roo
         known = ", ".join(map(str, numbers)) or "none"
         raise UserError(f"there is no batch {number} of {slug}", where=str(folder), hint=f"batches: {known}")
     return Target(Batch(folder / slug / str(number)), experiment)
+
+
+def live_batches(results: Path | None) -> list[Batch]:
+    """The batches that run: of one results folder, else of this user; those of this project first, then the newest."""
+    from terminalbench.index.scan import find_batches
+    from terminalbench.runner.live import announced_batches, live_processes
+
+    there = find_batches(results.resolve()) if results is not None else announced_batches()
+    since = {batch: min(p.since for p in found) for batch in there if (found := live_processes(batch))}
+    return sorted(since, key=lambda batch: (of_this_project(batch), since[batch]), reverse=True)
+
+
+def of_this_project(batch: Batch) -> bool:
+    """Whether a batch lies in the project around the current folder, or was started from there."""
+    here = project_root(Path.cwd() / "any.toml", None).resolve()
+    if batch.folder.is_relative_to(here):
+        return True
+    try:
+        plan: Plan = read_json(batch.plan_json, Plan)
+    except (OSError, TbenchError):
+        return False
+    return plan.provenance.get("root") == str(here)
 
 
 def _listed(name: Path, results: Path | None) -> Batch:

@@ -27,6 +27,9 @@ def command(experiments: tuple[Path, ...], root: Path | None) -> int:
         tasks, profiles = len(experiment.tasks), len(experiment.profiles)
         trials = tasks * profiles * experiment.run.attempts
         click.echo(f"{file}: ok: {tasks} tasks x {profiles} profiles x {experiment.run.attempts} = {trials} trials")
+        for task in experiment.tasks:
+            if (reason := experiment.quarantine.get((task.dataset, task.id))) is not None:
+                click.echo(f"{file}: note: {task.id} is quarantined and will not run: {reason}")
         for note in experiment.notes:
             click.echo(f"{file}: note: {note}")
     return worst

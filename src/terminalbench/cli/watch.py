@@ -1,5 +1,6 @@
 """`tbench watch`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,17 +26,19 @@ _TERMINATED = 143
 def command(target: Path | None, batch: int | None, as_json: bool, results: Path | None, root: Path | None) -> int:
     """Watch a batch live, from any terminal: leave and come back at will, the run does not notice.
 
-    Without a target: the batch that runs (the one started last), else the newest of the results folder. Not on a
-    terminal: one plain line for each finished trial. Exit code 0: left, or every planned trial was measured; 3: some
-    were not.
+    Without a target: the batch that runs (this project's before another's, the one started last), else the newest of
+    the results folder. Not on a terminal: one plain line for each finished trial. Exit code 0: left, or every planned
+    trial was measured; 3: some were not.
     """
     from terminalbench.watch.feed import Feed
     from terminalbench.watch.terminal import usable
 
     feed = Feed(_find(target, batch, results, root))
     if not as_json and usable():
+        from terminalbench.index.store import index_place
         from terminalbench.watch.app import Ending, show
 
+        index_place(feed.root, write=True)  # what there is to say of it is said before the screen is taken
         ending = show(feed)
         if ending is Ending.TERMINATED:
             return _TERMINATED
@@ -66,20 +69,17 @@ def _find(target: Path | None, number: int | None, results: Path | None, root: P
 
 
 def _running(results: Path | None) -> "Batch | None":
-    """The running batch that was started last: of one results folder, else of this project, else of this user."""
-    from terminalbench.experiments.batch import Batch
-    from terminalbench.experiments.config import project_root
-    from terminalbench.runner.status import running_batches
+    """The batch that runs, said on the error stream: this project's before any other, the one started last."""
+    from terminalbench.cli.targets import live_batches, of_this_project
 
-    found = running_batches(results.resolve() if results else None)
+    found = live_batches(results)
     if not found:
         return None
-    here = project_root(Path.cwd() / "any.toml", None).resolve()
-    newest = max(found, key=lambda status: (Path(status.batch).is_relative_to(here), status.since or ""))
-    others = [status.batch for status in found if status is not newest]
-    if others:
-        click.echo(f"also running: {', '.join(others)}", err=True)
-    return Batch(Path(newest.batch))
+    elsewhere = "" if results is not None or of_this_project(found[0]) else ", which is not of this project"
+    click.echo(f"watching {found[0].folder}{elsewhere}", err=True)
+    if found[1:]:
+        click.echo(f"also running: {', '.join(str(other.folder) for other in found[1:])}", err=True)
+    return found[0]
 
 
 def _stream(feed: "Feed", *, as_json: bool) -> None:
@@ -101,10 +101,12 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     from terminalbench.cli.running import as_document
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
+    from terminalbench.records import Outcome
     from terminalbench.report.text import summary
 
-    if feed.note:
-        click.echo(feed.note, err=True)
+    for text in (feed.note, feed.cut_off):
+        if text:
+            click.echo(text, err=True)
     if feed.state.plan is None:
         return _tell_state(feed, as_json=as_json)
     try:
@@ -118,7 +120,10 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
         click.echo(msgspec.json.encode(document).decode())
     else:
         click.echo(summary(view), nl=False)
-        click.echo(f"\nbatch {feed.place}: {feed.batch.folder}")
+        place = os.path.relpath(feed.batch.folder)
+        click.echo(f"\nbatch {feed.place}: {place}")
+        if any(cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) for cell in view.cells):
+            click.echo(f"go on with it: tbench resume {place}")
     return EXIT_OK if all(cell.measured for cell in view.cells) else EXIT_INCOMPLETE
 
 

@@ -59,6 +59,9 @@ class Printing:
         self._thread = threading.Thread(target=self._run, name="lines", daemon=True)
         # Now and not in the thread: what has happened so far is passed over, and what comes is not.
         self._stream.skip()
+
+    def start(self) -> None:
+        """Print what has come since, and what comes."""
         self._thread.start()
 
     def end(self) -> None:
@@ -98,7 +101,7 @@ class Watching:
             except OSError as error:
                 click.echo(f"the live view cannot be started: {error}; the run goes on", err=True)
         if self._view is None:
-            self._print_lines(batch)
+            self._begin(self._lines_of(batch))
 
     def tick(self) -> None:
         """Look after the view."""
@@ -120,6 +123,7 @@ class Watching:
             return
         view.end()
         self._view = None
+        printing = self._lines_of(view.batch)  # before anything is said: what happens from then on is printed
         if code == EXIT_STOP:
             click.echo("stopping: running trials are cancelled", err=True)
             os.kill(os.getpid(), signal.SIGINT)
@@ -127,10 +131,16 @@ class Watching:
             click.echo("the run goes on here; Ctrl-C stops it", err=True)
         elif code != EXIT_OVER:
             click.echo(f"the live view ended (code {code}); the run goes on here, Ctrl-C stops it", err=True)
-        self._print_lines(view.batch)
+        self._begin(printing)
 
-    def _print_lines(self, batch: Batch) -> None:
+    def _lines_of(self, batch: Batch) -> Printing | None:
         try:
-            self._printing = Printing(batch, as_json=self.as_json)
+            return Printing(batch, as_json=self.as_json)
         except OSError as error:
             click.echo(f"watching ended: {error}; the run goes on", err=True)
+            return None
+
+    def _begin(self, printing: Printing | None) -> None:
+        if printing is not None:
+            self._printing = printing
+            printing.start()

@@ -10,6 +10,7 @@ from terminalbench.dashboard.pages.table import ROUTES
 from terminalbench.dashboard.render import render
 from terminalbench.dashboard.site import Site
 from terminalbench.files import encode_json
+from terminalbench.llm.scrub import hide
 from terminalbench.report.charts import chart_css
 
 ASSETS = {
@@ -40,13 +41,19 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
             raise NotFound("no such page")
         return Reply(ASSETS[name], _asset(name))
     asked = find_page(ROUTES, path, query, static=static)
+    seen = "" if static else site.state(asked.ask.batch if {"slug", "number"} <= asked.ask.parts.keys() else "")
     found = asked.route.handler(site, asked.ask)
     if isinstance(found, Download):
-        return Reply(found.media, found.body, found.file, found.name)
+        return Reply(found.media, _hidden(found.body), found.file, found.name)
     if asked.download is not None:
         return _download(found, *asked.download)
     links = Links(asked.ask.path, static=static)
-    return Reply("text/html", render(site, found, links), met=tuple(links.met))
+    return Reply("text/html", _hidden(render(site, found, links, seen)), met=tuple(links.met))
+
+
+def _hidden(body: bytes | None) -> bytes | None:
+    """The last look at whatever leaves: none of the secrets that are known."""
+    return None if body is None else hide(body.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
 
 def _asset(name: str) -> bytes:
@@ -62,4 +69,4 @@ def _download(page: Page, name: str, kind: str) -> Reply:
         body = encode_json(page.document())
     else:
         raise NotFound("no such download")
-    return Reply(_MEDIA[kind], body, name=f"{name}.{kind}")
+    return Reply(_MEDIA[kind], _hidden(body), name=f"{name}.{kind}")

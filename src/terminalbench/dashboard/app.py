@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from terminalbench.dashboard.answers import Reply, answer
 from terminalbench.dashboard.frame import NotFound, OpenFile, Page
@@ -18,13 +19,15 @@ from terminalbench.dashboard.render import render
 from terminalbench.dashboard.security import Access, Guard
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
+from terminalbench.harbor.redact import concealed_pieces
 
 if TYPE_CHECKING:
     from terminalbench.dashboard.security import App
 
 POLL_SEC = 0.5
 PING_SEC = 15.0
-_CHUNK = 1 << 18
+MOST_STREAMS = 64
+"""Pages that are told of changes at once; each costs a look every half second. The others are not live."""
 
 
 def make_app(site: Site, access: Access) -> "App":
@@ -39,9 +42,13 @@ def make_app(site: Site, access: Access) -> "App":
         except TbenchError as error:
             return _problem(site, str(error), 500)
 
+    streams: set[object] = set()
+
     async def events(request: Request) -> Response:
-        batch = request.query_params.get("batch", "")
-        return StreamingResponse(_events(site, request, batch), media_type="text/event-stream")
+        if len(streams) >= MOST_STREAMS:
+            return PlainTextResponse("Too many pages are open: this one is not live.\n", 503, {"retry-after": "30"})
+        batch, seen = request.query_params.get("batch", ""), request.query_params.get("seen")
+        return _Stream(streams, _events(site, request, batch, seen))
 
     app = Starlette(routes=[Route("/events", events), Route("/{path:path}", page)])
     return Guard(app, access)
@@ -53,7 +60,6 @@ def _response(reply: Reply) -> Response:
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in reply.name)
         headers["content-disposition"] = f'attachment; filename="{plain}"'
     if reply.file is not None:
-        headers["content-length"] = str(reply.file.size)
         return StreamingResponse(_chunks(reply.file), media_type=reply.media, headers=headers)
     if reply.media.startswith("text/") or reply.media == "application/json":
         headers["content-type"] = f"{reply.media}; charset=utf-8"
@@ -63,15 +69,19 @@ def _response(reply: Reply) -> Response:
 
 
 async def _chunks(file: OpenFile) -> AsyncIterator[bytes]:
-    """The file as it was when it was opened, in pieces: what is appended meanwhile is left out."""
+    """The file as it was when it was opened, concealed, in pieces: what is appended meanwhile is left out."""
     left = file.size
+
+    def read(size: int) -> bytes:
+        nonlocal left
+        data = os.read(file.handle, min(size, left))
+        left -= len(data)
+        return data
+
+    pieces = concealed_pieces(read)
     try:
-        while left > 0:
-            data = await run_in_threadpool(os.read, file.handle, min(_CHUNK, left))
-            if not data:
-                return
-            left -= len(data)
-            yield data
+        while (piece := await run_in_threadpool(lambda: next(pieces, None))) is not None:
+            yield piece
     finally:
         os.close(file.handle)
 
@@ -81,30 +91,38 @@ def _problem(site: Site, text: str, status: int) -> Response:
     return HTMLResponse(render(site, page, Links("", absolute=True)), status)
 
 
-async def _events(site: Site, request: Request, batch: str) -> AsyncIterator[bytes]:
-    """Says `change` whenever what a page shows may have changed. One batch, or with "" the list of batches."""
-    last: tuple[object, ...] | None = None
+class _Stream(StreamingResponse):
+    """A stream that is one of `streams` from its request on until it ends or its reader has gone."""
+
+    def __init__(self, streams: set[object], content: AsyncIterator[bytes]) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._streams = streams
+        streams.add(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.discard(self)
+
+
+async def _events(site: Site, request: Request, batch: str, seen: str | None) -> AsyncIterator[bytes]:
+    """Says `change` whenever what a page shows may have changed. One batch, or with "" the list of batches.
+
+    `seen` is the state that the page shows: something may have happened between it and this stream.
+    """
+    last = seen
     quiet = 0.0
-    yield b"retry: 2000\n\n"
+    yield b"retry: 2000\n\nevent: hello\ndata: {}\n\n"
     while not site.closing and not await request.is_disconnected():
-        state = await run_in_threadpool(_mark, site, batch)
+        state = await run_in_threadpool(site.state, batch)
+        if last is None:
+            last = state
         if state != last:
-            name = b"change" if last is not None else b"hello"
             last, quiet = state, 0.0
-            yield b"event: " + name + b"\ndata: {}\n\n"
+            yield b"event: change\ndata: {}\n\n"
         elif quiet >= PING_SEC:
             quiet = 0.0
             yield b": still here\n\n"
         await asyncio.sleep(POLL_SEC)
         quiet += POLL_SEC
-
-
-def _mark(site: Site, batch: str) -> tuple[object, ...]:
-    """Changes when there is something new to see."""
-    if batch:
-        row = site.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
-        running = batch in site.live
-        seen = site.feed(batch).state().version if running else None
-        return (row[0] if row else None, running, seen, site.analyses.get(batch))
-    versions = site.index.execute("SELECT count(*), max(version) FROM summaries").fetchone()
-    return (*versions, site.live)

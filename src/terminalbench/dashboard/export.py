@@ -11,6 +11,7 @@ from terminalbench.dashboard.pages.files import EXPORTED_BYTES
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
+from terminalbench.harbor.redact import conceal_bytes
 from terminalbench.index.scan import scan_all
 
 MARK = "tbench-site.txt"
@@ -45,7 +46,8 @@ def export_site(site: Site, target: Path) -> Exported:
         body = reply.body
         if reply.file is not None:
             with os.fdopen(reply.file.handle, "rb") as stream:
-                body = stream.read(EXPORTED_BYTES + 1)
+                raw = stream.read(EXPORTED_BYTES + 1)
+            body = conceal_bytes(raw) if len(raw) <= EXPORTED_BYTES else None
         if body is None or (len(body) > EXPORTED_BYTES and reply.name is not None):
             left_out.append(f"{path}: larger than {EXPORTED_BYTES >> 20} MB")
             continue

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
 from terminalbench.files import tail_jsonl
 from terminalbench.index.queries import plan_or_none
 from terminalbench.records import Event
+from terminalbench.runner.alerts import Standing
 from terminalbench.runner.progress import Progress
 
 _RECENT = 8
@@ -65,6 +67,8 @@ class LiveState:
     cost_unknown: int
     started_at: str | None
     eta_sec: float | None
+    alerts: list[Standing]
+    waiting: list[str]
 
 
 class LiveFeed:
@@ -78,24 +82,48 @@ class LiveFeed:
         self._started_at: str | None = None
         self._running: dict[str, RunningTrial] = {}
         self._recent: deque[EndedTrial] = deque(maxlen=_RECENT)
-        plan = plan_or_none(batch)
-        planned = {job.profile: plan.runnable(job).trials for job in plan.jobs} if plan else {}
-        self._progress = Progress(planned, time.time())
+        self._plan: Plan | None = None
+        self._plan_stamp: tuple[int, int] | None = None
+        self._progress = Progress.of_jobs((), time.time())
 
     def state(self) -> LiveState:
         """The state now."""
         with self._lock:
+            self._read_plan()
             lines = tail_jsonl(self._batch.events_jsonl, self._offset, Event)
             if lines.offset < self._offset:  # replaced: what it held is counted again
-                self._progress = Progress(self._progress.planned, time.time())
+                self._progress = self._begin()
                 self._running.clear()
             self._offset = lines.offset
             for event in lines.records:
                 self._add(event)
             return self._state()
 
+    def _begin(self) -> Progress:
+        now = time.time()
+        return Progress.of_plan(self._plan, now) if self._plan is not None else Progress.of_jobs((), now)
+
+    def _read_plan(self) -> None:
+        """The plan, when it is new: a resume or a top-up makes it grow, and says what is run again."""
+        try:
+            status = self._batch.plan_json.stat()
+        except OSError:
+            return
+        stamp = (status.st_mtime_ns, status.st_size)
+        plan = plan_or_none(self._batch) if stamp != self._plan_stamp else None
+        if plan is None:
+            return
+        self._plan, self._plan_stamp = plan, stamp
+        self._progress.replan(plan)
+        self._version += 1
+
     def _add(self, event: Event) -> None:
         self._progress.add(event)
+        if event.kind == "note" and "resumed" in event.detail:
+            self._running.clear()
+            self._started_at = None
+        if event.kind == "job_ended" or event.names_a_death:
+            self._running = {name: trial for name, trial in self._running.items() if trial.job != event.job}
         if event.kind != "heartbeat":
             self._version += 1
         if event.kind == "job_started" and self._started_at is None:
@@ -129,13 +157,12 @@ class LiveFeed:
             LiveProfile(
                 name,
                 planned,
-                progress.ended[name].total(),
-                dict(progress.ended[name]),
+                progress.ended.done(name),
+                {outcome: count for outcome, count in progress.ended.outcomes[name].items() if count},
                 sum(trial.profile == name for trial in self._running.values()),
             )
-            for name, planned in progress.planned.items()
+            for name, planned in progress.ended.planned.items()
         ]
-        known = progress.done > progress.cost_unknown
         return LiveState(
             version=self._version,
             planned=progress.total,
@@ -143,8 +170,13 @@ class LiveFeed:
             profiles=profiles,
             running=sorted(self._running.values(), key=lambda trial: trial.started_at),
             recent=list(self._recent),
-            cost_usd=progress.cost_usd if known else None,
+            cost_usd=progress.spent_usd,
             cost_unknown=progress.cost_unknown,
             started_at=self._started_at,
             eta_sec=progress.eta_sec(datetime.now(UTC).timestamp()),
+            alerts=sorted(progress.alerts.standing.values(), key=lambda alert: alert.severity != "error"),
+            waiting=[
+                *(["nothing new starts: waiting for the running trials"] if progress.held else []),
+                *progress.waiting.lines(),
+            ],
         )

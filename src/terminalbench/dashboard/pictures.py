@@ -1,6 +1,5 @@
-"""Charts of a comparison, from the pure charts of the report: made ready for a page that allows no inline style."""
+"""Charts of a comparison, from the pure charts of the report."""
 
-import re
 from typing import TYPE_CHECKING
 
 from terminalbench.report.charts import ForestRow, FrontPoint, forest, pareto
@@ -8,7 +7,6 @@ from terminalbench.report.charts import ForestRow, FrontPoint, forest, pareto
 if TYPE_CHECKING:
     from terminalbench.analytics.model import Comparison, Interval
 
-_STYLE = re.compile(r'(<svg\b[^>]*?) style="[^"]*"', re.DOTALL)
 _POINTS = 100.0
 
 
@@ -24,7 +22,7 @@ def forest_chart(comparison: "Comparison") -> str | None:
         return None
     margins = {contrast.margin for contrast in comparison.contrasts}
     margin = margins.pop() if len(margins) == 1 else None
-    return _plain(forest(rows, "pt", margin * _POINTS if margin else None, "Differences between profiles"))
+    return forest(rows, "pt", margin * _POINTS if margin else None, "Differences between profiles")
 
 
 def pareto_chart(comparison: "Comparison") -> str | None:
@@ -34,12 +32,8 @@ def pareto_chart(comparison: "Comparison") -> str | None:
         for p in comparison.profiles
         if p.rate is not None and p.cost_usd is not None and not p.cost_unknown_trials and p.planned
     ]
-    return _plain(pareto(points, "mean cost of a planned trial, US$")) if len(points) > 1 else None
+    return pareto(points, "mean cost of a planned trial, US$") if len(points) > 1 else None
 
 
 def _ends(interval: "Interval | None", scale: float) -> tuple[float | None, float | None]:
     return (interval.low * scale, interval.high * scale) if interval is not None else (None, None)
-
-
-def _plain(svg: str) -> str:
-    return _STYLE.sub(r"\1", svg, count=1)

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
 
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
@@ -29,6 +30,8 @@ class Refresher:
 
     def start(self) -> None:
         """Bring the index up to date once, then go on in the background."""
+        # Noted before the scan: what changes while it goes on is found by the look that follows.
+        self._seen = {self._key(batch): _mark(batch) for batch in self._batches()}
         scan_all(self._site.root)
         self.look()
         self._thread = threading.Thread(target=self._run, name="refresh", daemon=True)
@@ -63,22 +66,23 @@ class Refresher:
     def look(self) -> None:
         """Scan the batches whose files changed since the last look, and note which ones run."""
         live = []
-        for batch in find_batches(self._site.root):
-            if isinstance(batch, ForeignJobs):
-                continue  # no events tell of a change: the whole scan finds it
-            key = batch.folder.relative_to(self._site.root).as_posix()
+        for batch in self._batches():
+            key = self._key(batch)
             if _maybe_live(batch) and live_processes(batch):
                 live.append(key)
             mark = _mark(batch)
             if self._seen.get(key) != mark:
-                if key in self._seen or key not in self._known():
-                    scan_batch(batch, self._site.root)
+                scan_batch(batch, self._site.root)
                 self._seen[key] = mark
         self._site.live = tuple(live)
         self._site.forget_feeds(self._site.live)
 
-    def _known(self) -> set[str]:
-        return {row[0] for row in self._site.index.execute("SELECT batch FROM summaries")}
+    def _batches(self) -> Iterator[Batch]:
+        """Those with events; no events tell of a change in a folder of jobs, and the whole scan finds it."""
+        return (batch for batch in find_batches(self._site.root) if not isinstance(batch, ForeignJobs))
+
+    def _key(self, batch: Batch) -> str:
+        return batch.folder.relative_to(self._site.root).as_posix()
 
 
 def _maybe_live(batch: Batch) -> bool:

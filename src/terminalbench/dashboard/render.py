@@ -29,15 +29,15 @@ def environment() -> "Environment":
         lstrip_blocks=True,
     )
     for name in (
-        "ago", "cost", "count", "cut", "dollars", "mark", "moment", "outcome_words", "percent", "points", "seconds",
-        "shown", "size",
+        "ago", "cost", "count", "cut", "dollars", "mark", "moment", "outcome_words", "percent", "points", "roughly",
+        "seconds", "shown", "size",
     ):  # fmt: skip
         made.filters[name] = getattr(words, name)
     return made
 
 
-def render(site: "Site", page: Page, to: Links) -> bytes:
-    """The page as HTML."""
+def render(site: "Site", page: Page, to: Links, seen: str = "") -> bytes:
+    """The page as HTML; `seen` is the state of what it shows, or an older one."""
     template = environment().get_template(page.template)
     text = template.render(
         page=page,
@@ -45,6 +45,7 @@ def render(site: "Site", page: Page, to: Links) -> bytes:
         link=to.to,
         asset=to.asset,
         here=to.here,
+        seen=seen,
         static=to.static,
         navigation=NAVIGATION,
         root=str(site.root),

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.dashboard.frame import NotFound, OpenFile
+from terminalbench.harbor.redact import conceal
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LISTED = 500
+_MARGIN = 8192
 _DEPTH = 8
 
 
@@ -55,16 +57,18 @@ class Excerpt:
 
 
 def read_tail(root: Path, names: Sequence[str], limit: int) -> Excerpt | None:
-    """The last `limit` bytes of a file as text, None when there is no such plain file."""
+    """The last `limit` bytes of a file as text, concealed; None when there is no such plain file."""
     try:
         opened = open_below(root, names)
     except NotFound:
         return None
     with os.fdopen(opened.handle, "rb") as stream:
         missing = max(0, opened.size - limit)
-        stream.seek(missing)
-        data = stream.read(limit)
-    return Excerpt(data.decode("utf-8", "replace"), opened.size, missing)
+        start = max(0, missing - _MARGIN)  # a secret that is cut in two is no longer found
+        stream.seek(start)
+        before, data = stream.read(missing - start), stream.read(limit)
+    text = conceal((before + data).decode("utf-8", "replace"))
+    return Excerpt(text[-len(data.decode("utf-8", "replace")) :] if before else text, opened.size, missing)
 
 
 def read_head(root: Path, names: Sequence[str], limit: int) -> bytes | None:

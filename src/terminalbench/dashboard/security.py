@@ -117,6 +117,8 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if not self._access.allows_host(headers.get("host", "")):
             await _refuse(send, 421, "This name is not one of this dashboard's. Use the address it printed.")
+        elif headers.get("origin") and headers["origin"].partition("://")[2].lower() != headers["host"].strip().lower():
+            await _refuse(send, 403, "Another site may not ask.")
         elif scope["method"] not in ("GET", "HEAD"):
             await _refuse(send, 405, "The dashboard only reads.")
         elif self._access.token is None:

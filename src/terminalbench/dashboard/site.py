@@ -8,17 +8,20 @@ from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
 from terminalbench.dashboard.frame import NotFound
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.files import read_jsonl
-from terminalbench.index.pages import BatchSummary, find_batch, find_trial, open_reader
+from terminalbench.harbor.redact import conceal_bytes
+from terminalbench.index.pages import BatchSummary, find_batch, find_trial
 from terminalbench.index.queries import BatchView, TrialRow, plan_or_none, view_batch
 from terminalbench.index.scan import ForeignJobs
-from terminalbench.index.store import FILE_NAME
+from terminalbench.index.store import index_place, open_for_reading
 from terminalbench.records import Finding
 
 TRAJECTORY_LIMIT = 256 << 20
@@ -49,16 +52,12 @@ class Site:
     @property
     def index(self) -> sqlite3.Connection:
         """This thread's connection; opened anew when the index was deleted or replaced meanwhile."""
-        try:
-            place = (self.root / FILE_NAME).stat().st_ino
-        except OSError:
-            place = None
         found = getattr(self._local, "index", None)
-        if found is None or found[0] != place:
+        if found is None or found[0] != index_place(self.root).mark():
             if found is not None:
                 found[1].close()
-            connection = open_reader(self.root)
-            found = ((self.root / FILE_NAME).stat().st_ino, connection)
+            connection = open_for_reading(self.root)
+            found = (index_place(self.root).mark(), connection)
             self._local.index = found
         return found[1]
 
@@ -69,6 +68,18 @@ class Site:
             found[1].close()
             del self._local.index
 
+    def state(self, batch: str) -> str:
+        """A word that changes when there is something new to see of a batch, or with "" in the list of batches."""
+        if batch:
+            row = self.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
+            running = batch in self.live
+            seen = self.feed(batch).state().version if running else None
+            found = (row[0] if row else None, running, seen, self.analyses.get(batch))
+        else:
+            versions = self.index.execute("SELECT count(*), max(version) FROM summaries").fetchone()
+            found = (*versions, self.live)
+        return f"{crc32(repr(found).encode()):08x}"
+
     def batch(self, key: str) -> Batch:
         """Where a batch lies."""
         return ForeignJobs(self.root) if key == "." else Batch(self.root / key)
@@ -78,7 +89,17 @@ class Site:
         found = find_batch(self.index, key)
         if found is None:
             raise NotFound(f"there is no batch {key}")
+        self._learn(key)
         return found
+
+    def _learn(self, key: str) -> None:
+        """Know the secrets of a batch before anything of it is shown."""
+        plan = self.batch(key).plan_json
+        try:
+            stamp = plan.stat().st_mtime_ns
+        except OSError:
+            return
+        learn_secrets(self._views.get(("plan", key, stamp), lambda: plan_or_none(self.batch(key))))
 
     def view(self, summary: BatchSummary) -> BatchView | None:
         """The state of every planned cell; None for a batch without a plan. Kept until the index knows more."""
@@ -106,6 +127,7 @@ class Site:
         found = find_trial(self.index, batch, job, name)
         if found is None:
             raise NotFound(f"there is no trial {name} in {batch}")
+        self._learn(batch)
         return found
 
     def trial_names(self, batch: str, row: TrialRow) -> tuple[str, ...]:
@@ -129,7 +151,9 @@ class Site:
             if opened.size > TRAJECTORY_LIMIT:
                 raise UnreadableTrajectory(f"it is larger than {TRAJECTORY_LIMIT >> 20} MB")
             key = ("trajectory", names, status.st_size, status.st_mtime_ns)
-            return self._trajectories.get(key, lambda: parse_trajectory(stream.read()), max(1, opened.size))
+            return self._trajectories.get(
+                key, lambda: parse_trajectory(conceal_bytes(stream.read())), max(1, opened.size)
+            )
 
     def findings(self, key: str) -> dict[str, list[Finding]]:
         """What analyzers said of a batch's trials, by `<job>/<name>`; empty before an analysis."""

@@ -89,6 +89,14 @@ def seconds(value: float | None) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
+def roughly(value: float) -> str:
+    """A duration that is only estimated."""
+    if value < 90:
+        return f"{max(1, round(value))} s"
+    minutes = round(value / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
 def moment(value: str | datetime | None) -> str:
     """A time, to the minute, in UTC."""
     found = _time(value)

@@ -15,7 +15,7 @@ from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
 from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.quarantine import read_quarantine
+from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.secrets import VARIABLE, has_login, is_template, secrets_in
 from terminalbench.experiments.strict import Problems, given, join, read
 from terminalbench.experiments.tables import (
@@ -34,8 +34,9 @@ from terminalbench.experiments.tables import (
 )
 
 RESERVED_SLUGS = ("index.db", ".check")
+EXPERIMENTS = "experiments"
 FORCE_REBUILD = "TERMINALBENCH_FORCE_REBUILD"
-_HARBOR_OPTIONS = {
+HARBOR_OPTIONS = {
     "--debug", "-q", "--quiet", "--silent", "--mounts", "--mounts-json", "--extra-docker-compose", "--ek",
     "--environment-kwarg", "--cpus", "--memory", "--override-cpus", "--override-memory-mb", "--override-storage-mb",
     "--override-gpus", "--stream", "--no-stream", "--delete", "--no-delete", "--artifact", "--allow-agent-host",
@@ -116,7 +117,11 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 
 def project_root(file: Path, root: Path | None) -> Path:
-    """The folder relative paths start from: `root`, else the nearest project folder, else the file's own."""
+    """The folder relative paths start from: `root`, else the nearest project folder, else the file's own.
+
+    In a project without `.git` the file's own folder is `experiments`, as `tbench init` makes it: what is above it is
+    meant then, so that `experiments/.env`, `results/` and prompts stay where they are when `git init` follows.
+    """
     if root is not None:
         if not root.is_dir():
             raise UserError("--root is not a folder", where=str(root))
@@ -125,7 +130,7 @@ def project_root(file: Path, root: Path | None) -> Path:
     for candidate in (folder, *folder.parents):
         if (candidate / ".git").exists() or (candidate / "pyproject.toml").is_file():
             return candidate
-    return folder
+    return folder.parent if folder.name == EXPERIMENTS else folder
 
 
 def old_shape(raw: Mapping[str, Any]) -> str | None:
@@ -177,6 +182,11 @@ class _Loader:
         self._check_notify(table.notify)
         if self.problems.found:
             raise InvalidFile(str(self.file), _once(self.problems.found))
+        quarantine = read_quarantine(self.file)
+        for dataset, task in quarantine.keys() - {(task.dataset, task.id) for task in tasks}:
+            self.notes.append(
+                f'{quarantine_file(self.file).name} names "{task}" of {dataset}, which is not a task here'
+            )
         return Experiment(
             file=self.file,
             root=self.root,
@@ -190,7 +200,7 @@ class _Loader:
             top_up=table.top_up,
             notify=table.notify,
             datasets=datasets,
-            quarantine=read_quarantine(self.file),
+            quarantine=quarantine,
             notes=tuple(dict.fromkeys(self.notes)),
         )
 
@@ -211,8 +221,8 @@ class _Loader:
             self.problems.add("run.executor", f'no executor is called "{run.executor}"', "known: local")
         for index, argument in enumerate(run.harbor_args):
             option = argument.split("=", 1)[0]
-            if option.startswith("-") and option not in _HARBOR_OPTIONS and not _is_number(option):
-                hint = did_you_mean(option, sorted(_HARBOR_OPTIONS), limit=40)
+            if option.startswith("-") and option not in HARBOR_OPTIONS and not _is_number(option):
+                hint = did_you_mean(option, sorted(HARBOR_OPTIONS), limit=40)
                 self.problems.add(
                     f"run.harbor_args[{index}]",
                     f"{option} is not for this list: the plan or a profile decides it",

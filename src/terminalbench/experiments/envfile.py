@@ -1,33 +1,65 @@
-"""Reading env files: `NAME=value` lines as people write them. Values stay in memory; nothing here prints them."""
+"""Reading env files as python-dotenv writes and reads them. Values stay in memory; nothing here prints them."""
 
 import re
 from pathlib import Path
 
 from terminalbench.errors import UserError
 
-_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
+_BETWEEN = re.compile(r"(?:\s+|#[^\n]*)*")
+_NAME = re.compile(r"(?:export[^\S\n]+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*=[^\S\n]*")
+_QUOTED = {"'": re.compile(r"'((?:\\'|[^'])*)'"), '"': re.compile(r'"((?:\\.|[^"\\])*)"', re.DOTALL)}
+_BARE = re.compile(r"[^\n]*")
+_REST = re.compile(r"[^\S\n]*(?:#[^\n]*)?(?:\n|\Z)")
+_ESCAPES = {
+    "'": (re.compile(r"\\[\\']"), {}),
+    '"': (
+        re.compile(r"\\[\\'\"abfnrtv]"),
+        {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"},
+    ),
+}
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """The variables of an env file: comments, `export`, quotes, blanks around `=` and CRLF are understood."""
+    r"""The variables of an env file; a line that is none is a user error that names it.
+
+    Understood are comments, `export`, blanks around `=`, CRLF, and values in quotes, which may span lines: in single
+    quotes `\'` and `\\` are escapes, in double quotes also `\n`, `\t` and the like. `${OTHER}` is taken as it stands.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {type(error).__name__}", where=str(path)) from None
+    if "\0" in text:
+        raise UserError("is not text: it holds a NUL byte", where=str(path))
     values: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#"):
-            continue
-        match = _LINE.fullmatch(stripped)
-        if match is None:
-            raise UserError("is not NAME=value", where=f"{path}:{number}")
-        values[match[1]] = _value(match[2].strip())
+    at = _end(_BETWEEN, text, 0)
+    while at < len(text):
+        where = f"{path}:{text.count(chr(10), 0, at) + 1}"
+        name = _NAME.match(text, at)
+        if name is None:
+            raise UserError("is not NAME=value", where=where)
+        values[name[1]], at = _value(text, name.end(), where)
+        at = _end(_BETWEEN, text, at)
     return values
 
 
-def _value(text: str) -> str:
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
-        inner = text[1:-1]
-        return inner if text[0] == "'" else inner.replace(r"\n", "\n").replace(r"\"", '"').replace(r"\\", "\\")
-    return re.split(r"\s#", text, maxsplit=1)[0].rstrip()
+def _value(text: str, at: int, where: str) -> tuple[str, int]:
+    """The value that begins at `at`, and where its line ends."""
+    quote = text[at : at + 1]
+    if quote not in _QUOTED:
+        line = _BARE.match(text, at)
+        bare = line[0] if line else ""
+        return re.sub(r"\s+#.*", "", bare).rstrip(), at + len(bare)
+    inner = _QUOTED[quote].match(text, at)
+    if inner is None:
+        raise UserError(f"a quote ({quote}) opens here and is not closed", where=where)
+    rest = _REST.match(text, inner.end())
+    if rest is None:
+        raise UserError("something follows the closing quote", where=where, hint="quote the whole value")
+    pattern, names = _ESCAPES[quote]
+    return pattern.sub(lambda found: names.get(found[0][1], found[0][1]), inner[1]), rest.end()
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at

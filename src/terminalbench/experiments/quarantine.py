@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from terminalbench.experiments.strict import Problems, key, read
 
@@ -25,7 +26,7 @@ class Quarantine:
 
 HEADER = """\
 # Tasks left out of the runs of {name}, and why. They count as planned and not run.
-# Written by `tbench check --quarantine`; edit or delete as you see fit.
+# Written by `tbench check --quarantine`; `tbench check --release` takes out what is in order again.
 """
 
 
@@ -64,4 +65,22 @@ def write_quarantine(experiment: Path, tasks: list[QuarantinedTask]) -> Path:
         entry = {"id": task.id, "dataset": task.dataset, "reason": task.reason, "since": task.since or ""}
         text += f"\n[[task]]\n{tomlkit.dumps({k: v for k, v in entry.items() if v})}"
     write_text(file, text)
+    return file
+
+
+def release(experiment: Path, tasks: list[tuple[str, str]]) -> Path:
+    """Take (dataset, id) tasks out of the quarantine of an experiment; everything else in the file stays."""
+    import tomlkit
+
+    from terminalbench.files import write_text
+
+    file = quarantine_file(experiment)
+    document = tomlkit.parse(file.read_text(encoding="utf-8"))
+    entries: Any = document["task"]
+    for index in reversed(range(len(entries))):
+        if (entries[index]["dataset"], entries[index]["id"]) in tasks:
+            del entries[index]
+    if not entries:
+        del document["task"]
+    write_text(file, tomlkit.dumps(document))
     return file

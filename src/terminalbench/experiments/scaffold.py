@@ -6,7 +6,7 @@ from pathlib import Path
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
-from terminalbench.experiments.config import project_root
+from terminalbench.experiments.config import EXPERIMENTS, project_root
 from terminalbench.experiments.datasets import DatasetPlaces
 from terminalbench.experiments.strict import Problems
 
@@ -40,7 +40,7 @@ def scaffold(folder: Path, choices: Choices) -> dict[Path, str]:
     info = agent_info(choices.agent)
     if info is None:
         raise UserError(f'no agent is called "{choices.agent}"', hint=did_you_mean(choices.agent, agent_names()))
-    experiment = folder / "experiments" / f"{choices.slug}.toml"
+    experiment = folder / EXPERIMENTS / f"{choices.slug}.toml"
     prompt = experiment.parent / "prompts" / "check-your-work.md"
     root = project_root(experiment, None)
     place = Path(os.path.relpath(prompt.resolve(), root)).as_posix()

@@ -1,13 +1,17 @@
 """The experiment file described for others: JSON Schema for editors, a Markdown table of keys for the docs."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from terminalbench.experiments.strict import Rule, describe, hints, rule_of
+from terminalbench.experiments.config import HARBOR_OPTIONS, RESERVED_SLUGS
+from terminalbench.experiments.strict import LARGEST, Rule, describe, hints, rule_of
 from terminalbench.experiments.tables import (
+    NOTIFY_ON,
     SCHEMA_VERSION,
+    SLUG,
     AnalysisTable,
     ArtifactsTable,
     DatasetTable,
@@ -22,6 +26,7 @@ from terminalbench.experiments.tables import (
     TopUpTable,
 )
 
+_VARIABLE = r"[A-Za-z_]\w*"
 _SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 PAGES: tuple[tuple[str, Any], ...] = (
@@ -43,13 +48,31 @@ PAGES: tuple[tuple[str, Any], ...] = (
 def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of the experiment TOML."""
     schema = _table(ExperimentTable)
-    schema["properties"]["schema_version"]["const"] = SCHEMA_VERSION
-    schema["properties"]["profiles"]["minProperties"] = 1
+    _refine(schema["properties"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"terminalbench experiment, version {SCHEMA_VERSION}",
         **schema,
     }
+
+
+def _refine(top: dict[str, Any]) -> None:
+    """What the loader demands beyond the declarations, as far as it can be said without looking at files."""
+    top["schema_version"]["const"] = SCHEMA_VERSION
+    top["slug"]["not"] = {"pattern": f"^({'|'.join(map(re.escape, RESERVED_SLUGS))})"}
+    top["profiles"] |= {"minProperties": 1, "propertyNames": {"pattern": f"^{SLUG}$"}}
+    run, analysis, notify = (top[name]["properties"] for name in ("run", "analysis", "notify"))
+    run["executor"]["const"] = "local"
+    options = "|".join(sorted(map(re.escape, HARBOR_OPTIONS)))
+    run["harbor_args"]["items"]["pattern"] = rf"^(?!-)|^({options})(=|$)|^-\d+(\.\d+)?$"
+    top["artifacts"]["properties"]["targets"]["items"]["pattern"] = f"^{SLUG}$"
+    analysis["contrasts"]["items"] |= {"minItems": 2, "maxItems": 2, "uniqueItems": True}
+    notify["urls"]["items"]["pattern"] = rf"^\s*\$\{{{_VARIABLE}\}}\s*$"
+    notify["on"]["items"]["enum"] = list(NOTIFY_ON)
+    for profile in (top["defaults"], top["profiles"]["additionalProperties"]):
+        names, table = profile["properties"]["env"]["anyOf"]
+        names["items"]["pattern"] = f"^{_VARIABLE}$"
+        table["propertyNames"] = {"pattern": f"^{_VARIABLE}$"}
 
 
 def _table(table: Any) -> dict[str, Any]:
@@ -95,12 +118,12 @@ def _type(kind: Any, rule: Rule | None = None) -> dict[str, Any]:
 def _limits(kind: Any, rule: Rule | None) -> dict[str, Any]:
     if rule is None:
         return {}
+    whole = kind is int
     limits = {
-        "minimum": rule.minimum,
+        "minimum": -LARGEST if whole and rule.minimum is None else rule.minimum,
         "exclusiveMinimum": rule.above,
-        "maximum": rule.maximum,
-        "pattern": f"^{rule.pattern}$" if rule.pattern else None,
-        "minLength": 1 if rule.non_empty and kind is str else None,
+        "maximum": LARGEST if whole and rule.maximum is None else rule.maximum,
+        "pattern": f"^{rule.pattern}$" if rule.pattern else r"\S" if rule.non_empty and kind is str else None,
     }
     return {name: value for name, value in limits.items() if value is not None}
 

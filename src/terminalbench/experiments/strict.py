@@ -66,7 +66,8 @@ class Problems:
         return any(p.key == prefix or p.key.startswith((f"{prefix}.", f"{prefix}[")) for p in self.found)
 
 
-_LARGEST = 10**15
+LARGEST = 10**15
+"""The largest whole number any key takes."""
 
 BAD = object()
 """Stands for a value that was wrong; the problem is already noted."""
@@ -212,8 +213,8 @@ def _scalar(value: Any, kind: type, rule: Rule | None, at: str, problems: Proble
     if not _is(value, kind):
         problems.add(at, f"must be {describe(kind)}, not {shown(value)}")
         return BAD
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _LARGEST:
-        problems.add(at, f"must be at most {_LARGEST:.0e}")
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
+        problems.add(at, f"must be at most {LARGEST:.0e}")
         return BAD
     if kind is float:
         value = float(value)

@@ -69,7 +69,11 @@ class RunTable:
     run_timeout_sec: float | None = key(
         "Deadline of the batch: no trial starts after it, running ones finish. None by default.", default=None, above=0
     )
-    budget_usd: float | None = key("Spend at which no further trial starts. None by default.", default=None, above=0)
+    budget_usd: float | None = key(
+        "Spend at which no further trial starts. Agents without a model (oracle, nop) are outside it. None by default.",
+        default=None,
+        above=0,
+    )
     on_auth_failure: Literal["stop", "pause", "continue"] = key(
         "When a profile only fails to authenticate: start no more of it, wait for `tbench ctl resume`, or go on.",
         default="stop",

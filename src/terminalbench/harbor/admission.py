@@ -12,8 +12,10 @@ import msgspec
 from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.pacing import draw, retry_at
+from terminalbench.records import stamp
 
 POLL_SEC = 1.0
+_SETTLE_SEC = (0.1, 0.5, 2.0, None)
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,6 @@ class Wait:
         return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - time.monotonic()))
 
 
-def stamp(moment: datetime) -> str:
-    """A time as events write it."""
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 class Admission:
     """Asks for the trials of one Harbor process, and remembers what they did before."""
 
@@ -49,39 +46,75 @@ class Admission:
         self.control = control
         self._profile = profile
         self._inside: set[str] = set()
+        self._gone: set[str] = set()
         self._entered: dict[str, float] = {}
         self._failed: dict[str, float] = {}
         self._tries: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def why_wait(self, trial: str, lane: str) -> Wait | None:
-        """What a trial has to wait for; None when it may ask to enter, and a place is kept for it."""
+    def ask(self, trial: str, lane: str) -> Wait | str | None:
+        """Let a trial in (None), or say what it waits for, or, as a text, why it may never start.
+
+        Where gate or orders cannot be read, it is let in, and the error is raised to be told.
+        """
         now = time.monotonic()
         try:
             state = self.gate.read() if self.gate is not None else GateState()
             control = self.told()
-        except (OSError, msgspec.DecodeError):
-            return None
-        if state.why_closed(self._profile, now) or control.why_stopped(self._profile):
-            return None
-        with self._lock:
-            wait = told_to_wait(control, self._profile, len(self._inside))
-            wait = wait or waiting(state, trial, lane, self._retry_at(state, trial), now)
-            if wait is None:
+            stopped = control.why_stopped(self._profile)
+            with self._lock:
+                if stopped is None and state.why_closed(self._profile, now) is None:
+                    wait = told_to_wait(control, self._profile, len(self._inside))
+                    wait = wait or waiting(state, trial, lane, self._retry_at(state, trial), now)
+                    if wait is not None:
+                        return wait
                 self._inside.add(trial)
-        return wait
+            refusal = self.gate.enter(trial, self._profile) if self.gate is not None and stopped is None else None
+        except (OSError, msgspec.DecodeError):
+            self._let_in(trial)
+            raise
+        if trial in self._gone:
+            self._give_back(trial)
+        elif stopped is None and refusal is None:
+            self._let_in(trial)
+            return None
+        self.left(trial)
+        if refusal is None or refusal.final:
+            return stopped or (refusal.reason if refusal else None)
+        return Wait("budget", refusal.reason)
 
-    def enter(self, trial: str) -> str | None:
-        """Let a trial in and note when; or why it may never start."""
-        reason = self.told().why_stopped(self._profile)
-        if reason is None and self.gate is not None:
-            reason = self.gate.enter(trial, self._profile)
-        if reason is None:
-            self._entered[trial] = time.monotonic()
-            self._tries[trial] += 1
-        else:
-            self.left(trial)
-        return reason
+    def withdraw(self, trial: str) -> None:
+        """A trial was ended before it began, maybe while it is being let in: its place and its money are free."""
+        with self._lock:
+            self._inside.discard(trial)
+            self._gone.add(trial)
+        self._give_back(trial)
+
+    def _give_back(self, trial: str) -> None:
+        try:
+            if self.gate is not None:
+                self.gate.give_back(trial)
+        except (OSError, msgspec.DecodeError):
+            return  # it is settled when this process has ended
+
+    def _let_in(self, trial: str) -> None:
+        self._inside.add(trial)
+        self._entered[trial] = time.monotonic()
+        self._tries[trial] += 1
+
+    def settle(self, trial: str, cost_usd: float | None) -> None:
+        """Tell the gate what a trial has cost. Tried again for a while: others wait for what is reserved for it."""
+        if self.gate is None:
+            return
+        for pause in _SETTLE_SEC:
+            try:
+                self.gate.leave(trial, self._profile, cost_usd)
+            except (OSError, msgspec.DecodeError):
+                if pause is None:
+                    raise
+                time.sleep(pause)
+            else:
+                return
 
     def left(self, trial: str) -> None:
         """A trial is over, or will never start: its place is free."""
@@ -119,7 +152,7 @@ def told_to_wait(control: Control, profile: str, running: int) -> Wait | None:
         return Wait("paused", f"paused: {reason}")
     limit = control.at_once(profile)
     if limit is not None and running >= limit:
-        return Wait("parallel", f"at most {limit} trials of {profile} at once")
+        return Wait("parallel", f"at most {limit} trial{'s' if limit > 1 else ''} of {profile} at once")
     return None
 
 

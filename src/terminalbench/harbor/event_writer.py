@@ -10,6 +10,7 @@ import msgspec
 
 from terminalbench.files import append_jsonl
 from terminalbench.harbor.redact import one_line
+from terminalbench.llm.scrub import learn_named
 from terminalbench.records import Event
 
 BACKLOG = 10_000
@@ -26,6 +27,7 @@ class EventWriter:
     """
 
     def __init__(self, path: Path) -> None:
+        learn_named()  # before anything is written
         self.path = path
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._waiting: deque[Event] = deque()

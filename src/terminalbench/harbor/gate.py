@@ -2,7 +2,8 @@
 
 The gate is a file that all Harbor processes of a batch share, each change made under a lock. A trial reserves its
 likely cost before it starts and settles its real cost when it ends, so that trials side by side cannot spend the
-same money. A closed gate lets running trials finish; the others are held and never start. While a provider limits the
+same money. What does not fit beside the running trials waits for them to end: they may cost less than was reserved.
+A closed gate lets running trials finish; the others are held and never start. While a provider limits the
 rate of a model, trials of that model wait here, whichever process they belong to.
 """
 
@@ -31,6 +32,13 @@ class Known(msgspec.Struct, frozen=True):
     def and_one(self, usd: float) -> "Known":
         """With one trial more."""
         return Known(self.trials + 1, self.usd + usd)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a trial may not start: now, or, when it is `final`, never."""
+
+    reason: str
+    final: bool
 
 
 class GateState(msgspec.Struct, omit_defaults=True):
@@ -63,22 +71,33 @@ class GateState(msgspec.Struct, omit_defaults=True):
         trials = sum(own.trials for own in known)
         return sum(own.usd for own in known) / trials if trials else self.guess_usd
 
+    def refusal(self, profile: str, now: float) -> Refusal | None:
+        """Why a trial of this profile may not start, or None when it may."""
+        reason = self.why_closed(profile, now)
+        if reason is not None or profile in self.free or self._fits(profile):
+            return None if reason is None else Refusal(reason, final=True)
+        return Refusal(f"running trials hold the rest of the budget of ${self.budget_usd:.2f}", final=False)
+
+    def _fits(self, profile: str) -> bool:
+        """Whether the budget has room for one more beside those that run. The first one always fits."""
+        committed = self.spent_usd + sum(self.reserved.values())
+        return self.budget_usd is None or committed == 0 or committed + self.likely_usd(profile) <= self.budget_usd
+
     def why_closed(self, profile: str, now: float) -> str | None:
-        """Why a trial of this profile may not start now, or None when it may."""
+        """Why no trial of this profile starts any more, or None while one may, now or when running ones have ended."""
         if self.deadline is not None and now >= self.deadline:
             return self.closed or "the deadline (run.run_timeout_sec) has passed"
         if profile in self.free:
             return None
         if self.closed is not None:
             return self.closed
-        if self.budget_usd is None:
+        if self.budget_usd is None or self._fits(profile):
             return None
-        committed = self.spent_usd + sum(self.reserved.values())
-        if committed == 0:
+        left = self.budget_usd - self.spent_usd
+        if left > 0 and sum(self.reserved.values()) > 0:
             return None
-        if committed + self.likely_usd(profile) <= self.budget_usd:
-            return None
-        return f"the budget of ${self.budget_usd:.2f} is used up (${self.spent_usd:.2f} spent)"
+        more = f"; another trial probably costs ${self.likely_usd(profile):.2f}" if left > 0 else ""
+        return f"the budget of ${self.budget_usd:.2f} is used up (${self.spent_usd:.2f} spent{more})"
 
     def why_shut(self, profile: str, now: float) -> str | None:
         """Why nothing of this profile starts any more, for good."""
@@ -105,18 +124,20 @@ class Gate:
         """The state as it is now."""
         return msgspec.json.decode(self.path.read_bytes(), type=GateState)
 
-    def enter(self, trial: str, profile: str, now: float | None = None) -> str | None:
-        """Reserve for a trial that wants to start; or why it may not. The first refusal closes the gate for good."""
+    def enter(self, trial: str, profile: str, now: float | None = None) -> Refusal | None:
+        """Reserve for a trial that wants to start; or why it may not. The first final refusal closes the gate."""
+        moment = time.monotonic() if now is None else now
         known = self.read()
-        if known.budget_usd is None and known.why_closed(profile, time.monotonic() if now is None else now) is None:
-            return None  # nothing to reserve
+        refusal = known.refusal(profile, moment)
+        if (known.budget_usd is None and refusal is None) or (refusal is not None and not refusal.final):
+            return refusal  # nothing to reserve, or nothing to change
         with self._locked() as state:
-            reason = state.why_closed(profile, time.monotonic() if now is None else now)
-            if reason is None:
+            refusal = state.refusal(profile, moment)
+            if refusal is None:
                 state.reserved = {**state.reserved, trial: state.likely_usd(profile)}
-            else:
-                state.closed = reason
-            return reason
+            elif refusal.final:
+                state.closed = refusal.reason
+            return refusal
 
     def leave(self, trial: str, profile: str, cost_usd: float | None) -> None:
         """Settle a trial that has ended, with what it really cost; an unknown cost is taken to be the likely one."""
@@ -132,6 +153,20 @@ class Gate:
             else:
                 state.spent_usd += cost_usd
                 state.costs = {**state.costs, profile: state.costs.get(profile, Known()).and_one(cost_usd)}
+
+    def give_back(self, trial: str) -> None:
+        """Nothing is reserved any more for a trial that was let in and never began."""
+        if trial in self.read().reserved:
+            with self._locked() as state:
+                state.reserved.pop(trial, None)
+
+    def settle_dead(self, job_folder: Path, profile: str) -> None:
+        """Settle what a Harbor that is gone had reserved for the trials in its folder: their cost is unknown."""
+        try:
+            for trial in [name for name in self.read().reserved if (job_folder / name).is_dir()]:
+                self.leave(trial, profile, None)
+        except (OSError, msgspec.DecodeError):
+            return  # a full disk: the run is about to end
 
     def press(self, lane: str, *, started_at: float, asked_sec: float | None, now: float | None = None) -> Lane:
         """A trial was rate limited: the others of its lane wait. Returns the lane as it is now."""

@@ -104,6 +104,11 @@ def bound_agents(configs: Iterable[Any]) -> None:
             config.agent = config.agent.model_copy(update={"override_timeout_sec": AGENT_SEC})
 
 
+def limits_of(config: Any, grace_sec: float) -> dict[str, float]:
+    """The limits of the phases of a trial as Harbor configures it."""
+    return phase_limits(read_task(config.task.get_local_path()), config, grace_sec)
+
+
 def phase_limits(task: dict[str, Any], config: Any, grace_sec: float = GRACE_SEC) -> dict[str, float]:
     """The limit of each phase of a trial by what its task and Harbor's `TrialConfig` say; the longest of its steps."""
     steps = [s for s in task.get("steps") or () if isinstance(s, dict)] or [{}]

@@ -39,20 +39,27 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
     datasets = _datasets(spec.tasks)
     if datasets:
         config["datasets"] = datasets
-    if run.parallel:
-        config["n_concurrent_trials"] = run.parallel
+    config = with_settings(config, {"parallel": run.parallel, "retries": run.retries})
     if run.timeout_multiplier != 1.0:
         config["timeout_multiplier"] = run.timeout_multiplier
-    if run.retries:
-        config["retry"] = {
-            "max_retries": run.retries,
+    if profile.system_prompt and profile.agent.system_prompt is None:
+        config["extra_instructions"] = [profile.system_prompt]
+    return config
+
+
+def with_settings(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A JobConfig that runs as `[run]` says now: how many at once, how many retries. They may change in a batch."""
+    found = {name: value for name, value in config.items() if name not in ("n_concurrent_trials", "retry")}
+    if parallel := settings.get("parallel"):
+        found["n_concurrent_trials"] = parallel
+    if retries := settings.get("retries"):
+        found["retry"] = {
+            "max_retries": retries,
             "wait_multiplier": 1.0,
             "min_wait_sec": RETRY_WAIT_SEC,
             "max_wait_sec": RETRY_WAIT_SEC,
         }
-    if profile.system_prompt and profile.agent.system_prompt is None:
-        config["extra_instructions"] = [profile.system_prompt]
-    return config
+    return found
 
 
 def wave_config(template: dict[str, Any], wave: JobSpec, batch: Batch) -> dict[str, Any]:

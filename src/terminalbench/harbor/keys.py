@@ -51,4 +51,4 @@ def missing_key(agent: Any, model: str | None, options: Mapping[str, Any], env: 
     if any(env.get(name) for name in (*keys, *ALTERNATIVES.get(agent.name(), ()), *CLOUD_LOGINS)):
         return None
     names = " or ".join(keys)
-    return f"{agent.name()} needs {names} for {provider} (put it into the env file, or name it in env and export it)"
+    return f"{agent.name()} needs {names} for {provider}"

@@ -2,7 +2,7 @@
 
     harbor run -c job.json -y --plugin terminalbench.harbor.plugin:EventPlugin \\
         --pk events=<path of events.jsonl> --pk 'profile="<key>"' [--pk gate=<path of gate.json>] \\
-        [--pk heartbeat_sec=10] [--pk grace_sec=600]
+        [--pk heartbeat_sec=10] [--pk grace_sec=600] [--pk fixed_slots=true]
 
 Several Harbor processes append to the same file. Hooks run on Harbor's event loop, and one that raises ends the
 job, so a hook only notes what happened and never raises; a thread of its own writes the lines. A line that cannot
@@ -29,30 +29,24 @@ from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
 from terminalbench.files import write_json
 from terminalbench.harbor import evidence
-from terminalbench.harbor.admission import Admission, Wait, stamp
+from terminalbench.harbor.admission import Admission, Wait
 from terminalbench.harbor.agent_files import remove_traps
 from terminalbench.harbor.attempts import assign, attempts_from_events
-from terminalbench.harbor.control import ControlFile
+from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.gate import Gate
-from terminalbench.harbor.hangs import (
-    GRACE_SEC,
-    HELD,
-    bound_agents,
-    leave_word,
-    phase_limits,
-    read_task,
-    write_hang,
-)
+from terminalbench.harbor.hangs import GRACE_SEC, HELD, bound_agents, leave_word, limits_of, write_hang
 from terminalbench.harbor.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
 from terminalbench.harbor.pacing import is_pressure, lane_of
 from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.results import LiveEnding, live_ending
+from terminalbench.harbor.scrub_files import hide_secrets
+from terminalbench.harbor.slots import Slots
 from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.usage import from_contexts
-from terminalbench.records import Event, Usage
+from terminalbench.records import Event, Usage, stamp
 
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
 HEARTBEAT_SEC = 10.0
@@ -77,6 +71,7 @@ class EventPlugin(BaseJobPlugin):
         heartbeat_sec: float = HEARTBEAT_SEC,
         gate: str | None = None,
         grace_sec: float = GRACE_SEC,
+        fixed_slots: bool = False,
     ) -> None:
         super().__init__()
         # Harbor parses option values as JSON, so give `profile` as a JSON string; bare 12 and true are names here too.
@@ -93,6 +88,8 @@ class EventPlugin(BaseJobPlugin):
         self._told: set[str] = set()
         self._phases = PhaseWatch(time.monotonic, min(INSIST_SEC, self._grace_sec))
         self._held: set[str] = set()
+        self._fixed_slots = bool(fixed_slots)
+        self._slots: Slots | None = None
         self._writer = EventWriter(self._path)
         self._job = ""
         self._job_dir = Path()
@@ -127,6 +124,7 @@ class EventPlugin(BaseJobPlugin):
                 job.add_hook(kind, self._hook(kind))
             self._loop = loop = asyncio.get_running_loop()
             self._beats = [loop.create_task(self._heartbeat()), loop.create_task(self._watch_phases())]
+            self._slots = Slots(job, fixed=self._fixed_slots)
         except Exception as error:  # noqa: BLE001 - as above
             self._writer.failed("hooks", error)
 
@@ -159,38 +157,38 @@ class EventPlugin(BaseJobPlugin):
     async def _trial_started(self, event: TrialHookEvent) -> None:
         self._alive[event.trial_name] = event
         self._phases.started(event.trial_name, {}, asyncio.current_task())
-        await self._wait(event)
         try:
-            reason = await asyncio.to_thread(self._door.enter, event.trial_name)
-        except (OSError, msgspec.DecodeError) as error:
-            self._writer.failed(f"gate for {event.trial_name}", error)
-            reason = None
-        if reason is not None:
-            await self._hold(event, reason)
-        self._tries[event.trial_name] += 1
-        self._running.add(event.trial_name)
-        self._phases.started(event.trial_name, await asyncio.to_thread(self._limits, event), asyncio.current_task())
+            if (reason := await self._wait(event)) is not None:
+                await self._hold(event, reason)
+            self._tries[event.trial_name] += 1
+            self._running.add(event.trial_name)
+            limits = await asyncio.to_thread(limits_of, event.config, self._grace_sec)
+        except asyncio.CancelledError:  # Harbor tells of no end of a trial that has not begun
+            self._running.discard(event.trial_name)
+            self._door.withdraw(event.trial_name)
+            raise
+        self._phases.started(event.trial_name, limits, asyncio.current_task())
         self._write("trial_started", event, detail=self._try(event))
 
-    async def _wait(self, event: TrialHookEvent) -> None:
-        """Stay here while a rate limit, or the pause before a further try, keeps the trial from starting."""
+    async def _wait(self, event: TrialHookEvent) -> str | None:
+        """Stay here while something keeps the trial from starting for now; returns why it may never start."""
         told: Wait | None = None
+        answer: Wait | str | None = None
         lane = lane_of(event.config.agent)
         try:
-            while (wait := await asyncio.to_thread(self._door.why_wait, event.trial_name, lane)) is not None:
-                if wait != told:
-                    self._write("trial_waiting", event, error=wait.reason, detail=wait.detail())
-                    told = wait
-                await asyncio.sleep(wait.left_sec())
+            while isinstance(answer := await asyncio.to_thread(self._door.ask, event.trial_name, lane), Wait):
+                if answer != told:
+                    self._write("trial_waiting", event, error=answer.reason, detail=answer.detail())
+                    told = answer
+                await asyncio.sleep(answer.left_sec())
+        except (OSError, msgspec.DecodeError) as error:
+            self._writer.failed(f"gate for {event.trial_name}", error)
         except asyncio.CancelledError:
             write_json(self._job_dir / event.trial_name / HELD, {"reason": "the run ended before it could start"})
             raise
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
-
-    def _limits(self, event: TrialHookEvent) -> dict[str, float]:
-        task = read_task(event.config.task.get_local_path())
-        return phase_limits(task, event.config, self._grace_sec)
+        return answer if isinstance(answer, str) else None
 
     async def _hold(self, event: TrialHookEvent, reason: str) -> None:
         """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
@@ -220,10 +218,20 @@ class EventPlugin(BaseJobPlugin):
         self._write("trial_cancelled", event)
 
     async def _trial_ended(self, event: TrialHookEvent) -> None:
-        self._running.discard(event.trial_name)
         self._phases.ended(event.trial_name)
         self._alive.pop(event.trial_name, None)
-        self._door.left(event.trial_name)
+        try:
+            await self._tell_end(event)
+        finally:  # only now: another trial takes its place, or a job that is drained is interrupted
+            self._free_place(event.trial_name)
+            self._interrupt_when_drained()
+
+    def _free_place(self, trial: str) -> None:
+        self._running.discard(trial)
+        self._door.left(trial)
+
+    async def _tell_end(self, event: TrialHookEvent) -> None:
+        """Keep and write all that is to be known of a trial that has ended."""
         result = from_result(event.result)
         known = LiveEnding(classify(result), from_contexts(result.contexts) or Usage())
         asked: float | None = None
@@ -239,11 +247,11 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
+            await asyncio.to_thread(hide_secrets, self._job_dir / event.trial_name, self._writer.failed)
             await self._keep_failed_try(event, result)
             free = event.config.agent.name in WITHOUT_MODEL
             await self._settle(event, 0.0 if free else known.usage.cost_usd)
             self._write_end(event, result, known.ending, known.usage, pressure_told(asked, hits))
-            self._interrupt_when_drained()
 
     async def _pace(self, event: TrialHookEvent, ending: Ending) -> float | None:
         """Tell the gate how the provider treated the trial; return the seconds it asked us to wait."""
@@ -258,10 +266,8 @@ class EventPlugin(BaseJobPlugin):
         return None
 
     async def _settle(self, event: TrialHookEvent, cost_usd: float | None) -> None:
-        if self._gate is None:
-            return
         try:
-            await asyncio.to_thread(self._gate.leave, event.trial_name, self._profile or "", cost_usd)
+            await asyncio.to_thread(self._door.settle, event.trial_name, cost_usd)
         except (OSError, msgspec.DecodeError) as error:
             self._writer.failed(f"budget of {event.trial_name}", error)
 
@@ -339,13 +345,15 @@ class EventPlugin(BaseJobPlugin):
                     hang = await asyncio.to_thread(write_hang, folder, late.phase, late.limit_sec)
                     self._write("note", detail={"trial": late.trial}, error=f"{late.trial}: {hang.reason}; ended")
                     self._phases.cancel(late.trial)
-                await asyncio.to_thread(self._obey)
+                told = await asyncio.to_thread(self._obey)
+                if self._slots is not None:
+                    self._slots.grow_to(told.at_once(self._profile or ""))
                 self._phases.insist()
             except (OSError, msgspec.DecodeError) as error:
                 self._writer.failed("phases", error)
 
-    def _obey(self) -> None:
-        """End the trials that the run was told to cancel or to run again."""
+    def _obey(self) -> Control:
+        """End the trials that the run was told to cancel or to run again; returns all that it was told."""
         told = self._door.told()
         for action, wanted in (("cancel", told.cancel), ("requeue", told.requeue)):
             for trial, reason in wanted.items():
@@ -357,6 +365,7 @@ class EventPlugin(BaseJobPlugin):
                     leave_word(self._job_dir / trial, reason, started=trial in self._running)
                 self._write("control", event, error=reason, detail={"action": action, "done": True})
                 self._loop.call_soon_threadsafe(self._phases.cancel, trial)
+        return told
 
     def _end(self, how: str) -> None:
         if self._ended or not self._job:

@@ -18,12 +18,16 @@ import msgspec
 
 
 class JobRequest(msgspec.Struct, frozen=True):
-    """One job to check: its JobConfig, the environment its process will have, and the user's own arguments for it."""
+    """One job to check: its JobConfig, the environment its process will have, and the user's own arguments for it.
+
+    `env_file` is what to call the file that variables come from.
+    """
 
     name: str
     config: dict[str, Any]
     env: dict[str, str]
     arguments: tuple[str, ...] = ()
+    env_file: str = "the env file"
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -55,7 +59,7 @@ def check(request: Request) -> Report:
     checked_tasks = False
     for job in request.jobs:
         with _environment_of(job):
-            problems = list(_job_problems(job.config, job.arguments))
+            problems = list(_job_problems(job))
             if not problems and environment is None and not checked_tasks:
                 environment = _environment_problem(job.config)
             if not problems and environment is None:
@@ -94,15 +98,17 @@ def _environment_of(job: JobRequest) -> Generator[None]:
         os.environ.update(before)
 
 
-def _job_problems(config: dict[str, Any], arguments: tuple[str, ...]) -> Iterator[str]:
+def _job_problems(job: JobRequest) -> Iterator[str]:
     from harbor.agents.factory import AgentFactory
     from harbor.models.job.config import JobConfig
     from harbor.utils.env import resolve_env_vars
     from pydantic import ValidationError
 
+    from terminalbench.experiments.secrets import references
     from terminalbench.harbor.installs import not_installable
     from terminalbench.harbor.keys import missing_key
 
+    config = job.config
     try:
         parsed = JobConfig.model_validate(config)
     except ValidationError as error:
@@ -114,7 +120,8 @@ def _job_problems(config: dict[str, Any], arguments: tuple[str, ...]) -> Iterato
     try:
         variables = resolve_env_vars(agent.env)
     except ValueError as error:
-        yield f"{error} (put it into the env file, or export it)"
+        name = next((n for value in agent.env.values() for n in references(value) if n not in os.environ), None)
+        yield f"{name or error} is not set (put it into {job.env_file}, or export it)"
         return
     try:
         AgentFactory.run_preflight(agent)
@@ -124,8 +131,8 @@ def _job_problems(config: dict[str, Any], arguments: tuple[str, ...]) -> Iterato
         return
     missing = missing_key(kind, agent.model_name, agent.kwargs, {**os.environ, **variables})
     if missing is not None:
-        yield missing
-    uninstallable = not_installable(kind.name(), config["environment"], arguments)
+        yield f"{missing} (put it into {job.env_file}, or name it in env and export it)"
+    uninstallable = not_installable(kind.name(), config["environment"], job.arguments)
     if uninstallable is not None:
         yield uninstallable
 

@@ -1,8 +1,13 @@
-"""Text that may be shown and stored: one line, bounded, without anything that looks like a secret."""
+"""Text that may be shown and stored: without the secrets this process knows, and without what looks like one.
+
+`redact` is for messages. `conceal` is for an agent's own words, logs and files: code in it stays code, JSON stays JSON.
+"""
 
 import re
+from collections.abc import Callable, Iterator
 
-HIDDEN = "[redacted]"
+from terminalbench.llm.scrub import HIDDEN, hide, secret_values
+
 MESSAGE_LIMIT = 300
 
 _SECRETS = (
@@ -14,7 +19,7 @@ _SECRETS = (
     re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
-_URL_USER = re.compile(r"(?<=://)[^/\s:@]+(?::[^/\s@]*)?(?=@)")
+_URL_USER = re.compile(r"""(?<=://)[^/\s:@"'\\<>]+(?::[^/\s@"'\\<>]*)?(?=@)""")
 # A name is tried from its first character only: from each of its parts, "a-a-a-..." would take quadratic time.
 _ASSIGNED = re.compile(
     r"""(?ix)
@@ -23,15 +28,69 @@ _ASSIGNED = re.compile(
     ( "[^"]*" | '[^']*' | [^\s,;"'}]+ )
     """
 )
+_OPAQUE = re.compile(
+    r"""(?ix)
+    ( (?<![\w.-]) (?: [\w.-]+ key | [\w.-]* (?: token | secret | passw(?:or)?d | credential | authorization ) ) s?
+      (?: \\? ["'] )? \s* [=:] \s* (?: \\? ["'] )? )
+    ( [a-z0-9+/_=~-]{16,} )
+    """
+)
+_PIECE = 1 << 18
+_LOOKED_AT = 8192
 
 
 def redact(text: str) -> str:
     """`text` with everything that looks like a key, a token or a password replaced by `[redacted]`."""
+    return _ASSIGNED.sub(_hide_value, _without_shapes(hide(text)))
+
+
+def conceal(text: str) -> str:
+    """`text` without known secrets, provider keys, logins in addresses, and opaque values under a secret's name."""
+    return _OPAQUE.sub(_hide_opaque, _without_shapes(hide(text)))
+
+
+def conceal_bytes(data: bytes) -> bytes:
+    """A whole file, concealed: text as `conceal` does it; in anything else known secrets are covered, not cut out."""
+    if b"\0" in data[:_LOOKED_AT]:
+        for value in map(str.encode, secret_values()):
+            data = data.replace(value, b"*" * len(value))
+        return data
+    return conceal(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+
+
+def concealed_pieces(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """A file of any size, concealed, in pieces that end with a line, and never inside a known secret."""
+    waiting = read(_PIECE)
+    covered = b"\0" in waiting[:_LOOKED_AT]
+    while waiting:
+        more = read(_PIECE)
+        cut = _cut(waiting) if more else len(waiting)
+        piece, waiting = waiting[:cut], waiting[cut:] + more
+        if piece:
+            yield conceal_bytes(b"\0" + piece)[1:] if covered else conceal_bytes(piece)
+
+
+def _cut(data: bytes) -> int:
+    """Where a piece may end: after its last line, else where no known secret is cut in two."""
+    end = data.rfind(b"\n") + 1
+    if end:
+        return end
+    longest = max((len(value.encode()) for value in secret_values()), default=0)
+    return max(0, len(data) - max(longest, _LOOKED_AT))
+
+
+def _without_shapes(text: str) -> str:
     for pattern in _SECRETS:
         text = pattern.sub(HIDDEN, text)
     text = _BEARER.sub(rf"\1 {HIDDEN}", text)
-    text = _URL_USER.sub(HIDDEN, text)
-    return _ASSIGNED.sub(_hide_value, text)
+    return _URL_USER.sub(HIDDEN, text)
+
+
+def _hide_opaque(match: re.Match[str]) -> str:
+    value = match.group(2)
+    digits = sum(letter.isdigit() for letter in value)
+    opaque = digits >= 2 and sum(letter.isalpha() for letter in value) >= 2
+    return match.group(1) + HIDDEN if opaque else match.group(0)
 
 
 def one_line(text: str, limit: int = MESSAGE_LIMIT) -> str:

@@ -3,27 +3,14 @@
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from terminalbench.index.queries import TrialRow, trial_row
-from terminalbench.index.store import FILE_NAME, open_index
 from terminalbench.index.summary import ProfileCounts
 
 _OPEN_ENDED = 10**9
-
-
-def open_reader(results_root: Path) -> sqlite3.Connection:
-    """A connection that cannot write. The caller closes it. The index is made first if it is not there."""
-    with open_index(results_root):
-        pass
-    path = (results_root / FILE_NAME).resolve()
-    uri = f"{path.as_uri()}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None, check_same_thread=False)
-    connection.row_factory = sqlite3.Row
-    return connection
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.results import ReadState
@@ -18,7 +19,11 @@ from terminalbench.records import Outcome, TaskRef, Trial, Usage
 
 
 class TrialRow(msgspec.Struct, frozen=True):
-    """One trial folder as the index knows it; `trial` is None when it has not finished or cannot be read."""
+    """One trial folder as the index knows it; `trial` is None when it has not finished or cannot be read.
+
+    `superseded` says that its folder was set aside, `counts` whether it stands for a planned trial (the `attempt`th at
+    its task); None when nobody has looked yet.
+    """
 
     job: str
     name: str
@@ -30,6 +35,13 @@ class TrialRow(msgspec.Struct, frozen=True):
     trial: Trial | None
     usage: Usage
     superseded: bool = False
+    counts: bool | None = None
+    attempt: int | None = None
+
+    @property
+    def run_again(self) -> bool:
+        """Whether another trial counts in its place, wherever its folder is."""
+        return self.superseded or self.counts is False
 
     @property
     def folder(self) -> str:
@@ -76,6 +88,7 @@ def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
         plan: Plan = read_json(batch.plan_json, Plan)
     except FileNotFoundError:
         raise UserError("has no plan.json: it is not a batch of ours", where=str(batch.folder)) from None
+    learn_secrets(plan)
     key = batch.folder.relative_to(root).as_posix()
     with open_index(root) as connection:
         rows = batch_rows(connection, key)
@@ -117,10 +130,18 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
     return cells, [*aside, *over]
 
 
+def standing(outcome: str | None) -> int:
+    """Which trials of a cell count first, the lowest: measured ones, other endings, cancelled and unfinished ones."""
+    if outcome is None or outcome == Outcome.CANCELLED:
+        return 2
+    return 0 if outcome in (Outcome.PASSED, Outcome.FAILED) else 1
+
+
 def _rank(row: TrialRow) -> tuple[int, str]:
-    if row.trial is None or row.trial.outcome is Outcome.CANCELLED:
-        return (3 if row.state == ReadState.HELD else 2, "")
-    return (0, row.trial.started_at or "~") if row.trial.measured else (1, "")
+    if row.state == ReadState.HELD:
+        return (3, "")
+    place = standing(row.trial.outcome if row.trial is not None else None)
+    return (place, (row.trial.started_at if row.trial else None) or "~") if place == 0 else (place, "")
 
 
 def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow | None, excluded: Exclusion | None) -> CellState:
@@ -150,7 +171,7 @@ def list_batches(results_root: Path) -> list[dict[str, Any]]:
     """Every batch, newest first, with the counts its own summary shows. Unknown cost stays None."""
     query = (
         "SELECT b.batch, b.slug, b.number, b.name, b.created_at, b.planned, s.trials, s.passed, s.failed, "
-        "s.not_measured, s.cost_usd, s.simulated FROM batches b JOIN summaries s USING (batch) "
+        "s.not_measured, s.cost_usd, s.cost_unknown, s.simulated FROM batches b JOIN summaries s USING (batch) "
         "ORDER BY b.created_at DESC, b.slug, b.number DESC"
     )
     with open_index(results_root) as connection:
@@ -201,4 +222,6 @@ def trial_row(row: sqlite3.Row) -> TrialRow:
         trial=trial,
         usage=usage,
         superseded=bool(row["superseded"]),
+        counts=None if row["counts"] is None else bool(row["counts"]),
+        attempt=row["attempt"],
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BATCHES: dict[str, type] = {
     "batch": str, "slug": str, "number": int, "name": str, "created_at": str, "planned": int, "trials": int,
-    "passed": int, "failed": int, "not_measured": int, "cost_usd": float, "simulated": bool,
+    "passed": int, "failed": int, "not_measured": int, "cost_usd": float, "cost_unknown": int, "simulated": bool,
 }  # fmt: skip
 TRIALS: dict[str, type] = {
     "batch": str, "profile": str, "dataset": str, "task": str, "family": str, "attempt": int, "outcome": str,
@@ -34,8 +34,8 @@ TRIALS: dict[str, type] = {
     "error_type": str, "agent_status": str, "agent": str, "agent_version": str, "model": str, "job": str, "trial": str,
     "folder": str, "started_at": str, "finished_at": str, "wall_sec": float, "environment_sec": float,
     "agent_setup_sec": float, "agent_sec": float, "verifier_sec": float, "input_tokens": int, "cache_read_tokens": int,
-    "cache_write_tokens": int, "output_tokens": int, "cost_usd": float, "usage_source": str, "cost_source": str,
-    "tool_calls": int, "suspect": str, "simulated": bool, "task_digest": str,
+    "cache_write_tokens": int, "output_tokens": int, "tokens": int, "cost_usd": float, "usage_source": str,
+    "cost_source": str, "tool_calls": int, "suspect": str, "simulated": bool, "task_digest": str,
 }  # fmt: skip
 FINDINGS: dict[str, type] = {
     "batch": str, "trial": str, "analyzer": str, "version": str, "name": str, "value": str, "number": float,
@@ -174,7 +174,12 @@ def _record(batch: str, cell: CellState | None, row: TrialRow | None) -> dict[st
     if row is not None:
         usage = {name: getattr(row.usage, name) for name in _USAGE}
         record |= {"profile": row.profile, "dataset": row.dataset, "task": row.task, "job": row.job, "trial": row.name}
-        record |= usage | {"folder": row.folder, "usage_source": row.usage.source, "reason": row.reason}
+        record |= usage | {
+            "tokens": row.usage.total_tokens,
+            "folder": row.folder,
+            "usage_source": row.usage.source,
+            "reason": row.reason,
+        }
         record |= _trial_fields(row)
     if cell is not None:
         passed = cell.outcome == "passed" if cell.measured else None

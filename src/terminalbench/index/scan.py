@@ -6,7 +6,7 @@ a reason: counted and shown, never fatal.
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,10 +16,12 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.results import RESULT, ReadState, TrialReading, read_trial
-from terminalbench.index.store import open_index, transaction
+from terminalbench.index.queries import plan_or_none
+from terminalbench.index.store import IndexFixed, open_index, transaction
 from terminalbench.index.summary import summarize
 
 _MARKS = (RESULT, "config.json", "lock.json")
@@ -44,38 +46,56 @@ class ScanReport:
         )
 
 
-def scan_all(results_root: Path, *, rebuild: bool = False) -> ScanReport:
-    """Bring the index of every batch up to date; `rebuild` forgets everything first."""
+def scan_all(results_root: Path, *, rebuild: bool = False, in_root: bool = False) -> ScanReport:
+    """Bring the index of every batch up to date; `rebuild` forgets everything first.
+
+    With `in_root` it is the one in the results root that is brought up to date, or an error.
+    """
+    if in_root or rebuild:
+        with open_index(results_root, write=True, in_root=in_root) as connection:
+            return _scan_all(connection, results_root, rebuild=rebuild)
+    return _up_to_date(results_root, lambda connection: _scan_all(connection, results_root, rebuild=False))
+
+
+def _scan_all(connection: sqlite3.Connection, results_root: Path, *, rebuild: bool) -> ScanReport:
     total = ScanReport()
-    with open_index(results_root) as connection:
-        if rebuild:
-            with transaction(connection):
-                connection.execute("DELETE FROM findings")
-                connection.execute("DELETE FROM trials")
-                connection.execute("DELETE FROM batches")
-                connection.execute("DELETE FROM summaries")
-        present = list(find_batches(results_root))
-        for batch in present:
-            total += _scan(connection, results_root, batch)
-        known = {
-            row[0] for row in connection.execute("SELECT DISTINCT batch FROM trials UNION SELECT batch FROM batches")
-        }
-        gone = known - {_key(batch, results_root) for batch in present}
+    if rebuild:
         with transaction(connection):
-            for key in gone:
-                removed = connection.execute("DELETE FROM trials WHERE batch = ?", (key,)).rowcount
-                connection.execute("DELETE FROM findings WHERE batch = ?", (key,))
-                connection.execute("DELETE FROM batches WHERE batch = ?", (key,))
-                connection.execute("DELETE FROM summaries WHERE batch = ?", (key,))
-                total += ScanReport(removed=removed)
+            connection.execute("DELETE FROM findings")
+            connection.execute("DELETE FROM trials")
+            connection.execute("DELETE FROM batches")
+            connection.execute("DELETE FROM summaries")
+    present = list(find_batches(results_root))
+    for batch in present:
+        total += _scan(connection, results_root, batch)
+    known = {row[0] for row in connection.execute("SELECT DISTINCT batch FROM trials UNION SELECT batch FROM batches")}
+    gone = known - {_key(batch, results_root) for batch in present}
+    if not gone:
+        return total
+    with transaction(connection):
+        for key in gone:
+            removed = connection.execute("DELETE FROM trials WHERE batch = ?", (key,)).rowcount
+            connection.execute("DELETE FROM findings WHERE batch = ?", (key,))
+            connection.execute("DELETE FROM batches WHERE batch = ?", (key,))
+            connection.execute("DELETE FROM summaries WHERE batch = ?", (key,))
+            total += ScanReport(removed=removed)
     return total
 
 
 def scan_batch(batch: Batch, results_root: Path | None = None) -> ScanReport:
     """Bring the index of one batch up to date."""
     root = results_root or batch.folder.parent.parent
-    with open_index(root) as connection:
-        return _scan(connection, root, batch)
+    return _up_to_date(root, lambda connection: _scan(connection, root, batch))
+
+
+def _up_to_date(results_root: Path, scan: Callable[[sqlite3.Connection], ScanReport]) -> ScanReport:
+    """Scan with an index as it is found; with one that can be written when there is something to write."""
+    try:
+        with open_index(results_root) as connection:
+            return scan(connection)
+    except IndexFixed:
+        with open_index(results_root, write=True) as connection:
+            return scan(connection)
 
 
 class ForeignJobs(Batch):
@@ -129,6 +149,8 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
         seen.add(place)
         if known.get(place) != found.stamp:
             changed.append((Path(found.path), found.stamp))
+    if changed:
+        learn_secrets(plan_or_none(batch))  # what is kept of a trial holds none of them
     for start in range(0, len(changed), _CHUNK):
         rows = []
         for folder, stamp in changed[start : start + _CHUNK]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.results import FINDINGS, Results
-from terminalbench.index.store import FILE_NAME
+from terminalbench.index.store import open_for_reading
 
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
@@ -35,13 +35,12 @@ class Answer:
 
 def ask(results_root: Path, sql: str, limit: int | None = 1000) -> Answer:
     """What `sql` finds. Anything but reading is refused. Scan first."""
-    path = results_root / FILE_NAME
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
+    with closing(open_for_reading(results_root, timeout_sec=30.0)) as connection:
+        connection.row_factory = None
         connection.text_factory = lambda data: data.decode(errors="replace")
         if re.search(r"\bfindings\b", sql, re.IGNORECASE):
             _load_findings(connection, results_root)
         tables = _tables(connection)
-        connection.execute("PRAGMA query_only = ON")
         connection.set_authorizer(_only_reading)
         try:
             cursor = connection.execute(sql)
@@ -57,13 +56,16 @@ def ask(results_root: Path, sql: str, limit: int | None = 1000) -> Answer:
 def _load_findings(connection: sqlite3.Connection, results_root: Path) -> None:
     """The findings of every analysed batch as a table of this connection; it hides the packed ones of the index."""
     names = ", ".join(FINDINGS)
-    connection.execute(f"CREATE TEMP TABLE findings ({names})")
     rows = Results(results_root).findings()
+    connection.execute("PRAGMA query_only = OFF")
+    connection.execute("BEGIN")
+    connection.execute(f"CREATE TEMP TABLE findings ({names})")
     connection.executemany(
         f"INSERT INTO temp.findings ({names}) VALUES ({', '.join('?' * len(FINDINGS))})",  # noqa: S608  our own names
         ([row[name] for name in FINDINGS] for row in rows),
     )
     connection.commit()
+    connection.execute("PRAGMA query_only = ON")
 
 
 def _only_reading(action: int, *_details: object) -> int:

@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from terminalbench.errors import TbenchError
+from terminalbench.index.place import FILE_NAME, Place, can_be_written, into_memory, place_of
 
 _WAIT_SEC = 30.0
-FILE_NAME = "index.db"
 
 MIGRATIONS: list[tuple[str, str]] = [
     (
@@ -59,34 +59,80 @@ MIGRATIONS: list[tuple[str, str]] = [
         CREATE INDEX trials_by_words ON trials (trial, error_message, model);
         """,
     ),
+    (
+        "004_counts",
+        """
+        ALTER TABLE trials ADD COLUMN counts INTEGER;
+        ALTER TABLE trials ADD COLUMN attempt INTEGER;
+        DELETE FROM summaries;
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another."""
 
 
+class IndexFixed(TbenchError):
+    """Something has to be written to an index that is only read. `open_index(root, write=True)` has one to write to."""
+
+
 @contextmanager
-def open_index(results_root: Path) -> Generator[sqlite3.Connection]:
-    """The index of a results root, made or brought up to date. A file that is no database is set aside."""
+def open_index(results_root: Path, *, write: bool = False, in_root: bool = False) -> Generator[sqlite3.Connection]:
+    """The index of a results root, made or brought up to date. A file that is no database is set aside.
+
+    Where the root cannot be written it lies elsewhere, or is one that raises IndexFixed when something is written;
+    with `write` it can be written. With `in_root` it is the one in the root, or an error.
+    """
+    if in_root and not can_be_written(results_root):
+        raise TbenchError("the index cannot be written", where=str(results_root / FILE_NAME), hint=_why(results_root))
     results_root.mkdir(parents=True, exist_ok=True)
-    path = results_root / FILE_NAME
-    try:
-        connection = _connect(path)
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) or not path.is_file():
-            raise _unusable(path, error) from error
-        for suffix in ("", "-wal", "-shm"):
-            damaged = path.with_name(path.name + suffix)
-            if damaged.exists():
-                damaged.replace(path.with_name(f"{path.name}{suffix}.damaged"))
-        connection = _connect(path)
+    place = index_place(results_root, write=write)
+    connection = _opened(place, reading=True) if place.fixed else _made(results_root, place)
     with closing(connection):
         try:
             yield connection
         except sqlite3.OperationalError as error:
-            raise _unusable(path, error) from error
+            raise _unusable(place, error) from error
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> TbenchError:
+def open_for_reading(results_root: Path, *, timeout_sec: float = 5.0) -> sqlite3.Connection:
+    """A connection that cannot write. The caller closes it; any thread may use it. The index is made if need be."""
+    with open_index(results_root):
+        pass
+    return _opened(index_place(results_root), reading=True, timeout_sec=timeout_sec)
+
+
+def index_place(results_root: Path, *, write: bool = False) -> Place:
+    """Where the index of a root lies now."""
+    return place_of(results_root, [name for name, _ in MIGRATIONS], write=write)
+
+
+def _why(results_root: Path) -> str:
+    if (results_root / FILE_NAME).is_dir():
+        return "it is a folder; remove it, the index comes back"
+    return "the results folder cannot be written"
+
+
+def _made(results_root: Path, place: Place) -> sqlite3.Connection:
+    """The database of a place, with every table; one that is damaged is set aside first."""
+    path = place.file
+    try:
+        return _connect(place)
+    except sqlite3.DatabaseError as error:
+        damaged = error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+        if not damaged and path is not None and path.parent != results_root.absolute():
+            return _connect(into_memory(results_root))
+        if not damaged or path is None or not path.is_file():
+            raise _unusable(place, error) from error
+    for suffix in ("", "-wal", "-shm"):
+        found = path.with_name(path.name + suffix)
+        if found.exists():
+            found.replace(path.with_name(f"{path.name}{suffix}.damaged"))
+    return _connect(place)
+
+
+def _unusable(place: Place, error: sqlite3.Error) -> TbenchError:
     hints = {
+        sqlite3.SQLITE_ERROR: "another version of terminalbench may have made it; delete it, it comes back",
         sqlite3.SQLITE_FULL: "free some space; trials are not touched by this",
         sqlite3.SQLITE_IOERR: "is the disk full? trials are not touched by this",
         sqlite3.SQLITE_READONLY: "the results folder cannot be written",
@@ -94,13 +140,22 @@ def _unusable(path: Path, error: sqlite3.Error) -> TbenchError:
         sqlite3.SQLITE_BUSY: "another process has been writing to it for long; try again",
     }
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return TbenchError(f"the index cannot be used: {error}", where=str(path), hint=hints.get(code))
+    return TbenchError(f"the index cannot be used: {error}", where=place.name, hint=hints.get(code))
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_WAIT_SEC, isolation_level=None)
+def _opened(place: Place, *, reading: bool, timeout_sec: float = _WAIT_SEC) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        place.uri(reading=reading), uri=True, timeout=timeout_sec, isolation_level=None, check_same_thread=False
+    )
+    connection.row_factory = sqlite3.Row
+    if reading:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _connect(place: Place) -> sqlite3.Connection:
+    connection = _opened(place, reading=False)
     try:
-        connection.row_factory = sqlite3.Row
         _write_ahead(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         _migrate(connection)
@@ -151,7 +206,8 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
-        raise TbenchError(f"the index cannot be written: {error}") from error
+        kind = IndexFixed if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY else TbenchError
+        raise kind(f"the index cannot be written: {error}") from error
     try:
         yield
     except BaseException:

@@ -9,11 +9,11 @@ from terminalbench import __version__
 from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.records import Finding, Outcome, TaskRef, Usage
+from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.report import evidence, signals
 from terminalbench.report.figures import plural
 from terminalbench.report.model import BatchLine, BatchPoint, Flaky, ProfileLine, Report, TaskLine, TrialRef
-from terminalbench.report.text import agent_calls_no_model, money
+from terminalbench.report.text import batch_money, money
 
 
 @dataclass(frozen=True)
@@ -98,17 +98,10 @@ def _refs(
             error_class=str(trial.error_class) if trial and trial.error_class else None,
             failure=signals.failure_class(found.get(name or "", {})),
             cost_usd=row.usage.cost_usd if row else None,
-            tokens=total_tokens(row.usage) if row else None,
+            tokens=row.usage.total_tokens if row else None,
             sec=elapsed_sec(trial.started_at, trial.finished_at) if trial else None,
         )
     return refs
-
-
-def total_tokens(usage: Usage) -> int | None:
-    """All tokens of a trial together; None when none is known."""
-    counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens)
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 def _tasks(tasks: list[TaskRef], profiles: int, refs: Mapping[int, TrialRef]) -> tuple[TaskLine, ...]:
@@ -132,14 +125,14 @@ def _profile(
     content = record.content if record else {}
     agent = " ".join(str(content[key]) for key in ("agent", "agent_version", "model") if content.get(key))
     outcomes = {o: tuple(ref for ref in mine if ref.outcome is o) for o in Outcome}
-    free = agent_calls_no_model(view, summary.profile)
+    free = view.plan.without_model()
     known = summary.cost_usd is not None and not summary.cost_unknown_trials
     return ProfileLine(
         summary=summary,
         agent=agent,
         description=record.description if record else None,
         outcomes=outcomes,
-        cost="no model" if free else str(money(rows)),
+        cost="no model" if summary.profile in free else str(money(rows)),
         trial_cost_usd=summary.cost_usd / summary.planned if known and summary.cost_usd is not None else None,
     )
 
@@ -215,4 +208,4 @@ def _batch(measured: Measured, this: Measured) -> BatchLine:
         for s in measured.comparison.profiles
     )
     href = None if measured is this else f"{measured.href}analytics/report.html"
-    return BatchLine(measured.view.batch, _created(measured.view), points, str(money(measured.view.rows())), href)
+    return BatchLine(measured.view.batch, _created(measured.view), points, str(batch_money(measured.view)), href)

@@ -56,7 +56,7 @@ def _fitted(rows: Sequence[Sequence[str]], left: Sequence[int], width: int) -> s
 def _profiles(comparison: Comparison, width: int) -> str:
     """One row a profile: counts always, both rates, the interval, pass@k and pass^k."""
     k = comparison.k or min((max(p.pass_at, default=1) for p in comparison.profiles), default=1)
-    head = ["profile", "passed", "measured", "pass rate", "interval", "of planned", "time"]
+    head = ["profile", "passed", "measured", "pass rate", "interval", "of planned", "agent time"]
     if k > 1:
         head[6:6] = [f"pass@{k}", f"pass^{k}"]
     head.append("not measured")

@@ -51,12 +51,16 @@ def suspects(cells: list[CellState], refs: Refs) -> tuple[Group, ...]:
 
 def superseded(view: BatchView, link: Callable[[TrialRow], str]) -> tuple[Superseded, ...]:
     """What was run again, by profile, with its cost."""
+    free = view.plan.without_model()
     by_profile: dict[str, list[TrialRow]] = defaultdict(list)
     for row in view.superseded:
         by_profile[row.profile or "unknown"].append(row)
     return tuple(
         Superseded(
-            profile, len(rows), str(money(rows)), tuple((r.task or "?", _ending(r), link(r)) for r in rows[:LISTED])
+            profile,
+            len(rows),
+            str(money(rows, free)),
+            tuple((r.task or "?", _ending(r), link(r)) for r in rows[:LISTED]),
         )
         for profile, rows in by_profile.items()
     )

@@ -9,6 +9,7 @@ import msgspec
 
 from terminalbench.analytics.atif import Call, Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.harbor.agent_files import read_plain
+from terminalbench.harbor.redact import conceal, conceal_bytes
 from terminalbench.report.foreign import printable
 
 _CONFIG_LIMIT = 4 << 20
@@ -48,7 +49,7 @@ def read_all(files: Sequence[Path]) -> list[Read]:
     found = []
     for file in files:
         try:
-            found.append(Read(file, read_trajectory(file)))
+            found.append(Read(file, read_trajectory(file, before=conceal_bytes)))
         except UnreadableTrajectory as error:
             found.append(Read(file, None, str(error)))
     return found
@@ -161,4 +162,4 @@ def _instruction_file(folder: Path) -> str | None:
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return None
     text = read_plain(Path(path) / "instruction.md", _INSTRUCTION_LIMIT) if isinstance(path, str) else None
-    return text.decode(errors="replace") if text else None
+    return conceal(text.decode(errors="replace")) if text else None

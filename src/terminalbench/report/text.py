@@ -1,13 +1,12 @@
 """A batch as plain text: one table of profiles, and the task by profile matrix. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from terminalbench.experiments.agents import agent_info
-from terminalbench.harbor.results import ReadState
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.index.totals import cell_rates, spend
 from terminalbench.records import Outcome
 
 MARKS = {
@@ -19,6 +18,12 @@ MARKS = {
     Outcome.NOT_RUN: ".",
 }
 LEGEND = "+ passed   x failed   T timed out   E errored   C cancelled   . not run"
+COUNTED = """\
+passed/measured, then how many were not measured (attempts as marks do not fit):
+T timed out   E errored   C cancelled   . not run"""
+FOOTNOTE = "pass rate and of planned: means over tasks; wall time: mean of a trial, start to end"
+WIDTH = 80
+"""The matrix keeps within so many columns, whatever the terminal."""
 SHOWN_REASONS = 8
 
 
@@ -35,11 +40,15 @@ class Money:
         return f"${self.known_usd:.2f}" + (f" + {self.unknown} unknown" if self.unknown else "")
 
 
-def money(rows: Iterable[TrialRow]) -> Money:
-    """What trials cost together, superseded ones included; one that never started costs nothing."""
-    costs = [row.usage.cost_usd for row in rows if row.state != ReadState.HELD]
-    known = [cost for cost in costs if cost is not None]
-    return Money(sum(known) if known else None, len(costs) - len(known))
+def money(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> Money:
+    """What trials cost together; those that never started, or of a `free` profile, cost nothing."""
+    spent = spend(rows, free)
+    return Money(spent.cost_usd, spent.cost_unknown)
+
+
+def batch_money(view: BatchView) -> Money:
+    """What a batch cost, superseded trials included."""
+    return money(view.rows(), view.plan.without_model())
 
 
 def summary(view: BatchView) -> str:
@@ -53,14 +62,14 @@ def summary(view: BatchView) -> str:
         parts.append("Doubtful results\n" + "\n".join(f"  {line}" for line in doubts))
     if view.superseded:
         parts.append(
-            f"{len(view.superseded)} superseded trials were run again: their cost is counted, their results are not"
+            f"superseded: {len(view.superseded)} (they were run again: their cost is counted, their results are not)"
         )
     return "\n\n".join(parts) + "\n"
 
 
 def profile_table(view: BatchView) -> str:
-    """One row a profile: passed, failed, not measured, coverage, both rates, cost, time."""
-    head = ["profile", "passed", "failed", "not measured", "coverage", "pass rate", "of planned", "cost", "mean time"]
+    """One row a profile: passed, failed, not measured, coverage, both rates, cost, time; below it what they are."""
+    head = ["profile", "passed", "failed", "not measured", "coverage", "pass rate", "of planned", "cost", "wall time"]
     rows = []
     for job in view.plan.jobs:
         cells = [cell for cell in view.cells if cell.profile == job.profile]
@@ -68,6 +77,7 @@ def profile_table(view: BatchView) -> str:
         counts = Counter(cell.outcome for cell in cells)
         passed, failed = counts[Outcome.PASSED], counts[Outcome.FAILED]
         measured = passed + failed
+        rates = cell_rates(cells)
         rows.append(
             [
                 job.profile,
@@ -75,28 +85,66 @@ def profile_table(view: BatchView) -> str:
                 str(failed),
                 str(len(cells) - measured),
                 f"{measured}/{len(cells)}",
-                percent(passed, measured),
-                percent(passed, len(cells)),
+                percent(rates.rate),
+                percent(rates.rate_all),
                 _cost(view, job.profile, trials),
                 _mean_time(cells),
             ]
         )
-    return columns([head, *rows], left=(0, 7))
+    return f"{columns([head, *rows], left=(0, 7))}\n{FOOTNOTE}"
 
 
 def matrix(view: BatchView) -> str:
-    """One row a task, one column a profile, one mark an attempt."""
+    """One row a task, one column a profile, one mark an attempt; counts where the marks do not fit in 80 columns."""
     profiles = [job.profile for job in view.plan.jobs]
     by_cell: dict[tuple[str, str, str], list[CellState]] = {}
     for cell in view.cells:
         by_cell.setdefault((cell.task.dataset, cell.task.id, cell.profile), []).append(cell)
     tasks = list(dict.fromkeys((task.ref.dataset, task.ref.id) for job in view.plan.jobs for task in job.tasks))
     mixed = len({dataset for dataset, _ in tasks}) > 1
-    rows = [["task", *profiles]]
-    for dataset, task in tasks:
-        name = f"{dataset}/{task}" if mixed else task
-        rows.append([name, *("".join(MARKS[c.outcome] for c in by_cell.get((dataset, task, p), [])) for p in profiles)])
-    return f"{columns(rows, left=range(len(profiles) + 1))}\n{LEGEND}"
+
+    def table(shown: Callable[[Sequence[Outcome]], str]) -> list[list[str]]:
+        rows = [["task", *profiles]]
+        for dataset, task in tasks:
+            cells = [[cell.outcome for cell in by_cell.get((dataset, task, p), ())] for p in profiles]
+            rows.append([f"{dataset}/{task}" if mixed else task, *map(shown, cells)])
+        return rows
+
+    marks, counts = _blocks(table(marks_text)), _blocks(table(counts_text))
+    blocks, legend = (marks, LEGEND) if _room(marks) <= _room(counts) else (counts, COUNTED)
+    return "\n\n".join(blocks) + f"\n{legend}"
+
+
+def marks_text(outcomes: Iterable[Outcome]) -> str:
+    """Attempts as marks, one each."""
+    return "".join(MARKS[outcome] for outcome in outcomes)
+
+
+def counts_text(outcomes: Sequence[Outcome]) -> str:
+    """Attempts as counts: passed of measured, then what was not measured by its mark."""
+    counts = Counter(outcomes)
+    measured = counts[Outcome.PASSED] + counts[Outcome.FAILED]
+    rest = [f"{counts[outcome]}{mark}" for outcome, mark in MARKS.items() if not outcome.measured and counts[outcome]]
+    return " ".join([f"{counts[Outcome.PASSED]}/{measured}", *rest]) if outcomes else ""
+
+
+def _room(blocks: list[str]) -> tuple[int, int]:
+    """What a matrix takes: its blocks, and how far it sticks out."""
+    return len(blocks), max((max(0, len(line) - WIDTH) for block in blocks for line in block.splitlines()), default=0)
+
+
+def _blocks(rows: list[list[str]]) -> list[str]:
+    """A wide table as several below each other, each with the first column and as many others as fit."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    blocks: list[list[int]] = []
+    for place, width in enumerate(widths[1:], start=1):
+        taken = widths[0] + sum(2 + widths[other] for other in blocks[-1]) if blocks else WIDTH
+        if taken + 2 + width > WIDTH:
+            blocks.append([])
+        blocks[-1].append(place)
+    return [
+        columns([[row[0], *(row[i] for i in block)] for row in rows], left=range(len(block) + 1)) for block in blocks
+    ]
 
 
 def not_measured(view: BatchView) -> list[str]:
@@ -124,9 +172,9 @@ def suspects(view: BatchView) -> list[str]:
     return [f"{count:>4}  {reason}" for reason, count in found.most_common(SHOWN_REASONS)]
 
 
-def percent(part: int, whole: int) -> str:
-    """A rate, or a dash where there is nothing to divide by."""
-    return f"{100 * part / whole:.1f} %" if whole else "-"
+def percent(rate: float | None) -> str:
+    """A rate, or a dash where there is none."""
+    return "-" if rate is None else f"{100 * rate:.1f} %"
 
 
 def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
@@ -144,17 +192,10 @@ def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
 
 def _cost(view: BatchView, profile: str, trials: list[TrialRow]) -> str:
     """What a profile cost; an agent that calls no model costs nothing, which is not unknown."""
-    if agent_calls_no_model(view, profile):
+    if profile in view.plan.without_model():
         return "no model"
     simulated = any(row.trial and row.trial.simulated for row in trials)
     return f"{money(trials)}{' (simulated)' if simulated else ''}"
-
-
-def agent_calls_no_model(view: BatchView, profile: str) -> bool:
-    """Whether a profile's agent is one that works without a model."""
-    record = next((p for p in view.plan.profiles if p.key == profile), None)
-    info = agent_info(record.content["agent"]) if record else None
-    return info is not None and not info.model
 
 
 def _mean_time(cells: list[CellState]) -> str:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from terminalbench.harbor.agent_files import is_plain, open_plain
+from terminalbench.harbor.redact import conceal
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Delivery, Trial, Usage
@@ -24,8 +25,10 @@ def trial_text(results_root: Path, batch: str, row: TrialRow, shown: Shown | Non
         f"  profile   {row.profile}",
         f"  task      {row.task} of {row.dataset}",
     ]
-    if row.superseded:
-        lines.append("  superseded yes: it was tried again; its cost counts, its result does not")
+    if row.attempt is not None:
+        lines.append(f"  attempt   {row.attempt}")
+    if row.run_again:
+        lines.append("  superseded yes: it was run again; its cost counts, its result does not")
     if row.trial is None:
         lines.append(f"  state     {row.state}: {row.reason}")
     else:
@@ -111,7 +114,7 @@ def _verifier(folder: Path, shown: Shown) -> list[str]:
         size = os.fstat(stream.fileno()).st_size
         stream.seek(max(0, size - _TAIL_BYTES))
         text = stream.read(_TAIL_BYTES).decode(errors="replace")
-    lines = text.splitlines()
+    lines = conceal(text).splitlines()[1 if size > _TAIL_BYTES else 0 :]
     kept = lines if shown.full else lines[-_VERIFIER_LINES:]
     head = "  verifier said" if len(kept) == len(lines) and size <= _TAIL_BYTES else "  verifier said, at the end"
     return [head, *(f"    {printable(line)}" for line in kept)] if kept else []

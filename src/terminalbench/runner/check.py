@@ -86,7 +86,7 @@ def check(
     launches = [_launch(experiment, prepared, profile, batch) for profile in trusted.values()]
     probes = _installs(experiment, prepared, batch) if probe else {}
     every = [*launches, *probes.values()]
-    counted = Progress({launch.job.profile: launch.job.trials for launch in launches}, time.monotonic())
+    counted = Progress.of_jobs([launch.job for launch in launches], time.monotonic())
     supervisor = Supervisor(batch, every, 0, counted.add, lambda: progress(counted))
     supervisor.run()
     found = {key: _by_task(batch, launch.job.name) for key, launch in zip(trusted, launches, strict=True)}

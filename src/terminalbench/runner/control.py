@@ -12,7 +12,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import append_jsonl, read_json, read_jsonl
 from terminalbench.harbor.control import ALL, Control, ControlFile
-from terminalbench.records import Event
+from terminalbench.records import Event, stamp
 from terminalbench.runner.live import live_processes
 
 HARBOR_PARALLEL = 4
@@ -39,8 +39,8 @@ def give(batch: Batch, order: Order) -> list[str]:
     plan: Plan = read_json(batch.plan_json, Plan)
     profiles = [job.profile for job in plan.jobs]
     alive = _alive(batch)
-    if order.action == "set":
-        _check_parallel(plan, order.value)
+    if order.action == "set" and not order.value:
+        raise UserError("parallel must be at least 1", hint="tbench ctl pause keeps new trials from starting")
     targets = _targets(batch, order, profiles, alive)
     ControlFile(batch.control_json).change(_change(order, targets, alive))
     for target in targets:
@@ -50,7 +50,7 @@ def give(batch: Batch, order: Order) -> list[str]:
 
 def note(batch: Batch, order: Order, target: str, profile: str | None = None, by: str = "tbench ctl") -> None:
     """Write down that somebody gave an order."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    now = stamp(datetime.now(UTC))
     detail = {"action": order.action, "target": target, "by": by} | ({"value": order.value} if order.value else {})
     told = Event(now, "control", "", os.getpid(), profile, target, error=order.reason, detail=detail)
     if profile is None:
@@ -67,18 +67,9 @@ def _alive(batch: Batch) -> dict[str, str]:
             found[event.trial], jobs[event.trial] = event.profile or "", event.job
         elif event.kind in ("trial_ended", "trial_held"):
             found.pop(event.trial or "", None)
-        elif event.kind == "job_ended":
+        elif event.kind == "job_ended" or event.names_a_death:
             found = {trial: profile for trial, profile in found.items() if jobs[trial] != event.job}
     return found
-
-
-def _check_parallel(plan: Plan, value: int | None) -> None:
-    most = int(plan.settings.get("parallel") or HARBOR_PARALLEL)
-    if value is None or not 1 <= value <= most:
-        raise UserError(
-            f"parallel must be from 1 to {most}, the number this run was started with",
-            hint="raise run.parallel in the file for the next run",
-        )
 
 
 def _targets(batch: Batch, order: Order, profiles: list[str], alive: dict[str, str]) -> list[str]:
@@ -109,9 +100,14 @@ def _change(order: Order, targets: list[str], alive: dict[str, str]) -> Callable
             if order.action == "pause":
                 control.paused[target] = order.reason
             elif order.action == "resume":
+                if target != ALL and ALL in control.paused:
+                    raise UserError(
+                        f"everything is paused: {control.paused[ALL]}",
+                        hint=f"resume without a name lets all profiles start again; then pause all but {target}",
+                    )
                 control.paused = {} if target == ALL else {k: v for k, v in control.paused.items() if k != target}
             elif order.action == "set" and order.value is not None:
-                control.parallel[target] = order.value
+                control.parallel = {**({} if target == ALL else control.parallel), target: order.value}
             elif order.action == "requeue":
                 control.requeue |= dict.fromkeys(of_profile or [target], order.reason)
             elif order.action == "cancel":

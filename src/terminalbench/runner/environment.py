@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from terminalbench.experiments.envfile import read_env_file
+from terminalbench.experiments.known_secrets import secret_names
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.secrets import references
+from terminalbench.llm.scrub import NAMES_VARIABLE
 from terminalbench.registry import is_import_path
 
 PASSED_ON = re.compile(
@@ -44,9 +46,10 @@ def process_environment(
     the project must not stand in for one of the same name that Harbor needs.
     """
     env = {name: value for name, value in shell.items() if PASSED_ON.fullmatch(name)}
-    env |= {name: shell[name] for name in names if name in shell}
+    given = {name: shell[name] for name in names if name in shell}
     if env_file is not None:
-        env |= read_env_file(env_file)
+        given |= read_env_file(env_file)
+    env |= given | {NAMES_VARIABLE: ",".join(secret_names(given))}
     if root is not None or "PYTHONPATH" in shell:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root or ""), shell.get("PYTHONPATH"))))
     return env | FIXED

@@ -1,5 +1,6 @@
 """The watchdog at work in a run: it looks every few seconds, writes alerts as events, and carries out its orders."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import append_jsonl, read_jsonl
 from terminalbench.harbor.control import Control, ControlFile
-from terminalbench.records import Event
+from terminalbench.records import Event, stamp
 from terminalbench.runner import control
 from terminalbench.runner.alerts import KIND, AlertBoard
 from terminalbench.runner.observe import Observer
@@ -33,7 +34,9 @@ class Guard:
     _looked_at: float | None = None
     _urgent: bool = False
     _own: dict[str, str] = field(default_factory=dict)
+    _slowed: dict[str, int] = field(default_factory=dict)
     _since: dict[AlertKey, str] = field(default_factory=dict)
+    _owed: dict[AlertKey, Event] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._watchdog = Watchdog(Policy.of(self.plan.settings))
@@ -53,7 +56,7 @@ class Guard:
         self._watchdog.add(event)
         self.observer.add(event)
         broken = event.kind == "trial_ended" and "error_class" in event.detail
-        self._urgent = self._urgent or broken or (event.kind == "note" and "code" in event.detail)
+        self._urgent = self._urgent or broken or event.names_a_death
 
     def look(self) -> None:
         """Look, if it is time, or soon after a trial or a Harbor process has broken."""
@@ -62,6 +65,8 @@ class Guard:
         if self._looked_at is not None and now - self._looked_at < pause:
             return
         self._looked_at, self._urgent = now, False
+        for key, event in list(self._owed.items()):
+            self._append(key, event)
         changes, orders = self._watchdog.look(self.observer.sample())
         for change in changes:
             self._write(change.alert, "raised" if change.raised else "cleared")
@@ -79,11 +84,10 @@ class Guard:
         self._watchdog.standing = {}
 
     def _carry_out(self, order: Order) -> None:
-        most = int(self.plan.settings.get("parallel") or control.HARBOR_PARALLEL)
+        planned = int(self.plan.settings.get("parallel") or control.HARBOR_PARALLEL)
         names = {"slow": "set", "unslow": "set"}
-        fewer = max(1, most // 2)
-        value = {"slow": fewer, "unslow": most}.get(order.action)
         name = order.profile
+        now: list[int] = []
 
         def change(found: Control) -> None:
             """What a person has said since is left as it is."""
@@ -94,20 +98,22 @@ class Guard:
                     self._own[name] = found.paused[name] = order.reason
             elif order.action == "resume" and found.paused.get(name) == self._own.pop(name, None):
                 found.paused.pop(name, None)
-            elif order.action == "slow":
-                found.parallel.setdefault(name, fewer)
-            elif order.action == "unslow" and found.parallel.get(name) == fewer:
-                found.parallel.pop(name)
+            elif order.action == "slow" and name not in found.parallel:
+                self._slowed[name] = found.parallel[name] = max(1, (found.at_once(name) or planned) // 2)
+            elif order.action == "unslow" and found.parallel.get(name) == self._slowed.pop(name, None):
+                found.parallel.pop(name, None)
+            now.append(found.at_once(name) or planned)
 
         try:
             ControlFile(self.batch.control_json).change(change)
+            value = now[0] if order.action in names else None
             said = control.Order(names.get(order.action, order.action), (), order.reason, value)
             control.note(self.batch, said, order.profile, by=BY)
         except OSError:
             return  # a full disk: new trials cannot start on it either
 
     def _write(self, alert: Alert, state: str) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = stamp(datetime.now(UTC))
         since = self._since.setdefault(alert.key, now)
         if state == "cleared":
             self._since.pop(alert.key, None)
@@ -124,7 +130,14 @@ class Guard:
             error=alert.message,
             detail={**detail, "state": state},
         )
-        try:
+        owed = self._owed.pop(alert.key, None)
+        if owed is not None and (owed.detail["state"], state) == ("raised", "cleared"):
+            return  # over before a word of it could be written
+        self._append(alert.key, event)
+
+    def _append(self, key: AlertKey, event: Event) -> None:
+        """Write it, now or, on a disk that is full, at a later look. Nobody is told of it twice for that."""
+        self._owed[key] = event
+        with contextlib.suppress(OSError):
             append_jsonl(self.batch.events_jsonl, event)
-        except OSError:
-            self._watchdog.standing.pop(alert.key, None)  # said again at the next look
+            del self._owed[key]

@@ -98,8 +98,8 @@ def _wait(processes: tuple[LiveProcess, ...], seconds: float) -> None:
 
 def _ancestors() -> set[int]:
     """This process and every process it descends from: shells, `uv run`, make."""
-    found, pid = set(), os.getpid()
-    while pid > 1 and pid not in found:
+    found, pid = {0, 1}, os.getpid()
+    while pid not in found:
         found.add(pid)
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])

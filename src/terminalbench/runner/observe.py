@@ -15,6 +15,7 @@ from terminalbench.harbor.agent_files import open_plain
 from terminalbench.harbor.gate import Gate
 from terminalbench.harbor.ratelimit import HITS
 from terminalbench.harbor.sandbox.activity import FILE_NAME as ACTIVITY
+from terminalbench.harbor.sandbox.activity import live_hits
 from terminalbench.records import Event
 from terminalbench.runner.preflight import free_mb
 from terminalbench.runner.watchdog import Sample
@@ -40,6 +41,8 @@ class _Trial:
     changed_at: float
     state: tuple[int, int] = (0, 0)
     offsets: dict[Path, int] = field(default_factory=dict)
+    own_hits: int = 0
+    seen_hits: int = 0
 
 
 @dataclass
@@ -62,7 +65,7 @@ class Observer:
         if event.kind == "job_ended":
             self._heard.pop(profile, None)
             return
-        if event.kind == "note" and "code" in event.detail:
+        if event.names_a_death:
             self._heard.pop(profile, None)
             self._trials = {t: found for t, found in self._trials.items() if found.profile != profile}
             return
@@ -84,8 +87,7 @@ class Observer:
         hits: dict[str, int] = {}
         quiet: dict[str, float] = {}
         for name, trial in self._trials.items():
-            seen = self._look(trial, now)
-            hits[trial.profile] = hits.get(trial.profile, 0) + seen
+            hits[name] = self._look(trial, now)
             quiet[name] = now - trial.changed_at
         return Sample(
             now=now,
@@ -94,7 +96,7 @@ class Observer:
             memory_mb=self.memory_mb(),
             quiet_sec=quiet,
             lanes=self._lanes(),
-            hits={profile: count for profile, count in hits.items() if count},
+            hits={name: count for name, count in hits.items() if count},
             silent_sec={profile: now - heard for profile, heard in self._heard.items()},
         )
 
@@ -105,7 +107,7 @@ class Observer:
             return {}
 
     def _look(self, trial: _Trial, now: float) -> int:
-        """Note whether the trial's files have changed; count the 429s in what is new in its logs."""
+        """Note whether the trial's files have changed; return how many 429s more its logs or sandbox tell of."""
         size, newest, hits = 0, 0, 0
         agent = trial.folder / "agent"
         logs = (Path(root) / name for root, _, names in os.walk(agent) for name in names)
@@ -117,9 +119,12 @@ class Observer:
             size, newest = size + found.st_size, max(newest, found.st_mtime_ns)
             if path.parent != trial.folder and found.st_size > trial.offsets.get(path, 0):
                 hits += _new_hits(path, trial.offsets, found.st_size)
+        # What the sandbox has told of comes out again as files when its agent is through: not the sum, but the larger.
+        trial.own_hits += hits
+        before, trial.seen_hits = trial.seen_hits, max(trial.seen_hits, trial.own_hits, live_hits(trial.folder))
         if (size, newest) != trial.state:
             trial.state, trial.changed_at = (size, newest), now
-        return hits
+        return trial.seen_hits - before
 
 
 def _new_hits(path: Path, offsets: dict[Path, int], size: int) -> int:

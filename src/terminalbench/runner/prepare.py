@@ -13,6 +13,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Exclusion, Plan, PlannedTask
 from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.lookup import Found
 from terminalbench.harbor.preflight import JobRequest
@@ -59,6 +60,7 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
             job_config(experiment, profiles[job.profile], job, batch),
             environments[job.profile],
             tuple(experiment.run.harbor_args),
+            str(profiles[job.profile].env_file or experiment.root / DEFAULT_ENV_FILE),
         )
         for job in asked
     ]

@@ -15,9 +15,11 @@ import msgspec
 from terminalbench.files import start_ticks, write_json
 
 # Between fork and exec: ask for a signal when our process dies, so that a killed runner leaves nothing that goes on
-# spending. Checks the parent once more, because it may have died before the request was made.
+# spending. Checks the parent once more, because it may have died before the request was made. What a shell script
+# starts in the background ignores SIGINT, and so would its children: Harbor has to hear it.
 _TIE = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, int(sys.argv[2])); "
+    "import ctypes, os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "ctypes.CDLL(None).prctl(1, int(sys.argv[2])); "
     "os.getppid() == int(sys.argv[1]) or os._exit(1); os.execv(sys.argv[3], sys.argv[3:])"
 )
 

@@ -1,29 +1,45 @@
 """How far a run is, from its events: counts, spend, time left, and one line a person can read."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.records import Event
 from terminalbench.runner.alerts import AlertBoard
+from terminalbench.runner.ended import EndedTrials
 from terminalbench.runner.waiting import WaitingRoom
 
 
 @dataclass
 class Progress:
-    """Counts the events of a run. `planned` is the number of trials that will run, by profile."""
+    """Counts the events of a run. Which trials count is decided as in the summary: see `EndedTrials`."""
 
-    planned: dict[str, int]
+    ended: EndedTrials
     started_at: float
-    ended: dict[str, Counter[str]] = field(default_factory=dict)
-    running: set[str] = field(default_factory=set)
+    free: frozenset[str] = frozenset()
+    running: set[tuple[str, str]] = field(default_factory=set)
     cost_usd: float = 0.0
+    cost_known: int = 0
     cost_unknown: int = 0
     held: int = 0
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
     alerts: AlertBoard = field(default_factory=AlertBoard)
+    _done_before: int = 0
 
-    def __post_init__(self) -> None:
-        self.ended = {profile: Counter() for profile in self.planned}
+    @classmethod
+    def of_plan(cls, plan: Plan, started_at: float) -> "Progress":
+        """The progress of a whole batch, from its first event on."""
+        return cls(EndedTrials.of_plan(plan), started_at, plan.without_model())
+
+    @classmethod
+    def of_jobs(cls, jobs: Iterable[JobSpec], started_at: float) -> "Progress":
+        """The progress of these jobs alone."""
+        return cls(EndedTrials.of_jobs(jobs), started_at)
+
+    def replan(self, plan: Plan) -> None:
+        """Take in a plan that has grown, or in which more was run again."""
+        self.ended, self.free = EndedTrials.of_plan(plan, self.ended), plan.without_model()
 
     def add(self, event: Event) -> None:
         """Take one event into account; those of unknown profiles are passed over."""
@@ -31,54 +47,67 @@ class Progress:
         self.alerts.add(event)
         if event.kind == "note" and "resumed" in event.detail:
             self._begin_again()
-        if event.profile not in self.ended or event.trial is None:
+        if event.kind == "job_ended" or event.names_a_death:
+            self.running = {place for place in self.running if place[0] != event.job}
+        if event.profile not in self.ended.planned or event.trial is None:
             return
+        place = (event.job, event.trial)
         if event.kind == "trial_started":
-            self.running.add(event.trial)
+            self.running.add(place)
+            self.ended.started[place] = event.time
         elif event.kind == "trial_held":
-            self.running.discard(event.trial)
+            self.running.discard(place)
             self.held += 1
         elif event.kind == "trial_ended":
-            self._trial_ended(event)
+            self.running.discard(place)
+            self._charge(event)
+            self.ended.add(event)
 
     def _begin_again(self) -> None:
-        """A batch goes on: what was cut off runs no more, and what was cancelled runs again."""
+        """A batch goes on: what was cut off runs no more, and what was done says nothing about the pace."""
         self.running.clear()
         self.waiting.trials.clear()
         self.held = 0
-        for counts in self.ended.values():
-            counts.pop("cancelled", None)
+        self._done_before = self.done
 
-    def _trial_ended(self, event: Event) -> None:
-        self.running.discard(event.trial or "")
+    def _charge(self, event: Event) -> None:
         if event.usage is not None and event.usage.cost_usd is not None:
             self.cost_usd += event.usage.cost_usd
-        else:
+            self.cost_known += 1
+        elif event.profile not in self.free:
             self.cost_unknown += 1
-        if not event.detail.get("retried"):
-            self.ended[event.profile or ""][event.outcome or "errored"] += 1
+
+    @property
+    def spent_usd(self) -> float | None:
+        """What is known to be spent; None when nothing is."""
+        return self.cost_usd if self.cost_known or not self.cost_unknown else None
 
     @property
     def total(self) -> int:
-        """Trials that will run."""
-        return sum(self.planned.values())
+        """Trials that will run, or have."""
+        return sum(self.ended.planned.values())
 
     @property
     def done(self) -> int:
-        """Trials that have ended."""
-        return sum(counts.total() for counts in self.ended.values())
+        """Trials that have ended and count; a cancelled one is not done, a resume runs it again."""
+        return sum(map(self.ended.done, self.ended.planned))
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """How the trials that count ended, all profiles together."""
+        counts: Counter[str] = Counter()
+        for own in self.ended.outcomes.values():
+            counts.update(own)
+        return counts
 
     def eta_sec(self, now: float) -> float | None:
-        """Seconds left at the pace so far; None until something has ended."""
-        if not self.done:
-            return None
-        return (now - self.started_at) / self.done * (self.total - self.done)
+        """Seconds left at the pace since it started or went on; None until something has ended."""
+        lately = self.done - self._done_before
+        return (now - self.started_at) / lately * (self.total - self.done) if lately > 0 else None
 
     def line(self, now: float) -> str:
         """One line: done of planned, outcomes, spend, time left."""
-        counts: Counter[str] = Counter()
-        for ended in self.ended.values():
-            counts.update(ended)
+        counts = self.outcomes
         parts = [f"{self.done}/{self.total} trials"]
         parts += [
             f"{counts[name]} {name}"

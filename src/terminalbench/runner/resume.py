@@ -17,20 +17,22 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Folder
 from terminalbench.experiments.secrets import references
-from terminalbench.files import lock, read_json, write_bytes, write_json
+from terminalbench.files import append_jsonl, lock, read_json, write_bytes, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.jobs import job_config, wave_config
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
-from terminalbench.records import ErrorClass, Outcome
+from terminalbench.records import ErrorClass, Event, Outcome, stamp
 from terminalbench.registry import is_import_path
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.extend import extended, with_attempts
+from terminalbench.runner.hiding import scrub_leftovers
 from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.live import forget_dead_workers, live_processes
 from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk
@@ -75,6 +77,8 @@ def resume(
         if request.first_round:
             ControlFile(batch.control_json).clear()
         plan = _grown(batch, request, experiment)
+        learn_secrets(plan)
+        scrub_leftovers(batch)
         scanned = scan_batch(batch)
         view = view_batch(batch)
         missing = missing_cells(view, request.retry_errors)
@@ -291,10 +295,7 @@ def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
 
 
 def _note(batch: Batch, plan: Plan, request: ResumeRequest, missing: dict[str, Counter[Cell]]) -> None:
-    from terminalbench.files import append_jsonl
-    from terminalbench.records import Event
-
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    now = stamp(datetime.now(UTC))
     detail = {
         "resumed": {profile: cells.total() for profile, cells in missing.items()},
         "attempts": request.attempts,

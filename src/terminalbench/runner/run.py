@@ -11,15 +11,16 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate, GateState, Known
-from terminalbench.harbor.jobs import command, job_config, wave_config
-from terminalbench.harbor.suspicion import WITHOUT_MODEL
+from terminalbench.harbor.jobs import command, job_config, wave_config, with_settings
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
+from terminalbench.runner.hiding import scrub_logs
 from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, missing_variables
@@ -117,8 +118,9 @@ def run_jobs(
     spent: Spent | None = None,
 ) -> RunResult:
     """Run jobs of a recorded batch, and record what Harbor could not finish. The caller holds the batch's lock."""
+    learn_secrets(plan)
     listener.prepared(plan, batch)
-    progress = Progress({job.profile: job.trials for job in jobs}, time.monotonic())
+    progress = Progress.of_jobs(jobs, time.monotonic())
 
     notifier = Notifier.of(plan)
     guard = Guard(batch, plan, Observer(batch), notifier.alert)
@@ -151,6 +153,7 @@ def run_jobs(
         tick,
         closed,
         lambda: disk_is_full(batch.folder),
+        lambda job: gate.settle_dead(batch.job_folder(job.name), job.profile),
     )
     with announced(batch):
         guard.begin()
@@ -158,6 +161,7 @@ def run_jobs(
         guard.end()
     if supervisor.stop_reason is not None:
         listener.stopped(supervisor.stop_reason)
+    scrub_logs(batch)
     plan = _with_left_overs(plan, ends)
     write_json(batch.plan_json, plan)
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
@@ -169,7 +173,7 @@ def run_jobs(
 def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launch:
     """How to run a job of a recorded batch: every wave of it is the profile's recorded JobConfig with other trials."""
     first = next(planned.name for planned in plan.jobs if planned.profile == job.profile)
-    template = read_json(batch.job_config(first))
+    template = with_settings(read_json(batch.job_config(first)), plan.settings)
     return Launch(
         job, lambda wave: wave_config(template, wave, batch), lambda wave: command(plan.settings, wave, batch)[1:], env
     )
@@ -177,7 +181,7 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
 
 def free_profiles(plan: Plan) -> list[str]:
     """The profiles whose agent calls no model."""
-    return [profile.key for profile in plan.profiles if profile.content.get("agent") in WITHOUT_MODEL]
+    return sorted(plan.without_model())
 
 
 def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:

@@ -1,7 +1,6 @@
 """How far the running batches are, from their events: reading only, costs nothing to the run."""
 
 import time
-from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -32,6 +31,7 @@ class RunningBatch(msgspec.Struct, frozen=True):
     running: int
     outcomes: dict[str, int]
     cost_usd: float | None
+    cost_unknown: int = 0
     waiting: list[Waiting] = []
     alerts: list[Standing] = []
 
@@ -50,13 +50,9 @@ def _status(batch: Batch) -> RunningBatch | None:
         plan: Plan = read_json(batch.plan_json, Plan)
     except (OSError, TbenchError):
         return None
-    planned = {job.profile: plan.runnable(job).trials for job in plan.jobs}
-    progress = Progress(planned, time.monotonic())
+    progress = Progress.of_plan(plan, time.monotonic())
     for event in read_jsonl(batch.events_jsonl, Event).records:
         progress.add(event)
-    outcomes: Counter[str] = Counter()
-    for counts in progress.ended.values():
-        outcomes.update(counts)
     runners = [process for process in processes if process.kind == "runner"]
     return RunningBatch(
         batch=str(batch.folder),
@@ -68,8 +64,9 @@ def _status(batch: Batch) -> RunningBatch | None:
         planned=progress.total,
         ended=progress.done,
         running=len(progress.running),
-        outcomes=dict(outcomes),
-        cost_usd=progress.cost_usd if progress.done > progress.cost_unknown else None,
+        outcomes={name: count for name, count in progress.outcomes.items() if count},
+        cost_usd=progress.spent_usd,
+        cost_unknown=progress.cost_unknown,
         waiting=list(progress.waiting.trials.values()),
         alerts=list(progress.alerts.standing.values()),
     )

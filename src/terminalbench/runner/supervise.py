@@ -12,7 +12,7 @@ from terminalbench.experiments.plan import JobSpec
 from terminalbench.files import append_jsonl, tail_jsonl, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.finished import finished_trials
-from terminalbench.records import Event
+from terminalbench.records import Event, stamp
 from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 
@@ -87,7 +87,8 @@ class Supervisor:
     """Runs launches, at most `side_by_side` at once (0 = all), and tells `watch` of every event.
 
     `closed` says why nothing of a profile may start (a budget, a deadline), or None while it may. `stopped` says why
-    running trials have to end too (a full disk); it is asked about once a second.
+    running trials have to end too (a full disk); it is asked about once a second. `gone` is told when
+    the process of a job has ended.
     """
 
     batch: Batch
@@ -97,6 +98,7 @@ class Supervisor:
     tick: Callable[[], None]
     closed: Callable[[str], str | None] = lambda _profile: None
     stopped: Callable[[], str | None] = lambda: None
+    gone: Callable[[JobSpec], None] = lambda _job: None
     signals: int = 0
     stop_reason: str | None = None
     _offset: int = 0
@@ -141,8 +143,10 @@ class Supervisor:
                 running.append(line)
                 self._start(line, line.launch.job)
             self._look()
+            # Who has ended is asked first: then all that it said is read before what it left over is judged.
+            over = [line for line in running if line.process and line.process.process.poll() is not None]
             self._follow(running)
-            for line in [line for line in running if line.process and line.process.process.poll() is not None]:
+            for line in over:
                 if not self._after(line):
                     running.remove(line)
                     ended.append(line)
@@ -172,8 +176,10 @@ class Supervisor:
 
     def _start(self, line: _Line, job: JobSpec) -> None:
         config = line.launch.config(job)
+        alone: list[str] = []
         if line.search.one_at_a_time:
             config["n_concurrent_trials"] = 1
+            alone = ["--pk", "fixed_slots=true"]
         write_json(self.batch.job_config(job.name), config)
         line.waves.append(job)
         line.started = Counter()
@@ -181,7 +187,7 @@ class Supervisor:
         line.process = start_job(
             job.name,
             job.profile,
-            [harbor_program(), *line.launch.arguments(job)],
+            [harbor_program(), *line.launch.arguments(job), *alone],
             line.launch.env,
             self.batch.job_log(job.name),
             self.batch.worker(job.name),
@@ -231,11 +237,12 @@ class Supervisor:
         if line.process is not None:
             line.process.kill()  # what Harbor left in its group, if anything
             self.batch.worker(line.process.job).unlink(missing_ok=True)
+            self.gone(line.waves[-1])
 
     def _note(self, line: _Line, text: str, code: int) -> None:
         from datetime import UTC, datetime
 
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = stamp(datetime.now(UTC))
         job = line.waves[-1]
         pid = line.process.process.pid if line.process else 0
         append_jsonl(

@@ -21,7 +21,7 @@ from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
-from terminalbench.records import Event, TaskRef
+from terminalbench.records import Event, TaskRef, stamp
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult
 
@@ -108,7 +108,7 @@ def _grow(batch: Batch, choice: Choice) -> None:
     with lock(batch.lock, f"tbench resume --top-up {batch.folder.parent.name}/{batch.folder.name}"):
         plan: Plan = read_json(batch.plan_json, Plan)
         write_json(batch.plan_json, with_extra(plan, choice.extra))
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = stamp(datetime.now(UTC))
         added = [
             {"profile": profile, "task": task.id, "dataset": task.dataset, "attempts": count}
             for (profile, task), count in choice.extra.items()

@@ -36,7 +36,7 @@ class WaitingRoom:
 
     def add(self, event: Event) -> None:
         """Take one event into account."""
-        if event.kind in ("job_started", "job_ended"):
+        if event.kind in ("job_started", "job_ended") or event.names_a_death:
             for trial in [trial for trial, job in self._jobs.items() if job == event.job]:
                 self._leave(trial)
         elif event.trial is None:

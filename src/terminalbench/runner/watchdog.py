@@ -84,7 +84,7 @@ class Sample:
     """The machine and the trials at one moment. `now` never jumps, `wall` may; None means unknown.
 
     `quiet_sec` are seconds without new bytes by running trial, `lanes` the levels of pressure by model, `hits` the 429s
-    seen since the last sample by profile, `silent_sec` seconds since a profile's Harbor gave a sign of life.
+    seen since the last sample by running trial, `silent_sec` seconds since a profile's Harbor gave a sign of life.
     """
 
     now: float
@@ -112,13 +112,14 @@ class Watchdog:
     _back: set[str] = field(default_factory=set)
     _hits: deque[tuple[float, str, int]] = field(default_factory=deque)
     _new_hits: dict[str, int] = field(default_factory=dict)
+    _seen_hits: dict[str, int] = field(default_factory=dict)
     _clock: tuple[float, float] | None = None
     _jump: tuple[float, float] | None = None
 
     def add(self, event: Event) -> None:
         """Take an event of the run into account."""
         profile, trial = event.profile or "", event.trial
-        if event.kind == "note" and "code" in event.detail:
+        if event.names_a_death:
             self._dead[profile] = event.error or "a Harbor process ended"
             self._back.discard(profile)
         elif event.kind == "job_started":
@@ -130,6 +131,7 @@ class Watchdog:
             return
         elif event.kind == "trial_started":
             self._profiles[trial], self._phases[trial] = profile, "start"
+            self._seen_hits.pop(trial, None)
         elif event.kind == "trial_phase":
             self._phases[trial] = event.phase or ""
         elif event.kind == "trial_ended":
@@ -152,7 +154,8 @@ class Watchdog:
         broken = kind == ErrorClass.ENVIRONMENT
         self._environment = (self._environment[0] + 1 if broken else 0, event.error or "")
         hits = int(event.detail.get("rate_limit_hits") or 0) or int(kind == ErrorClass.RATE_LIMIT)
-        if hits:
+        hits -= self._seen_hits.pop(event.trial or "", 0)
+        if hits > 0:
             self._new_hits[profile] = self._new_hits.get(profile, 0) + hits
 
     def _alerts(self, sample: Sample) -> list[Alert]:
@@ -189,8 +192,10 @@ class Watchdog:
         return found
 
     def _pressure(self, sample: Sample) -> list[Alert]:
-        for profile, hits in (*sample.hits.items(), *self._new_hits.items()):
-            self._hits.append((sample.now, profile, hits))
+        for trial, hits in sample.hits.items():
+            self._seen_hits[trial] = self._seen_hits.get(trial, 0) + hits
+            self._hits.append((sample.now, self._profiles.get(trial, ""), hits))
+        self._hits.extend((sample.now, profile, hits) for profile, hits in self._new_hits.items())
         self._new_hits = {}
         while self._hits and sample.now - self._hits[0][0] > PRESSURE_SEC:
             self._hits.popleft()

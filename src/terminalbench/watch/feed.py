@@ -12,6 +12,7 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import lock_owner, read_json, tail_jsonl
 from terminalbench.harbor.results import ReadState
@@ -79,10 +80,25 @@ class Feed:
         return changed
 
     @property
+    def root(self) -> Path:
+        """The results root its index belongs to."""
+        return self.batch.folder if isinstance(self.batch, ForeignJobs) else self.batch.folder.parent.parent
+
+    @property
     def place(self) -> str:
         """The batch as a person names it."""
         folder = self.batch.folder
         return folder.name if isinstance(self.batch, ForeignJobs) else f"{folder.parent.name}/{folder.name}"
+
+    @property
+    def cut_off(self) -> str | None:
+        """How a batch that is over came to be so, when its run did not end by itself: its lock still names it."""
+        owner = lock_owner(self.batch.lock) if self.over else None
+        if owner is None:
+            return None
+        if owner.host == socket.gethostname():
+            return f"its run did not end, it was killed (pid {owner.pid}, started {owner.since})"
+        return f"its run on {owner.host} has said nothing for {ELSEWHERE_SEC / 60:.0f} minutes (pid {owner.pid})"
 
     def _alive(self, now: float) -> bool:
         if self._alive_at is not None and 0 <= now - self._alive_at < ALIVE_EVERY_SEC:
@@ -120,6 +136,7 @@ class Feed:
         except (OSError, TbenchError):
             return False
         self._plan_stamp = stamp
+        learn_secrets(plan)
         self.state.replan(plan)
         return True
 
@@ -154,10 +171,9 @@ class Feed:
             return False
         self._scanned_at = now
         self.note = WITHOUT_EVENTS
-        root = self.batch.folder if isinstance(self.batch, ForeignJobs) else self.batch.folder.parent.parent
-        scan_batch(self.batch, root)
+        scan_batch(self.batch, self.root)
         self._restart()
-        rows = trial_rows(root, self.batch.folder.relative_to(root).as_posix())
+        rows = trial_rows(self.root, self.batch.folder.relative_to(self.root).as_posix())
         events = [event for row in rows for event in events_of(row)]
         self._take(events, self._told)
         self._told = {(event.job, event.trial, event.kind) for event in events}

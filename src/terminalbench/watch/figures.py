@@ -65,7 +65,7 @@ def _short(known: str, number: int, unknown: int) -> str:
 
 
 def rate(profile: LiveProfile) -> str:
-    """The pass rate over measured trials."""
+    """The share of the measured trials that passed. The pass rate, the mean over tasks, is for what is over."""
     measured = profile.measured
     return f"{100 * profile.outcomes['passed'] / measured:.0f} %" if measured else NOTHING
 

@@ -1,15 +1,22 @@
 """When a run will be over, and how sure a pass rate is: small pure computations of the live view."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from math import sqrt
+from statistics import pstdev
 
 from terminalbench.watch.model import LiveProfile, LiveTrial
 from terminalbench.watch.state import LiveState
 
 HARBOR_PARALLEL = 4
 """Trials Harbor runs at once in a job when nobody says otherwise."""
-_LATE = 0.1
+_LATE = 0.25
+"""A trial that has taken longer than it should takes so much of its age more."""
+_QUANTILES = 32
+_SCHEDULED = 256
+"""Trials whose places are worked out one by one; those before them only fill the lanes."""
+_GOLDEN = 0.6180339887498949
 _Z95 = 1.959963984540054
 
 
@@ -24,35 +31,53 @@ def wilson(passed: int, measured: int, z: float = _Z95) -> tuple[float, float] |
 
 
 def eta_sec(state: LiveState, now: float) -> float | None:
-    """Seconds until the last trial ends, by this batch's own durations; None while none is known.
+    """Seconds until the last trial ends, by this batch's own durations; None while nothing is known of a profile.
 
     A trial takes what its task took this profile so far; else what the task took the others, times how much slower
-    this profile is than they on the tasks it has done; else what a trial usually takes it. Profiles run side by side
-    as planned, each with its own trials at once.
+    this profile is than they on the tasks it has done; else what a trial usually takes it. What ended first is what
+    was short: the ages of running trials count as well. Durations are as uneven as those seen so far, so that the last
+    long trial is waited for. Profiles run side by side as planned, each with its own trials at once.
     """
-    typical = _typical(state)
-    if typical is None:
+    if state.plan is None or any(profile.planned is None for profile in state.profiles.values()):
         return None
-    settings = state.plan.settings if state.plan is not None else {}
+    settings = state.plan.settings
     parallel = int(settings.get("parallel") or 0)
     running: dict[str, list[LiveTrial]] = {}
     for trial in state.running:
         running.setdefault(trial.profile, []).append(trial)
-    shut = {profile for profile, _ in state.held}
+    shut = state.shut
+    spread = _spread(state)
     now_running, later = [], []
     for profile in state.profiles.values():
         mine = running.get(profile.key, [])
-        pace = Pace.of(state, profile, mine, typical, now)
-        left = pace.left_sec(mine, now, parallel, shut=profile.key in shut)
+        if not mine and (profile.key in shut or profile.done >= (profile.planned or 0)):
+            continue  # it has nothing left to do
+        pace = Pace.of(state, profile, mine, now)
+        if pace is None:
+            return None
+        left = pace.left_sec(mine, now, parallel, spread, shut=profile.key in shut)
         (now_running if mine else later).append(left)
     side_by_side = int(settings.get("profiles_parallel") or 0) or len(state.profiles)
-    return _scheduled(now_running, later if not shut else [], side_by_side)
+    return _scheduled(now_running, later, side_by_side)
 
 
-def _typical(state: LiveState) -> float | None:
-    """What a trial takes, over all profiles."""
-    count = sum(len(profile.durations) for profile in state.profiles.values())
-    return sum(profile.seconds for profile in state.profiles.values()) / count if count else None
+def _typical(state: LiveState, like: LiveProfile) -> float | None:
+    """What a trial takes in the profiles of the same kind: with a model, or without."""
+    timed = [profile for profile in state.profiles.values() if profile.durations and profile.free == like.free]
+    count = sum(len(profile.durations) for profile in timed)
+    return sum(profile.seconds for profile in timed) / count if count else None
+
+
+def _spread(state: LiveState) -> list[float]:
+    """How uneven trials are: some durations of each profile, in means of that profile, sorted."""
+    found: list[float] = []
+    for profile in state.profiles.values():
+        mean = profile.mean_sec
+        if mean:
+            many = len(profile.durations)
+            some = min(many, _QUANTILES)
+            found += [profile.durations[(2 * i + 1) * many // (2 * some)] / mean for i in range(some)]
+    return sorted(found) or [1.0]
 
 
 @dataclass(frozen=True)
@@ -65,35 +90,70 @@ class Pace:
     factor: float
 
     @classmethod
-    def of(cls, state: LiveState, profile: LiveProfile, running: list[LiveTrial], typical: float, now: float) -> "Pace":
-        """The pace of a profile; before its first trial has ended, what its running ones already show."""
-        if profile.mean_sec is not None:
-            same = profile.forecast.same_sec
-            return cls(state, profile, profile.mean_sec, profile.seconds / same if same > 0 else 1.0)
-        oldest = max((_age(trial, now) for trial in running), default=0.0)
-        usual = max(typical, oldest)
-        return cls(state, profile, usual, usual / typical if typical > 0 else 1.0)
+    def of(cls, state: LiveState, profile: LiveProfile, running: list[LiveTrial], now: float) -> "Pace | None":
+        """The pace of a profile, by its trials that ended and by what its running ones already show, if anything."""
+        typical = _typical(state, profile)
+        if typical is None:
+            return None
+        ages = [_age(trial, now) for trial in running]
+        ahead = profile.forecast
+        many = len(profile.durations)
+        usual = (profile.seconds + sum(ages)) / many if many else max([typical, *ages])
+        factor = ahead.paced_sec / ahead.same_sec if ahead.same_sec > 0 else 1.0
+        known = [
+            (age, mean) for trial, age in zip(running, ages, strict=True) if (mean := state.tally.others_sec(trial))
+        ]
+        taken = ahead.paced_sec + sum(max(age, factor * mean) for age, mean in known)
+        same = ahead.same_sec + sum(mean for _, mean in known)
+        return cls(state, profile, usual, taken / same if same > 0 else usual / typical if typical > 0 else 1.0)
 
-    def left_sec(self, running: list[LiveTrial], now: float, parallel: int, *, shut: bool) -> float:
+    def left_sec(
+        self, running: list[LiveTrial], now: float, parallel: int, spread: Sequence[float], *, shut: bool
+    ) -> float:
         """Seconds until the profile is through; nothing new starts in one that is `shut`."""
         expected = [self.expected_sec(trial) for trial in running]
-        still = [max(sec - _age(t, now), _LATE * sec) for sec, t in zip(expected, running, strict=True)]
-        longest = max(still, default=0.0)
+        late = max(_LATE, min(1.0, pstdev(spread)))
+        still = [
+            max(sec - _age(trial, now), _age(trial, now) * (_LATE if self.knows(trial) else late))
+            for sec, trial in zip(expected, running, strict=True)
+        ]
         if shut:
-            return longest
+            return max(still, default=0.0)
         ahead = self.profile.forecast
-        work = ahead.own_sec + ahead.task_sec * self.factor + ahead.blind * self.usual_sec
-        lanes = parallel or max(self.profile.peak, 1 if running else HARBOR_PARALLEL)
-        return max((work - sum(expected) + sum(still)) / lanes, longest)
+        work = max(0.0, ahead.own_sec + ahead.task_sec * self.factor + ahead.blind * self.usual_sec - sum(expected))
+        waiting = max(0, (self.profile.planned or 0) - self.profile.done - len(running))
+        lanes = max(parallel, len(running)) if parallel else max(self.profile.peak, 1 if running else HARBOR_PARALLEL)
+        return _through(still, waiting, work, lanes, spread)
+
+    def knows(self, trial: LiveTrial) -> bool:
+        """Whether its task was done before, by whomever."""
+        return self.state.tally.own_sec(trial) is not None or self.state.tally.others_sec(trial) is not None
 
     def expected_sec(self, trial: LiveTrial) -> float:
         """What a trial of the profile probably takes."""
-        cells = self.state.tally.by_task.get((trial.dataset, trial.task), [])
-        own = next((cell for cell in cells if cell.profile == trial.profile and cell.timed), None)
+        own = self.state.tally.own_sec(trial)
         if own is not None:
-            return own.seconds / own.timed
-        timed = sum(cell.timed for cell in cells)
-        return self.factor * sum(cell.seconds for cell in cells) / timed if timed else self.usual_sec
+            return own
+        others = self.state.tally.others_sec(trial)
+        return self.usual_sec if others is None else self.factor * others
+
+
+def _through(still: Sequence[float], waiting: int, work: float, lanes: int, spread: Sequence[float]) -> float:
+    """When the last of `waiting` trials ends that take `work` seconds together, beside those that run already.
+
+    Their durations are as uneven as `spread`, mixed evenly: the same picture at every call.
+    """
+    ends = list(still) + [0.0] * max(0, lanes - len(still))
+    heapify(ends)
+    if not waiting:
+        return max(ends)
+    one_by_one = min(waiting, _SCHEDULED)
+    drawn = [spread[int(len(spread) * ((0.5 + i * _GOLDEN) % 1.0))] for i in reversed(range(one_by_one))]
+    scale = work / waiting * one_by_one / (sum(drawn) or 1.0)
+    before = work * (1 - one_by_one / waiting) / len(ends)
+    for length in drawn:
+        heapreplace(ends, ends[0] + length * scale)
+    return before + max(ends)
 
 
 def _age(trial: LiveTrial, now: float) -> float:
@@ -106,4 +166,4 @@ def _scheduled(running: list[float], waiting: list[float], side_by_side: int) ->
     heapify(ends)
     for left in waiting:
         heapreplace(ends, ends[0] + left)
-    return max(0.0, *ends)
+    return max(ends, default=0.0)

@@ -51,7 +51,7 @@ def trial_line(state: LiveState, event: Event) -> str:
     outcome = event.outcome or "errored"
     profile = state.profiles.get(event.profile or "")
     cost = event.usage.cost_usd if event.usage is not None else None
-    attempt = f" #{event.attempt}" if event.attempt is not None else ""
+    attempt = f" #{state.attempt(trial)}" if trial is not None else ""
     why = ": ".join(str(part) for part in (event.detail.get("error_class"), event.error) if part)
     parts = [
         clock_time(event),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.redact import redact
+from terminalbench.harbor.sandbox.activity import FILE_NAME as ACTIVITY
 from terminalbench.report.trial import printable
 from terminalbench.watch.model import TrialKey
 
@@ -62,13 +63,14 @@ def log_names(folder: Path) -> tuple[str, ...]:
 
 
 def last_sign(batch: Batch, trial: TrialKey) -> float | None:
-    """When a trial last wrote to its logs, in seconds since the epoch."""
+    """When a trial last wrote to its logs, or its sandbox saw it do something, in seconds since the epoch."""
     folder = batch.job_folder(trial[0]) / trial[1]
     times = [status.st_mtime for _, status in _files(folder / "agent")]
-    try:
-        times.append((folder / "trial.log").lstat().st_mtime)
-    except OSError:
-        pass
+    for name in ("trial.log", ACTIVITY):
+        try:
+            times.append((folder / name).lstat().st_mtime)
+        except OSError:
+            continue
     return max(times, default=None)
 
 

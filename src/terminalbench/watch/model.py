@@ -29,7 +29,6 @@ class LiveTrial(msgspec.Struct):
     profile: str
     task: str
     dataset: str
-    attempt: int | None = None
     started: float | None = None
     phase: str = "starting"
     last: float | None = None
@@ -60,13 +59,15 @@ class Forecast(msgspec.Struct, frozen=True):
     """The time still to come in a cell, or in several.
 
     `own_sec` by the cell's own trials, `task_sec` by those of the task in other profiles; `blind` trials of which
-    nothing is known. `same_sec` is what the trials that ended would have taken by the mean of their task.
+    nothing is known. `same_sec` is what the trials that ended and that other profiles can be compared on would have
+    taken those, `paced_sec` what they took.
     """
 
     own_sec: float = 0.0
     task_sec: float = 0.0
     blind: int = 0
     same_sec: float = 0.0
+    paced_sec: float = 0.0
 
     def changed(self, old: "Forecast", new: "Forecast") -> "Forecast":
         """The sum, with one of its parts replaced."""
@@ -75,6 +76,7 @@ class Forecast(msgspec.Struct, frozen=True):
             self.task_sec - old.task_sec + new.task_sec,
             self.blind - old.blind + new.blind,
             self.same_sec - old.same_sec + new.same_sec,
+            self.paced_sec - old.paced_sec + new.paced_sec,
         )
 
 
@@ -181,3 +183,4 @@ class Records:
     trials: dict[TrialKey, LiveTrial] = field(default_factory=dict)
     jobs: dict[str, LiveJob] = field(default_factory=dict)
     finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))
+    places: dict[tuple[str, str, str], list[LiveTrial]] = field(default_factory=dict)

@@ -20,8 +20,9 @@ Keys
 Columns
   done             trials that ended, of those planned for the profile
   errors           ended without a verdict; by class where there is room
-  pass rate        passed of measured; the interval is Wilson's, 95 %, and takes
-                   every trial as independent of the others
+  of trials        the share passed of the measured trials (the pass rate of the
+                   summary is the mean over tasks); the interval is Wilson's,
+                   95 %, and takes every trial as independent of the others
   cost, tokens     every try counts, also retried and superseded ones;
                    "unknown" and "?" count trials that did not say
   mean, p90        time of a trial from start to end

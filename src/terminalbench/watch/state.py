@@ -51,8 +51,7 @@ class LiveState:
             trial.counted = False
             profile = self.tally.profile(trial.profile)
             profile.retries += trial.retries
-            profile.cost_unknown += trial.lost
-            for usage in trial.tries.values():
+            for usage in (*trial.tries.values(), *([None] if trial.lost else [])):
                 charge(profile, usage)
             if trial.outcome is not None:
                 profile.ended += 1
@@ -101,6 +100,21 @@ class LiveState:
         return [(job.profile, reason) for job in jobs for reason in job.held.values()]
 
     @property
+    def shut(self) -> set[str]:
+        """The profiles in which nothing starts any more: trials are held, or all their jobs have ended."""
+        over: dict[str, bool] = {}
+        for job in self.records.jobs.values():
+            over[job.profile] = over.get(job.profile, True) and job.over
+        return {profile for profile, _ in self.held} | {profile for profile, ended in over.items() if ended}
+
+    @property
+    def never(self) -> int:
+        """How many planned trials will not run: nothing starts in their profiles any more, and they are not held."""
+        held = [profile for profile, _ in self.held]
+        shut = [profile for profile in self.profiles.values() if profile.key in self.shut - set(held)]
+        return sum(max(0, (p.planned or 0) - p.done - p.running - p.outcomes["cancelled"]) for p in shut)
+
+    @property
     def in_line(self) -> list[str]:
         """The profiles whose turn has not come: fewer run side by side than there are."""
         if self.plan is None or not self.plan.settings.get("profiles_parallel"):
@@ -123,15 +137,17 @@ class LiveState:
         trial = self.records.trials.get(key)
         if trial is None:
             trial = LiveTrial(
-                *key,
-                event.profile or "",
-                event.task or "",
-                event.dataset or "",
-                event.attempt,
-                last=seconds(event.time),
+                *key, event.profile or "", event.task or "", event.dataset or "", last=seconds(event.time)
             )
             self.records.trials[key] = trial
+            self.records.places.setdefault((trial.profile, trial.dataset, trial.task), []).append(trial)
         return trial
+
+    def attempt(self, trial: LiveTrial) -> int:
+        """Which attempt at its task a trial is, over all jobs: the trials that may count, in the order they started."""
+        there = self.records.places[trial.profile, trial.dataset, trial.task]
+        begin = (trial.started or 0.0, trial.key)
+        return 1 + sum(self.tally.may_count(one) and (one.started or 0.0, one.key) < begin for one in there)
 
     def _job_started(self, event: Event, _time: float | None) -> None:
         this = self._job(event)
@@ -208,7 +224,7 @@ class LiveState:
         for trial in job.running.values():
             profile = self.tally.profile(trial.profile)
             profile.running -= 1
-            profile.cost_unknown += 1
+            charge(profile, None)
             trial.lost = True
         job.running.clear()
 
@@ -216,7 +232,7 @@ class LiveState:
         """A trial that was thought to be cut off gives a sign."""
         if trial.lost:
             trial.lost = False
-            self.tally.profile(trial.profile).cost_unknown -= 1
+            charge(self.tally.profile(trial.profile), None, -1)
 
     def _note(self, event: Event, time: float | None) -> None:
         if isinstance(event.detail.get("resumed"), dict):

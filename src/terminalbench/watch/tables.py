@@ -43,7 +43,7 @@ _PROFILE_COLUMNS = (
     Column("passed", 1, "pass", right=True),
     Column("failed", 1, "fail", right=True),
     Column("errors", 2, "err", right=True),
-    Column("pass rate", 2, "rate", right=True),
+    Column("of trials", 2, "share", right=True),
     Column("95 % interval", 4, "95 %", right=True),
     Column("cost", 3, right=True),
     Column("tokens", 8, right=True),
@@ -57,13 +57,22 @@ _BY_CLASS = len(_PROFILE_COLUMNS) - 1
 
 def profile_lines(profiles: list[LiveProfile], width: int) -> list[Text]:
     """The table of profiles; several get a line of totals."""
-    return table(_PROFILE_COLUMNS, _profile_rows(profiles, narrow=width < NARROW), width, narrow=width < NARROW)
+    return table(_PROFILE_COLUMNS, _fitting_rows(profiles, width), width, narrow=width < NARROW)
 
 
 def by_class_fits(profiles: list[LiveProfile], width: int) -> bool:
     """Whether the errors by class are a column of the table."""
-    narrow = width < NARROW
-    return _BY_CLASS in fitting(_PROFILE_COLUMNS, _profile_rows(profiles, narrow=narrow), width, narrow=narrow)
+    return _BY_CLASS in fitting(_PROFILE_COLUMNS, _fitting_rows(profiles, width), width, narrow=width < NARROW)
+
+
+def _fitting_rows(profiles: list[LiveProfile], width: int) -> list[Row]:
+    """Rows with the money written short where that makes room for a column more."""
+    short = _profile_rows(profiles, narrow=True)
+    if width < NARROW:
+        return short
+    long = _profile_rows(profiles, narrow=False)
+    shown = [len(fitting(_PROFILE_COLUMNS, rows, width, narrow=False)) for rows in (long, short)]
+    return short if shown[1] > shown[0] else long
 
 
 def _profile_rows(profiles: list[LiveProfile], *, narrow: bool) -> list[Row]:
@@ -145,7 +154,7 @@ def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int
         why = ": ".join(part for part in (trial.error_class, trial.error) if part) if outcome != "passed" else ""
         money = figures.price(trial.cost_usd, frame.state.profiles.get(trial.profile))
         word = Cell(figures.ending(outcome), _STYLES.get(outcome, ""))
-        again = f"retried {trial.retries}x " if trial.retries else ""
+        again = f"retried {trial.retries}x{'; ' if why else ''}" if trial.retries else ""
         cells = [mark, word, *who, Cell(figures.duration(trial.duration, "?")), Cell(money), Cell(clean(again + why))]
         rows.append(Row(cells, _row_style(frame, trial)))
     return _titled("Last finished", _FINISHED_COLUMNS, rows, len(trials), width)
@@ -158,9 +167,9 @@ def _titled(title: str, columns: tuple[Column, ...], rows: list[Row], total: int
 
 
 def _who(frame: Frame, trial: LiveTrial) -> list[Cell]:
-    attempt = f"#{trial.attempt}" if trial.attempt is not None else ""
     mark = ">" if trial.key == frame.controls.chosen else " "
-    return [Cell(mark), Cell(clean(trial.task or trial.name)), Cell(attempt), Cell(clean(trial.profile))]
+    attempt = Cell(f"#{frame.state.attempt(trial)}")
+    return [Cell(mark), Cell(clean(trial.task or trial.name)), attempt, Cell(clean(trial.profile))]
 
 
 def _row_style(frame: Frame, trial: LiveTrial) -> str:

@@ -7,8 +7,8 @@ not. A trial is taken in or out in the same time, however many there are.
 
 from dataclasses import dataclass, field
 
-from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.plan import Plan
+from terminalbench.index.queries import standing
 from terminalbench.records import Outcome, Usage
 from terminalbench.watch.model import (
     MEASURED,
@@ -38,12 +38,10 @@ class Tally:
             self._plan_cells(self.plan)
 
     def _plan_cells(self, plan: Plan) -> None:
-        free = {
-            p.key: (i := agent_info(str(p.content.get("agent")))) is not None and not i.model for p in plan.profiles
-        }
+        free = plan.without_model()
         left_out = {(e.profile, e.task) for e in plan.excluded}
         for job in plan.jobs:
-            profile = self.profiles.setdefault(job.profile, LiveProfile(job.profile, free.get(job.profile, False)))
+            profile = self.profiles.setdefault(job.profile, LiveProfile(job.profile, job.profile in free))
             for task in job.tasks:
                 attempts = job.attempts_of(task)
                 cell = self._cell(job.profile, task.label, task.ref.id)
@@ -73,7 +71,7 @@ class Tally:
 
     def count(self, trial: LiveTrial) -> None:
         """Take in a trial that has ended, in the place of another where only so many count."""
-        if f"{trial.job}/{trial.name}" in self._run_again:
+        if self._is_run_again(trial):
             return
         cell = self._cell(trial.profile, trial.dataset, trial.task)
         cell.ended[trial.key] = trial
@@ -88,6 +86,13 @@ class Tally:
         for one in chosen:
             if not one.counted:
                 self._add(cell, one)
+
+    def may_count(self, trial: LiveTrial) -> bool:
+        """Whether a trial stands for a planned one: not cut off, cancelled or run again."""
+        return not (trial.lost or trial.outcome == Outcome.CANCELLED or self._is_run_again(trial))
+
+    def _is_run_again(self, trial: LiveTrial) -> bool:
+        return f"{trial.job}/{trial.name}" in self._run_again
 
     def _add(self, cell: LiveCell, trial: LiveTrial) -> None:
         self._tally(cell, trial, 1)
@@ -115,33 +120,38 @@ class Tally:
 
     def forecast(self, task: tuple[str, str]) -> None:
         """Keep the time that is still to come in the cells of a task."""
-        cells = self.by_task.get(task, [])
-        timed = sum(cell.timed for cell in cells)
-        mean = sum(cell.seconds for cell in cells) / timed if timed else None
-        for cell in cells:
-            if mean is None:
-                new = Forecast(blind=cell.open)
-            elif cell.timed:
-                new = Forecast(own_sec=cell.open * cell.seconds / cell.timed, same_sec=cell.timed * mean)
+        for cell in self.by_task.get(task, []):
+            mean = self._others_sec(cell.profile, cell.task)
+            if cell.timed:
+                own = cell.open * cell.seconds / cell.timed
+                same = (cell.timed * mean, cell.seconds) if mean is not None else (0.0, 0.0)
+                new = Forecast(own, same_sec=same[0], paced_sec=same[1])
             else:
-                new = Forecast(task_sec=cell.open * mean)
+                new = Forecast(blind=cell.open) if mean is None else Forecast(task_sec=cell.open * mean)
             profile = self.profile(cell.profile)
             profile.forecast = profile.forecast.changed(cell.forecast, new)
             cell.forecast = new
 
+    def own_sec(self, trial: LiveTrial) -> float | None:
+        """What its task took its profile so far, on average."""
+        cell = self._cells.get((trial.profile, trial.dataset, trial.task))
+        return cell.seconds / cell.timed if cell is not None and cell.timed else None
 
-def total_tokens(usage: Usage | None) -> int | None:
-    """Every token of a trial, cached ones too; None when none is known."""
-    if usage is None:
-        return None
-    counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens)
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    def others_sec(self, trial: LiveTrial) -> float | None:
+        """What its task took the other profiles, on average."""
+        return self._others_sec(trial.profile, (trial.dataset, trial.task))
+
+    def _others_sec(self, profile: str, task: TaskKey) -> float | None:
+        """An oracle says nothing about how long a task takes a model, nor a model about an oracle."""
+        free = self.profile(profile).free
+        cells = [c for c in self.by_task.get(task, []) if c.profile != profile and self.profile(c.profile).free == free]
+        timed = sum(cell.timed for cell in cells)
+        return sum(cell.seconds for cell in cells) / timed if timed else None
 
 
 def charge(profile: LiveProfile, usage: Usage | None, sign: int = 1) -> None:
     """Add (or with -1 take away) what a try cost."""
-    cost, tokens = usage.cost_usd if usage is not None else None, total_tokens(usage)
+    cost, tokens = (usage.cost_usd, usage.total_tokens) if usage is not None else (None, None)
     if cost is not None:
         profile.cost_usd += sign * cost
         profile.cost_known += sign
@@ -156,7 +166,5 @@ def charge(profile: LiveProfile, usage: Usage | None, sign: int = 1) -> None:
 
 def _rank(trial: LiveTrial) -> tuple[int, float, TrialKey]:
     """Which trials of a cell count first: as `assign_cells` ranks them."""
-    started = trial.started or 0.0
-    if trial.outcome in MEASURED:
-        return (0, started, trial.key)
-    return (2 if trial.outcome == Outcome.CANCELLED else 1, -started, trial.key)
+    place, started = standing(trial.outcome), trial.started or 0.0
+    return (place, started if place == 0 else -started, trial.key)

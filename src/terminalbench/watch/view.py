@@ -67,7 +67,7 @@ def _table_lines(frame: Frame, width: int, height: int) -> list[Text]:
     shares = share(height, len(profiles), len(errors), len(notices), len(running), len(finished))
     gap = [Text("")] if shares.spaced else []
     lines = [title_line(frame, width), progress_line(frame, width), *gap]
-    lines += _shortened(profiles, shares.profiles, "more profiles", width)
+    lines += _some_profiles(profiles, shares.profiles, width)
     lines += _shortened(errors, shares.errors, "more profiles with errors", width)
     if shares.notices:
         lines += [*gap, *_shortened(notices, shares.notices, "more notices", width)]
@@ -107,6 +107,17 @@ def _shortened(lines: list[Text], limit: int, what: str, width: int) -> list[Tex
     return [*lines[:kept], fit(Text(f"  and {len(lines) - kept} {what}", "dim"), width)] if limit > 0 else []
 
 
+def _some_profiles(lines: list[Text], limit: int, width: int) -> list[Text]:
+    """The table of profiles in so many lines: its head, some profiles, how many more there are, the total."""
+    if len(lines) <= limit or len(lines) < 4:
+        return lines[:limit]
+    if limit < 3:
+        return [lines[0], lines[-1]][:limit]
+    kept = limit - 3
+    more = fit(Text(f"  and {len(lines) - 2 - kept} more profiles", "dim"), width)
+    return [*lines[: 1 + kept], more, lines[-1]]
+
+
 def title_line(frame: Frame, width: int) -> Text:
     """Which batch, for how long, how much longer."""
     state, name = frame.state, frame.state.plan.name if frame.state.plan is not None else frame.place
@@ -117,15 +128,16 @@ def title_line(frame: Frame, width: int) -> Text:
     left = None if ending else eta_sec(state, frame.now)
     gap = "  ·  " if width >= NARROW else "  "
     pieces = [
-        Piece(clean(frame.place), 1),
         Piece(f"{word} {elapsed}".strip(), 0, "bold"),
-        Piece(f"about {clock(left)} left" if left is not None else "" if ending else "time left unknown", 2),
+        Piece(f"about {clock(left)} left" if left is not None else "" if ending else "time left unknown", 1),
     ]
     line = joined(pieces, width, gap)
-    room = width - line.cell_len - len(gap)
-    if name == frame.place or room < SHORTEST_NAME:
-        return line
-    return Text.assemble((cut(clean(name), room), "bold"), gap, line, no_wrap=True)
+    names = [(clean(frame.place), ""), (clean(name), "bold")] if name != frame.place else [(clean(name), "bold")]
+    for text, style in names:  # the place is worth more than the title
+        room = width - line.cell_len - len(gap)
+        if room >= SHORTEST_NAME:
+            line = Text.assemble((cut(text, room), style), gap, line, no_wrap=True)
+    return line
 
 
 def progress_line(frame: Frame, width: int) -> Text:
@@ -133,7 +145,8 @@ def progress_line(frame: Frame, width: int) -> Text:
     total = figures.together(list(frame.state.profiles.values()))
     planned = "?" if total.planned is None else str(total.planned)
     held = len(frame.state.held)
-    waiting = None if total.planned is None else max(0, total.planned - total.done - total.running - held)
+    never = frame.state.never
+    waiting = None if total.planned is None else max(0, total.planned - total.done - total.running - held - never)
     percent = f"{100 * total.done // total.planned} %" if total.planned else ""
     pieces = [
         Piece(f"{total.done}/{planned} done", 0, "bold"),
@@ -141,6 +154,7 @@ def progress_line(frame: Frame, width: int) -> Text:
         Piece(f"{total.running} running" if total.running else "", 1),
         Piece(f"{waiting} waiting" if waiting else "", 5),
         Piece(f"{held} held" if held else "", 1, "yellow"),
+        Piece(f"{never} not run" if never else "", 2, "yellow"),
         Piece(f"{total.outcomes['cancelled']} cancelled" if total.outcomes["cancelled"] else "", 6),
         Piece(_spend(frame, total, narrow=width < NARROW), 2),
         Piece(_deadline(frame), 3, "yellow"),
@@ -155,6 +169,8 @@ def progress_line(frame: Frame, width: int) -> Text:
 def _spend(frame: Frame, total: LiveProfile, *, narrow: bool) -> str:
     budget = frame.limits.budget_usd if frame.limits is not None else None
     if frame.limits is None or budget is None:
+        if not total.cost_known:
+            return "cost unknown" if total.cost_unknown else ""
         return figures.cost(total, narrow=narrow)
     guessed = f" ({frame.limits.priced} guessed)" if frame.limits.priced else ""
     return f"${frame.limits.spent_usd:.2f}{guessed} of ${budget:.2f}"
@@ -179,7 +195,7 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
     for alert in state.alerts.standing.values():
         who = f" [{alert.profile}]" if alert.profile else ""
         since = seconds(alert.since)
-        age = f", for {clock(frame.now - since)}" if since is not None else ""
+        age = f", raised {clock(frame.now - since)} ago" if since is not None else ""
         lines.append((alert.severity, f"! {alert.severity} ({alert.cause}){who}: {alert.message}{age}"))
     if not held and frame.limits is not None and frame.limits.closed and not frame.over:
         lines.append(("warning", f"! nothing new starts: {frame.limits.closed}"))

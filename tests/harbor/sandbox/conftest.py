@@ -51,6 +51,7 @@ def work(driver: Driver) -> Iterator[Path]:
 def own_driver(request: pytest.FixtureRequest, driver: Driver) -> Iterator[Driver]:
     """A driver for a test that kills it."""
     own = Driver(driver.user)
+    own.share_base(driver)
     yield own
     if own.process.poll() is None:
         own.close()

@@ -17,8 +17,11 @@ from unittest import mock
 from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import TrialPaths
 
+from terminalbench.harbor.ratelimit import HITS
 from terminalbench.harbor.sandbox import cache, environment, helper
+from terminalbench.harbor.sandbox.activity import live_hits
 from terminalbench.harbor.sandbox.environment import LocalSandbox
+from terminalbench.harbor.sandbox.live_logs import MOST_BYTES, parse
 from terminalbench.harbor.sandbox.plan import Plan
 from terminalbench.harbor.sandbox.probe import probe
 
@@ -74,9 +77,11 @@ async def execute(box: int, command: str, **options: Any) -> dict[str, Any]:
     return (await boxes[box].exec(command, **options)).model_dump()
 
 
-async def cancel(box: int, command: str, after_sec: float) -> str:
+async def cancel(box: int, command: str, once: str) -> str:
+    """Cancel a command once another one succeeds in the same sandbox."""
     task = asyncio.create_task(boxes[box].exec(command))
-    await asyncio.sleep(after_sec)
+    while (await boxes[box].exec(once)).return_code != 0:
+        assert not task.done(), "it ended by itself"
     task.cancel()
     try:
         await task
@@ -89,11 +94,23 @@ async def together(box: int, commands: list[str]) -> list[dict[str, Any]]:
     return [done.model_dump() for done in await asyncio.gather(*(boxes[box].exec(command) for command in commands))]
 
 
+async def beside(box: int, watcher: str, commands: list[str]) -> dict[str, Any]:
+    """What a watcher says that makes /tmp/ready when it looks, and ends when /tmp/over is there; commands come between."""
+    watching = asyncio.create_task(boxes[box].exec(watcher))
+    while not watching.done() and (await boxes[box].exec("test -e /tmp/ready")).return_code != 0:
+        pass
+    done = await asyncio.gather(*(boxes[box].exec(command) for command in commands))
+    await boxes[box].exec("touch /tmp/over")
+    return {"codes": [one.return_code for one in done], "watcher": (await watching).model_dump()}
+
+
 async def streamed(box: int, command: str) -> list[list[str]]:
+    """What a command writes, piece by piece. It may wait for /tmp/1, /tmp/2: they are made when that piece has come."""
     chunks: list[list[str]] = []
 
     async def keep(text: str, stream: str) -> None:
         chunks.append([stream, text])
+        await boxes[box].exec(f"touch /tmp/{len(chunks)}")
 
     with boxes[box].scoped_output_callback(keep):
         await boxes[box].exec(command)
@@ -112,6 +129,30 @@ async def counts(box: int) -> dict[str, int]:
     return vars(await boxes[box]._running().counts())
 
 
+async def news(box: int, known: dict[str, int], most: int = MOST_BYTES) -> list[list[Any]]:
+    """What is new in the agent's logs: name, size now, how much of it came out, answers 429 in that."""
+    pieces = parse(await boxes[box]._running().news("/logs/agent", known, most))
+    return [
+        [piece.name, piece.size, len(piece.data), len(HITS.findall(piece.data.decode(errors="replace")))]
+        for piece in pieces
+    ]
+
+
+async def seen_while(box: int, command: str, wanted: int) -> dict[str, Any]:
+    """Run a command that waits for the file /go, which is made when the trial's folder tells of `wanted` answers 429."""
+    trial = boxes[box].trial_paths.trial_dir
+    boxes[box]._live_logs._look_sec = 0.05
+    running = asyncio.create_task(boxes[box].exec(command))
+    found = [live_hits(trial)]
+    while not running.done() and found[-1] < wanted:
+        await asyncio.sleep(0.02)
+        found.append(live_hits(trial))
+    live = not running.done()
+    await boxes[box].exec("touch /go")
+    await running
+    return {"live": live, "told": [*found, live_hits(trial)]}
+
+
 async def about(box: int) -> dict[str, Any]:
     running = boxes[box]._running()
     return {"limits_by": running.limits_by, "scratch": running.scratch, "ids": helper.helper().ids}
@@ -127,7 +168,22 @@ async def probe_lines() -> list[str]:
 
 COMMANDS = {
     f.__name__: f
-    for f in (new, execute, cancel, together, streamed, network, call, counts, about, collect, probe_lines)
+    for f in (
+        new,
+        execute,
+        cancel,
+        together,
+        beside,
+        streamed,
+        network,
+        call,
+        counts,
+        news,
+        seen_while,
+        about,
+        collect,
+        probe_lines,
+    )
 }
 
 

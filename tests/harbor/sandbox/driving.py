@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 SECRET = "tbench-test-secret-7f3a"  # in the environment of the process that holds the sandboxes
 ORDINARY_UID = 65534
+PATIENCE_SEC = 120
 
 
 class Raised(Exception):
@@ -78,6 +80,21 @@ class Driver:
     def box(self, **options: Any) -> "Box":
         return Box(self, self("new", str(self.folder / "work"), **options))
 
+    @property
+    def kept(self) -> Path:
+        """Where its sandboxes keep what they keep."""
+        return self.folder / "cache" / "terminalbench" / f"sandbox-{self.uid}"
+
+    def share_base(self, other: "Driver") -> None:
+        """Use the base that another driver of this user has made: to make and remove one takes long."""
+        if not (other.kept / "base").exists():
+            other.box().call("stop", True)
+        self.kept.mkdir(parents=True)
+        for folder in (self.kept.parent, self.kept):
+            os.chown(folder, self.uid, self.gid)
+            folder.chmod(0o700)
+        (self.kept / "base").symlink_to(other.kept / "base")
+
     def restart(self) -> None:
         """A new process in place of one that was killed."""
         self.process.wait(30)
@@ -104,6 +121,13 @@ class Box:
         done = self.run(command, **options)
         assert done["return_code"] == 0, done
         return done["stdout"].strip()
+
+    def until(self, command: str, answer: str) -> None:
+        """Ask until a command prints `answer`: what was started needs its time, whoever waits for it."""
+        deadline = time.monotonic() + PATIENCE_SEC
+        while (said := self.run(command)["stdout"].strip()) != answer:
+            assert time.monotonic() < deadline, f"{command}: {said!r}, not {answer!r}"
+            time.sleep(0.02)
 
     def python(self, code: str, **options: Any) -> str:
         """What a Python program in the sandbox printed."""

@@ -201,7 +201,7 @@ def test_a_failed_build_says_which_line_and_why(driver: Driver, text: str, messa
 
 
 def test_a_build_is_limited_too(driver: Driver) -> None:
-    text = "FROM debian:12\nRUN for i in $(seq 100); do head -c 20000000 /dev/urandom > /fill$i || exit 9; done\n"
+    text = "FROM debian:12\nRUN for i in $(seq 400); do head -c 20000000 /dev/urandom > /fill$i || exit 9; done\n"
     with pytest.raises(Raised, match="exit code (137|9)"):
         driver.box(files={"Dockerfile": text}, config={"storage_mb": 50})
 

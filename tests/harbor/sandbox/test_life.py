@@ -42,6 +42,14 @@ def family(driver: Driver) -> set[int]:
     return members - {driver.process.pid}
 
 
+def name_of(pid: int) -> str:
+    """The name of a process; "" when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def alive(pids: set[int]) -> set[int]:
     return {pid for pid in pids if Path(f"/proc/{pid}/stat").exists() and _state(pid) not in ("Z", "X", "")}
 
@@ -53,7 +61,7 @@ def _state(pid: int) -> str:
         return ""
 
 
-def until(condition: Callable[[], bool], patience_sec: float = 30) -> bool:
+def until(condition: Callable[[], bool], patience_sec: float = 120) -> bool:
     deadline = time.monotonic() + patience_sec
     while time.monotonic() < deadline:
         if condition():
@@ -68,8 +76,10 @@ def groups(pid: int) -> set[str]:
 
 
 def busy(driver: Driver) -> Box:
+    """A sandbox with two sleepers of its own sessions in it."""
     box = driver.box()
     box.out("setsid sleep 5000 >/dev/null 2>&1 & setsid sh -c 'while :; do sleep 5001; done' >/dev/null 2>&1 &")
+    box.until("pgrep -c sleep", "2")
     return box
 
 
@@ -101,23 +111,24 @@ def test_a_killed_owner_leaves_nothing(own_driver: Driver) -> None:
 
 def test_a_killed_owner_in_the_middle_of_a_command_leaves_nothing(own_driver: Driver) -> None:
     box = own_driver.box()
+    seconds = 6_000_000 + own_driver.process.pid  # no other test's
     assert own_driver.process.stdin is not None
     own_driver.process.stdin.write(
-        f'{{"do": "execute", "args": [{box.number}, "setsid sleep 6000 & sleep 6000"], "options": {{}}}}\n'
+        f'{{"do": "execute", "args": [{box.number}, "setsid sleep {seconds} & sleep {seconds}"], "options": {{}}}}\n'
     )
     own_driver.process.stdin.flush()
-    assert until(lambda: len(holders("sleep\x006000")) >= 2)
+    assert until(lambda: len(holders(f"sleep\0{seconds}")) >= 2)
     relatives = family(own_driver)
     own_driver.process.kill()
     assert until(lambda: not alive(relatives)), alive(relatives)
-    assert not holders("sleep\x006000")
+    assert not holders(f"sleep\0{seconds}")
 
 
 def test_if_all_are_killed_the_kernel_ends_the_sandbox_and_the_next_start_cleans_up(own_driver: Driver) -> None:
     busy(own_driver)
     relatives = family(own_driver)
     owner = own_driver.process.pid
-    keepers = {pid for pid in relatives if Path(f"/proc/{pid}/comm").read_text().startswith("tbench-")}
+    keepers = {pid for pid in relatives if name_of(pid).startswith("tbench-")}
     assert len(keepers) >= 2
     for pid in keepers:
         os.kill(pid, signal.SIGSTOP)  # so that none can react to the death of another
@@ -134,7 +145,7 @@ def test_if_all_are_killed_the_kernel_ends_the_sandbox_and_the_next_start_cleans
 
 def test_a_lost_helper_is_replaced(own_driver: Driver) -> None:
     box = busy(own_driver)
-    helpers = [pid for pid in family(own_driver) if Path(f"/proc/{pid}/comm").read_text() == "tbench-sandbox\n"]
+    helpers = [pid for pid in family(own_driver) if name_of(pid) == "tbench-sandbox"]
     for pid in helpers:
         os.kill(pid, signal.SIGKILL)
     assert until(lambda: not alive(set(helpers)))
@@ -150,7 +161,7 @@ def test_a_lost_helper_is_replaced(own_driver: Driver) -> None:
 
 def test_a_lost_porter_is_not_missed(own_driver: Driver) -> None:
     box = own_driver.box()
-    porters = {pid for pid in family(own_driver) if Path(f"/proc/{pid}/comm").read_text() == "tbench-porter\n"}
+    porters = {pid for pid in family(own_driver) if name_of(pid) == "tbench-porter"}
     assert porters
     for pid in porters:
         os.kill(pid, signal.SIGKILL)
@@ -163,7 +174,7 @@ def test_a_lost_porter_is_not_missed(own_driver: Driver) -> None:
 def test_a_sandbox_whose_first_process_ends_says_so(own_driver: Driver) -> None:
     """The agent can do that to itself (by tracing it); it must read as an error, never as a result."""
     box = own_driver.box()
-    first = [pid for pid in family(own_driver) if Path(f"/proc/{pid}/comm").read_text() == "cat\n"]
+    first = [pid for pid in family(own_driver) if name_of(pid) == "cat"]
     assert len(first) == 1
     os.kill(first[0], signal.SIGKILL)
     assert until(lambda: not alive(set(first)))
@@ -185,13 +196,14 @@ def test_the_caller_may_end_without_stopping(driver: Driver) -> None:
         "async def main():\n"
         "    plan = Plan(open_base('host', helper.helper().ids), limits_for(100, 10, 1, scratch='memory'))\n"
         "    box = await Sandbox.start(plan)\n"
-        "    print((await box.run(['sh', '-c', 'setsid sleep 7000 >/dev/null 2>&1 & echo done'], env={})).stdout)\n"
+        "    print((await box.run(['sh', '-c', 'setsid sleep SECONDS >/dev/null 2>&1 & echo done'], env={})).stdout)\n"
         "asyncio.run(main())\n"
     )
-    command = driver.command(sys.executable, "-c", code)
+    seconds = 7_000_000 + os.getpid()  # no other test's
+    command = driver.command(sys.executable, "-c", code.replace("SECONDS", str(seconds)))
     done = subprocess.run(command, env=driver.environment(), capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "done"
-    assert until(lambda: not holders("sleep\x007000"))
+    assert until(lambda: not holders(f"sleep\0{seconds}"))
     assert until(lambda: leftovers(driver) == [])
 
 

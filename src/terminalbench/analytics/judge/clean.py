@@ -4,7 +4,6 @@ import re
 import unicodedata
 
 from terminalbench.harbor.redact import redact
-from terminalbench.llm.scrub import HIDDEN, secret_values
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 # Our own tags, the control tokens of chat templates, and the lines that head our steps and cuts.
@@ -19,8 +18,6 @@ _SAME = str.maketrans({"‹": "<", "⁅": "[", "“": '"', "”": '"', "‘": "'
 def clean(text: str) -> str:
     """`text` as a judge may see it. The same text always gives the same result."""
     text = _ESCAPES.sub("", text)
-    for value in secret_values():
-        text = text.replace(value, HIDDEN)
     text = redact(text)
     if not text.isascii() or not text.isprintable():
         text = "".join(map(_visible, text))

@@ -20,7 +20,8 @@ TASKS_PER_PAGE = 60
 SHOWS = ("all", "differ", "unmeasured")
 _PROFILE_COLUMNS = (
     "profile", "planned", "passed", "failed", "not_measured", "coverage", "pass_rate", "pass_rate_of_planned",
-    "cost_usd", "cost_unknown_trials", "tokens", "cost_per_pass_usd", "mean_sec", "superseded_trials", "simulated",
+    "cost_usd", "cost_unknown_trials", "tokens", "tokens_unknown_trials", "cost_per_pass_usd", "mean_wall_sec",
+    "superseded_trials", "simulated",
 )  # fmt: skip
 
 
@@ -134,8 +135,8 @@ def _profile_table(view: BatchView) -> Table:
         (
             p.profile, p.planned, p.passed, p.failed, p.planned - p.measured,
             p.measured / p.planned if p.planned else None,
-            p.rate, p.rate_all, p.cost_usd, p.cost_unknown, p.tokens, p.cost_per_pass, p.mean_sec, p.superseded,
-            p.simulated,
+            p.rate, p.rate_all, p.cost_usd, p.cost_unknown, p.tokens, p.tokens_unknown, p.cost_per_pass,
+            p.mean_wall_sec, p.superseded, p.simulated,
         )
         for p in profile_lines(view)
     ]  # fmt: skip

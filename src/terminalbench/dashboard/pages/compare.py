@@ -1,5 +1,6 @@
 """Any two profiles, or any two batches, compared."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from terminalbench.dashboard.frame import FOREIGN, Ask, Crumb, NotFound, Page
@@ -7,7 +8,7 @@ from terminalbench.dashboard.links import compare_path
 from terminalbench.dashboard.pages.batch import changes
 from terminalbench.dashboard.pages.verdicts import Said, Side, contrast_table, picked_verdict, task_table
 from terminalbench.dashboard.site import Site
-from terminalbench.index.pages import BatchFilter, Window, find_batches
+from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches
 
 EVERY = "~"
 """Stands for every profile that both batches have."""
@@ -20,12 +21,23 @@ def choose_page(site: Site, ask: Ask) -> Page:
     if all(batch and profile for batch, profile in picked):
         return _compared(site, ask, picked[0], picked[1])
     found = find_batches(site.index, BatchFilter(), Window(size=_OFFERED), site.live)
+    batches = [b for b in found.items if b.batch != "."]
     return Page(
         title="Compare",
         template="choose.html",
-        values={"batches": [b for b in found.items if b.batch != "."], "every": EVERY},
+        values={"batches": batches, "every": EVERY, "offered": _offered(batches)},
         section="compare/",
     )
+
+
+def _offered(batches: Sequence[BatchSummary]) -> dict[str, tuple[str, str]]:
+    """What the form begins with: in the newest batch that has several profiles, another one against the baseline."""
+    for batch in batches:
+        names = [profile.profile for profile in batch.profiles]
+        others = [name for name in names if name != batch.baseline]
+        if batch.baseline in names and others:
+            return {"new": (batch.batch, others[0]), "old": (batch.batch, batch.baseline)}
+    return {}
 
 
 def compare_page(site: Site, ask: Ask) -> Page:

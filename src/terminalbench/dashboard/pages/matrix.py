@@ -4,10 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from terminalbench.experiments.agents import agent_info
-from terminalbench.harbor.results import ReadState
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.index.totals import cell_rates, spend
 from terminalbench.records import Outcome, TaskRef
 
 
@@ -73,17 +72,23 @@ def _pair(by_profile: dict[str, list[CellState]]) -> tuple[TrialRow, TrialRow] |
 
 @dataclass(frozen=True)
 class ProfileLine:
-    """One profile of a batch in numbers. None is unknown; `no_model` means it calls no model and costs nothing."""
+    """One profile of a batch in numbers. None is unknown; `no_model` means it calls no model and costs nothing.
+
+    `rate` and `rate_all` are means over tasks, as everywhere. `mean_wall_sec` is of trials from start to end.
+    """
 
     profile: str
     description: str | None
     planned: int
     outcomes: dict[str, int]
+    rate: float | None
+    rate_all: float | None
     superseded: int
     cost_usd: float | None
     cost_unknown: int
     tokens: int | None
-    mean_sec: float | None
+    tokens_unknown: int
+    mean_wall_sec: float | None
     no_model: bool
     simulated: bool
 
@@ -101,16 +106,6 @@ class ProfileLine:
     def measured(self) -> int:
         """Trials with a verdict."""
         return self.passed + self.failed
-
-    @property
-    def rate(self) -> float | None:
-        """Of the measured trials."""
-        return self.passed / self.measured if self.measured else None
-
-    @property
-    def rate_all(self) -> float | None:
-        """Of all planned trials."""
-        return self.passed / self.planned if self.planned else None
 
     @property
     def cost_per_pass(self) -> float | None:
@@ -134,11 +129,9 @@ def profile_lines(view: BatchView) -> list[ProfileLine]:
 
 def _line(view: BatchView, name: str, cells: list[CellState], aside: list[TrialRow]) -> ProfileLine:
     record = next((p for p in view.plan.profiles if p.key == name), None)
-    info = agent_info(record.content["agent"]) if record and "agent" in record.content else None
+    free = view.plan.without_model()
     rows = [cell.row for cell in cells if cell.row] + aside
-    costs = [row.usage.cost_usd for row in rows if row.state != ReadState.HELD]
-    known = [cost for cost in costs if cost is not None]
-    tokens = [total for row in rows if (total := total_tokens(row)) is not None]
+    spent, rates = spend(rows, free), cell_rates(cells)
     trials = [cell.row.trial for cell in cells if cell.row and cell.row.trial]
     times = [t for trial in trials if (t := elapsed_sec(trial.started_at, trial.finished_at)) is not None]
     return ProfileLine(
@@ -146,22 +139,17 @@ def _line(view: BatchView, name: str, cells: list[CellState], aside: list[TrialR
         description=record.description if record else None,
         planned=len(cells),
         outcomes=dict(Counter(cell.outcome.value for cell in cells)),
+        rate=rates.rate,
+        rate_all=rates.rate_all,
         superseded=len(aside),
-        cost_usd=sum(known) if known else None,
-        cost_unknown=len(costs) - len(known),
-        tokens=sum(tokens) if tokens else None,
-        mean_sec=sum(times) / len(times) if times else None,
-        no_model=info is not None and not info.model,
+        cost_usd=spent.cost_usd,
+        cost_unknown=spent.cost_unknown,
+        tokens=spent.tokens,
+        tokens_unknown=spent.tokens_unknown,
+        mean_wall_sec=sum(times) / len(times) if times else None,
+        no_model=name in free,
         simulated=any(row.trial is not None and row.trial.simulated for row in rows),
     )
-
-
-def total_tokens(row: TrialRow) -> int | None:
-    """All tokens of a trial, None when none is known."""
-    usage = row.usage
-    counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens)
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 @dataclass(frozen=True)

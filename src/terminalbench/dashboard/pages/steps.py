@@ -73,6 +73,12 @@ class StepView:
             return ", ".join(call.name or "a tool" for call in self.step.calls[:3])
         return "thinks" if self.step.reasoning and not self.step.text else "says"
 
+    @property
+    def gist(self) -> str:
+        """What stands for the step on one line: what it called, else what it said, else anything of it."""
+        first = {block.kind: block.head for block in reversed(self.blocks)}
+        return first.get("call") or first.get("text") or (self.blocks[0].head if self.blocks else "")
+
 
 @dataclass(frozen=True)
 class StepPage:

@@ -65,6 +65,6 @@ def _row(batch: str, row: TrialRow) -> tuple[object, ...]:
         trial.finished_at if trial else None,
         elapsed_sec(trial.started_at, trial.finished_at) if trial else None,
         usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens, usage.cost_usd,
-        row.superseded,
+        row.run_again,
         trial.simulated if trial else None,
     )  # fmt: skip

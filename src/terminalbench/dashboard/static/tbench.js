@@ -5,9 +5,9 @@
   const body = document.body;
 
   // --- new content: fetch the page again, swap the parts that are live ------------------------------------------
-  let busy = false, again = false;
+  let busy = false, next = null;
   async function refresh(url, ids) {
-    if (busy) { again = true; return; }
+    if (busy) { next = [url, ids || next?.[1]]; return; } // what was asked for last is what counts
     busy = true;
     try {
       const answer = await fetch(url, { credentials: "same-origin", headers: { "x-part": "1" } });
@@ -24,7 +24,7 @@
       pulse("offline", false); // the server is gone for now; the stream says when it is back
     } finally {
       busy = false;
-      if (again) { again = false; setTimeout(() => refresh(url, ids), 300); }
+      if (next) { const asked = next; next = null; setTimeout(() => refresh(...asked), 300); }
     }
   }
 
@@ -36,7 +36,7 @@
     spot.classList.toggle("on", on);
   }
   if (body.dataset.feed && "EventSource" in window) {
-    let seen = false, last = 0, timer = 0;
+    let seen = false, last = 0, timer = 0, polling = 0;
     const look = () => {
       clearTimeout(timer);
       timer = setTimeout(() => { last = Date.now(); refresh(location.href, null); }, Math.max(0, 1000 - (Date.now() - last)));
@@ -44,7 +44,11 @@
     const stream = new EventSource(body.dataset.feed);
     stream.addEventListener("hello", () => { pulse("up to date", true); if (seen) look(); seen = true; });
     stream.addEventListener("change", look);
-    stream.onerror = () => pulse("waiting for the server", false);
+    stream.onerror = () => {
+      if (stream.readyState !== EventSource.CLOSED) { pulse("waiting for the server", false); return; }
+      pulse("looking every 10 s", false); // refused: too many pages are open
+      if (!polling) polling = setInterval(look, 10000);
+    };
     addEventListener("pagehide", () => stream.close());
     // times and the estimate move on while nothing happens
     if (document.querySelector("#live section")) setInterval(look, 10000);

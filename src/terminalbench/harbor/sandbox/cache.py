@@ -15,6 +15,7 @@ import os
 import secrets
 import tempfile
 import time
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,17 +101,19 @@ def collect_leftovers() -> Collected:
     return Collected(sandboxes, groups, builds, layers)
 
 
-def _dead(parent: Path) -> list[Path]:
-    """Claimed folders whose lock nobody holds."""
-    found = []
+def _dead(parent: Path) -> Iterator[Path]:
+    """Claimed folders whose lock nobody holds. We hold it until the next one is asked for.
+
+    So a folder that is being claimed right now is not taken for one that was left: whoever waits for its lock finds
+    the file removed, and claims another.
+    """
     for lock_file in sorted(parent.glob("*.lock")):
-        if _unlocked(lock_file):
+        with _locked(lock_file) as free:
             folder = lock_file.with_suffix("")
-            if folder.exists():
-                found.append(folder)
-            else:
+            if free and folder.exists():
+                yield folder
+            elif free:
                 lock_file.unlink(missing_ok=True)
-    return found
 
 
 def _expired(parent: Path, pattern: str) -> list[Path]:
@@ -125,17 +128,27 @@ def _expired(parent: Path, pattern: str) -> list[Path]:
 
 
 def _unlocked(path: Path) -> bool:
+    with _locked(path) as free:
+        return free
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Generator[bool]:
+    """Hold a lock file; or False: somebody else does, or it is gone."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return False
+        yield False
+        return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
     finally:
         os.close(handle)
-    return True
 
 
 def _remove(folder: Path) -> int:

@@ -29,6 +29,7 @@ from terminalbench.harbor.sandbox.cache import collect_leftovers
 from terminalbench.harbor.sandbox.errors import Refused, SandboxError
 from terminalbench.harbor.sandbox.images import ImageTable
 from terminalbench.harbor.sandbox.limits import MEGABYTE, Limits, limits_for
+from terminalbench.harbor.sandbox.live_logs import LiveLogs
 from terminalbench.harbor.sandbox.plan import Bind, Plan
 from terminalbench.harbor.sandbox.probe import probe
 from terminalbench.harbor.sandbox.session import Counts, Finished, Sandbox
@@ -66,6 +67,7 @@ class LocalSandbox(BaseEnvironment):
         self._background: list[asyncio.Task[Finished]] = []
         super().__init__(*args, **kwargs)
         self._activity = Activity(self.trial_paths.trial_dir)
+        self._live_logs = LiveLogs(self._agent_logs(), self._activity)
 
     @staticmethod
     @override
@@ -127,6 +129,11 @@ class LocalSandbox(BaseEnvironment):
         """Harbor's own folders of the trial: made inside, copied out by Harbor."""
         trial = self.trial_paths.trial_dir.resolve()
         return mount["type"] == "bind" and Path(mount["source"]).resolve().is_relative_to(trial)
+
+    def _agent_logs(self) -> str | None:
+        """Where the agent's logs are inside."""
+        logs = (mount for mount in self._mounts if self._is_log(mount) and Path(mount["source"]).name == "agent")
+        return next((mount["target"] for mount in logs), None)
 
     def _bind(self, mount: Mapping[str, Any]) -> Bind:
         if mount["type"] != "bind":
@@ -251,15 +258,16 @@ class LocalSandbox(BaseEnvironment):
             else:
                 await callback(text, stream)  # ty: ignore[invalid-argument-type] - Harbor's stream name is a Literal
 
-        return await sandbox.run(
-            argv,
-            env={**config.env, **(self._merge_env(env) or {})},
-            cwd=cwd or self.task_env_config.workdir or config.workdir,
-            user=str(who) if who is not None else config.user or "root",
-            network=self._network_is_public,
-            timeout_sec=timeout_sec,
-            on_output=on_output,
-        )
+        async with self._live_logs.followed(sandbox):
+            return await sandbox.run(
+                argv,
+                env={**config.env, **(self._merge_env(env) or {})},
+                cwd=cwd or self.task_env_config.workdir or config.workdir,
+                user=str(who) if who is not None else config.user or "root",
+                network=self._network_is_public,
+                timeout_sec=timeout_sec,
+                on_output=on_output,
+            )
 
     async def _limit_notes(self) -> str:
         """One line for each limit that was reached since the last command that failed."""
@@ -304,14 +312,13 @@ class LocalSandbox(BaseEnvironment):
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        await self._running().get(source_dir, transfer.unpack_folder(Path(target_dir), self._most_bytes))
+        await self._take(source_dir, target_dir)
 
     @override
     async def download_dir_with_exclusions(
         self, *, source_dir: str, target_dir: Path | str, exclude: list[str]
     ) -> None:
-        read = transfer.unpack_folder(Path(target_dir), self._most_bytes)
-        await self._running().get(source_dir, read, exclude=exclude)
+        await self._take(source_dir, target_dir, exclude=exclude)
 
     @override
     async def download_dir_filtered(
@@ -326,5 +333,18 @@ class LocalSandbox(BaseEnvironment):
         paths = await self._running().list_files(source_dir)
         selected = filter_paths_by_patterns(paths, include=include, exclude=exclude)
         selected += [path for path in paths if path in (protect or ()) and path not in selected]
-        read = transfer.unpack_folder(Path(target_dir), self._most_bytes)
-        await self._running().get(source_dir, read, names=selected)
+        await self._take(source_dir, target_dir, names=selected)
+
+    async def _take(
+        self, source: str, target: Path | str, *, names: Sequence[str] | None = None, exclude: Sequence[str] = ()
+    ) -> None:
+        """Bring a folder out as far as it can be taken, and say what was left."""
+        read = transfer.unpack_folder(Path(target), self._most_bytes)
+        left = await self._running().get(source, read, names=names, exclude=exclude, limit_bytes=self._most_bytes)
+        if left.count:
+            self.logger.warning(
+                "sandbox: %d files or folders of %s stay inside (nested too deep, too many or too large), as %s",
+                left.count,
+                source,
+                left.example,
+            )

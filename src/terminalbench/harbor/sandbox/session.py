@@ -37,6 +37,14 @@ class Counts:
     disk: int = 0
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What did not come out of a folder: nested too deep, too many, or larger than there is room for."""
+
+    count: int = 0
+    example: str | None = None
+
+
 class Sandbox:
     """A running sandbox. Everything in it ends when it is stopped, or when this process goes away."""
 
@@ -186,12 +194,14 @@ class Sandbox:
         single: bool = False,
         names: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
-    ) -> None:
-        """Hand a tar stream of the folder `source` (or the `single` file) to `read`."""
+        limit_bytes: int = 0,
+    ) -> LeftOut:
+        """Hand a tar stream of the folder `source` (at most `limit_bytes` of it), or the `single` file, to `read`."""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         message: dict[str, Any] = {"op": "transfer", "kind": "get", "source": source, "single": single}
-        message |= {"names": list(names) if names is not None else None, "exclude": list(exclude)}
-        await self._transfer(message, writer, reader, lambda: _drain(reader, read))
+        message |= {"names": list(names) if names is not None else None, "exclude": list(exclude), "limit": limit_bytes}
+        answer = await self._transfer(message, writer, reader, lambda: _drain(reader, read))
+        return LeftOut(answer.get("left_out", 0), answer.get("for_example"))
 
     async def list_files(self, source: str) -> list[str]:
         """The regular files below the folder `source`, relative to it."""
@@ -203,7 +213,22 @@ class Sandbox:
         )
         return [os.fsdecode(name) for name in b"".join(found).split(b"\0") if name]
 
-    async def _transfer(self, message: dict[str, Any], theirs: int, ours: int, work: Callable[[], None]) -> None:
+    async def news(self, source: str, known: Mapping[str, int], most_bytes: int) -> bytes:
+        """What is new in the files below the folder `source`, of which `known` bytes are known; `live_logs` reads it.
+
+        Made inside the sandbox: at most twice `most_bytes` are taken from it.
+        """
+        found: list[bytes] = []
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        message = {"op": "transfer", "kind": "news", "source": source, "known": dict(known), "most": most_bytes}
+        await self._transfer(
+            message, writer, reader, lambda: _drain(reader, lambda stream: found.append(stream.read(2 * most_bytes)))
+        )
+        return b"".join(found)
+
+    async def _transfer(
+        self, message: dict[str, Any], theirs: int, ours: int, work: Callable[[], None]
+    ) -> dict[str, Any]:
         try:
             reply = self._request(message, theirs)
         except BaseException:
@@ -221,9 +246,10 @@ class Sandbox:
                 problem = error
             if isinstance(problem, SandboxError):  # ours to refuse, and the sandbox's side only saw us leave
                 raise problem
-            helper.checked(answer)
+            told = helper.checked(answer)
             if problem is not None:
                 raise problem
+            return told
         finally:
             reply.close()  # ends the transfer if it still runs, and with it the worker's stream
 

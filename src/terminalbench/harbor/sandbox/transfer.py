@@ -17,6 +17,8 @@ from terminalbench.harbor.sandbox.errors import SandboxError
 _CHUNK = 1 << 18
 _MAX_HOPS = 40
 _MAX_NAMES = 1_000_000
+_MAX_DEPTH = 200
+_LATEST = (1 << 32) - 1  # 2106: every file system and every library can say it
 
 
 def add_path(
@@ -108,7 +110,13 @@ def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, handle: int) -> Non
             sink.write(chunk)
         sink.flush()
         os.fchmod(handle, (member.mode & 0o755) | 0o600)
-        os.utime(handle, (member.mtime, member.mtime))
+        moment = _moment(member.mtime)
+        os.utime(handle, (moment, moment))
+
+
+def _moment(seconds: float) -> int:
+    """A time the host can keep, whatever the agent set."""
+    return int(min(max(seconds, 0), _LATEST)) if seconds == seconds else 0
 
 
 class _Unpacker:
@@ -195,7 +203,7 @@ def stays_inside(link: tuple[str, ...], target: str, links: dict[tuple[str, ...]
 
 def _parts(name: str) -> tuple[str, ...]:
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
-    return () if ".." in parts or name.startswith("/") else parts
+    return () if ".." in parts or name.startswith("/") or len(parts) > _MAX_DEPTH else parts
 
 
 def _folder(root: int, parts: tuple[str, ...]) -> int:

@@ -65,7 +65,7 @@ def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tas
     description = "; ".join(
         f"{name}: {spoken(tuple(o for row in rows for o in row.cells[i].outcomes))}" for i, name in enumerate(profiles)
     )
-    return drawing(width, y, title, f"{len(rows)} tasks. {description}.", [*body, *key], linked=has_links, least=0.85)
+    return drawing(width, y, title, f"{len(rows)} tasks. {description}.", [*body, *key], linked=has_links, whole=True)
 
 
 def spoken(outcomes: Sequence[Outcome]) -> str:

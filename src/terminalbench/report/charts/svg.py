@@ -21,18 +21,19 @@ def num(value: float) -> str:
 
 
 def drawing(
-    width: float, height: float, title: str, description: str, body: Iterable[str], *, linked: bool, least: float = 0
+    width: float, height: float, title: str, description: str, body: Iterable[str], *, linked: bool, whole: bool = False
 ) -> str:
     """The whole picture. One with links inside is a group to assistive technology, so that they stay reachable.
 
-    `least` is the share of its size below which it is not drawn: the page around it scrolls instead.
+    It gets smaller where there is less room; `whole` is not made smaller, and the page around it scrolls instead. The
+    size is an attribute: a page may forbid inline style.
     """
-    narrow = f"min-width:{num(width * least)}px;" if least else ""
+    kind, size = ("chart whole", width) if whole else ("chart", width * 1.25)
     role = "group" if linked else "img"
     name = f' aria-label="{esc(title)}"' if linked else ""
     return (
-        f'<svg class="chart" role="{role}"{name} viewBox="0 0 {num(width)} {num(height)}" '
-        f'style="{narrow}max-width:{num(width * 1.25)}px"><title>{esc(title)}</title><desc>{esc(description)}</desc>'
+        f'<svg class="{kind}" role="{role}"{name} viewBox="0 0 {num(width)} {num(height)}" width="{num(size)}">'
+        f"<title>{esc(title)}</title><desc>{esc(description)}</desc>"
         f"{''.join(body)}</svg>"
     )
 

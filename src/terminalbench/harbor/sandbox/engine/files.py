@@ -8,16 +8,25 @@ ever resolved on the host, so a planted link leads nowhere but into the sandbox 
 
 import contextlib
 import fnmatch
+import itertools
+import json
 import os
 import signal
 import socket
 import stat
 import tarfile
+from collections.abc import Iterator
 from typing import Any
 
 from terminalbench.harbor.sandbox.engine import ids, inside, wire
 
 _CHUNK = 1 << 18
+_LOOKED_AT = 2000
+_NEWEST = 64
+_LONGEST_NAME = 512
+_DEEPEST = 100
+_LONGEST_PATH = 2000
+_MOST_NAMES = 200_000
 
 
 def transfer(request: dict[str, Any], reply: socket.socket, descriptors: list[int], program: bytes) -> None:
@@ -107,22 +116,31 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None
 
 
 def _get(request: dict[str, Any], stream: int) -> dict[str, Any]:
-    """Pack `source` into the stream: a folder's content, or one file under its own name."""
+    """Pack `source` into the stream: a folder's content, or one file under its own name.
+
+    What is nested too deep, one file too many or larger than what is left of `limit` is left out and counted: an
+    agent could otherwise hide all it did behind one file nobody can take.
+    """
     source = request["source"]
+    left_out: list[str] = []
     with (
         os.fdopen(stream, "wb", _CHUNK) as sink,
         tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
         if request["single"]:
-            _add(archive, source, "file", single=True)
+            _add(archive, source, "file", room=None)
         else:
             if not os.path.isdir(source):
                 raise NotADirectoryError(20, f"no folder {source} in the sandbox")
             wanted = None if request["names"] is None else set(request["names"])
-            for name, is_folder in _walk(source, "", request["exclude"]):
+            room = request["limit"]
+            for name, is_folder in _walk(source, "", request["exclude"], left_out):
                 if wanted is None or (not is_folder and name in wanted):
-                    _add(archive, f"{source.rstrip('/')}/{name}", name, single=False)
-    return {}
+                    taken = _add(archive, f"{source.rstrip('/')}/{name}", name, room=room)
+                    room -= taken or 0
+                    if taken is None:
+                        left_out.append(name)
+    return {"left_out": len(left_out), "for_example": ascii(left_out[0])[:200] if left_out else None}
 
 
 def _list(request: dict[str, Any], stream: int) -> dict[str, Any]:
@@ -136,20 +154,64 @@ def _list(request: dict[str, Any], stream: int) -> dict[str, Any]:
     return {}
 
 
-def _walk(root: str, below: str, exclude: list[str]) -> Any:
-    """(name, is it a folder) of everything below, parents first; an excluded folder is not entered."""
-    try:
-        with os.scandir(f"{root}/{below}") as entries:
-            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    except (FileNotFoundError, NotADirectoryError):  # gone while we walked
-        return
-    for name, is_folder in found:
-        path = f"{below}/{name}" if below else name
+def _news(request: dict[str, Any], stream: int) -> dict[str, Any]:
+    """Write the new ends of the newest regular files below `source` to the stream, as `live_logs.parse` reads them."""
+    source, known, left = request["source"].rstrip("/"), request["known"], request["most"]
+    found: list[tuple[int, str]] = []
+    for name, is_folder in itertools.islice(_walk(source, "", []), _LOOKED_AT):
+        with contextlib.suppress(OSError):
+            if not is_folder and len(name) <= _LONGEST_NAME:
+                found.append((-os.lstat(f"{source}/{name}").st_mtime_ns, name))
+    with os.fdopen(stream, "wb", _CHUNK) as sink:
+        for _, name in sorted(found)[:_NEWEST]:
+            with contextlib.suppress(OSError):
+                member, handle = _look(f"{source}/{name}", name, follow=False)
+                if handle is None:
+                    continue
+                with os.fdopen(handle, "rb") as file:
+                    start = max(known.get(name, 0), member.size - _CHUNK)
+                    data = (
+                        os.pread(file.fileno(), min(member.size - start, left), start) if start < member.size else b""
+                    )
+                left -= len(data)
+                if data:
+                    sink.write(json.dumps([name, start + len(data), len(data)]).encode() + b"\n" + data)
+    return {}
+
+
+def _walk(root: str, below: str, exclude: list[str], left_out: list[str] | None = None) -> Iterator[tuple[str, bool]]:
+    """(name, is it a folder) of everything below, parents first; an excluded folder is not entered.
+
+    What lies deeper than anybody needs, or comes after very many others, goes to `left_out` instead.
+    """
+    open_folders, count = [_entries(root, below)], 0
+    while open_folders:
+        found = next(open_folders[-1], None)
+        if found is None:
+            open_folders.pop()
+            continue
+        path, is_folder = found
         if _excluded(path, exclude):
+            continue
+        count += 1
+        if count > _MOST_NAMES or len(open_folders) > _DEEPEST or len(os.fsencode(path)) > _LONGEST_PATH:
+            if left_out is not None:
+                left_out.append(path)
             continue
         yield path, is_folder
         if is_folder:
-            yield from _walk(root, path, exclude)
+            open_folders.append(_entries(root, path))
+
+
+def _entries(root: str, below: str) -> Iterator[tuple[str, bool]]:
+    """What a folder holds, by name; nothing if it is gone meanwhile."""
+    try:
+        with os.scandir(f"{root}/{below}") as entries:
+            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name, is_folder in found:
+        yield f"{below}/{name}" if below else name, is_folder
 
 
 def _excluded(path: str, patterns: list[str]) -> bool:
@@ -159,19 +221,26 @@ def _excluded(path: str, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for pattern in patterns for name in names)
 
 
-def _add(archive: tarfile.TarFile, path: str, name: str, *, single: bool) -> None:
-    """Add one thing. In a folder, what went or changed while others were read is left out: the rest still counts."""
+def _add(archive: tarfile.TarFile, path: str, name: str, *, room: int | None) -> int | None:
+    """Add one thing; its size, or None if it is larger than `room` and left out.
+
+    In a folder, what went or changed while others were read is passed over: the rest still counts. Without `room` it
+    is the one file that was asked for.
+    """
     try:
-        member, handle = _look(path, name, follow=single)
+        member, handle = _look(path, name, follow=room is None)
     except OSError:
-        if single:
+        if room is None:
             raise
-        return
+        return 0
     if handle is not None:
         with os.fdopen(handle, "rb") as source:
+            if room is not None and member.size > room:
+                return None
             archive.addfile(member, _Exactly(source, member.size))
     elif member.type in (tarfile.DIRTYPE, tarfile.SYMTYPE):
         archive.addfile(member)
+    return member.size
 
 
 def _look(path: str, name: str, *, follow: bool) -> tuple[tarfile.TarInfo, int | None]:
@@ -213,4 +282,4 @@ class _Exactly:
         return data
 
 
-_OPERATIONS = {"put": _put, "get": _get, "list": _list}
+_OPERATIONS = {"put": _put, "get": _get, "list": _list, "news": _news}

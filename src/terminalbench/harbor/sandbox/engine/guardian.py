@@ -45,6 +45,10 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
         child, pidfd, scratch = _bring_up(request, program, privileged=privileged)
         proc = None if {"memory", "pids"} <= group.folders.keys() else _proc_of(pidfd)
         sandbox = _describe(request, group, limits, scratch)
+        if sandbox["memory_by_process"]:
+            held = inside.set_kernel_limits(pidfd, limits.processes, limits.memory_bytes)
+            if not held:
+                inside.go_first()
         opened = (pidfd, *(helper.door.fileno() for helper in helpers))
         wire.send(reply, {"sandbox": sandbox, "limits_by": _limits_by(group)}, opened)
         for helper in helpers:
@@ -84,6 +88,7 @@ def _describe(request: dict[str, Any], group: cgroups.Group, limits: cgroups.Lim
         "processors": processors,
         "ids": request["ids"],
         "scratch": scratch,
+        "memory_by_process": "memory" not in group.folders,
     }
 
 
@@ -142,7 +147,7 @@ def _proc_of(pidfd: int) -> int:
             os._exit(0)
     theirs.close()
     with ours:
-        _, handles, _, _ = socket.recv_fds(ours, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        _, handles = wire.take(ours, 1)
     os.waitpid(child, 0)
     if not handles:
         raise OSError(0, "cannot watch the sandbox's processes")

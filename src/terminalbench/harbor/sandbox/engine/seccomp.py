@@ -59,6 +59,7 @@ _DENIED = {
     "quotactl_fd": (443, 443),
     "open_tree_attr": (467, 467),
 }
+_MEMORY_FILES = ((319, 279), (447, 447))  # memfd_create, memfd_secret
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _SOCKET = (41, 198)
@@ -69,6 +70,15 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+
+
+def without_memory_files(machine: str | None = None) -> bytes:
+    """A further filter for where memory is measured by process: files in memory belong to none, so there are none."""
+    column = 0 if (machine or os.uname().machine) in ("x86_64", "amd64") else 1
+    code = [_step(_LOAD, _NUMBER)]
+    for numbers in _MEMORY_FILES:
+        code += [_step(_EQUAL, numbers[column], 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
+    return b"".join([*code, _step(_RETURN, _ALLOW)])
 
 
 def program(machine: str | None = None) -> bytes:

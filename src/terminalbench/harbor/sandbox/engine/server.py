@@ -16,7 +16,7 @@ def serve(channel: socket.socket, ids: str, program: bytes, operations: Mapping[
     """Answer requests until the caller closes `channel`. Keeps nothing: what a request says dies with its child."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps our children
     while True:
-        data, descriptors, _, _ = socket.recv_fds(channel, 1, 16, socket.MSG_CMSG_CLOEXEC)
+        data, descriptors = wire.take(channel, 1)
         if not data:
             return
         try:

@@ -4,6 +4,7 @@ A request travels in a memory file because a command can be larger than a packet
 order: the request, the socket for answers, then what the operation needs.
 """
 
+import array
 import json
 import os
 import socket
@@ -24,10 +25,24 @@ def send(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int
 def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """The next message and its descriptors; None when the other side is gone."""
     try:
-        data, descriptors, _, _ = socket.recv_fds(channel, _MAX_PACKET, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        data, descriptors = take(channel, _MAX_PACKET)
     except ConnectionResetError:
         return None, []
     return (json.loads(data) if data else None), descriptors
+
+
+def take(channel: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    """The next packet and its descriptors, closed on exec: a program in the sandbox must not inherit them.
+
+    Not `socket.recv_fds`: that takes the flag for it and forgets it (Python 3.12 and 3.13).
+    """
+    room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * array.array("i").itemsize)
+    data, ancillary, _, _ = channel.recvmsg(size, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+    return data, list(descriptors)
 
 
 def pack_request(message: dict[str, Any]) -> int:

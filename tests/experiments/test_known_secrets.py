@@ -1,0 +1,56 @@
+"""Which values of a batch are secrets, and where they are found."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from support.results import make_plan
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.known_secrets import is_secret, learn_secrets
+from terminalbench.experiments.plan import ProfileRecord
+from terminalbench.llm.scrub import hide
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("API_KEY", "abcdefgh1", True),
+        ("DB_PASSWORD", "hunter", True),
+        ("SESSION", "0123456789abcdef0123456789ABCDEF", True),
+        ("ANYTHING", "sk-ant-api03-abcdefghijklmnop", True),
+        ("DATABASE_URL", "postgres://user:word@host/db", True),
+        ("MODEL", "claude-sonnet-4-5-20250929", False),
+        ("LOG_LEVEL", "debug", False),
+        ("AUTH_URL", "https://example.com/login", False),
+        ("KEY_FILE", "/etc/keys/one", False),
+        ("TOKEN_LIMIT", "100000", False),
+    ],
+)
+def test_what_is_a_secret(name: str, value: str, expected: bool) -> None:
+    assert is_secret(name, value) is expected
+
+
+def test_the_env_file_and_the_named_variables_of_a_plan_are_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLAN_OTHER", "from-the-shell-1")
+    monkeypatch.setenv("PLAN_NOTIFY", "ntfy-topic-of-mine")
+    env_file = tmp_path / ".env"
+    env_file.write_text("PLAN_API_KEY=first-value-1\nMODEL=a-model-of-mine\n")
+    batch = Batch(tmp_path / "results" / "s" / "0")
+    profile = ProfileRecord("p", "id-p", {"agent": "a", "env": {"PLAN_SECRET": "${PLAN_OTHER}"}}, None, ".env")
+    foreign = ProfileRecord("q", "id-q", {"agent": "a"}, None, "nowhere/.env")
+    plan = make_plan(
+        batch, profiles=("p", "q"), provenance={"root": str(tmp_path)}, notify={"urls": ["${PLAN_NOTIFY}"]}
+    )
+    plan = msgspec.structs.replace(plan, profiles=(profile, foreign))
+    learn_secrets(plan)
+    assert hide("first-value-1 from-the-shell-1 ntfy-topic-of-mine a-model-of-mine") == (
+        "[redacted] [redacted] [redacted] a-model-of-mine"
+    )
+    env_file.write_text("PLAN_API_KEY=second-value\n")
+    os.utime(env_file, (1, 1))
+    learn_secrets(plan)
+    assert hide("first-value-1 second-value") == "[redacted] [redacted]", "the old one is on disk already"

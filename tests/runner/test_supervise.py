@@ -1,0 +1,71 @@
+"""What a supervisor makes of processes that end, with processes that only pretend."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.results import make_plan, make_trial
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.files import append_jsonl
+from terminalbench.records import Event
+from terminalbench.runner import supervise
+from terminalbench.runner.supervise import Launch, Supervisor
+
+
+@dataclass
+class Pretender:
+    """A Harbor process that has ended when it is first asked, and does its last things in that very moment."""
+
+    job: str
+    profile: str
+    last_words: Callable[[str], None]
+    pid: int = 0
+    returncode: int | None = None
+
+    @property
+    def process(self) -> "Pretender":
+        return self
+
+    def poll(self) -> int:
+        if self.returncode is None:
+            self.last_words(self.job)
+            self.returncode = 0
+        return self.returncode
+
+    def kill(self) -> None:
+        return None
+
+
+def test_what_a_process_wrote_just_before_it_ended_is_known_when_it_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch: Batch = allocate(tmp_path, "s")
+    plan = make_plan(batch, ("p",), "a", 1)
+    waves: list[str] = []
+
+    def last_words(job: str) -> None:
+        """The first is told, as its last thing, to run the trial again; the second finishes it."""
+        if len(waves) == 1:
+            told = {"action": "requeue", "done": True}
+            append_jsonl(
+                batch.events_jsonl,
+                Event("t", "control", job, 1, "p", "a__1", task="a", dataset="d", detail=told),
+            )
+        else:
+            make_trial(batch, "a__2", job=job)
+
+    def start(job: str, profile: str, *_: Any) -> Pretender:
+        waves.append(job)
+        return Pretender(job, profile, last_words)
+
+    monkeypatch.setattr(supervise, "start_job", start)
+    monkeypatch.setattr(supervise, "_POLL_SEC", 0.0)
+    seen: list[str] = []
+    launch = Launch(plan.jobs[0], lambda _job: {}, lambda _job: [], {})
+    (end,) = Supervisor(batch, [launch], 0, lambda event: seen.append(event.kind), lambda: None).run()
+    assert len(waves) == 2, "the trial was to be run again"
+    assert end.left_over == {}
+    assert seen == ["control"]

@@ -1,0 +1,62 @@
+"""How far the time left is from what happens, over made-up runs with uneven tasks."""
+
+import random
+import statistics
+from heapq import heapify, heappop, heappush
+
+import pytest
+
+from support.live import START, Teller, job_event, plan
+from terminalbench.records import Event
+from terminalbench.watch.forecast import eta_sec
+from terminalbench.watch.state import LiveState
+
+SHARES = (0.25, 0.5, 0.75)
+PROFILES, TASKS = ("p", "q", "r", "s"), tuple(f"t{n}" for n in range(12))
+
+
+def ratios(seed: int, *, unevenness: float, attempts: int = 2, lanes: int = 3) -> list[float]:
+    """The time left that was said, over that which was, when a quarter, half and three quarters of the trials are done."""
+    luck = random.Random(seed)
+    lengths = {task: 60 * luck.lognormvariate(0, unevenness) for task in TASKS}
+    told: list[tuple[float, int, Event]] = []
+    for profile in PROFILES:
+        pace, free = luck.lognormvariate(0, 0.5), [0.0] * lanes
+        told.append((0.0, 0, job_event(0, "job_started", profile)))
+        for attempt in range(1, attempts + 1):
+            for task in TASKS:
+                heapify(free)
+                start = heappop(free)
+                end = start + lengths[task] * pace * luck.lognormvariate(0, 0.2)
+                trial = Teller(f"{task}__{profile}{attempt}", task, profile, attempt=attempt)
+                told += [(start, 1, trial.started(start)), (end, 2, trial.ended(end))]
+                heappush(free, end)
+    told.sort(key=lambda entry: entry[:2])
+    state, over = LiveState(), told[-1][0]
+    state.replan(plan(PROFILES, TASKS, attempts, parallel=lanes))
+    found: list[float] = []
+    for second, _, event in told:
+        state.apply(event)
+        done = sum(profile.done for profile in state.profiles.values()) / (len(PROFILES) * len(TASKS) * attempts)
+        if len(found) < len(SHARES) and done >= SHARES[len(found)]:
+            left = eta_sec(state, START + second)
+            found.append((left or 0.0) / (over - second))
+    return found
+
+
+@pytest.mark.parametrize(("unevenness", "least"), [(0.0, (0.8, 0.8, 0.9)), (1.0, (0.5, 0.7, 0.8))])
+def test_the_time_left_is_near_what_is_left(unevenness: float, least: tuple[float, ...]) -> None:
+    runs = [ratios(seed, unevenness=unevenness) for seed in range(12)]
+    medians = [statistics.median(run[n] for run in runs) for n in range(len(SHARES))]
+    assert all(low <= median <= 1.35 for low, median in zip(least, medians, strict=True)), medians
+
+
+def test_nothing_is_said_of_a_model_by_the_pace_of_an_oracle() -> None:
+    planned = plan(("o", "m"), ("a", "b"), agents={"o": "oracle"}, parallel=1)
+    state = LiveState()
+    state.replan(planned)
+    for event in [*Teller("a__1", "a", "o").whole(0, 2), Teller("a__2", "a", "m").started(0)]:
+        state.apply(event)
+    assert eta_sec(state, START + 5) is None
+    state.apply(Teller("a__2", "a", "m").ended(60))
+    assert eta_sec(state, START + 60) == pytest.approx(60)

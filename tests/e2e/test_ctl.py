@@ -122,7 +122,7 @@ def test_a_requeued_trial_runs_again_and_its_cost_counts(lab, live) -> None:
     out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 0, out + err
     assert lab.outcomes() == {("p", "a"): ["failed"], ("p", "b"): ["failed"]}
-    assert "superseded: 1 (" in out
+    assert "1 superseded trial was run again" in out
     assert "$1.50" in out, "both tries of a, and b"
     done = [e for e in lab.events() if e.kind == "control" and e.detail.get("done")]
     assert [(e.trial, e.error, e.detail["action"]) for e in done] == [(trial, "looked stuck", "requeue")]

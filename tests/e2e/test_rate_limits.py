@@ -46,7 +46,7 @@ def test_a_rate_limited_trial_waits_as_asked_is_tried_again_and_its_evidence_is_
     assert '"retry_delay_ms":2000' in kept[0].read_text()
     lanes = json.loads(lab.batch().gate_json.read_text())["lanes"]
     assert lanes["anthropic/claude-sonnet-4-5"].get("level", 0) == 0, "a success resets the pressure"
-    assert "superseded: 1 (" in ran.stdout
+    assert "1 superseded trial was run again" in ran.stdout
 
 
 def test_pressure_on_one_profile_holds_the_other_and_status_says_why(lab, tbench) -> None:

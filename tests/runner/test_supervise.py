@@ -12,7 +12,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import append_jsonl
 from terminalbench.records import Event
 from terminalbench.runner import supervise
-from terminalbench.runner.supervise import Launch, Supervisor
+from terminalbench.runner.supervise import Launch, Supervisor, how_it_ended
 
 
 @dataclass
@@ -69,3 +69,15 @@ def test_what_a_process_wrote_just_before_it_ended_is_known_when_it_is_judged(
     assert len(waves) == 2, "the trial was to be run again"
     assert end.left_over == {}
     assert seen == ["control"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "said"),
+    [
+        (-9, "", "Harbor was killed by signal 9"),
+        (-15, "half a line", "Harbor was killed by signal 15: half a line"),
+        (1, "ValueError: no", "Harbor ended its job (code 1): ValueError: no"),
+    ],
+)
+def test_how_a_harbor_process_ended(code: int, words: str, said: str) -> None:
+    assert how_it_ended(code, words) == said

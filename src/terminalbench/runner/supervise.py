@@ -46,6 +46,12 @@ def free_wave_name(batch: Batch, job: str) -> str:
     return name
 
 
+def how_it_ended(code: int, last_words: str) -> str:
+    """How a Harbor process ended before its job was done, by its exit code (negative: a signal) and last words."""
+    how = f"was killed by signal {-code}" if code < 0 else f"ended its job (code {code})"
+    return f"Harbor {how}" + (f": {last_words}" if last_words else "")
+
+
 @dataclass(frozen=True)
 class JobEnd:
     """How a profile's jobs ended: the waves that ran, and the reason of each cell that Harbor could not finish."""
@@ -206,7 +212,7 @@ class Supervisor:
             return False
         last = log_tail(self.batch.job_log(line.waves[-1].name))
         wave = line.waves[-1]
-        why = line.silent or f"Harbor ended its job (code {code}): {last}"
+        why = line.silent or how_it_ended(code, last)
         if set(missing) <= line.requeued:
             why = "it was to be run again"
         elif code == 0:

@@ -206,7 +206,7 @@ def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
 
 
 def go_first() -> None:
-    """Take the processor before everybody else: who watches a fork bomb must not wait for it."""
+    """Take the processor before everybody else, if that is allowed: who ends a fork bomb must not wait for it."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
@@ -229,6 +229,7 @@ def visit(pidfd: int, work: Any) -> int:
     """Run `work()` in the sandbox with all rights over it, from a process that stays outside."""
 
     def go() -> int:
+        go_first()
         enter(pidfd, network=False)
         return in_sandbox(work)
 

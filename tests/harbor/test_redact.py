@@ -62,10 +62,13 @@ def test_one_line_is_one_bounded_line(text: str) -> None:
     assert one_line(found) == found
 
 
-@pytest.mark.parametrize("piece", ["a-", "1.2.", "eyJ-", "token ", "://a", "sk-", "bearer ", "key-", "a.key "])
+@pytest.mark.parametrize(
+    "piece", ["a-", "1.2.", "eyJ-", "token ", "://a", "sk-", "bearer ", "key-", "a.key ", "=a", "token=1"]
+)
 def test_long_texts_of_any_shape_take_no_more_than_linear_time(piece: str) -> None:
     # Quadratic time would take hours here, and end at the test's timeout.
     assert len(redact(piece * 100_000)) > 0
+    assert len(conceal(piece * 100_000)) > 0
 
 
 CODE = [
@@ -78,6 +81,20 @@ CODE = [
     'token: "authorization_code_of_the_user"',
     "see https://example.com/a@b",
 ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x=my_token=0123456789abcdef", "x=my_token=[redacted]"),
+        ("MY_API_KEYS : '0123456789abcdef'", "MY_API_KEYS : '[redacted]'"),
+        ("key=0123456789abcdef", "key=0123456789abcdef"),
+        ("a_secret=0123456789abcdef token:0123456789abcdef;", "a_secret=[redacted] token:[redacted];"),
+        ("token=" + "=" * 20 + "0123456789abcdef", "token=[redacted]"),
+    ],
+)
+def test_an_opaque_value_is_hidden_by_the_name_before_it(text: str, shown: str) -> None:
+    assert conceal(text) == shown
 
 
 @pytest.mark.parametrize("text", CODE)

@@ -196,4 +196,4 @@ def served(results: Path, *arguments: str, env: dict[str, str] | None = None) ->
         yield lines[1].split()[0]
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0

@@ -34,7 +34,7 @@ from terminalbench.experiments.tables import (
 )
 
 RESERVED_SLUGS = ("index.db", ".check")
-EXPERIMENTS = "experiments"
+ROOT_MARKS = (".git", "pyproject.toml", ".tbench")
 HINTED_TASKS = 20
 FORCE_REBUILD = "TERMINALBENCH_FORCE_REBUILD"
 HARBOR_OPTIONS = {
@@ -118,20 +118,21 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 
 def project_root(file: Path, root: Path | None) -> Path:
-    """The folder relative paths start from: `root`, else the nearest project folder, else the file's own.
-
-    In a project without `.git` the file's own folder is `experiments`, as `tbench init` makes it: what is above it is
-    meant then, so that `experiments/.env`, `results/` and prompts stay where they are when `git init` follows.
-    """
+    """The folder relative paths start from: `root`, else the nearest with a mark of a project, else the file's own."""
     if root is not None:
         if not root.is_dir():
             raise UserError("--root is not a folder", where=str(root))
         return root.resolve()
     folder = file.resolve().parent
+    return marked_root(folder) or folder
+
+
+def marked_root(folder: Path) -> Path | None:
+    """The nearest folder from `folder` upwards that holds `.git`, `pyproject.toml` or the `.tbench` of `tbench init`."""
     for candidate in (folder, *folder.parents):
-        if (candidate / ".git").exists() or (candidate / "pyproject.toml").is_file():
+        if any((candidate / mark).exists() for mark in ROOT_MARKS):
             return candidate
-    return folder.parent if folder.name == EXPERIMENTS else folder
+    return None
 
 
 def old_shape(raw: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
-from terminalbench.experiments.config import EXPERIMENTS, project_root
+from terminalbench.experiments.config import marked_root
 from terminalbench.experiments.datasets import DatasetPlaces
 from terminalbench.experiments.strict import Problems
 
@@ -25,6 +25,9 @@ and say in one line what you saw.
 """
 
 
+MARK = "# Relative paths in the experiment files of this folder start here. Not needed once there is a .git.\n"
+
+
 @dataclass(frozen=True)
 class Choices:
     """What the user said on the command line."""
@@ -40,12 +43,17 @@ def scaffold(folder: Path, choices: Choices) -> dict[Path, str]:
     info = agent_info(choices.agent)
     if info is None:
         raise UserError(f'no agent is called "{choices.agent}"', hint=did_you_mean(choices.agent, agent_names()))
-    experiment = folder / EXPERIMENTS / f"{choices.slug}.toml"
+    experiment = folder / "experiments" / f"{choices.slug}.toml"
     prompt = experiment.parent / "prompts" / "check-your-work.md"
-    root = project_root(experiment, None)
+    project = marked_root(folder.resolve())
+    root = project or folder.resolve()
     place = Path(os.path.relpath(prompt.resolve(), root)).as_posix()
     files = {experiment: _toml(root, choices, info, place)}
-    return {**files, prompt: PROMPT} if info.model else files
+    if info.model:
+        files[prompt] = PROMPT
+    if project is None:
+        files[folder / ".tbench"] = MARK
+    return files
 
 
 def _task_ids(root: Path, dataset: str) -> list[str]:

@@ -11,15 +11,19 @@ from terminalbench.llm.scrub import HIDDEN, hide, secret_values
 MESSAGE_LIMIT = 300
 
 _SECRETS = (
-    re.compile(r"\b(?:sk|pk|rk|sess|key)-[A-Za-z0-9_-]{12,}"),
-    re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{16,})"),
-    re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    re.compile(r"\bAIza[\w-]{30,}"),
-    re.compile(r"\bxox[abprs]-[\w-]{10,}"),
-    re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
+    (("sk-", "pk-", "rk-", "sess-", "key-"), re.compile(r"\b(?:sk|pk|rk|sess|key)-[A-Za-z0-9_-]{12,}")),
+    (
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_"),
+        re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{16,})"),
+    ),
+    (("AKIA", "ASIA"), re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
+    (("AIza",), re.compile(r"\bAIza[\w-]{30,}")),
+    (("xox",), re.compile(r"\bxox[abprs]-[\w-]{10,}")),
+    (("eyJ",), re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*")),
+    (("://",), re.compile(r"""(?<=://)[^/\s:@"'\\<>]+(?::[^/\s@"'\\<>]*)?(?=@)""")),
 )
+"""Each with what it cannot do without: a plain search is far quicker, and mostly finds nothing."""
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
-_URL_USER = re.compile(r"""(?<=://)[^/\s:@"'\\<>]+(?::[^/\s@"'\\<>]*)?(?=@)""")
 # A name is tried from its first character only: from each of its parts, "a-a-a-..." would take quadratic time.
 _ASSIGNED = re.compile(
     r"""(?ix)
@@ -28,13 +32,12 @@ _ASSIGNED = re.compile(
     ( "[^"]*" | '[^']*' | [^\s,;"'}]+ )
     """
 )
-_OPAQUE = re.compile(
-    r"""(?ix)
-    ( (?<![\w.-]) (?: [\w.-]+ key | [\w.-]* (?: token | secret | passw(?:or)?d | credential | authorization ) ) s?
-      (?: \\? ["'] )? \s* [=:] \s* (?: \\? ["'] )? )
-    ( [a-z0-9+/_=~-]{16,} )
-    """
+_ASSIGNMENT = re.compile(r"""(?i)[=:]\s*(?:\\?["'])?(?=[a-z0-9+/_=~-]{16})""")
+_SECRET_NAME = re.compile(
+    r"""(?i)(?:[\w.-]key|token|secret|passw(?:or)?d|credential|authorization)s?(?:\\?["'])?\s*\Z"""
 )
+_OPAQUE = re.compile(r"(?i)[a-z0-9+/_=~-]+")
+_LONGEST_NAME = 64
 _PIECE = 1 << 18
 _LOOKED_AT = 8192
 
@@ -46,7 +49,7 @@ def redact(text: str) -> str:
 
 def conceal(text: str) -> str:
     """`text` without known secrets, provider keys, logins in addresses, and opaque values under a secret's name."""
-    return _OPAQUE.sub(_hide_opaque, _without_shapes(hide(text)))
+    return _without_opaque(_without_shapes(hide(text)))
 
 
 def conceal_bytes(data: bytes) -> bytes:
@@ -80,17 +83,29 @@ def _cut(data: bytes) -> int:
 
 
 def _without_shapes(text: str) -> str:
-    for pattern in _SECRETS:
-        text = pattern.sub(HIDDEN, text)
-    text = _BEARER.sub(rf"\1 {HIDDEN}", text)
-    return _URL_USER.sub(HIDDEN, text)
+    for needed, pattern in _SECRETS:
+        if any(part in text for part in needed):
+            text = pattern.sub(HIDDEN, text)
+    folded = text.lower()
+    return _BEARER.sub(rf"\1 {HIDDEN}", text) if "bearer" in folded or "basic" in folded else text
 
 
-def _hide_opaque(match: re.Match[str]) -> str:
-    value = match.group(2)
-    digits = sum(letter.isdigit() for letter in value)
-    opaque = digits >= 2 and sum(letter.isalpha() for letter in value) >= 2
-    return match.group(1) + HIDDEN if opaque else match.group(0)
+def _without_opaque(text: str) -> str:
+    """Looks for what is long and assigned, then at its name: the other way round, every word would be tried."""
+    pieces, copied, at = [], 0, 0
+    while found := _ASSIGNMENT.search(text, at):
+        at = found.end()
+        if _SECRET_NAME.search(text, max(0, found.start() - _LONGEST_NAME), found.start()):
+            value = _OPAQUE.match(text, at)
+            if value and _is_opaque(value.group()):
+                pieces += [text[copied:at], HIDDEN]
+                at = copied = value.end()
+    return "".join([*pieces, text[copied:]]) if pieces else text
+
+
+def _is_opaque(value: str) -> bool:
+    """Letters and digits mixed, as no word of a language is."""
+    return sum(letter.isdigit() for letter in value) >= 2 and sum(letter.isalpha() for letter in value) >= 2
 
 
 def one_line(text: str, limit: int = MESSAGE_LIMIT) -> str:

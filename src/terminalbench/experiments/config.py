@@ -128,7 +128,7 @@ def project_root(file: Path, root: Path | None) -> Path:
 
 
 def marked_root(folder: Path) -> Path | None:
-    """The nearest folder from `folder` upwards that holds `.git`, `pyproject.toml` or the `.tbench` of `tbench init`."""
+    """The nearest folder from `folder` upwards with `.git`, `pyproject.toml`, or the `.tbench` of `tbench init`."""
     for candidate in (folder, *folder.parents):
         if any((candidate / mark).exists() for mark in ROOT_MARKS):
             return candidate

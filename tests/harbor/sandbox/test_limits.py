@@ -117,9 +117,12 @@ def test_files_do_not_eat_the_memory_of_processes(tight: Box) -> None:
 @pytest.mark.parametrize("bomb", [FORK_BOMB, SHELL_BOMB], ids=["python", "shell"])
 def test_a_fork_bomb_stays_small_and_can_be_ended(tight: Box, bomb: str) -> None:
     before = processes_here()
-    with contextlib.suppress(Raised):  # it may be over before its time
-        tight.run(bomb, timeout_sec=3)
-    assert processes_here() < before + 3000
+    for patience in (3, 10, 30):  # a slow machine takes longer to reach a limit
+        with contextlib.suppress(Raised):  # it may be over before its time
+            tight.run(bomb, timeout_sec=patience)
+        assert processes_here() < before + 3000
+        if tight.do("counts")["processes"] + tight.do("counts")["memory"] > 0:
+            break
     assert tight.do("counts")["processes"] + tight.do("counts")["memory"] > 0
     assert works_again(tight)
 

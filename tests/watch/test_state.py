@@ -363,6 +363,43 @@ def test_time_left_is_unknown_before_anything_ended_and_short_when_nothing_start
     assert eta_sec(state, START + 14) == 10
 
 
+def test_a_profile_that_goes_on_later_in_line_is_not_given_up() -> None:
+    planned = plan(("p", "q"), ("a", "b"), parallel=1, profiles_parallel=1)
+    first = [
+        e
+        for profile in ("p", "q")
+        for e in (
+            job_event(0, "job_started", profile),
+            *Teller(f"a__{profile}", "a", profile).whole(0, 10),
+            job_event(10, "job_ended", profile),
+        )
+    ]
+    state = replay(planned, first)
+    assert state.never == 2
+    again = Event(at(100), "note", "s", 1, detail={"resumed": {"p": 1, "q": 1}})
+    for event in (again, job_event(101, "job_started", "p", wave=2), Teller("b__1", "b", "p", wave=2).started(101)):
+        state.apply(event)
+    assert (state.never, state.shut, state.in_line) == (0, set(), ["q"])
+    both = eta_sec(state, START + 101)
+    state.apply(job_event(102, "job_started", "q", wave=2))
+    state.apply(job_event(103, "job_ended", "q", wave=2))
+    alone = eta_sec(state, START + 101)
+    assert both is not None
+    assert alone is not None
+    assert both > alone
+    assert state.never == 1
+
+
+def test_nothing_of_a_harbor_process_that_died_runs_any_more() -> None:
+    died = job_event(9, "note", code=-9)
+    state = replay(plan(), [job_event(0, "job_started"), Teller("a__1").started(0), died])
+    p = state.profiles["p"]
+    assert (state.running, p.running, p.cost_unknown, state.never) == ([], 0, 1, 2)
+    for event in (job_event(12, "job_started", wave=2), Teller("a__2", wave=2).started(12)):
+        state.apply(event)
+    assert ([trial.name for trial in state.running], p.cost_unknown, state.never) == (["a__2"], 1, 0)
+
+
 def test_attempts_are_numbered_by_task_not_by_job() -> None:
     first = Teller("a__1")
     planned = plan(tasks=("a",), attempts=3, superseded=(f"{first.about['job']}/a__1",))

@@ -235,8 +235,13 @@ class LiveState:
             charge(self.tally.profile(trial.profile), None, -1)
 
     def _note(self, event: Event, time: float | None) -> None:
-        if isinstance(event.detail.get("resumed"), dict):
+        if event.names_a_death:
+            self._close(self._job(event))
+        resumed = event.detail.get("resumed")
+        if isinstance(resumed, dict):
             self.close()
+            jobs = self.records.jobs.items()  # what goes on gets new ones, perhaps only when its turn comes
+            self.records.jobs = {name: job for name, job in jobs if not resumed.get(job.profile)}
             self.began = time if time is not None else self.began
             for profile in self.profiles.values():
                 profile.peak = 0

@@ -128,6 +128,18 @@ def test_a_root_that_is_empty_or_a_file(tbench, tmp_path: Path, command: str) ->
         assert len(ran.err.splitlines()) == (code == 2)
 
 
+@pytest.mark.parametrize("command", ["list", "show", "query", "index"])
+def test_a_job_of_harbor_as_results_means_the_folder_it_lies_in(tbench, batch: Batch, command: str) -> None:
+    job = next(batch.runs.iterdir())
+    for name in ("config.json", "result.json"):
+        (job / name).write_text("{}")
+    more = {"show": ["a"], "query": ["SELECT trial FROM trials"]}.get(command, [])
+    tbench("index", "--results", str(batch.runs))
+    ran, same = (tbench(command, *more, "--results", str(place)) for place in (job, batch.runs))
+    assert (ran.code, ran.out, ran.err) == (same.code, same.out, same.err)
+    assert "unexpected" not in ran.err
+
+
 @pytest.mark.parametrize("command", ["watch", "compare", "errors", "report", "analyze", "export", "resume"])
 def test_a_batch_that_is_not_there_is_named(tbench, tmp_path: Path, command: str) -> None:
     ran = tbench(command, str(tmp_path / "s" / "0"))

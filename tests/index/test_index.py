@@ -1,6 +1,7 @@
 import json
 import shutil
 import sqlite3
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from terminalbench.experiments.batch import Batch, allocate, latest
 from terminalbench.experiments.plan import Exclusion, Plan, ProfileRecord
 from terminalbench.files import read_json, write_json
 from terminalbench.harbor.evidence import set_aside
+from terminalbench.index import scan, summary
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import find_trials, list_batches, trial_rows, view_batch
+from terminalbench.index.results import open_results
 from terminalbench.index.scan import ScanReport, profile_of, scan_all, scan_batch
 from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
@@ -144,6 +147,39 @@ def test_an_index_of_an_earlier_version_is_counted_anew(batch: Batch) -> None:
     assert list_batches(root)[0]["passed"] == 1
 
 
+def test_counts_that_a_scan_did_not_get_to_are_made_by_the_next(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_trial(batch, "a__1")
+    scan_batch(batch)
+    make_trial(batch, "a__2", second=1)
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(scan, "summarize", lambda *_: None)
+        scan_batch(batch)
+    assert list_batches(batch.folder.parent.parent)[0]["passed"] == 1
+    assert standing(batch) == {"a__1": (1, 1), "a__2": (1, 2)}
+    assert list_batches(batch.folder.parent.parent)[0]["passed"] == 2
+
+
+def test_older_counts_never_take_the_place_of_newer_ones(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process takes in a trial while this one counts: it has to wait, and counts afterwards."""
+    reading = summary.batch_rows
+    others: list[Future[ScanReport]] = []
+
+    def slow(connection: sqlite3.Connection, key: str) -> list:
+        rows = reading(connection, key)
+        if not others:
+            make_trial(batch, "a__2", second=1)
+            others.append(pool.submit(scan_batch, batch))
+            wait(others, timeout=0.5)
+        return rows
+
+    monkeypatch.setattr(summary, "batch_rows", slow)
+    make_trial(batch, "a__1")
+    with ThreadPoolExecutor(1) as pool:
+        scan_batch(batch)
+        assert others[0].result().seen == 2
+    assert list_batches(batch.folder.parent.parent)[0]["passed"] == 2
+
+
 def test_a_list_says_what_is_unknown_and_what_is_free(batch: Batch) -> None:
     make_trial(batch, "a__1", cost=0.5)
     make_trial(batch, "a__2")
@@ -262,8 +298,6 @@ def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_two_scans_at_once(batch: Batch) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     for number in range(60):
         make_trial(batch, f"a__{number}")
     root = batch.folder.parent.parent
@@ -323,6 +357,7 @@ def test_a_folder_of_foreign_harbor_jobs(tmp_path: Path) -> None:
     assert scan_all(jobs).seen == 1
     assert [(b["name"], b["passed"]) for b in list_batches(jobs)] == [("a folder of Harbor jobs", 1)]
     assert [row.task for _, row in find_trials(jobs, "a__")] == ["a"]
+    assert [b["passed"] for b in open_results(jobs / "my-job").batches()] == [1], "a job means the folder it lies in"
 
 
 def test_a_locked_index_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,13 +19,14 @@ results_option: Any = click.option(
 def results_root(results: Path | None) -> Path:
     """The results folder that was named, or that of the project around the current folder."""
     from terminalbench.experiments.config import project_root
+    from terminalbench.index.scan import root_around
 
     root = results or project_root(Path.cwd() / "any.toml", None) / "results"
     if not root.is_dir():
         beside = Path("experiments") / "results"  # where those of a folder land that is no project
         hint = f"--results {beside}" if beside.is_dir() else "tbench run makes some; or name the results folder"
         raise UserError("there are no results here", where=str(root), hint=hint)
-    return root.resolve()
+    return root_around(root.resolve())
 
 
 def from_here(place: str | Path) -> str:

@@ -17,7 +17,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import BadLine, each_jsonl
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow, list_batches, view_batch
-from terminalbench.index.scan import ForeignJobs, find_batches, scan_all, scan_batch
+from terminalbench.index.scan import ForeignJobs, find_batches, root_around, scan_all, scan_batch
 from terminalbench.records import Finding
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def open_results(root: Path | str = "results") -> Results:
     folder = Path(root).resolve()
     if not folder.is_dir():
         raise UserError("there are no results here", where=str(root))
-    return Results(folder)
+    return Results(root_around(folder))
 
 
 def trial_records(view: BatchView) -> list[dict[str, Any]]:

@@ -123,9 +123,8 @@ class ForeignJobs(Batch):
 
 def find_batches(results_root: Path) -> Iterator[Batch]:
     """Every batch folder of a results root; a folder of Harbor jobs (or one job) of any origin counts as one batch."""
-    if (results_root / "config.json").is_file() and (results_root / "result.json").is_file():
-        results_root = results_root.parent
-    if any((job / "config.json").is_file() and (job / "result.json").is_file() for job in results_root.glob("*/")):
+    results_root = root_around(results_root)
+    if any(_is_job(folder) for folder in results_root.glob("*/")):
         yield ForeignJobs(results_root)
     for folder in sorted(results_root.glob("*/*")):
         if (
@@ -135,6 +134,15 @@ def find_batches(results_root: Path) -> Iterator[Batch]:
             and _has_runs(folder)
         ):
             yield Batch(folder)
+
+
+def root_around(folder: Path) -> Path:
+    """The results root a folder means: itself, or the one it lies in when it is a job of Harbor."""
+    return folder.parent if _is_job(folder) else folder
+
+
+def _is_job(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and (folder / "result.json").is_file()
 
 
 def _has_runs(folder: Path) -> bool:
@@ -164,10 +172,9 @@ def _key(batch: Batch, results_root: Path) -> str:
 
 def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> ScanReport:
     key = _key(batch, results_root)
-    known = {
-        (row["job"], row["trial"]): row["stamp"]
-        for row in connection.execute("SELECT job, trial, stamp FROM trials WHERE batch = ?", (key,))
-    }
+    query = "SELECT job, trial, stamp, counts FROM trials WHERE batch = ?"
+    before = connection.execute(query, (key,)).fetchall()
+    known = {(row["job"], row["trial"]): row["stamp"] for row in before}
     plan_before = _plan_stamp(connection, key)
     plan_problem = _note_batch(connection, key, batch)
     seen: set[tuple[str, str]] = set()
@@ -201,6 +208,7 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
             places = [(key, *place) for place in gone]
             connection.executemany("DELETE FROM trials WHERE batch = ? AND job = ? AND trial = ?", places)
     counted = connection.execute("SELECT 1 FROM summaries WHERE batch = ?", (key,)).fetchone() is not None
+    counted = counted and all(row["counts"] is not None for row in before)  # else a scan was cut off before its end
     if changed or gone or not counted or plan_before != _plan_stamp(connection, key):
         summarize(connection, results_root, key)
     torn = connection.execute(

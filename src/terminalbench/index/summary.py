@@ -42,7 +42,15 @@ class ProfileCounts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def summarize(connection: sqlite3.Connection, results_root: Path, key: str) -> None:
-    """Count the batch `key` anew; keep the counts, and of each trial whether it counts and as which attempt."""
+    """Count the batch `key` anew; keep the counts, and of each trial whether it counts and as which attempt.
+
+    Nobody writes between the look and the counts: else older counts could take the place of newer ones.
+    """
+    with transaction(connection):
+        _summarize(connection, results_root, key)
+
+
+def _summarize(connection: sqlite3.Connection, results_root: Path, key: str) -> None:
     rows = batch_rows(connection, key)
     plan = plan_or_none(Batch(results_root / key))
     cells = assign_cells(plan, rows)[0] if plan is not None else _unplanned(rows)
@@ -64,12 +72,11 @@ def summarize(connection: sqlite3.Connection, results_root: Path, key: str) -> N
         msgspec.json.encode(profiles).decode(),
     )
     changed = _standing(rows, cells, planned=plan is not None)
-    with transaction(connection):
-        connection.execute(f"INSERT OR REPLACE INTO summaries VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
-        connection.executemany(
-            "UPDATE trials SET counts = ?, attempt = ? WHERE batch = ? AND job = ? AND trial = ?",
-            ((counts, attempt, key, row.job, row.name) for row, counts, attempt in changed),
-        )
+    connection.execute(f"INSERT OR REPLACE INTO summaries VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
+    connection.executemany(
+        "UPDATE trials SET counts = ?, attempt = ? WHERE batch = ? AND job = ? AND trial = ?",
+        ((counts, attempt, key, row.job, row.name) for row, counts, attempt in changed),
+    )
 
 
 def _unplanned(rows: list[TrialRow]) -> list[CellState]:

@@ -18,6 +18,7 @@ from terminalbench.dashboard.frame import NotFound
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher
 from terminalbench.experiments.batch import allocate
+from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import append_jsonl, write_json
 from terminalbench.index.scan import scan_all
 from terminalbench.records import Event, Finding
@@ -35,6 +36,20 @@ def test_home_lists_batches_newest_first(root: Root) -> None:
         ("study/1", "7", "0", "1"),
         ("study/0", "4", "2", "2"),
     ]
+
+
+def test_a_success_without_a_model_has_no_price(root: Root) -> None:
+    batch = allocate(root.site.root, "free")
+    records = (ProfileRecord("p", "id-p", {"agent": "oracle"}), ProfileRecord("q", "id-q", {"agent": "claude-code"}))
+    plan = make_plan(batch, ("p", "q"), "a", 1)
+    write_json(batch.plan_json, msgspec.structs.replace(plan, profiles=records))
+    make_trial(batch, "a__1")
+    make_trial(batch, "a__2", profile="q", cost=0.5)
+    scan_all(root.site.root)
+    table = root.text("batches/free/0/").split('aria-label="Profiles"')[1].split("</table>")[0]
+    line, other = table.split("<tr>")[2:4]
+    assert ("no model" in line, "$" in line) == (True, False)
+    assert other.count("$0.50") == 2, "its cost, and that of a success"
 
 
 def test_live_batches_come_first(root: Root) -> None:

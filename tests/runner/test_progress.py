@@ -165,6 +165,25 @@ def test_the_pace_is_that_since_the_batch_went_on() -> None:
     assert progress.eta_sec(1010.0) == 20.0
 
 
+def test_what_is_held_is_said_of_its_profile_until_its_job_ends_and_spoils_the_guess() -> None:
+    progress = Progress.of_plan(plan(("p", "q"), attempts=2), 0.0)
+    held = Teller("b__1", "b").event(11, "trial_held", error="cancelled by hand")
+    for one in (*Teller("a__1").whole(0, 10), Teller("a__2").started(10), held):
+        progress.add(one)
+    assert progress.waiting_lines() == ["nothing new starts in p: waiting for the running trials"]
+    assert progress.eta_sec(12.0) is None, "the rest of p does not run"
+    progress.add(Teller("b__2", "b", "q").event(12, "trial_held", error="the budget is used up"))
+    assert progress.waiting_lines() == ["nothing new starts: waiting for the running trials"]
+    progress.add(job_event(13, "job_ended"))
+    assert progress.waiting_lines() == ["nothing new starts in q: waiting for the running trials"]
+    progress.add(job_event(14, "job_ended", "q"))
+    assert progress.waiting_lines() == []
+    progress.add(job_event(100, "note", resumed={"p": 3, "q": 4}))
+    progress.started_at = 100.0
+    progress.add(Teller("a__3", wave=2).ended(110))
+    assert progress.eta_sec(110.0) == 60.0
+
+
 def test_what_a_harbor_that_died_was_running_or_kept_waiting_is_gone() -> None:
     progress = progress_of(4)
     progress.add(event("trial_started", "a"))

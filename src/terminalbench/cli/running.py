@@ -140,7 +140,7 @@ def refresh(batch: Batch) -> BatchView:
     """Bring index and export of a batch up to date, and view it."""
     report = scan_batch(batch)
     for problem in report.unreadable:
-        click.echo(f"unreadable: {problem}", err=True)
+        click.echo(f"unreadable: {printable(problem)}", err=True)
     view = view_batch(batch)
     export_index(batch, view)
     return view

@@ -175,8 +175,5 @@ class LiveFeed:
             started_at=self._started_at,
             eta_sec=progress.eta_sec(datetime.now(UTC).timestamp()),
             alerts=sorted(progress.alerts.standing.values(), key=lambda alert: alert.severity != "error"),
-            waiting=[
-                *(["nothing new starts: waiting for the running trials"] if progress.held else []),
-                *progress.waiting.lines(),
-            ],
+            waiting=progress.waiting_lines(),
         )

@@ -150,7 +150,7 @@ def _begin_with(source: Path, target: Path, migrations: Collection[str]) -> None
         if wal.is_file():
             shutil.copyfile(wal, copied.with_name(wal.name))
         if before == [_stamp(source), _stamp(wal)] and _is_sound(copied, migrations):
-            with contextlib.suppress(FileExistsError):  # another process was first
+            with contextlib.suppress(OSError):  # another process was first, or no links there: it is filled by a scan
                 os.link(copied, target)
 
 

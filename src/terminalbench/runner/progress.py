@@ -22,10 +22,11 @@ class Progress:
     cost_usd: float = 0.0
     cost_known: int = 0
     cost_unknown: int = 0
-    held: int = 0
+    held: dict[tuple[str, str], str] = field(default_factory=dict)
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
     alerts: AlertBoard = field(default_factory=AlertBoard)
     _done_before: int = 0
+    _cut_short: bool = False
 
     @classmethod
     def of_plan(cls, plan: Plan, started_at: float) -> "Progress":
@@ -49,6 +50,7 @@ class Progress:
             self._begin_again()
         if event.kind == "job_ended" or event.names_a_death:
             self.running = {place for place in self.running if place[0] != event.job}
+            self.held = {place: profile for place, profile in self.held.items() if place[0] != event.job}
         if event.profile not in self.ended.planned or event.trial is None:
             return
         place = (event.job, event.trial)
@@ -57,7 +59,8 @@ class Progress:
             self.ended.started[place] = event.time
         elif event.kind == "trial_held":
             self.running.discard(place)
-            self.held += 1
+            self.held[place] = event.profile
+            self._cut_short = True
         elif event.kind == "trial_ended":
             self.running.discard(place)
             self._charge(event)
@@ -67,7 +70,8 @@ class Progress:
         """A batch goes on: what was cut off runs no more, and what was done says nothing about the pace."""
         self.running.clear()
         self.waiting.trials.clear()
-        self.held = 0
+        self.held.clear()
+        self._cut_short = False
         self._done_before = self.done
 
     def _charge(self, event: Event) -> None:
@@ -101,9 +105,18 @@ class Progress:
         return counts
 
     def eta_sec(self, now: float) -> float | None:
-        """Seconds left at the pace since it started or went on; None until something has ended."""
+        """Seconds left at the pace since it started or went on; None until something ended, or if not all will run."""
         lately = self.done - self._done_before
+        if self._cut_short:
+            return None
         return (now - self.started_at) / lately * (self.total - self.done) if lately > 0 else None
+
+    def waiting_lines(self) -> list[str]:
+        """Where nothing new starts, and what trials wait for."""
+        shut = [profile for profile in self.ended.planned if profile in self.held.values()]
+        where = f" in {', '.join(shut)}" if len(shut) < len(self.ended.planned) else ""
+        held = [f"nothing new starts{where}: waiting for the running trials"] if shut else []
+        return [*held, *self.waiting.lines()]
 
     def line(self, now: float) -> str:
         """One line: done of planned, outcomes, spend, time left."""
@@ -116,9 +129,7 @@ class Progress:
         ]
         if self.running:
             parts.append(f"{len(self.running)} running")
-        if self.held:
-            parts.append("nothing new starts: waiting for the running trials")
-        parts += self.waiting.lines()
+        parts += self.waiting_lines()
         if self.cost_usd:
             parts.append(f"${self.cost_usd:.2f}")
         eta = self.eta_sec(now)

@@ -264,6 +264,15 @@ def test_an_e_value_may_be_looked_at_any_time() -> None:
     assert contrast(table(a="xx+. " * 3, b="++x. " * 3), settings(looks="any")).verdict == "inconclusive"
 
 
+def test_equivalence_is_not_found_by_looking_often() -> None:
+    setup = settings(looks="any", margin=0.2)
+    words = ["++", "xx"] * 20
+    early = contrast(table(a=" ".join(f"{word}." for word in words), b=" ".join(f"{word}." for word in words)), setup)
+    assert early.verdict == "inconclusive"
+    assert early.reason == "equivalence is judged once, when every trial has ended"
+    assert contrast(table(a=" ".join(words), b=" ".join(words)), setup).verdict == "equivalent"
+
+
 def test_the_summary_of_a_profile() -> None:
     marks = {"a": {"t1": "+x+", "t2": "xxx", "t3": "+EE"}}
     data = [

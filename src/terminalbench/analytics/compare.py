@@ -211,6 +211,9 @@ def _verdict(
     verdict = judge([ways[way] for way in _needed(settings)], looks, settings)
     if verdict == "inconclusive" and alone != "inconclusive":
         return verdict, f"it does not hold when trials that were not measured {_OTHERWISE[settings.metric != 'pass']}"
+    if verdict == "inconclusive" and looks.method == "e-value" and not looks.last:
+        fits = all(ways[way].inside(settings.margin) for way in _needed(settings))
+        return verdict, "equivalence is judged once, when every trial has ended" if fits else None
     return verdict, _too_early(looks) if verdict == "inconclusive" else None
 
 
@@ -233,7 +236,7 @@ def _to_fit_margin(ways: Mapping[Way, Evidence], settings: Settings, family: int
 
 
 def _too_early(looks: Looks) -> str | None:
-    if looks.method == "obrien-fleming" and looks.look != looks.looks:
+    if looks.method == "obrien-fleming" and not looks.last:
         now = f"look {looks.look} of {looks.looks}" if looks.look else f"it is before the first of {looks.looks} looks"
         return f"{now} needs p up to {looks.level:.2g}" if looks.look else now
     return None

@@ -124,12 +124,16 @@ def discordant(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], way
 
 @dataclass(frozen=True)
 class Looks:
-    """What the declared looks allow now: by p up to `level`, or by an e-value from `level` on."""
+    """What the declared looks allow now: by p up to `level`, or by an e-value from `level` on.
+
+    `last` says that there is no further look: an interval may be judged only once.
+    """
 
     method: Literal["plain", "obrien-fleming", "e-value"]
     level: float
     look: int | None = None
     looks: int | None = None
+    last: bool = True
 
 
 def looks_early(settings: Settings) -> bool:
@@ -141,14 +145,15 @@ def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: in
     """Where the plan of looks stands, for one of `family` contrasts. Only the pass rate is decided by e-values."""
     if not looks_early(settings):
         return Looks("plain", settings.alpha)
-    if settings.looks == "any":
-        return Looks("e-value", family / settings.alpha)
-    planned_looks = settings.looks
     tasks = [task for task in new.tasks if task in old.tasks]
     rows = [row for side in (new, old) for task in tasks for row in side.tasks[task] if not _left_out(row)]
-    look = sequential.look_reached(sum(row.outcome not in PENDING for row in rows), len(rows), planned_looks)
+    ended = sum(row.outcome not in PENDING for row in rows)
+    if settings.looks == "any":
+        return Looks("e-value", family / settings.alpha, last=ended == len(rows))
+    planned_looks = settings.looks
+    look = sequential.look_reached(ended, len(rows), planned_looks)
     level = sequential.nominal_level(look, planned_looks, settings.alpha / family) if look else 0.0
-    return Looks("obrien-fleming", level, look, planned_looks)
+    return Looks("obrien-fleming", level, look, planned_looks, last=look == planned_looks)
 
 
 def _left_out(row: Row) -> bool:
@@ -197,8 +202,7 @@ class Evidence:
 
 def judge(ways: Sequence[Evidence], looks: Looks, settings: Settings) -> Verdict:
     """The verdict that holds in every one of `ways`."""
-    final = looks.method == "plain" or looks.look == looks.looks
-    if settings.metric == "pass" and final and all(way.inside(settings.margin) for way in ways):
+    if settings.metric == "pass" and looks.last and all(way.inside(settings.margin) for way in ways):
         return "equivalent"
     directions = {way.direction() for way in ways}
     if len(directions) == 1 and directions != {0} and all(way.decides(looks) for way in ways):

@@ -351,6 +351,21 @@ def test_time_left_counts_trials_and_profiles_side_by_side() -> None:
     assert eta_sec(replay(plan(("p", "q"), tasks, parallel=2, profiles_parallel=1), done), START + 14) == 40
 
 
+def test_time_left_knows_how_many_trials_somebody_lets_run_at_once() -> None:
+    tasks = tuple("abcdefgh")
+    done = [e for p in ("p", "q") for n, t in enumerate(tasks[:4]) for e in Teller(f"{t}__{p}", t, p).whole(n, n + 10)]
+    state = replay(plan(("p", "q"), tasks, parallel=4), done)
+
+    def after(profile: str | None, value: int) -> float | None:
+        detail = {"action": "set", "target": profile or "all", "value": value}
+        state.apply(Event(at(14), "control", "", 1, profile, error="load", detail=detail))
+        return eta_sec(state, START + 14)
+
+    assert [after("q", 1), after("q", 2), after(None, 4), after("p", 1), after(None, 2)] == [40, 20, 10, 40, 20]
+    state.apply(Event(at(20), "note", "s", 1, detail={"resumed": {"p": 4, "q": 4}}))
+    assert eta_sec(state, START + 20) == 10, "a resume begins without orders"
+
+
 def test_time_left_is_unknown_before_anything_ended_and_short_when_nothing_starts() -> None:
     state = replay(plan(), [Teller("a__1").started(0)])
     assert eta_sec(state, START + 50) is None

@@ -55,7 +55,8 @@ def eta_sec(state: LiveState, now: float) -> float | None:
         pace = Pace.of(state, profile, mine, now)
         if pace is None:
             return None
-        left = pace.left_sec(mine, now, parallel, spread, shut=profile.key in shut)
+        at_once = state.at_once.get(profile.key) or state.at_once.get(None) or parallel
+        left = pace.left_sec(mine, now, at_once, spread, shut=profile.key in shut)
         (now_running if mine else later).append(left)
     side_by_side = int(settings.get("profiles_parallel") or 0) or len(state.profiles)
     return _scheduled(now_running, later, side_by_side)

@@ -20,13 +20,17 @@ from terminalbench.watch.tally import Tally, charge
 
 @dataclass
 class LiveState:
-    """Everything the view shows, of one batch. Call `replan` when plan.json is new, `apply` with each event."""
+    """Everything the view shows, of one batch. Call `replan` when plan.json is new, `apply` with each event.
+
+    `at_once` are the trials at once that somebody ordered for a profile; None: for every one.
+    """
 
     tally: Tally = field(default_factory=Tally)
     records: Records = field(default_factory=Records)
     notices: Notices = field(default_factory=Notices)
     alerts: AlertBoard = field(default_factory=AlertBoard)
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
+    at_once: dict[str | None, int] = field(default_factory=dict)
     began: float | None = None
     last: float | None = None
     events: int = 0
@@ -234,12 +238,19 @@ class LiveState:
             trial.lost = False
             charge(self.tally.profile(trial.profile), None, -1)
 
+    def _control(self, event: Event, time: float | None) -> None:
+        value = event.detail.get("value")
+        if event.detail.get("action") == "set" and isinstance(value, int):
+            self.at_once = {**(self.at_once if event.profile is not None else {}), event.profile: value}
+        self.notices.add(notice_of(event, time))
+
     def _note(self, event: Event, time: float | None) -> None:
         if event.names_a_death:
             self._close(self._job(event))
         resumed = event.detail.get("resumed")
         if isinstance(resumed, dict):
             self.close()
+            self.at_once = {}
             jobs = self.records.jobs.items()  # what goes on gets new ones, perhaps only when its turn comes
             self.records.jobs = {name: job for name, job in jobs if not resumed.get(job.profile)}
             self.began = time if time is not None else self.began
@@ -257,6 +268,7 @@ _HANDLERS: dict[str, Any] = {
     "trial_cancelled": LiveState._trial_cancelled,
     "trial_held": LiveState._trial_held,
     "trial_ended": LiveState._trial_ended,
+    "control": LiveState._control,
     "note": LiveState._note,
 }
 

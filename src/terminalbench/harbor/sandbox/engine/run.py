@@ -5,6 +5,7 @@
 import contextlib
 import os
 import socket
+import time
 from typing import Any
 
 from terminalbench.harbor.sandbox.engine import ids, inside, wire
@@ -115,7 +116,7 @@ def kill(pidfd: int, which: str, root: int) -> int:
 def _kill_networked() -> int:
     own = os.readlink("/proc/self/ns/net")
     left = 0
-    for _ in range(100):
+    for _ in range(500):
         victims = [pid for pid in inside.processes() if pid not in (1, os.getpid()) and _network_of(pid) != own]
         left = len(victims)
         if not victims:
@@ -125,6 +126,7 @@ def _kill_networked() -> int:
                 os.kill(pid, 9)
             except ProcessLookupError:
                 continue
+        time.sleep(0.01)  # we may go before them, and they have to run to end
     return left
 
 

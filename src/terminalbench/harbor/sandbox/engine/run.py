@@ -23,7 +23,6 @@ def run(request: dict[str, Any], reply: socket.socket, descriptors: list[int], p
     if not request["input"]:
         streams.insert(0, -1)
     procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
-    inside.prefer_as_victim()  # before it enters: what root of the host says of this, root of the sandbox cannot undo
     inside.enter(pidfd, network=request["network"])
     status_read, status_write = os.pipe()
     child = os.fork()
@@ -51,6 +50,7 @@ def _become(request: dict[str, Any], streams: list[int], procs: list[int], statu
         os.write(status, str(os.getpid()).encode())
         os.setsid()
         inside.default_signals()
+        inside.prefer_as_victim()
         inside.join(procs)
         inside.hide_groups()
         _take_streams(streams)

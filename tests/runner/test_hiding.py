@@ -17,17 +17,20 @@ def test_logs_and_cut_off_trials_are_scrubbed_and_what_a_resume_reads_is_not(tmp
     config = batch.job_config("j")
     write_json(config, {"agents": [{"model_name": f"local/{SECRET}"}]})
     recorded = config.read_bytes()
-    texts = [batch.job_log("j"), batch.job_folder("j") / "job.log", batch.superseded / "j" / "t-try1" / "log.txt"]
-    cut_off = batch.job_folder("j") / "cut-off" / "agent" / "log.txt"
-    ended = batch.job_folder("j") / "ended" / "agent" / "log.txt"
-    for path in (*texts, cut_off, ended):
+    job, aside = batch.job_folder("j"), batch.superseded / "j"
+    texts = [batch.job_log("j"), job / "job.log", job / "cut-off" / "agent" / "log.txt", aside / "old-try1" / "log.txt"]
+    texts.append(job / "tried-twice" / "agent" / "log.txt")
+    ended = [job / "ended" / "agent" / "log.txt", aside / "tried-twice-try1" / "log.txt"]
+    for path in (*texts, *ended):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"it said {SECRET}")
-    append_jsonl(batch.events_jsonl, Event("2026-01-01T00:00:00.000Z", "trial_ended", "j", 1, "p", "ended"))
+    for trial, detail in (("ended", {}), ("tried-twice", {"retried": True})):
+        event = Event("2026-01-01T00:00:00.000Z", "trial_ended", "j", 1, "p", trial, detail=detail)
+        append_jsonl(batch.events_jsonl, event)
     scrub_leftovers(batch)
-    assert {path.read_text() for path in (*texts, cut_off)} == {"it said [redacted]"}
+    assert {path.read_text() for path in texts} == {"it said [redacted]"}
     assert config.read_bytes() == recorded
-    assert ended.read_text() == f"it said {SECRET}", "Harbor's plugin has looked at it: it is not read again"
+    assert {path.read_text() for path in ended} == {f"it said {SECRET}"}, "the plugin has been there: not read again"
 
 
 def test_a_batch_that_has_not_begun_has_nothing_to_hide(tmp_path: Path) -> None:

@@ -25,12 +25,15 @@ def _scrub_logs(batch: Batch) -> None:
 def scrub_leftovers(batch: Batch) -> None:
     """Hide that, and what trials left whose Harbor was killed before it came to that; none of them may still run."""
     _scrub_logs(batch)
-    events = read_jsonl(batch.events_jsonl, Event).records
-    done = {(event.job, event.trial) for event in events if event.kind == "trial_ended"}
-    for folder in [*batch.runs.glob("*/*/"), batch.superseded]:
-        if (folder.parent.name, folder.name) not in done:
-            with _as_far_as_possible():
-                scrub_folder(folder)
+    ends = [event for event in read_jsonl(batch.events_jsonl, Event).records if event.kind == "trial_ended"]
+    done = {(event.job, event.trial) for event in ends if not event.detail.get("retried")}
+    # A folder of a failed try is set aside after it was scrubbed, and then its end is told.
+    tried = {(event.job, f"{event.trial}-try{event.detail.get('try', 1)}") for event in ends}
+    for root, known in ((batch.runs, done), (batch.superseded, tried)):
+        for folder in root.glob("*/*/"):
+            if (folder.parent.name, folder.name) not in known:
+                with _as_far_as_possible():
+                    scrub_folder(folder)
 
 
 def _as_far_as_possible() -> contextlib.suppress:

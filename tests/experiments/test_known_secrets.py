@@ -26,6 +26,8 @@ from terminalbench.llm.scrub import hide
         ("AUTH_URL", "https://example.com/login", False),
         ("KEY_FILE", "/etc/keys/one", False),
         ("TOKEN_LIMIT", "100000", False),
+        ("GIT_AUTHOR_NAME", "a-developer", False),
+        ("PROXY_AUTHORIZATION", "a-developer", True),
     ],
 )
 def test_what_is_a_secret(name: str, value: str, expected: bool) -> None:
@@ -37,19 +39,21 @@ def test_the_env_file_and_the_named_variables_of_a_plan_are_learned(
 ) -> None:
     monkeypatch.setenv("PLAN_OTHER", "from-the-shell-1")
     monkeypatch.setenv("PLAN_NOTIFY", "ntfy-topic-of-mine")
+    monkeypatch.setenv("PLAN_CHAT", "8472613")
     env_file = tmp_path / ".env"
     env_file.write_text("PLAN_API_KEY=first-value-1\nMODEL=a-model-of-mine\n")
     batch = Batch(tmp_path / "results" / "s" / "0")
     profile = ProfileRecord("p", "id-p", {"agent": "a", "env": {"PLAN_SECRET": "${PLAN_OTHER}"}}, None, ".env")
     foreign = ProfileRecord("q", "id-q", {"agent": "a"}, None, "nowhere/.env")
     plan = make_plan(
-        batch, profiles=("p", "q"), provenance={"root": str(tmp_path)}, notify={"urls": ["${PLAN_NOTIFY}"]}
+        batch, profiles=("p", "q"), provenance={"root": str(tmp_path)}, notify={"urls": ["${PLAN_NOTIFY}/${PLAN_CHAT}"]}
     )
     plan = msgspec.structs.replace(plan, profiles=(profile, foreign))
     learn_secrets(plan)
     assert hide("first-value-1 from-the-shell-1 ntfy-topic-of-mine a-model-of-mine") == (
         "[redacted] [redacted] [redacted] a-model-of-mine"
     )
+    assert hide('{"ns": 18472613}') == '{"ns": 18472613}', "else JSON would be JSON no more"
     env_file.write_text("PLAN_API_KEY=second-value\n")
     os.utime(env_file, (1, 1))
     learn_secrets(plan)

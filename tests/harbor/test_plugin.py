@@ -16,6 +16,7 @@ from harbor.cli.job_plugins import plugin_configs_from_cli
 from harbor.trial.hooks import TrialEvent
 from jobkit import SOLVE, Job, scripted, stop, write_task
 
+from terminalbench.harbor.admission import Wait
 from terminalbench.harbor.attempts import attempts_from_events
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.harbor.installs import LOCAL_SANDBOX
@@ -315,3 +316,60 @@ def test_a_trial_that_is_cancelled_as_it_starts_gives_its_place_back(
     assert (state.reserved, state.spent_usd, state.costs) == ({}, 0.0, {}), "and its money: it cost nothing"
     plugin._door.ask("t", "lane")  # the thread that was letting it in comes late
     assert (plugin._door._inside, gate.read().reserved) == (set(), {})
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_on_a_full_disk_what_is_held_stays_held_and_what_is_cancelled_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error in the hook would let the trial start."""
+    signals: list[tuple[int, int]] = []
+    plugin = EventPlugin(str(tmp_path / "events.jsonl"))
+    monkeypatch.setattr("terminalbench.harbor.plugin.write_json", full)
+    monkeypatch.setattr("terminalbench.harbor.plugin._DRAIN_SEC", 0.0)
+    monkeypatch.setattr("terminalbench.harbor.plugin.os.kill", lambda *sent: signals.append(sent))
+    monkeypatch.setattr(plugin, "_write", lambda *_args, **_fields: None)
+    monkeypatch.setattr(plugin._door, "ask", lambda trial, _lane: "closed" if trial != "w" else Wait("paused", "p"))
+    agent = SimpleNamespace(name="nop", import_path=None, model_name=None)
+    start = plugin._hook(TrialEvent.START)
+
+    async def main() -> None:
+        events = [SimpleNamespace(trial_name=name, config=SimpleNamespace(agent=agent)) for name in ("a", "b", "w")]
+        trials = [asyncio.create_task(start(cast(Any, event))) for event in events]
+        done, waiting = await asyncio.wait(trials, timeout=0.3)
+        assert (done, len(waiting)) == (set(), 3)
+        for trial in trials:
+            trial.cancel()
+        ends = await asyncio.gather(*trials, return_exceptions=True)
+        assert [type(end) for end in ends] == [asyncio.CancelledError] * 3
+
+    asyncio.run(main())
+    assert signals == [(os.getpid(), signal.SIGINT)], "one signal, though two are held"
+
+
+def test_a_trial_that_begins_meanwhile_is_not_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = EventPlugin(str(tmp_path / "events.jsonl"))
+    monkeypatch.setattr("terminalbench.harbor.plugin.os.kill", full)
+    plugin._held, plugin._running = {"h"}, {"t"}
+    plugin._interrupt()
+    assert not plugin._interrupted
+
+
+def test_money_is_settled_whatever_goes_wrong_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next trial would wait for ever until there is room beside this one."""
+    gate = Gate(tmp_path / "gate.json")
+    gate.create(GateState(budget_usd=1.5, guess_usd=1.0))
+    plugin = EventPlugin(str(tmp_path / "events.jsonl"), gate=str(gate.path))
+
+    async def tell(_event: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(plugin, "_tell_end", tell)
+    assert plugin._door.ask("t", "lane") is None
+    with pytest.raises(RecursionError):
+        asyncio.run(plugin._trial_ended(SimpleNamespace(trial_name="t")))  # ty: ignore[invalid-argument-type]
+    state = gate.read()
+    assert (state.reserved, state.spent_usd, state.priced) == ({}, 1.0, 1)

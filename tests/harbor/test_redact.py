@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.harbor.redact import MESSAGE_LIMIT, conceal, conceal_bytes, concealed_pieces, one_line, redact
+from terminalbench.harbor.redact import (
+    _OPAQUE,
+    MESSAGE_LIMIT,
+    conceal,
+    conceal_bytes,
+    concealed_pieces,
+    one_line,
+    redact,
+)
 from terminalbench.llm.scrub import learn
 
 SECRETS = [
@@ -124,3 +132,20 @@ def test_learned_values_are_hidden_in_every_spelling_and_in_files_of_any_size() 
             stream = io.BytesIO(b"x" * length + separator + secret.encode() + separator + b"y" * 300_000)
             pieces = list(concealed_pieces(stream.read))
             assert b"".join(pieces) == b"x" * length + separator + b"[redacted]" + separator + b"y" * 300_000
+
+
+def test_what_is_assigned_again_and_again_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From each "=" to the end of the text would take quadratic time."""
+    looked_at = []
+
+    class Counting:
+        def match(self, text: str, at: int) -> object:
+            found = _OPAQUE.match(text, at)
+            looked_at.append(found.end() - at if found else 0)
+            return found
+
+    monkeypatch.setattr("terminalbench.harbor.redact._OPAQUE", Counting())
+    text = "xkey=" * 100 + "x" * 16
+    assert conceal(text) == text
+    assert sum(looked_at) <= len(text)
+    assert conceal("xkey=" * 3 + "a1b2c3d4e5f6a7b8 xtoken=a1b2c3d4e5f6a7b8") == "xkey=[redacted] xtoken=[redacted]"

@@ -3,7 +3,11 @@
 import os
 from pathlib import Path
 
-from terminalbench.harbor.scrub_files import scrub_beside, scrub_folder
+import pytest
+
+from terminalbench.files import overwrite
+from terminalbench.harbor.redact import conceal_bytes
+from terminalbench.harbor.scrub_files import hide_secrets, scrub_beside, scrub_folder
 from terminalbench.llm.scrub import learn
 
 SECRET = "scrubbed-canary-41"
@@ -33,3 +37,33 @@ def test_a_kept_copy_is_scrubbed_with_the_original_and_nothing_else_is_touched(t
     assert (inner / "data.bin").read_bytes() == binary
     assert scrub_beside(tmp_path) == 1
     assert outside.read_text() == "[redacted]"
+
+
+def test_a_file_that_cannot_be_written_does_not_keep_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn([SECRET])
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(SECRET)
+
+    def refuse(path: Path, data: bytes) -> None:
+        if path.name == "a":
+            raise PermissionError(13, "Permission denied")
+        if path.name == "b":
+            raise OSError(30, "Read-only file system")
+        overwrite(path, data)
+
+    monkeypatch.setattr("terminalbench.harbor.scrub_files.overwrite", refuse)
+    failures: list[str] = []
+    hide_secrets(tmp_path, lambda what, error: failures.append(f"{what}: {error}"))
+    assert [(tmp_path / name).read_text() for name in ("a", "b", "c")] == ["[redacted]", SECRET, "[redacted]"]
+    assert len(failures) == 1
+    assert "Read-only" in failures[0]
+
+
+def test_a_secret_that_is_no_text_is_taken_out_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "ODD_TOKEN", "caf\udce9-canary-9")
+    (tmp_path / "log").write_bytes(b"a caf\xe9-canary-9 b")
+    assert scrub_folder(tmp_path) == 1
+    assert (tmp_path / "log").read_bytes() == b"a [redacted] b"
+    assert conceal_bytes(b"\0caf\xe9-canary-9") == b"\0" + b"*" * 13

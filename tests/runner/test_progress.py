@@ -35,6 +35,16 @@ def test_it_counts_what_ended_what_runs_and_what_it_cost() -> None:
     assert progress.line(10.0) == "0:10  1/4 trials, 1 passed, 1 running, $0.75, 0:30 left"
 
 
+def test_a_trial_whose_start_was_never_told_counts_last() -> None:
+    """As in the summary."""
+    progress = progress_of(1)
+    progress.add(event("trial_ended", "a", "failed"))
+    progress.add(event("trial_started", "b"))
+    progress.add(event("trial_ended", "b", "passed"))
+    assert progress.outcomes["passed"] == 1
+    assert progress.outcomes["failed"] == 0
+
+
 def test_nothing_done_means_no_guess() -> None:
     progress = progress_of(4)
     assert progress.eta_sec(5.0) is None
@@ -71,6 +81,10 @@ def test_it_says_what_trials_wait_for() -> None:
     assert room.lines(now + timedelta(hours=1)) == ["waiting 0 s: rate limit of m (2 trials)", "waiting: paused"]
     room.add(event("trial_started", "a"))
     room.add(event("trial_held", "c"))
+    room.add(event("trial_waiting", "d", error="paused", detail={"cause": "paused"}))
+    room.add(event("control", "d", detail={"action": "cancel", "target": "d"}))
+    assert list(room.trials) == ["b", "d"], "it was ordered, not done"
+    room.add(event("control", "d", detail={"action": "cancel", "done": True}))
     assert list(room.trials) == ["b"]
     room.add(Event("t", "job_ended", "job", 1))
     assert room.lines(now) == []

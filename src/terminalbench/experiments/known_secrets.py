@@ -38,7 +38,8 @@ def learn_secrets(plan: Plan | None) -> None:
     for label, name in {pair for record in plan.profiles for pair in _referred("", record.content)}:
         value = os.environ.get(name, "")
         learn([value] if is_secret(name, value) or is_secret(label, value) else ())
-    learn(os.environ[name] for name in references(plan.notify or {}) if name in os.environ)
+    told = [os.environ.get(name, "") for name in references(plan.notify or {})]
+    learn(value for value in told if not value.isdigit())  # a port, a chat: it may stand in any number of a file
     for values in _env_files(plan):
         learn(values[name] for name in secret_names(values))
 

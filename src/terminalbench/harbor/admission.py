@@ -3,8 +3,10 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -47,6 +49,8 @@ class Admission:
         self._profile = profile
         self._inside: set[str] = set()
         self._gone: set[str] = set()
+        self._settled: set[str] = set()
+        self._owed: dict[str, Callable[[], None]] = {}
         self._entered: dict[str, float] = {}
         self._failed: dict[str, float] = {}
         self._tries: Counter[str] = Counter()
@@ -58,6 +62,7 @@ class Admission:
         Where gate or orders cannot be read, it is let in, and the error is raised to be told.
         """
         now = time.monotonic()
+        self._pay_owed()
         try:
             state = self.gate.read() if self.gate is not None else GateState()
             control = self.told()
@@ -73,11 +78,10 @@ class Admission:
         except (OSError, msgspec.DecodeError):
             self._let_in(trial)
             raise
+        if stopped is None and refusal is None and self._let_in(trial):
+            return None
         if trial in self._gone:
             self._give_back(trial)
-        elif stopped is None and refusal is None:
-            self._let_in(trial)
-            return None
         self.left(trial)
         if refusal is None or refusal.final:
             return stopped or (refusal.reason if refusal else None)
@@ -91,29 +95,53 @@ class Admission:
         self._give_back(trial)
 
     def _give_back(self, trial: str) -> None:
-        try:
-            if self.gate is not None:
-                self.gate.give_back(trial)
-        except (OSError, msgspec.DecodeError):
-            return  # it is settled when this process has ended
-
-    def _let_in(self, trial: str) -> None:
-        self._inside.add(trial)
-        self._entered[trial] = time.monotonic()
-        self._tries[trial] += 1
-
-    def settle(self, trial: str, cost_usd: float | None) -> None:
-        """Tell the gate what a trial has cost. Tried again for a while: others wait for what is reserved for it."""
         if self.gate is None:
             return
+        try:
+            self.gate.give_back(trial)
+        except (OSError, msgspec.DecodeError):
+            self._owed[trial] = partial(self.gate.give_back, trial)
+
+    def _let_in(self, trial: str) -> bool:
+        """Note that a trial is in; False when it was withdrawn meanwhile."""
+        with self._lock:
+            if trial in self._gone:
+                self._inside.discard(trial)
+                return False
+            self._inside.add(trial)
+            self._settled.discard(trial)
+            self._entered[trial] = time.monotonic()
+            self._tries[trial] += 1
+            return True
+
+    def settle(self, trial: str, cost_usd: float | None) -> None:
+        """Tell the gate, once, what a trial has cost. Tried again for a while: others wait for what it has reserved.
+
+        What cannot be told then is told when the next trial asks: it would wait for ever for what nobody gives back.
+        """
+        if self.gate is None or trial in self._settled:
+            return
+        self._settled.add(trial)
         for pause in _SETTLE_SEC:
             try:
                 self.gate.leave(trial, self._profile, cost_usd)
             except (OSError, msgspec.DecodeError):
                 if pause is None:
+                    self._owed[trial] = partial(self.gate.leave, trial, self._profile, cost_usd)
                     raise
                 time.sleep(pause)
             else:
+                return
+
+    def _pay_owed(self) -> None:
+        for trial in list(self._owed):
+            pay = self._owed.pop(trial, None)
+            if pay is None:
+                continue  # another thread does it
+            try:
+                pay()
+            except (OSError, msgspec.DecodeError):
+                self._owed[trial] = pay
                 return
 
     def left(self, trial: str) -> None:

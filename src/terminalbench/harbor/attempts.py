@@ -8,6 +8,7 @@ job folder without events the order of starting is the order of planning.
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from terminalbench.files import read_jsonl
 from terminalbench.records import Event, Trial
@@ -37,6 +38,19 @@ def number_attempts(trials: Sequence[Trial], known: Mapping[str, int]) -> dict[s
     """The attempt of each trial of one job by its name, in the order they started."""
     ordered = sorted(trials, key=lambda trial: (trial.started_at or "~", trial.name))
     return assign(((t.name, (t.profile, t.agent, t.model, t.dataset, t.task)) for t in ordered), known)
+
+
+def number_planned(job: Any, name: str, events: Path) -> dict[str, int]:
+    """The attempt of every planned trial of Harbor's `job`. A resumed job keeps the numbers of the trials it keeps."""
+    # A killed Harbor can leave no usable job result, and Harbor then does not call it resuming.
+    resumed = job.is_resuming or bool(job._existing_trial_configs)
+    known = attempts_from_events(events, name) if resumed else {}
+    planned: list[tuple[str, Hashable]] = []
+    for config in job._trial_configs:  # Harbor has no public list; it is in planned order
+        agent = config.agent
+        cell = (str(config.task.get_task_id()), agent.name, agent.import_path, agent.model_name, repr(agent.kwargs))
+        planned.append((config.trial_name, cell))
+    return assign(planned, known)
 
 
 def attempts_from_events(events: Path, job: str) -> dict[str, int]:

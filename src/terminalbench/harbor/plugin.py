@@ -18,7 +18,7 @@ import os
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, override
@@ -31,7 +31,7 @@ from terminalbench.files import write_json
 from terminalbench.harbor import evidence
 from terminalbench.harbor.admission import Admission, Wait
 from terminalbench.harbor.agent_files import remove_traps
-from terminalbench.harbor.attempts import assign, attempts_from_events
+from terminalbench.harbor.attempts import number_planned
 from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.gate import Gate
@@ -90,6 +90,7 @@ class EventPlugin(BaseJobPlugin):
         self._held: set[str] = set()
         self._fixed_slots = bool(fixed_slots)
         self._slots: Slots | None = None
+        self._interrupted = False
         self._writer = EventWriter(self._path)
         self._job = ""
         self._job_dir = Path()
@@ -113,7 +114,7 @@ class EventPlugin(BaseJobPlugin):
             self._retry = job.config.retry
             self._writer.start()
             atexit.register(self._at_exit)
-            self._attempts = await asyncio.to_thread(self._number, job)
+            self._attempts = await asyncio.to_thread(number_planned, job, self._job, self._path)
             await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
             detail = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
             self._write("job_started", detail=detail)
@@ -184,7 +185,7 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, msgspec.DecodeError) as error:
             self._writer.failed(f"gate for {event.trial_name}", error)
         except asyncio.CancelledError:
-            write_json(self._job_dir / event.trial_name / HELD, {"reason": "the run ended before it could start"})
+            self._note_held(event.trial_name, "the run ended before it could start")
             raise
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
@@ -195,15 +196,28 @@ class EventPlugin(BaseJobPlugin):
         self._held.add(event.trial_name)
         self._alive.pop(event.trial_name, None)
         self._phases.ended(event.trial_name)
-        write_json(self._job_dir / event.trial_name / HELD, {"reason": reason})
+        self._note_held(event.trial_name, reason)
         self._write("trial_held", event, error=reason)
         self._interrupt_when_drained()
         await asyncio.Event().wait()
 
+    def _note_held(self, trial: str, reason: str) -> None:
+        """Never raises: a hook that does lets its trial start, though it is held or cancelled."""
+        try:
+            write_json(self._job_dir / trial / HELD, {"reason": reason})
+        except OSError as error:
+            self._writer.failed(f"{HELD} of {trial}", error)
+
     def _interrupt_when_drained(self) -> None:
         if self._held and not self._running:
             # Not at once: the trial that has just ended still has its last files to write.
-            asyncio.get_running_loop().call_later(_DRAIN_SEC, os.kill, os.getpid(), signal.SIGINT)
+            asyncio.get_running_loop().call_later(_DRAIN_SEC, self._interrupt)
+
+    def _interrupt(self) -> None:
+        """Once, however many are held: at a second signal Harbor drops what it has to write. Not while one starts."""
+        if not self._interrupted and not self._running:
+            self._interrupted = True
+            os.kill(os.getpid(), signal.SIGINT)
 
     async def _trial_phase(self, event: TrialHookEvent) -> None:
         if event.event is TrialEvent.AGENT_END:
@@ -223,9 +237,12 @@ class EventPlugin(BaseJobPlugin):
         self._alive.pop(event.trial_name, None)
         try:
             await self._tell_end(event)
-        finally:  # only now: another trial takes its place, or a job that is drained is interrupted
-            self._free_place(event.trial_name)
-            self._interrupt_when_drained()
+        finally:
+            try:
+                await self._settle(event, None)  # if nobody could say what it cost: others wait for its money
+            finally:  # only now: another trial takes its place, or a job that is drained is interrupted
+                self._free_place(event.trial_name)
+                self._interrupt_when_drained()
 
     def _free_place(self, trial: str) -> None:
         self._running.discard(trial)
@@ -280,7 +297,7 @@ class EventPlugin(BaseJobPlugin):
             folder = self._job_dir / event.trial_name
             superseded = self._path.parent / evidence.FOLDER
             await asyncio.to_thread(evidence.set_aside, folder, superseded, self._tries[event.trial_name])
-        except OSError as error:
+        except (OSError, RecursionError) as error:  # folders in folders in folders
             self._writer.failed(f"evidence of {event.trial_name}", error)
 
     def _write_end(
@@ -306,29 +323,11 @@ class EventPlugin(BaseJobPlugin):
         )
 
     def _will_retry(self, trial: str, result: HarborResult) -> bool:
-        """Whether Harbor is going to try again, by its own rule."""
-        if result.exception_info is None or self._retry is None or self._tries[trial] > self._retry.max_retries:
-            return False
-        kind = result.exception_info.exception_type
-        if kind in (self._retry.exclude_exceptions or ()) or kind == "CancelledError":
-            return False
-        return not self._retry.include_exceptions or kind in self._retry.include_exceptions
+        return evidence.will_retry(self._retry, self._tries[trial], result)
 
     def _try(self, event: TrialHookEvent) -> dict[str, Any]:
         number = self._tries[event.trial_name]
         return {"try": number} if number > 1 else {}
-
-    def _number(self, job: Any) -> dict[str, int]:
-        """The attempt of every planned trial. A resumed job keeps the numbers of the trials it keeps."""
-        # A killed Harbor can leave no usable job result, and Harbor then does not call it resuming.
-        resumed = job.is_resuming or bool(job._existing_trial_configs)
-        known = attempts_from_events(self._path, self._job) if resumed else {}
-        planned: list[tuple[str, Hashable]] = []
-        for config in job._trial_configs:  # Harbor has no public list; it is in planned order
-            agent = config.agent
-            cell = (str(config.task.get_task_id()), agent.name, agent.import_path, agent.model_name, repr(agent.kwargs))
-            planned.append((config.trial_name, cell))
-        return assign(planned, known)
 
     async def _heartbeat(self) -> None:
         """Say that the event loop is alive, until the job ends. A hung loop falls silent."""

@@ -55,10 +55,14 @@ def conceal(text: str) -> str:
 def conceal_bytes(data: bytes) -> bytes:
     """A whole file, concealed: text as `conceal` does it; in anything else known secrets are covered, not cut out."""
     if b"\0" in data[:_LOOKED_AT]:
-        for value in map(str.encode, secret_values()):
+        for value in map(_as_bytes, secret_values()):
             data = data.replace(value, b"*" * len(value))
         return data
-    return conceal(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+    return _as_bytes(conceal(data.decode(errors="surrogateescape")))
+
+
+def _as_bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")  # a variable need not be UTF-8
 
 
 def concealed_pieces(read: Callable[[int], bytes]) -> Iterator[bytes]:
@@ -78,7 +82,7 @@ def _cut(data: bytes) -> int:
     end = data.rfind(b"\n") + 1
     if end:
         return end
-    longest = max((len(value.encode()) for value in secret_values()), default=0)
+    longest = max((len(_as_bytes(value)) for value in secret_values()), default=0)
     return max(0, len(data) - max(longest, _LOOKED_AT))
 
 
@@ -99,7 +103,8 @@ def _without_opaque(text: str) -> str:
             value = _OPAQUE.match(text, at)
             if value and _is_opaque(value.group()):
                 pieces += [text[copied:at], HIDDEN]
-                at = copied = value.end()
+                copied = value.end()
+            at = value.end() if value else at  # no part of what is not opaque is: looked at once, not from each "="
     return "".join([*pieces, text[copied:]]) if pieces else text
 
 

@@ -27,7 +27,7 @@ class Ended:
     def rank(self) -> tuple[int, str]:
         """Where it stands among the trials of its place, of which the newest comes first."""
         first = standing(self.outcome)
-        return (first, self.started if first == 0 else "")
+        return (first, (self.started or "~") if first == 0 else "")
 
 
 @dataclass

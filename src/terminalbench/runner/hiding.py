@@ -8,22 +8,34 @@ from terminalbench.harbor.scrub_files import scrub_beside, scrub_folder
 from terminalbench.records import Event
 
 
-def scrub_logs(batch: Batch) -> None:
-    """Hide what Harbor processes that have ended printed and recorded of their jobs as a whole."""
-    with contextlib.suppress(OSError):  # a full disk; whoever shows it hides it too
-        scrub_beside(batch.runs)
-        for job in batch.runs.iterdir():
-            if job.is_dir() and not job.is_symlink():
+def _scrub_logs(batch: Batch) -> None:
+    """Hide what Harbor processes that have ended printed and recorded of their jobs as a whole.
+
+    The JobConfigs beside their folders are left alone: there are no values of variables in them, and a key that is a
+    common word ("local-model") would change what a resume reads.
+    """
+    with _as_far_as_possible():
+        scrub_beside(batch.runs, set(batch.runs.glob("*.job.json")))
+    for job in [*batch.runs.iterdir()] if batch.runs.is_dir() else ():
+        if job.is_dir() and not job.is_symlink():
+            with _as_far_as_possible():
                 scrub_beside(job)
 
 
 def scrub_leftovers(batch: Batch) -> None:
-    """Hide what trials left whose Harbor was killed before it came to that; nothing of them runs any more."""
-    with contextlib.suppress(OSError):
-        scrub_logs(batch)
-        events = read_jsonl(batch.events_jsonl, Event).records
-        done = {(event.job, event.trial) for event in events if event.kind == "trial_ended"}
-        for folder in batch.runs.glob("*/*/"):
-            if (folder.parent.name, folder.name) not in done:
-                scrub_folder(folder)
-        scrub_folder(batch.superseded)
+    """Hide that, and what trials left whose Harbor was killed before it came to that; none of them may still run."""
+    _scrub_logs(batch)
+    ends = [event for event in read_jsonl(batch.events_jsonl, Event).records if event.kind == "trial_ended"]
+    done = {(event.job, event.trial) for event in ends if not event.detail.get("retried")}
+    # A folder of a failed try is set aside after it was scrubbed, and then its end is told.
+    tried = {(event.job, f"{event.trial}-try{event.detail.get('try', 1)}") for event in ends}
+    for root, known in ((batch.runs, done), (batch.superseded, tried)):
+        for folder in root.glob("*/*/"):
+            if (folder.parent.name, folder.name) not in known:
+                with _as_far_as_possible():
+                    scrub_folder(folder)
+
+
+def _as_far_as_possible() -> contextlib.suppress:
+    """A full disk, a file of another user: whoever shows it hides it too."""
+    return contextlib.suppress(OSError)

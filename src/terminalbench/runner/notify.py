@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from terminalbench.experiments.plan import Plan
+from terminalbench.harbor.gate import BUDGET_IS
 from terminalbench.runner.watchdog import Alert
 
 WAIT_SEC = 15.0
@@ -99,7 +100,7 @@ class Notifier:
 
     def closed(self, reason: str | None) -> None:
         """Tell once that the budget is used up."""
-        if reason is not None and reason.startswith("the budget") and reason not in self._said:
+        if reason is not None and reason.startswith(BUDGET_IS) and reason not in self._said:
             self._said.add(reason)
             self.tell("budget", reason)
 

@@ -56,7 +56,6 @@ class Observer:
     memory_mb: Callable[[], float | None] = memory_mb
     _trials: dict[str, _Trial] = field(default_factory=dict)
     _heard: dict[str, float] = field(default_factory=dict)
-    _jobs: dict[str, str] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Take an event into account: which trials run, and which Harbor lives."""

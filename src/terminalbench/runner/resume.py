@@ -81,14 +81,15 @@ def resume(
             ControlFile(batch.control_json).clear()
         plan = _grown(batch, request, experiment)
         learn_secrets(plan)
-        scrub_leftovers(batch)
         scanned = scan_batch(batch)
         view = view_batch(batch)
         missing = missing_cells(view, request.retry_errors)
         if not missing:
+            scrub_leftovers(batch)
             problems = tuple(f"unreadable: {problem}" for problem in scanned.unreadable)
             return RunResult(batch, view.plan, False, problems, view)
         _end_leftovers(batch)
+        scrub_leftovers(batch)  # only now: a container that was left behind would go on writing
         refuse_changed_folders(batch, plan)
         view = _without_retried(batch, view, request.retry_errors)
         _note(batch, plan, request, missing)

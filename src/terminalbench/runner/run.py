@@ -20,7 +20,7 @@ from terminalbench.harbor.jobs import command, job_config, wave_config, with_set
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
-from terminalbench.runner.hiding import scrub_logs
+from terminalbench.runner.hiding import scrub_leftovers
 from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, missing_variables
@@ -162,7 +162,7 @@ def run_jobs(
         guard.end()
     if supervisor.stop_reason is not None:
         listener.stopped(supervisor.stop_reason)
-    scrub_logs(batch)
+    scrub_leftovers(batch)
     plan = _with_left_overs(plan, ends)
     write_json(batch.plan_json, plan)
     mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()

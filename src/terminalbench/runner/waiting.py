@@ -7,6 +7,8 @@ import msgspec
 
 from terminalbench.records import Event
 
+_LEAVES = ("trial_started", "trial_held", "trial_cancelled", "trial_ended")
+
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     """A trial that waits: for what, and until when (UTC, ISO 8601), if that is known."""
@@ -29,7 +31,7 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass
 class WaitingRoom:
-    """Follows the events; a trial leaves when it starts, is held for good, or its job ends."""
+    """Follows the events; a trial leaves when it starts, is held for good or ended by an order, or its job ends."""
 
     trials: dict[str, Waiting] = field(default_factory=dict)
     _jobs: dict[str, str] = field(default_factory=dict)
@@ -46,7 +48,7 @@ class WaitingRoom:
             where = event.profile or ""
             self.trials[event.trial] = Waiting(where, event.trial, cause, event.error or cause, until)
             self._jobs[event.trial] = event.job
-        elif event.kind in ("trial_started", "trial_held", "trial_cancelled", "trial_ended"):
+        elif event.kind in _LEAVES or (event.kind == "control" and event.detail.get("done")):
             self._leave(event.trial)
 
     def lines(self, now: datetime | None = None) -> list[str]:

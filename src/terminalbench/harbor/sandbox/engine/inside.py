@@ -4,6 +4,7 @@
 
 import contextlib
 import os
+import re
 import resource
 import select
 import signal
@@ -18,6 +19,7 @@ _SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC 
 _MAX_OPEN_FILES = 1 << 20
 _KILL_ROUNDS = 200
 _RESERVED_PIDS = 300  # the kernel gives these to nobody but the first processes
+_OWN_PID_MAX = (6, 14)
 _FAILED = 255
 
 
@@ -184,7 +186,9 @@ def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
     """Let the kernel hold the sandbox's number of processes and its System V shared memory; says if it does the first.
 
     They belong to namespaces since Linux 6.14 and 6.11. Before, they are only watched, and a watcher can be outrun.
+    An older kernel is not even asked: root of the sandbox is root of the host to it, and would set the host's number.
     """
+    own_pid_max = _release() >= _OWN_PID_MAX
 
     def write(name: str, value: int) -> bool:
         try:
@@ -196,13 +200,19 @@ def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
 
     def go() -> int:
         write("shmall", shared_bytes // resource.getpagesize())
-        return int(write("pid_max", processes + _RESERVED_PIDS))
+        return int(own_pid_max and write("pid_max", processes + _RESERVED_PIDS))
 
     def enter() -> int:
         os.setns(pidfd, os.CLONE_NEWUSER | os.CLONE_NEWIPC | os.CLONE_NEWPID)
         return in_sandbox(go)
 
     return in_sandbox(enter) == 1
+
+
+def _release() -> tuple[int, int]:
+    """The version of the running kernel, (0, 0) if it does not say."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def go_first() -> None:

@@ -1,8 +1,9 @@
 """Going into a running sandbox: join its namespaces, its group and its limits, give up every other right."""
 
-# ruff: noqa: PTH208
+# ruff: noqa: PTH115, PTH208
 
 import contextlib
+import errno
 import os
 import re
 import resource
@@ -20,7 +21,9 @@ _MAX_OPEN_FILES = 1 << 20
 _KILL_ROUNDS = 200
 _RESERVED_PIDS = 300  # the kernel gives these to nobody but the first processes
 _OWN_PID_MAX = (6, 14)
-_FAILED = 255
+_ROOM_ROUNDS = 150
+_ROOM_INTERVAL_SEC = 0.02
+_NO_ROOM, _FAILED = 254, 255
 
 
 def enter(pidfd: int, *, network: bool) -> None:
@@ -222,28 +225,66 @@ def go_first() -> None:
 
 
 def in_sandbox(work: Any) -> int:
-    """Run `work()` in a child of this process, which has entered; what it returned, -1 if it was killed."""
+    """Run `work()` in a child of this process, which has entered; what it returned, -1 if it was killed.
+
+    Raises BlockingIOError if there is no room for another process, here or where `work` wanted one.
+    """
     child = os.fork()
     if child == 0:
         code = _FAILED
         try:
             result = int(work() or 0)
-            code = min(result, _FAILED - 1) if result >= 0 else _FAILED
+            code = min(result, _NO_ROOM - 1) if result >= 0 else _FAILED
+        except BlockingIOError:
+            code = _NO_ROOM
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code if 0 <= code < _FAILED else -1
+    if code == _NO_ROOM:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return code if 0 <= code < _NO_ROOM else -1
 
 
 def visit(pidfd: int, work: Any) -> int:
-    """Run `work()` in the sandbox with all rights over it, from a process that stays outside."""
+    """Run `work()` in the sandbox with all rights over it, from a process that stays outside.
+
+    A sandbox whose threads have taken every number has no room for us either: then the process with most of them
+    is killed from outside, and should that not help, all of them.
+    """
 
     def go() -> int:
         go_first()
         enter(pidfd, network=False)
         return in_sandbox(work)
 
-    return in_sandbox(go)
+    for attempt in range(_ROOM_ROUNDS):
+        try:
+            return in_sandbox(go)
+        except BlockingIOError:
+            if attempt % (_ROOM_ROUNDS // 3) == 0:
+                _make_room(pidfd, everyone=attempt > 0)
+            time.sleep(_ROOM_INTERVAL_SEC)
+    return -1
+
+
+def _make_room(pidfd: int, *, everyone: bool) -> None:
+    """Kill the process of the sandbox that has most threads, or all of them; its first one stays."""
+    first = _read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0].decode()
+    space = _space(first)
+    members = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and name != first and space is not None and _space(name) == space:
+            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            members.append((int(fields[17]) if len(fields) > 17 else 0, int(name)))
+    _signal({pid for _, pid in (members if everyone else sorted(members)[-1:])}, signal.SIGKILL)
+
+
+def _space(pid: str) -> str | None:
+    """The process namespace of a process."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
 
 
 def _read(path: str) -> bytes:

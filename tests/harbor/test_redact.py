@@ -63,12 +63,16 @@ def test_one_line_is_one_bounded_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["a-", "1.2.", "eyJ-", "token ", "://a", "sk-", "bearer ", "key-", "a.key ", "=a", "token=1"]
+    "piece", ["a-", "1.2.", "eyJ-", "token ", "://a", "sk-", "bearer ", "key-", "a.key ", "=a", "token=1", "a_key="]
 )
 def test_long_texts_of_any_shape_take_no_more_than_linear_time(piece: str) -> None:
     # Quadratic time would take hours here, and end at the test's timeout.
     assert len(redact(piece * 100_000)) > 0
     assert len(conceal(piece * 100_000)) > 0
+
+
+def test_a_value_behind_another_name_is_hidden_with_it() -> None:
+    assert conceal("a_key=b_key=cccccccccccccc99 d_key=eeeeeeeeeeeeeeee") == "a_key=[redacted] d_key=eeeeeeeeeeeeeeee"
 
 
 CODE = [

@@ -99,7 +99,8 @@ def _without_opaque(text: str) -> str:
             value = _OPAQUE.match(text, at)
             if value and _is_opaque(value.group()):
                 pieces += [text[copied:at], HIDDEN]
-                at = copied = value.end()
+                copied = value.end()
+            at = value.end() if value else at  # no end of a plain value is opaque
     return "".join([*pieces, text[copied:]]) if pieces else text
 
 

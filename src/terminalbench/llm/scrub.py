@@ -13,7 +13,7 @@ from urllib.parse import quote
 HIDDEN = "[redacted]"
 _LIMIT = 300
 _WORDS = frozenset({"anonymous", "disabled", "enabled", "optional", "password", "required"})
-_NAME = re.compile(r"(?i)(key|token|secret|passw(or)?d|credential|auth)")
+_NAME = re.compile(r"(?i)(key(?!board|map)|token(?!i[sz])|secret|passw(or)?d|credential|auth(?!or($|_|s)))")
 _SHAPE = re.compile(
     r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|gho|AIza)[-_]?[A-Za-z0-9_-]{12,}|(?i:\b(?:bearer|basic)\s+\S{8,})"
 )

@@ -5,7 +5,7 @@ does not know, and a Harbor that is killed leaves everything as it was.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from terminalbench.files import overwrite
@@ -25,22 +25,30 @@ def hide_secrets(trial_dir: Path, failed: Callable[[str, Exception], None]) -> N
 
 
 def scrub_folder(folder: Path) -> int:
-    """Take the secrets this process knows out of every text file below a folder; how many files held one."""
-    values = [value.encode() for value in secret_values()]
-    if not values:
-        return 0
-    found = 0
-    for place, _, names in os.walk(folder):  # links to folders are not followed
-        found += sum(_scrub(Path(place) / name, values) for name in names)
-    return found
+    """Take the secrets this process knows out of every text file below a folder; how many files held one.
+
+    A file that cannot be written keeps none of the others from it; it is raised at the end.
+    """
+    places = os.walk(folder)  # links to folders are not followed
+    return _scrub_all(Path(place) / name for place, _, names in places for name in names)
 
 
 def scrub_beside(folder: Path) -> int:
     """The same for the files that lie in a folder itself, those of its subfolders left alone."""
+    return _scrub_all(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else 0
+
+
+def _scrub_all(paths: Iterable[Path]) -> int:
     values = [value.encode() for value in secret_values()]
-    if not values or not folder.is_dir():
-        return 0
-    return sum(_scrub(path, values) for path in folder.iterdir() if path.is_file())
+    found, problems = 0, []
+    for path in paths if values else ():
+        try:
+            found += _scrub(path, values)
+        except OSError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
+    return found
 
 
 def _scrub(path: Path, values: list[bytes]) -> bool:

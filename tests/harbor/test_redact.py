@@ -120,6 +120,9 @@ def test_learned_values_are_hidden_in_every_spelling_and_in_files_of_any_size() 
     learn([secret, "short"])
     assert redact(f"a {secret} b") == conceal(f"a {secret} b") == "a [redacted] b"
     assert conceal(json.dumps({"x": secret})) == '{"x": "[redacted]"}'
+    learn(["in/an address, 1+2"])
+    for spelled in ("in%2Fan%20address%2C%201%2B2", "in/an%20address%2C%201%2B2", "in%2Fan+address%2C+1%2B2"):
+        assert conceal(f"GET /?q={spelled}&x") == "GET /?q=[redacted]&x"
     assert redact("a short word") == "a short word", "too short to be looked for"
     binary = b"\0" + secret.encode() + b"\1"
     assert conceal_bytes(binary) == b"\0" + b"*" * len(secret) + b"\1"

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from html import escape
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 HIDDEN = "[redacted]"
 _LIMIT = 300
@@ -40,7 +40,7 @@ def learn_named() -> None:
 
 
 def _spellings(text: str) -> set[str]:
-    """As it is, in JSON, in HTML, in an address."""
+    """As it is, in JSON, in HTML, in an address, in a form."""
     numbered = escape(text, quote=False).replace("'", "&#39;").replace('"', "&#34;")
     return {
         text,
@@ -49,6 +49,8 @@ def _spellings(text: str) -> set[str]:
         escape(text),
         numbered,
         quote(text, safe="", errors="replace"),
+        quote(text, errors="replace"),
+        quote_plus(text, errors="replace"),
     }
 
 

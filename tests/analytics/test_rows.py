@@ -129,7 +129,7 @@ def test_departures_are_shown(batch: Batch) -> None:
         "analysis.alpha: 0.05 was declared and is used; the file now says 0.2",
     )
     found = settings_of([view(batch)], Asked(contrasts=(("p", "q"),)))
-    assert found.departures == ("p vs q was not declared",)
+    assert found.departures == ("p vs q was not declared",), "the declared pair, turned round: none is left out"
 
 
 def test_batches_that_declare_different_things_say_so(tmp_path: Path, batch: Batch) -> None:

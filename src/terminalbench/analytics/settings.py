@@ -143,7 +143,8 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
         found.append(f"baseline: {baseline} was declared, {asked.baseline} is used")
     declared = _declared_contrasts(views, names, baseline)
     found += [f"{new} vs {old} was not declared" for new, old in asked.contrasts if (new, old) not in declared]
-    hidden = [pair for pair in declared if pair not in asked.contrasts] if asked.contrasts else []
+    shown_now = {frozenset(pair) for pair in asked.contrasts}
+    hidden = [pair for pair in declared if frozenset(pair) not in shown_now] if shown_now else []
     if hidden:
         shown = ", ".join(f"{new} vs {old}" for new, old in hidden[:5]) + (" and more" if hidden[5:] else "")
         found.append(f"declared and not asked for now, so Holm's adjustment leaves it out: {shown}")

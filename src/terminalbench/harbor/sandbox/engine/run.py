@@ -5,6 +5,7 @@
 import contextlib
 import os
 import socket
+import time
 from typing import Any
 
 from terminalbench.harbor.sandbox.engine import ids, inside, wire
@@ -23,7 +24,6 @@ def run(request: dict[str, Any], reply: socket.socket, descriptors: list[int], p
     if not request["input"]:
         streams.insert(0, -1)
     procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
-    inside.prefer_as_victim()  # before it enters: what root of the host says of this, root of the sandbox cannot undo
     inside.enter(pidfd, network=request["network"])
     status_read, status_write = os.pipe()
     child = os.fork()
@@ -51,6 +51,7 @@ def _become(request: dict[str, Any], streams: list[int], procs: list[int], statu
         os.write(status, str(os.getpid()).encode())
         os.setsid()
         inside.default_signals()
+        inside.prefer_as_victim()
         inside.join(procs)
         inside.hide_groups()
         _take_streams(streams)
@@ -115,7 +116,7 @@ def kill(pidfd: int, which: str, root: int) -> int:
 def _kill_networked() -> int:
     own = os.readlink("/proc/self/ns/net")
     left = 0
-    for _ in range(100):
+    for _ in range(500):
         victims = [pid for pid in inside.processes() if pid not in (1, os.getpid()) and _network_of(pid) != own]
         left = len(victims)
         if not victims:
@@ -125,6 +126,7 @@ def _kill_networked() -> int:
                 os.kill(pid, 9)
             except ProcessLookupError:
                 continue
+        time.sleep(0.01)  # we may go before them, and they have to run to end
     return left
 
 

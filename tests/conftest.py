@@ -16,9 +16,6 @@ from terminalbench.cli.main import main
 REPO = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a script: what tests start too
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-docker", action="store_true", help="run tests that need a Docker engine")

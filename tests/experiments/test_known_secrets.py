@@ -28,6 +28,12 @@ from terminalbench.llm.scrub import hide
         ("TOKEN_LIMIT", "100000", False),
         ("GIT_AUTHOR_NAME", "a-developer", False),
         ("PROXY_AUTHORIZATION", "a-developer", True),
+        ("GIT_AUTHOR_NAME", "Jane Developer", False),
+        ("COMMIT_AUTHOR", "jane@example.com", False),
+        ("TOKENIZER", "meta-llama/Llama-3.1", False),
+        ("XKB_KEYMAP", "us-intl-dead", False),
+        ("AUTHORIZATION", "opaque words", True),
+        ("CLIENTAUTH", "opaque words", True),
     ],
 )
 def test_what_is_a_secret(name: str, value: str, expected: bool) -> None:

@@ -77,6 +77,12 @@ def test_addresses_without_a_login(url: str) -> None:
     assert not has_login(url)
 
 
+@pytest.mark.parametrize("piece", ["a", "token", "a.", "://a"])
+def test_long_values_take_no_more_than_linear_time(piece: str) -> None:
+    # Quadratic time would take hours here, and end at the test's timeout.
+    assert not has_login(piece * 200_000)
+
+
 REALISTIC_SECRETS = [
     ("ANTHROPIC_API_KEY", "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-abcdefghijklmnop-AAAA"),
     ("OPENAI_API_KEY", "sk-proj-AbCd1234EfGh5678IjKl9012"),

@@ -71,12 +71,16 @@ def test_one_line_is_one_bounded_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["a-", "1.2.", "eyJ-", "token ", "://a", "sk-", "bearer ", "key-", "a.key ", "=a", "token=1"]
+    "piece", ["a-", "1.2.", "eyJ-", "token ", "://a", "sk-", "bearer ", "key-", "a.key ", "=a", "token=1", "a_key="]
 )
 def test_long_texts_of_any_shape_take_no_more_than_linear_time(piece: str) -> None:
     # Quadratic time would take hours here, and end at the test's timeout.
     assert len(redact(piece * 100_000)) > 0
     assert len(conceal(piece * 100_000)) > 0
+
+
+def test_a_value_behind_another_name_is_hidden_with_it() -> None:
+    assert conceal("a_key=b_key=cccccccccccccc99 d_key=eeeeeeeeeeeeeeee") == "a_key=[redacted] d_key=eeeeeeeeeeeeeeee"
 
 
 CODE = [
@@ -124,6 +128,9 @@ def test_learned_values_are_hidden_in_every_spelling_and_in_files_of_any_size() 
     learn([secret, "short"])
     assert redact(f"a {secret} b") == conceal(f"a {secret} b") == "a [redacted] b"
     assert conceal(json.dumps({"x": secret})) == '{"x": "[redacted]"}'
+    learn(["in/an address, 1+2"])
+    for spelled in ("in%2Fan%20address%2C%201%2B2", "in/an%20address%2C%201%2B2", "in%2Fan+address%2C+1%2B2"):
+        assert conceal(f"GET /?q={spelled}&x") == "GET /?q=[redacted]&x"
     assert redact("a short word") == "a short word", "too short to be looked for"
     binary = b"\0" + secret.encode() + b"\1"
     assert conceal_bytes(binary) == b"\0" + b"*" * len(secret) + b"\1"

@@ -49,7 +49,7 @@ def _value(text: str, at: int, where: str) -> tuple[str, int]:
     if quote not in _QUOTED:
         line = _BARE.match(text, at)
         bare = line[0] if line else ""
-        return re.sub(r"\s+#.*", "", bare).rstrip(), at + len(bare)
+        return re.sub(r"(?<!\s)\s+#.*", "", bare).rstrip(), at + len(bare)
     inner = _QUOTED[quote].match(text, at)
     if inner is None:
         raise UserError(f"a quote ({quote}) opens here and is not closed", where=where)

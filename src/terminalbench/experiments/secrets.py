@@ -27,7 +27,7 @@ _KNOWN_SHAPES = re.compile(
     r"|SG\.[\w-]{16,}\.[\w-]{16,}|(Bearer|Basic) (?=\S*\d)[\w.+/=-]{16,}"
     r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,})|-----BEGIN [A-Z ]*PRIVATE KEY"
 )
-_URL_LOGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@]+@", re.IGNORECASE)
+_URL_LOGIN = re.compile(r"[a-z0-9+.-]://[^/\s@]+@", re.IGNORECASE)  # all of a scheme would take quadratic time
 _PASSWORD_NAME = re.compile(r"(?i)(^|[_.-])(password|passwd|passphrase|pwd)\d*($|[_.-])")
 _SWITCH = re.compile(r"(?i)true|false|none|null|yes|no|on|off|\d{1,6}")
 _OPAQUE = re.compile(r"[A-Za-z0-9+/_=-]{24,}")

@@ -8,12 +8,12 @@ import os
 import re
 from collections.abc import Iterable
 from html import escape
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 HIDDEN = "[redacted]"
 _LIMIT = 300
 _WORDS = frozenset({"anonymous", "disabled", "enabled", "optional", "password", "required"})
-_NAME = re.compile(r"(?i)(key|token|secret|passw(or)?d|credential|auth(?!or(?!i)))")  # an author is none
+_NAME = re.compile(r"(?i)(key(?!board|map)|token(?!i[sz])|secret|passw(or)?d|credential|auth(?!or($|_|s)))")
 _SHAPE = re.compile(
     r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|gho|AIza)[-_]?[A-Za-z0-9_-]{12,}|(?i:\b(?:bearer|basic)\s+\S{8,})"
 )
@@ -40,7 +40,7 @@ def learn_named() -> None:
 
 
 def _spellings(text: str) -> set[str]:
-    """As it is, in JSON, in HTML, in an address."""
+    """As it is, in JSON, in HTML, in an address, in a form."""
     numbered = escape(text, quote=False).replace("'", "&#39;").replace('"', "&#34;")
     return {
         text,
@@ -49,6 +49,8 @@ def _spellings(text: str) -> set[str]:
         escape(text),
         numbered,
         quote(text, safe="", errors="replace"),
+        quote(text, errors="replace"),
+        quote_plus(text, errors="replace"),
     }
 
 

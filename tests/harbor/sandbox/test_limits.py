@@ -147,6 +147,30 @@ except RuntimeError:
     box.call("stop", True)
 
 
+THREAD_HOG = """python3 - <<'END'
+import threading, time
+threading.stack_size(1 << 18)
+try:
+    while True:
+        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+except RuntimeError:
+    open("/tmp/full", "w").close()
+time.sleep(1000)
+END"""
+
+
+def test_threads_that_take_all_room_end_with_their_command(tight: Box) -> None:
+    """There is no room for whoever ends them either."""
+    for patience in (5, 15, 45):  # a slow machine takes longer to start so many
+        with pytest.raises(Raised) as raised:
+            tight.run(THREAD_HOG, timeout_sec=patience)
+        assert "would not end" not in str(raised.value)
+        if tight.run("test -e /tmp/full")["return_code"] == 0:
+            break
+    assert tight.out("test -e /tmp/full && pgrep -c python3 || true") == "0"
+    assert works_again(tight)
+
+
 def processes_here() -> int:
     return len([path for path in Path("/proc").iterdir() if path.name.isdigit()])
 

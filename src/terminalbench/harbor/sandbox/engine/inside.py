@@ -1,9 +1,11 @@
 """Going into a running sandbox: join its namespaces, its group and its limits, give up every other right."""
 
-# ruff: noqa: PTH208
+# ruff: noqa: PTH115, PTH208
 
 import contextlib
+import errno
 import os
+import re
 import resource
 import select
 import signal
@@ -18,7 +20,10 @@ _SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC 
 _MAX_OPEN_FILES = 1 << 20
 _KILL_ROUNDS = 200
 _RESERVED_PIDS = 300  # the kernel gives these to nobody but the first processes
-_FAILED = 255
+_OWN_PID_MAX = (6, 14)
+_ROOM_ROUNDS = 150
+_ROOM_INTERVAL_SEC = 0.02
+_NO_ROOM, _FAILED = 254, 255
 
 
 def enter(pidfd: int, *, network: bool) -> None:
@@ -184,7 +189,9 @@ def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
     """Let the kernel hold the sandbox's number of processes and its System V shared memory; says if it does the first.
 
     They belong to namespaces since Linux 6.14 and 6.11. Before, they are only watched, and a watcher can be outrun.
+    An older kernel is not even asked: root of the sandbox is root of the host to it, and would set the host's number.
     """
+    own_pid_max = _release() >= _OWN_PID_MAX
 
     def write(name: str, value: int) -> bool:
         try:
@@ -196,13 +203,19 @@ def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
 
     def go() -> int:
         write("shmall", shared_bytes // resource.getpagesize())
-        return int(write("pid_max", processes + _RESERVED_PIDS))
+        return int(own_pid_max and write("pid_max", processes + _RESERVED_PIDS))
 
     def enter() -> int:
         os.setns(pidfd, os.CLONE_NEWUSER | os.CLONE_NEWIPC | os.CLONE_NEWPID)
         return in_sandbox(go)
 
     return in_sandbox(enter) == 1
+
+
+def _release() -> tuple[int, int]:
+    """The version of the running kernel, (0, 0) if it does not say."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def go_first() -> None:
@@ -212,28 +225,66 @@ def go_first() -> None:
 
 
 def in_sandbox(work: Any) -> int:
-    """Run `work()` in a child of this process, which has entered; what it returned, -1 if it was killed."""
+    """Run `work()` in a child of this process, which has entered; what it returned, -1 if it was killed.
+
+    Raises BlockingIOError if there is no room for another process, here or where `work` wanted one.
+    """
     child = os.fork()
     if child == 0:
         code = _FAILED
         try:
             result = int(work() or 0)
-            code = min(result, _FAILED - 1) if result >= 0 else _FAILED
+            code = min(result, _NO_ROOM - 1) if result >= 0 else _FAILED
+        except BlockingIOError:
+            code = _NO_ROOM
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code if 0 <= code < _FAILED else -1
+    if code == _NO_ROOM:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return code if 0 <= code < _NO_ROOM else -1
 
 
 def visit(pidfd: int, work: Any) -> int:
-    """Run `work()` in the sandbox with all rights over it, from a process that stays outside."""
+    """Run `work()` in the sandbox with all rights over it, from a process that stays outside.
+
+    A sandbox whose threads have taken every number has no room for us either: then the process with most of them
+    is killed from outside, and should that not help, all of them.
+    """
 
     def go() -> int:
         go_first()
         enter(pidfd, network=False)
         return in_sandbox(work)
 
-    return in_sandbox(go)
+    for attempt in range(_ROOM_ROUNDS):
+        try:
+            return in_sandbox(go)
+        except BlockingIOError:
+            if attempt % (_ROOM_ROUNDS // 3) == 0:
+                _make_room(pidfd, everyone=attempt > 0)
+            time.sleep(_ROOM_INTERVAL_SEC)
+    return -1
+
+
+def _make_room(pidfd: int, *, everyone: bool) -> None:
+    """Kill the process of the sandbox that has most threads, or all of them; its first one stays."""
+    first = _read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0].decode()
+    space = _space(first)
+    members = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and name != first and space is not None and _space(name) == space:
+            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            members.append((int(fields[17]) if len(fields) > 17 else 0, int(name)))
+    _signal({pid for _, pid in (members if everyone else sorted(members)[-1:])}, signal.SIGKILL)
+
+
+def _space(pid: str) -> str | None:
+    """The process namespace of a process."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
 
 
 def _read(path: str) -> bytes:

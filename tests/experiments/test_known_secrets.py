@@ -10,7 +10,7 @@ from support.results import make_plan
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import is_secret, learn_secrets
 from terminalbench.experiments.plan import ProfileRecord
-from terminalbench.llm.scrub import hide
+from terminalbench.llm.scrub import hide, learn
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,11 @@ from terminalbench.llm.scrub import hide
 )
 def test_what_is_a_secret(name: str, value: str, expected: bool) -> None:
     assert is_secret(name, value) is expected
+
+
+def test_a_plain_word_under_a_secrets_name_changes_no_names() -> None:
+    learn(["postgres", "pass-word-9z"])
+    assert hide("postgres-migration used pass-word-9z") == "postgres-migration used [redacted]"
 
 
 def test_the_env_file_and_the_named_variables_of_a_plan_are_learned(

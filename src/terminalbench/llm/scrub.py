@@ -12,7 +12,6 @@ from urllib.parse import quote, quote_plus
 
 HIDDEN = "[redacted]"
 _LIMIT = 300
-_WORDS = frozenset({"anonymous", "disabled", "enabled", "optional", "password", "required"})
 _NAME = re.compile(r"(?i)(key(?!board|map)|token(?!i[sz])|secret|passw(or)?d|credential|auth(?!or($|_|s)))")
 _SHAPE = re.compile(
     r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|gho|AIza)[-_]?[A-Za-z0-9_-]{12,}|(?i:\b(?:bearer|basic)\s+\S{8,})"
@@ -22,6 +21,7 @@ NAMES_VARIABLE = "TERMINALBENCH_SECRETS"
 """Tells a Harbor process which of its variables are secrets: their names, never their values."""
 _LEAST = 6
 _LEAST_LINE = 16
+_LEAST_OF_LETTERS = 12
 _learned: set[str] = set()
 
 
@@ -30,7 +30,8 @@ def learn(values: Iterable[str]) -> None:
     for value in values:
         lines = [line for line in value.splitlines() if len(line) >= _LEAST_LINE]
         for text in {value.strip(), *lines}:
-            _learned.update(word for word in _spellings(text) if len(word) >= _LEAST)
+            if not _is_word(text):
+                _learned.update(spelling for spelling in _spellings(text) if len(spelling) >= _LEAST)
 
 
 def learn_named() -> None:
@@ -75,7 +76,12 @@ def hide(text: str) -> str:
 
 def _is_plain(value: str) -> bool:
     """Settings that stand under a secret's name: paths, addresses, numbers, switches."""
-    return value.startswith(("/", "http")) or value.isdigit() or value.lower() in _WORDS
+    return value.startswith(("/", "http")) or value.isdigit() or _is_word(value)
+
+
+def _is_word(value: str) -> bool:
+    """A word that people write anyway ("postgres"): to hide it would take names of tasks out of results."""
+    return value.isalpha() and len(value) < _LEAST_OF_LETTERS
 
 
 def scrub(text: str) -> str:

@@ -64,6 +64,8 @@ agent = "lab_agents:Late"
 
     def status_says_why() -> bool:
         """Asked in this process, which is quick enough for what lasts a few seconds on any machine."""
+        if not (lab.root / "results").is_dir():
+            return False
         status = json.loads(tbench("status", "--json", "--results", lab.root / "results").out)
         shown.extend((waiting["profile"], waiting["reason"]) for batch in status for waiting in batch["waiting"])
         return ("other", "rate limit of some/model") in shown

@@ -368,6 +368,6 @@ def test_a_run_tells_when_it_is_over(lab) -> None:
         server.shutdown()
         server.server_close()
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert got == ["s batch 0: finished: 1 of 1 measured, 1 passed, cost unknown"]
+    assert got == ["s batch 0: finished: 1 of 1 measured, 1 passed, cost $0.00"]
     assert "s3cr3t" not in ran.stdout + ran.stderr
     assert not any(p.is_file() and b"s3cr3t" in p.read_bytes() for p in (lab.root / "results").rglob("*"))

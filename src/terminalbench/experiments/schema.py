@@ -118,11 +118,11 @@ def _type(kind: Any, rule: Rule | None = None) -> dict[str, Any]:
 def _limits(kind: Any, rule: Rule | None) -> dict[str, Any]:
     if rule is None:
         return {}
-    whole = kind is int
+    number = kind in (int, float)
     limits = {
-        "minimum": -LARGEST if whole and rule.minimum is None else rule.minimum,
+        "minimum": -LARGEST if number and rule.minimum is None and rule.above is None else rule.minimum,
         "exclusiveMinimum": rule.above,
-        "maximum": LARGEST if whole and rule.maximum is None else rule.maximum,
+        "maximum": LARGEST if number and rule.maximum is None else rule.maximum,
         "pattern": f"^{rule.pattern}$" if rule.pattern else r"\S" if rule.non_empty and kind is str else None,
     }
     return {name: value for name, value in limits.items() if value is not None}

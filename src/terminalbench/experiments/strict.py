@@ -7,6 +7,7 @@ This is not Pydantic because `tbench validate` must cost a small fraction of one
 Pydantic alone does not fit (docs/design/strict-tables.md has the figures).
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
@@ -217,7 +218,7 @@ def _scalar(value: Any, kind: type, rule: Rule | None, at: str, problems: Proble
     if not _is(value, kind):
         problems.add(at, f"must be {describe(kind)}, not {shown(value)}")
         return BAD
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
+    if isinstance(value, int | float) and not isinstance(value, bool) and LARGEST < abs(value) < math.inf:
         problems.add(at, f"must be at most {LARGEST:.0e}")
         return BAD
     if kind is float:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from test_run import BOTH, LIMIT_SEC, alive, at_work, scripted, wait_for
@@ -18,11 +19,14 @@ def slow(free: int) -> str:
 
 def finished(lab) -> dict[str, int]:
     """The time of every finished trial's result. Ask when Harbor is gone, or has nothing to write."""
-    return {
-        str(f): f.stat().st_mtime_ns
-        for f in lab.batch().runs.glob("*/*/result.json")
-        if "Cancelled" not in f.read_text()
-    }
+    return {str(f): f.stat().st_mtime_ns for f in lab.batch().runs.glob("*/*/result.json") if ran_to_its_end(f)}
+
+
+def ran_to_its_end(file: Path) -> bool:
+    """A trial cancelled at the wrong moment has neither an error nor a verdict."""
+    result = json.loads(file.read_text())
+    error = result["exception_info"]
+    return error["exception_type"] != "CancelledError" if error else result["verifier_result"] is not None
 
 
 def worker(lab) -> int:

@@ -23,8 +23,11 @@ def finished(lab) -> dict[str, int]:
 
 
 def ran_to_its_end(file: Path) -> bool:
-    """A trial cancelled at the wrong moment has neither an error nor a verdict."""
-    result = json.loads(file.read_text())
+    """A trial cancelled at the wrong moment has neither an error nor a verdict; one on a full disk may have no text."""
+    try:
+        result = json.loads(file.read_text())
+    except ValueError:
+        return False
     error = result["exception_info"]
     return error["exception_type"] != "CancelledError" if error else result["verifier_result"] is not None
 

@@ -235,7 +235,8 @@ def start_ticks(pid: int) -> int | None:
     """When a process started, in kernel ticks: with its pid this names a process for good. None: there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return int(fields[19]) if fields[0] != "Z" else None
+        ended = fields[0] == "Z" and int(fields[17]) == 1  # its first thread may go before the others
+        return None if ended else int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
 

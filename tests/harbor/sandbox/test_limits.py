@@ -167,8 +167,22 @@ def test_threads_that_take_all_room_end_with_their_command(tight: Box) -> None:
         assert "would not end" not in str(raised.value)
         if tight.run("test -e /tmp/full")["return_code"] == 0:
             break
-    assert tight.out("test -e /tmp/full && pgrep -c python3 || true") == "0"
+    assert tight.out("test -e /tmp/full && cat /proc/[0-9]*/task/*/stat | grep -c '(python3) [^ZX]' || true") == "0"
     assert works_again(tight)
+
+
+def test_a_process_without_its_first_thread_ends_with_its_command(driver: Driver) -> None:
+    """To the kernel's lists it looks as if it had ended long ago."""
+    box = driver.box()
+    code = """
+import ctypes, threading, time
+threading.Thread(target=lambda: [time.sleep(0.01) for _ in iter(int, 1)]).start()
+ctypes.CDLL(None).syscall({"aarch64": 93, "x86_64": 60}[__import__("os").uname().machine], 0)"""
+    with pytest.raises(Raised) as raised:
+        box.run(f"setsid python3 - <<'END'\n{code}\nEND", timeout_sec=2)
+    assert "timed out" in raised.value.message
+    assert box.out("cat /proc/[0-9]*/task/*/stat | grep -c '(python3) [^ZX]' || true") == "0"
+    box.call("stop", True)
 
 
 def processes_here() -> int:

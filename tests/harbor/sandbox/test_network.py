@@ -70,7 +70,7 @@ def test_a_process_cannot_keep_the_network_across_the_switch(driver: Driver, ser
     box.out("setsid sh -c 'sleep 500; true' >/dev/null 2>&1 & setsid sleep 501 >/dev/null 2>&1 &")
     box.until("pgrep -c sleep", "2")
     box.do("network", "no-network")
-    assert box.out("pgrep -c sleep || true") == "0"
+    assert box.out("pgrep -c -r R,S,D,T sleep || true") == "0"
     box.out("setsid sleep 502 >/dev/null 2>&1 &")
     box.until("pgrep -c sleep", "1")
     box.do("network", "public")

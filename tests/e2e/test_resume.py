@@ -163,8 +163,8 @@ def test_a_missing_key_can_be_supplied_later(lab) -> None:
     assert lab.tbench("run", file).returncode == 3
     assert lab.outcomes()["keyed", "a"] == ["not_run"]
     assert lab.tbench("resume", file).returncode == 3
-    lab.env["LATER_KEY"] = "now-it-is-there"
-    ran = lab.tbench("resume", file)
+    lab.project.write("experiments/.env", "LATER_KEY=now-it-is-there\n")
+    ran = lab.tbench("resume", lab.batch().folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert lab.outcomes()["keyed", "a"] == ["failed"]
 

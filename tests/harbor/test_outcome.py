@@ -260,6 +260,30 @@ def test_unheard_of_exception_is_classed_by_its_phase() -> None:
     assert error_class("SomethingNew", "", "") is ErrorClass.UNKNOWN
 
 
+OPENAI = (
+    "litellm.InternalServerError: InternalServerError: OpenAIException - Missing credentials. Please pass an `api_key`"
+)
+OLDER = "OpenAIException - The api_key client option must be set either by passing api_key to the client or by setting"
+GEMINI = "litellm.APIConnectionError: Missing Gemini API key. Set the GEMINI_API_KEY or GOOGLE_API_KEY environment"
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "expected"),
+    [
+        ("InternalServerError", OPENAI, ErrorClass.AUTH),
+        ("InternalServerError", OLDER, ErrorClass.AUTH),
+        ("APIError", "AzureException APIError - Missing credentials. Please pass one of `api_key`", ErrorClass.AUTH),
+        ("APIConnectionError", GEMINI, ErrorClass.AUTH),
+        ("InternalServerError", "OpenAIException - the api_key service is down", ErrorClass.PROVIDER),
+        ("APIConnectionError", "OpenAIException - [Errno 111] Connection refused", ErrorClass.NETWORK),
+        ("ApiInternalServerError", OPENAI, ErrorClass.PROVIDER),
+        ("RateLimitError", OPENAI, ErrorClass.RATE_LIMIT),
+    ],
+)
+def test_a_client_without_a_key_says_so_in_its_message_only(name: str, message: str, expected: ErrorClass) -> None:
+    assert error_class(name, message, "agent") is expected
+
+
 def harbor_exceptions() -> set[str]:
     """The names of all exception classes in the installed Harbor, found in its source without importing it."""
     spec = importlib.util.find_spec("harbor")

@@ -15,6 +15,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import append_jsonl, start_ticks, write_json
 from terminalbench.records import Event
 from terminalbench.runner.kill import end_leftovers, find
+from terminalbench.runner.live import announced
 from terminalbench.runner.process import Worker
 
 ENGINE = f"""#!{sys.executable}
@@ -183,6 +184,45 @@ def test_a_process_of_ours_is_ended_and_verified(host: Callable[[str], Host], tb
     assert tbench("kill", made.batch.folder, "--yes").code == 0
     assert process.wait(60) == -2
     assert not list((made.batch.folder / "workers").glob("*.json"))
+
+
+def test_all_is_all_of_this_user_or_of_one_results_folder(
+    host: Callable[[str], Host], tbench, sleeper, tmp_path: Path
+) -> None:
+    here, there = host("local").batch, allocate(tmp_path / "elsewhere", "s")
+    make_plan(there, settings={"container_env": "local"})
+    one, other = sleeper(), sleeper()
+    record(here, one.pid)
+    record(there, other.pid)
+    with announced(here), announced(there):
+        for target in ([here.folder], [tmp_path / "exp.toml"], ["--batch", "0"]):
+            ran = tbench("kill", *target, "--all", "--yes")
+            assert (ran.code, "--all goes without a target" in ran.err) == (2, True)
+        assert tbench("kill", "--all", "--results", tmp_path / "results", "--yes").code == 0
+        assert one.wait(60) == -2
+        assert other.poll() is None
+        assert tbench("kill", "--all", "--yes").code == 0
+    assert other.wait(60) == -2
+
+
+def test_without_a_target_it_is_the_one_that_runs_not_the_newest(
+    host: Callable[[str], Host], tbench, sleeper, tmp_path: Path
+) -> None:
+    older, newest = host("local").batch, host("local").batch
+    both = sleeper(), sleeper()
+    for batch, process in zip((older, newest), both, strict=True):
+        record(batch, process.pid)
+    asked = ("kill", "--results", tmp_path / "results", "--yes")
+    ran = tbench(*asked)
+    assert ran.code == 2
+    assert all(str(batch.folder) in ran.err for batch in (older, newest))
+    assert [process.poll() for process in both] == [None, None]
+    assert tbench("kill", newest.folder, "--yes").code == 0
+    listed = tbench(*asked[:-1])
+    assert (listed.code, f"harbor {both[0].pid}" in listed.out) == (2, True)
+    assert tbench(*asked).code == 0
+    assert [process.wait(60) for process in both] == [-2, -2]
+    assert tbench(*asked).out == "nothing is running\n"
 
 
 def test_neither_itself_nor_what_started_it_is_ever_ended(host: Callable[[str], Host]) -> None:

@@ -166,17 +166,18 @@ class Batches:
 def find_batches_of(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> Batches:
     """The batches that are meant: of an experiment file, a batch folder, a folder of Harbor jobs, or the newest one."""
     from terminalbench.analytics.views import find_jobs
-    from terminalbench.cli.targets import find_target
+    from terminalbench.cli.targets import find_target, of_its_file
     from terminalbench.experiments.config import load, project_root
 
     if name is not None and not name.is_dir() and name.suffix == ".toml":
         loaded = load(name, root)
-        return Batches(_numbered(loaded, numbers), loaded, loaded.root)
+        found = [of_its_file(batch, loaded) for batch in _numbered(loaded, numbers)]
+        return Batches(found, loaded, loaded.root)
     if numbers is not None:
         raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
     listed = name is None or not name.exists()
-    found = find_target(name, None, results, root).batch if listed else find_jobs(name)
-    return Batches([found], None, project_root(found.folder / "any.toml", root))
+    single = find_target(name, None, results, root).batch if listed else find_jobs(name)
+    return Batches([single], None, project_root(single.folder / "any.toml", root))
 
 
 def _numbered(experiment: "Experiment", numbers: str | None) -> "list[Batch]":

@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 import click
 
 from terminalbench.cli.options import root_option
-from terminalbench.cli.places import from_here, results_option
-from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
+from terminalbench.cli.places import from_here, results_option, results_root
+from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, UserError
 
 if TYPE_CHECKING:
+    from terminalbench.experiments.batch import Batch
     from terminalbench.runner.kill import Found
 
 
 @click.command("kill")
 @click.argument("target", type=click.Path(path_type=Path), required=False, metavar="[EXPERIMENT.toml|BATCH]")
 @click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
-@click.option("--all", "everything", is_flag=True, help="Every running batch of this user.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Every running batch of this user; with --results, of that folder."
+)
 @click.option(
     "--all-containers", is_flag=True, help="Also every running Docker container on this host, whoever's it is."
 )
@@ -34,15 +37,21 @@ def command(
 ) -> int:
     """End the processes and containers of a running batch: gracefully, then hard, then verify.
 
-    Acts only on what was recorded when it was started, and on this user's processes. Afterwards the batch can be
-    resumed. Exit code 0: nothing of it runs any more (verified); 1: something is left, or could not be looked at;
-    2: something runs and --yes was not given.
+    Without a target: the batch that runs in the results folder. Acts only on what was recorded when it was started,
+    and on this user's processes. Afterwards the batch can be resumed. Exit code 0: nothing of it runs any more
+    (verified); 1: something is left, or could not be looked at; 2: something runs and --yes was not given.
     """
     from terminalbench.cli.targets import find_target
     from terminalbench.runner.kill import end, find
-    from terminalbench.runner.live import announced_batches
 
-    batches = announced_batches() if everything else [find_target(target, batch, results, root).batch]
+    if everything:
+        if target is not None or batch is not None:
+            raise click.UsageError("--all goes without a target")
+        batches = _every(results)
+    elif target is None and batch is None:
+        batches = [_running(results)]
+    else:
+        batches = [find_target(target, batch, results, root, own=True).batch]
     found = find(batches, all_containers=all_containers)
     _tell(found)
     if not found:
@@ -59,6 +68,29 @@ def command(
         return EXIT_FAILURE
     click.echo("ended; nothing of it runs any more")
     return EXIT_OK
+
+
+def _every(results: Path | None) -> "list[Batch]":
+    """Every batch this user's runs have announced; of one results folder, those of it and whatever else runs there."""
+    from terminalbench.cli.targets import live_batches
+    from terminalbench.runner.live import announced_batches
+
+    if results is None:
+        return announced_batches()
+    folder = results_root(results)
+    there = [batch for batch in announced_batches() if batch.folder.resolve().is_relative_to(folder)]
+    return list({batch.folder.resolve(): batch for batch in (*there, *live_batches(folder))}.values())
+
+
+def _running(results: Path | None) -> "Batch":
+    """The one batch that runs in a results folder; the newest when none does, for what it may have left behind."""
+    from terminalbench.cli.targets import find_target, live_batches
+
+    running = live_batches(results_root(results))
+    if len(running) > 1:
+        names = "\n  ".join(from_here(batch.folder) for batch in running)
+        raise UserError(f"several batches run; name the one to end, or give --all:\n  {names}")
+    return running[0] if running else find_target(None, None, results, None).batch
 
 
 def _tell(found: "Found", *, err: bool = False) -> None:

@@ -21,6 +21,7 @@ from terminalbench.harbor.suspicion import WITHOUT_MODEL
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import profile_of
 from terminalbench.report.forecast import forecast_lines
+from terminalbench.runner.pins import as_planned
 
 WIDTH = 110
 SHOWN_TASKS = 40
@@ -228,9 +229,12 @@ def plan_file(file: Path, root: Path | None, selection: Selection, number: int |
         )
     wanted = next_number(results, experiment.slug) if number is None else number
     batch = Batch(results / experiment.slug / str(wanted))
-    plan = make_plan(experiment, batch, datetime.now(UTC), selection)
     taken = number is not None
-    reuse = _reuse(plan, batch) if taken else ()
+    before = _before(batch) if taken else None
+    if before is not None:
+        experiment = as_planned(experiment, before)
+    plan = make_plan(experiment, batch, datetime.now(UTC), selection)
+    reuse = _reuse(plan, batch, before) if taken else ()
     finished = {held.profile: held.finished for held in reuse}
     return ShownPlan(experiment, plan, batch, taken, reuse, forecast(plan, past_trials(results), finished))
 
@@ -239,14 +243,18 @@ def _n(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _reuse(plan: Plan, batch: Batch) -> tuple[Reuse, ...]:
-    """What the batch holds of each planned job, by profile id and finished trials on disk."""
+def _before(batch: Batch) -> Plan | None:
+    """The plan of an existing batch; None when it was never set up."""
     try:
-        before: Plan | None = read_json(batch.plan_json, Plan)
+        return read_json(batch.plan_json, Plan)
     except FileNotFoundError:
-        before = None
+        return None
     except TbenchError as error:
         raise UserError(f"its plan cannot be read: {error.what}", where=str(batch.plan_json)) from error
+
+
+def _reuse(plan: Plan, batch: Batch, before: Plan | None) -> tuple[Reuse, ...]:
+    """What the batch holds of each planned job, by profile id and finished trials on disk."""
     reuse = []
     for job in plan.jobs:
         same = [old for old in (before.jobs if before else ()) if old.profile_id == job.profile_id]

@@ -67,7 +67,8 @@ def command(
 
         if tasks or profiles:
             raise UserError("--batch goes on with a whole batch; --tasks and --profiles do not go with it")
-        return resume_target(find_target(experiment, batch, None, root), ResumeRequest(), as_json=as_json, watch=watch)
+        target = find_target(experiment, batch, None, root)
+        return resume_target(target, ResumeRequest(), as_json=as_json, watch=watch, strict=strict)
     from terminalbench.cli.running import run_file
 
     return run_file(experiment, root, selection, strict=strict, as_json=as_json, watch=watch)

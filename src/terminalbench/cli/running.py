@@ -24,6 +24,7 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money, summary
 from terminalbench.report.trial import printable
+from terminalbench.runner.extend import is_quarantined
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.progress import Progress
 from terminalbench.runner.resume import ResumeRequest, resume
@@ -43,9 +44,8 @@ def run_file(
     teller = Teller(quiet=as_json, watch=watch)
     teller.say("checking tasks, profiles and environment ...")
     prepared = prepare_run(experiment, selection)
-    if strict and prepared.plan.excluded:
-        reasons = "\n  ".join(_exclusion_lines(prepared.plan))
-        raise UserError(f"would be left out (--strict):\n  {reasons}", where=str(file))
+    if strict:
+        _refuse_left_out(prepared.plan, str(file))
     listener = Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped, event=teller.event)
     with teller:
         result = run(experiment, prepared, listener)
@@ -53,12 +53,24 @@ def run_file(
 
 
 def resume_target(
-    target: Target, request: ResumeRequest, *, as_json: bool, top_up: bool = False, watch: bool = False
+    target: Target,
+    request: ResumeRequest,
+    *,
+    as_json: bool,
+    top_up: bool = False,
+    watch: bool = False,
+    strict: bool = False,
 ) -> int:
     """Go on with a batch; print what a person or a machine wants to know."""
     teller = Teller(quiet=as_json, watch=watch)
     teller.say("looking at what is there ...")
-    listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped, event=teller.event)
+
+    def resumed(plan: Plan, batch: Batch, trials: int) -> None:
+        if strict:
+            _refuse_left_out(plan, str(batch.folder))
+        teller.resumed(plan, batch, trials)
+
+    listener = Listener(prepared=resumed, progress=teller.progress, stopped=teller.stopped, event=teller.event)
     with teller:
         if top_up:
             result = top_up_target(target, listener, teller.tell)
@@ -95,7 +107,10 @@ def _tell_end(teller: "Teller", result: RunResult, *, as_json: bool) -> int:
 
 def going_on(view: BatchView, place: str, *, interrupted: bool, nothing_ran: bool = False) -> list[str]:
     """How to go on with a batch that is not through, and what stands in the way."""
-    open_cells = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)]
+    excluded = view.plan.exclusions()
+    not_run = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)]
+    open_cells = [cell for cell in not_run if not is_quarantined(excluded(cell.profile, cell.task))]
+    left_out = len(not_run) - len(open_cells)
     broken = sum(cell.outcome is Outcome.ERRORED for cell in view.cells)
     lines = ["nothing was missing, so nothing ran"] if nothing_ran and not open_cells else []
     if any((cell.reason or "").startswith(BUDGET_IS) for cell in open_cells) and not interrupted:
@@ -104,6 +119,11 @@ def going_on(view: BatchView, place: str, *, interrupted: bool, nothing_ran: boo
         )
     elif interrupted or open_cells:
         lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: tbench resume {place}")
+    if left_out:
+        lines.append(
+            f"quarantined ({_trials(left_out)}): tbench check FILE.toml --release lets go of what is in order, "
+            "then: tbench resume FILE.toml"
+        )
     if broken:
         lines.append(f"run what broke again ({_trials(broken)}): tbench resume {place} --retry-errors")
     return lines
@@ -175,6 +195,12 @@ def as_document(view: BatchView, interrupted: bool) -> dict:
         ],
         "superseded": [row.name for row in view.superseded],
     }
+
+
+def _refuse_left_out(plan: Plan, where: str) -> None:
+    if plan.excluded:
+        reasons = "\n  ".join(_exclusion_lines(plan))
+        raise UserError(f"would be left out (--strict):\n  {reasons}", where=where)
 
 
 def _exclusion_lines(plan: Plan) -> list[str]:

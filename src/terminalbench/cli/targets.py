@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.cli.places import results_root
+import click
+
+from terminalbench.cli.places import from_here, results_root
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest_started
 from terminalbench.experiments.config import Experiment, load, project_root
@@ -19,8 +21,17 @@ class Target:
     experiment: Experiment | None = None
 
 
-def find_target(name: Path | None, number: int | None, results: Path | None, root: Path | None) -> Target:
-    """The batch that is meant; a clear error when there is none."""
+def find_target(
+    name: Path | None, number: int | None, results: Path | None, root: Path | None, *, own: bool = False
+) -> Target:
+    """The batch that is meant; a clear error when there is none.
+
+    That of an experiment file may have been started from another one with the same slug, which is said; with `own` it
+    is an error.
+    """
+    of_file = name is not None and not name.is_dir() and (name.suffix == ".toml" or name.exists())
+    if number is not None and not of_file:
+        raise UserError("--batch goes with an experiment file", hint="name the batch folder, or slug/n, instead")
     if name is None:
         return Target(_newest(results_root(results)))
     if name.is_dir():
@@ -29,7 +40,7 @@ def find_target(name: Path | None, number: int | None, results: Path | None, roo
             hint = f"name one of its batches, as {inside[-1]}" if inside else None
             raise UserError("is not a batch folder: it holds no plan.json", where=str(name), hint=hint)
         return Target(Batch(name.resolve()))
-    if name.suffix != ".toml" and not name.exists():
+    if not of_file:
         return Target(_listed(name, results))
     experiment = load(name, root)
     folder, slug = experiment.results_root, experiment.slug
@@ -37,12 +48,38 @@ def find_target(name: Path | None, number: int | None, results: Path | None, roo
         batch = latest_started(folder, slug)
         if batch is None:
             raise UserError(f"{slug} has no batch yet", where=str(name), hint=f"tbench run {name}")
-        return Target(batch, experiment)
+        return Target(of_its_file(batch, experiment, own=own), experiment)
     numbers = batch_numbers(folder, slug)
     if number not in numbers:
         known = ", ".join(map(str, numbers)) or "none"
         raise UserError(f"there is no batch {number} of {slug}", where=str(folder), hint=f"batches: {known}")
-    return Target(Batch(folder / slug / str(number)), experiment)
+    batch = Batch(folder / slug / str(number))
+    if not batch.plan_json.is_file():
+        raise UserError(f"batch {number} was never set up", where=str(batch.folder), hint=f"tbench run {name}")
+    return Target(of_its_file(batch, experiment, own=own), experiment)
+
+
+def of_its_file(batch: Batch, experiment: Experiment, *, own: bool = False) -> Batch:
+    """The batch; it is said, or with `own` refused, when another file with the same slug has started it."""
+    other = _other_file(batch, experiment)
+    if other is not None and own:
+        hint = f"if you mean it, name the batch: {from_here(batch.folder)}"
+        raise UserError(other, where=str(experiment.file), hint=hint)
+    if other is not None:
+        click.echo(f"note: {other}", err=True)
+    return batch
+
+
+def _other_file(batch: Batch, experiment: Experiment) -> str | None:
+    """A sentence when a batch was started from another file than this experiment's, which has the same slug."""
+    try:
+        plan: Plan = read_json(batch.plan_json, Plan)
+    except (OSError, TbenchError):
+        return None  # whoever opens it says what is wrong
+    file = plan.provenance.get("experiment_file")
+    if file is None or file == experiment.file.name:
+        return None
+    return f"batch {batch.number} of {experiment.slug} was started from {file}, not from {experiment.file.name}"
 
 
 def live_batches(results: Path | None) -> list[Batch]:

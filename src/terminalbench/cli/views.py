@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.cli.targets import Target, find_target
+from terminalbench.cli.targets import Target, find_target, of_its_file
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import latest
 from terminalbench.experiments.config import load
@@ -46,5 +46,5 @@ def _target(name: Path, results: Path | None, root: Path | None) -> Target:
         batch = latest(experiment.results_root, experiment.slug)
         if batch is None:
             raise UserError(f"{experiment.slug} has no batch with data yet", where=str(name), hint=f"tbench run {name}")
-        return Target(batch, experiment)
+        return Target(of_its_file(batch, experiment), experiment)
     return find_target(name, None, results, root)

@@ -100,10 +100,9 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     """What the batch came to: its summary, or what is known of one that has no plan or no usable index."""
     import msgspec
 
-    from terminalbench.cli.running import as_document
+    from terminalbench.cli.running import as_document, going_on
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
-    from terminalbench.records import Outcome
     from terminalbench.report.text import summary
 
     for text in (feed.note, feed.cut_off):
@@ -124,8 +123,8 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
         click.echo(summary(view), nl=False)
         place = os.path.relpath(feed.batch.folder)
         click.echo(f"\nbatch {feed.place}: {place}")
-        if any(cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) for cell in view.cells):
-            click.echo(f"go on with it: tbench resume {place}")
+        for line in going_on(view, place, interrupted=False):
+            click.echo(line)
     return EXIT_OK if all(cell.measured for cell in view.cells) else EXIT_INCOMPLETE
 
 

@@ -143,6 +143,11 @@ _MESSAGES = (
     (re.compile(r"process limit of \d+ reached"), ErrorClass.PROCESS_LIMIT),
 )
 
+_NO_KEY = re.compile(
+    r"(?i)\bmissing credentials\b|\bapi_key client option must be set\b|\bmissing [\w ]*\bapi[ _]key\b"
+)
+"""What model clients say without a key, in exceptions that are called after the server or the network."""
+
 _STATUS = {401: ErrorClass.AUTH, 403: ErrorClass.AUTH, 404: ErrorClass.MODEL_NOT_FOUND, 429: ErrorClass.RATE_LIMIT}
 
 
@@ -151,6 +156,12 @@ def error_class(name: str, message: str, phase: str) -> ErrorClass:
     known = HARBOR_EXCEPTIONS.get(name) or OTHER_EXCEPTIONS.get(name)
     if known is ErrorClass.ENVIRONMENT and phase == "verifier":
         return ErrorClass.VERIFIER  # a separate verifier has an environment of its own
+    if (
+        name in OTHER_EXCEPTIONS
+        and known in (ErrorClass.PROVIDER, ErrorClass.NETWORK)
+        and _NO_KEY.search(_own_words(message))
+    ):
+        return ErrorClass.AUTH
     if known is not None:
         return known
     for pattern, found in _MESSAGES:

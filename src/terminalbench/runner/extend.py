@@ -1,9 +1,9 @@
-"""A batch may only grow: more attempts, more tasks, more profiles. Everything else is another experiment. Pure."""
+"""A batch may only grow: more attempts, tasks, profiles. What measures anything else is another experiment. Pure."""
 
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, PlannedTask
 
 FREE_TO_CHANGE = {
     "parallel",
@@ -15,6 +15,33 @@ FREE_TO_CHANGE = {
     "results_root",
 }
 """Settings that decide how a batch runs, not what it measures."""
+
+
+QUARANTINED = "quarantined: "
+"""How the reason of a quarantined task begins."""
+
+
+def is_quarantined(exclusion: Exclusion | None) -> bool:
+    """Whether a person has left this out, in the experiment's quarantine."""
+    return exclusion is not None and exclusion.reason.startswith(QUARANTINED)
+
+
+def refreshed(plan: Plan, now: Plan) -> Plan:
+    """The plan with what decides no treatment as the file and its quarantine say it `now`.
+
+    These are the paths of env files, whom to notify, what to copy, and which tasks are left out.
+    """
+    env_files = {profile.key: profile.env_file for profile in now.profiles}
+    return msgspec.structs.replace(
+        plan,
+        profiles=tuple(msgspec.structs.replace(p, env_file=env_files.get(p.key, p.env_file)) for p in plan.profiles),
+        notify=now.notify,
+        artifacts=now.artifacts,
+        excluded=(
+            *(exclusion for exclusion in now.excluded if is_quarantined(exclusion)),
+            *(exclusion for exclusion in plan.excluded if not is_quarantined(exclusion)),
+        ),
+    )
 
 
 def extended(old: Plan, new: Plan, where: str) -> Plan:

@@ -1,10 +1,10 @@
-"""From an experiment to a plan that can run: remote tasks found, sources pinned, problems known."""
+"""From a plan to one that can run: remote tasks found, problems known."""
 
-import dataclasses
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,9 @@ from terminalbench.harbor.lookup import Found
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.redact import one_line
 from terminalbench.runner.environment import FIXED, child_environment
+from terminalbench.runner.pins import source_problem
 from terminalbench.runner.preflight import ask_harbor, exclusions
 from terminalbench.runner.process import tied
-from terminalbench.runner.provenance import remote_commit
 
 _LOOKUP_TIMEOUT_SEC = 300
 
@@ -36,8 +36,8 @@ class Prepared:
 
 
 def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Prepared:
-    """Find remote tasks, pin sources, and ask Harbor what would go wrong. Raises when nothing could run."""
-    profiles = {profile.key: _pinned(profile) for profile in experiment.profiles}
+    """Find remote tasks, and ask Harbor what would go wrong. Raises when nothing could run."""
+    profiles = {profile.key: profile for profile in experiment.profiles}
     plan = _with_remote_tasks(plan, shell)
     environments: dict[str, dict[str, str]] = {}
     unreadable: list[Exclusion] = []
@@ -74,23 +74,17 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
 
 def _beforehand(plan: Plan, profiles: dict[str, Profile]) -> list[Exclusion]:
     """What we know ourselves, without asking Harbor."""
-    found = []
-    for job in plan.jobs:
-        profile = profiles[job.profile]
-        if profile.workflow is not None:
-            found.append(Exclusion(reason="guided workflows are not available yet", profile=profile.key))
-        elif profile.mcp_git_source is not None and profile.mcp_git_ref is None:
-            reason = f"the newest commit of {profile.mcp_git_source} could not be found out; set mcp_git_ref"
-            found.append(Exclusion(reason=reason, profile=profile.key))
-    return found
+    planned = [profiles[job.profile] for job in plan.jobs]
+    problems = [(p.key, known_problem(p.content, p.mcp_git_ref)) for p in planned]
+    return [Exclusion(reason=problem, profile=key) for key, problem in problems if problem is not None]
 
 
-def _pinned(profile: Profile) -> Profile:
-    """The profile with its MCP source pinned to the commit found now, when the file pins none."""
-    if profile.mcp_git_source is None or profile.mcp_git_ref is not None:
-        return profile
-    commit = remote_commit(profile.mcp_git_source)
-    return dataclasses.replace(profile, mcp_git_ref=commit) if commit else profile
+def known_problem(content: Mapping[str, Any], ref: str | None) -> str | None:
+    """Why a profile of this content cannot run, without asking Harbor; `ref` is what its MCP source is pinned to."""
+    if content.get("workflow") is not None:
+        return "guided workflows are not available yet"
+    source = content.get("mcp_git_source")
+    return source_problem(source, ref) if source is not None else None
 
 
 def _with_remote_tasks(plan: Plan, shell: Mapping[str, str]) -> Plan:

@@ -4,6 +4,7 @@ import hashlib
 import platform
 import subprocess
 from datetime import datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,14 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return ran.stdout.strip() if ran.returncode == 0 else None
 
 
-def remote_commit(repository: str, ref: str | None = None) -> str | None:
-    """The commit a remote repository's ref (or default branch) points to; None when it cannot be asked."""
-    listing = _git(Path.cwd(), "ls-remote", "--", repository, ref or "HEAD")
+def remote_commit(repository: str) -> str | None:
+    """The newest commit of a remote repository's default branch; None when it cannot be asked."""
+    listing = _git(Path.cwd(), "ls-remote", "--", repository, "HEAD")
     return listing.split()[0] if listing else None
+
+
+@cache
+def has_tag(repository: str, tag: str) -> bool | None:
+    """Whether a remote repository has a tag; None when it cannot be asked. Each is asked once."""
+    listing = _git(Path.cwd(), "ls-remote", "--", repository, f"refs/tags/{tag}")
+    return None if listing is None else bool(listing)

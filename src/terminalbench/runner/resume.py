@@ -7,7 +7,7 @@ deleted; trials that were cut off stay where they are, as evidence, and are supe
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Folder
 from terminalbench.experiments.secrets import references
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.files import LockHeld, append_jsonl, lock, read_json, write_bytes, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.jobs import job_config, wave_config
@@ -33,18 +34,18 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.records import ErrorClass, Event, Outcome, stamp
 from terminalbench.registry import is_import_path
 from terminalbench.runner.environment import process_environment
-from terminalbench.runner.extend import extended, with_attempts
+from terminalbench.runner.extend import extended, is_quarantined, refreshed, with_attempts
 from terminalbench.runner.hiding import scrub_leftovers
 from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.live import forget_dead_workers, live_processes
+from terminalbench.runner.pins import as_planned, batch_commits, pinned, planned_ref
 from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk
-from terminalbench.runner.prepare import prepare
+from terminalbench.runner.prepare import known_problem, prepare
 from terminalbench.runner.run import Listener, RunResult, Spent, free_profiles, run_jobs
 from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
 
 ALL_ERRORS = "all"
-_QUARANTINED = "quarantined: "
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def missing_cells(view: BatchView, retry_errors: str | None = None) -> dict[str,
 
 
 def _is_missing(excluded: Exclusion | None, cell: CellState, retry_errors: str | None) -> bool:
-    if excluded is not None and excluded.reason.startswith(_QUARANTINED):
+    if is_quarantined(excluded):
         return False
     if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or cell.row is None or cell.row.trial is None:
         return True
@@ -153,11 +154,8 @@ def _grown(batch: Batch, request: ResumeRequest, experiment: Experiment | None) 
     """The batch's plan with what was added to it, written before anything runs."""
     plan: Plan = read_json(batch.plan_json, Plan)
     before = plan
-    _refuse_a_moved_project(batch, plan)
-    if experiment is not None:
-        _refuse_changed_profiles(plan, experiment)
-    if experiment is not None and experiment.file.read_bytes() != batch.experiment_toml.read_bytes():
-        plan = _added(batch, plan, experiment)
+    _refuse_a_moved_project(batch, plan, experiment)
+    plan = _as_of_now(batch, plan, experiment) if experiment is not None else _with_default_env_file(plan)
     if request.attempts is not None:
         plan = with_attempts(plan, request.attempts, str(batch.folder))
     if plan != before:
@@ -167,13 +165,43 @@ def _grown(batch: Batch, request: ResumeRequest, experiment: Experiment | None) 
     return plan
 
 
-def _refuse_a_moved_project(batch: Batch, plan: Plan) -> None:
+def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment) -> Plan:
+    """The plan with what the experiment adds to it, and with what it may change freely."""
+    pinned_now = _with_pins(batch, plan, experiment)
+    _refuse_changed_profiles(plan, pinned_now)
+    labels = {task.ref.dataset: task.label for job in plan.jobs for task in job.tasks}
+    selection = Selection(plan.selected_tasks, plan.selected_profiles)
+    wanted = make_plan(pinned_now, batch, datetime.now(UTC), selection, labels)
+    if experiment.file.read_bytes() != batch.experiment_toml.read_bytes():
+        plan = _added(batch, plan, pinned_now, wanted)
+    return refreshed(plan, wanted)
+
+
+def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:
+    """The experiment with the commits of the batch where its file pins none; profiles that are added share them."""
+    planned = {job.profile for job in plan.jobs}
+    selected = plan.selected_profiles or [profile.key for profile in experiment.profiles]
+    added = [key for key in selected if key not in planned]
+    known = batch_commits(batch, plan, experiment) if added else {}
+    return pinned(as_planned(experiment, plan), added, known)
+
+
+def _with_default_env_file(plan: Plan) -> Plan:
+    """The plan with the default env file where none was recorded, if there is one now: a key may come late."""
+    if not (Path(plan.provenance["root"]) / DEFAULT_ENV_FILE).is_file():
+        return plan
+    profiles = (msgspec.structs.replace(p, env_file=p.env_file or DEFAULT_ENV_FILE) for p in plan.profiles)
+    return msgspec.structs.replace(plan, profiles=tuple(profiles))
+
+
+def _refuse_a_moved_project(batch: Batch, plan: Plan, experiment: Experiment | None) -> None:
     """The recorded configurations name files by their full path: elsewhere they would read and write the old place."""
     if "root" not in plan.provenance:
         raise UserError("does not say which project it was run from", where=str(batch.plan_json))
     recorded, place = Path(plan.provenance["root"]), Path(plan.folder)
-    now = batch.folder if place.is_absolute() else Path(str(batch.folder).removesuffix(f"/{place}"))
-    moved = place != batch.folder if place.is_absolute() else now != recorded
+    moved = (recorded / place).resolve() != batch.folder.resolve()
+    if experiment is not None and not place.is_absolute():  # two projects can share a folder of results by a link
+        moved = moved or experiment.root.resolve() != recorded.resolve()
     if moved:
         raise UserError(
             f"was started in {recorded}; its job configurations name files there",
@@ -230,14 +258,9 @@ def _without_retried(batch: Batch, view: BatchView, retry_errors: str | None) ->
     return msgspec.structs.replace(view, plan=plan)
 
 
-def _added(batch: Batch, old: Plan, experiment: Experiment) -> Plan:
-    labels = {task.ref.dataset: task.label for job in old.jobs for task in job.tasks}
-    selection = Selection(old.selected_tasks, old.selected_profiles)
-    wanted = make_plan(experiment, batch, datetime.now(UTC), selection, labels)
+def _added(batch: Batch, old: Plan, experiment: Experiment, wanted: Plan) -> Plan:
     prepared = prepare(experiment, wanted, os.environ)
-    grown = extended(old, prepared.plan, str(experiment.file))
-    quarantined = tuple(e for e in prepared.plan.excluded if e.reason.startswith(_QUARANTINED))
-    grown = msgspec.structs.replace(grown, excluded=quarantined)
+    grown = msgspec.structs.replace(extended(old, prepared.plan, str(experiment.file)), excluded=())
     for job in grown.jobs:
         if not batch.job_config(job.name).exists():
             write_json(batch.job_config(job.name), job_config(experiment, prepared.profiles[job.profile], job, batch))
@@ -273,6 +296,7 @@ def _run(
             wave_config(templates[p], union[p], batch),
             environments[p],
             tuple(plan.settings["harbor_args"]),
+            str(_env_file(plan, p) or Path(plan.provenance["root"]) / DEFAULT_ENV_FILE),
         )
         for p in missing
     ]
@@ -280,7 +304,7 @@ def _run(
     if report.environment is not None:
         raise UserError(report.environment, where="run.container_env")
     found = exclusions([union[p] for p in missing], report)
-    plan = msgspec.structs.replace(plan, excluded=(*_kept(plan), *found))
+    plan = msgspec.structs.replace(plan, excluded=(*_kept(plan), *_beforehand(plan, templates), *found))
     write_json(batch.plan_json, plan)
     jobs = []
     for profile, cells in missing.items():
@@ -300,19 +324,36 @@ def _name(batch: Batch, job: JobSpec) -> str:
 
 
 def _kept(plan: Plan) -> tuple[Exclusion, ...]:
-    return tuple(e for e in plan.excluded if e.reason.startswith(_QUARANTINED))
+    return tuple(e for e in plan.excluded if is_quarantined(e))
+
+
+def _beforehand(plan: Plan, templates: Mapping[str, Mapping]) -> Iterator[Exclusion]:
+    """What we know ourselves of the profiles that are to run: what left one out before still does."""
+    for record in plan.profiles:
+        if record.key in templates:
+            problem = known_problem(record.content, planned_ref(templates[record.key]))
+            if problem is not None:
+                yield Exclusion(reason=problem, profile=record.key)
 
 
 def _only(job: JobSpec, wanted: set[Cell]) -> JobSpec:
     return msgspec.structs.replace(job, tasks=tuple(t for t in job.tasks if (t.label, t.ref.id) in wanted), attempts=1)
 
 
+def _env_file(plan: Plan, profile: str) -> Path | None:
+    name = next(p.env_file for p in plan.profiles if p.key == profile)
+    return Path(plan.provenance["root"]) / name if name else None
+
+
 def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
     record = next(p for p in plan.profiles if p.key == profile)
-    root = Path(plan.provenance["root"])
-    env_file = root / record.env_file if record.env_file else None
+    root, env_file = Path(plan.provenance["root"]), _env_file(plan, profile)
     if env_file is not None and not env_file.is_file():
-        raise UserError(f'the env file of profile "{profile}" is gone', where=str(env_file))
+        raise UserError(
+            f'the env file of profile "{profile}" is gone',
+            where=str(env_file),
+            hint="put it back; or name another in the experiment file, then: tbench resume EXPERIMENT.toml",
+        )
     own_parts = any(is_import_path(name) for name in (record.content["agent"], plan.settings["container_env"]))
     place = root if own_parts else None
     return process_environment(references(template["agents"]), env_file, place, os.environ)

@@ -12,7 +12,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.known_secrets import learn_secrets
-from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
+from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan, select_profiles
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.gate import Gate, GateState, Known
@@ -25,6 +25,7 @@ from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, missing_variables
 from terminalbench.runner.observe import Observer
+from terminalbench.runner.pins import pinned
 from terminalbench.runner.preflight import disk_is_full, refuse_a_full_disk, refuse_if_nothing_is_left
 from terminalbench.runner.prepare import Prepared, prepare
 from terminalbench.runner.progress import Progress
@@ -77,6 +78,7 @@ def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = 
         raise UserError(f"notify.urls: {', '.join(missing)} is not set", where=str(experiment.file))
     number = next_number(experiment.results_root, experiment.slug)
     place = Batch(experiment.results_root / experiment.slug / str(number))
+    experiment = pinned(experiment, [profile.key for profile in select_profiles(experiment, selection.profiles)])
     plan = make_plan(experiment, place, datetime.now(UTC), selection)
     prepared = prepare(experiment, plan, os.environ)
     if refuse:

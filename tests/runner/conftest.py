@@ -1,0 +1,14 @@
+"""A Harbor that is only asked, for what `resume` decides."""
+
+import pytest
+
+from support.resuming import Started
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    made = Started()
+    monkeypatch.setattr("terminalbench.runner.resume.ask_harbor", made.ask)
+    monkeypatch.setattr("terminalbench.runner.prepare.ask_harbor", made.ask)
+    monkeypatch.setattr("terminalbench.runner.resume.run_jobs", made.run)
+    return made

@@ -1,0 +1,167 @@
+"""What `resume` takes from the experiment as it is now, and what it keeps from the plan; nothing is run here."""
+
+import pytest
+
+from support.experiments import Project
+from support.resuming import ORACLE, Started, experiment, finished, planned
+from terminalbench.cli.running import going_on
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.config import load
+from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.quarantine import QuarantinedTask, quarantine_file, write_quarantine
+from terminalbench.files import read_json
+from terminalbench.index.queries import view_batch
+from terminalbench.index.scan import scan_batch
+from terminalbench.runner.resume import ResumeRequest, resume
+
+
+@pytest.mark.parametrize("kind", ["link", "beside"])
+def test_a_batch_whose_results_lie_elsewhere_goes_on_by_every_name(project: Project, tbench, kind: str) -> None:
+    elsewhere = project.root.parent / "out"
+    elsewhere.mkdir()
+    if kind == "link":
+        (project.root / "results").symlink_to(elsewhere)
+    made = experiment(project, run='results_root = "../out"' if kind == "beside" else "")
+    batch = planned(made)
+    finished(batch, "a", "b")
+    there = [] if kind == "link" else ["--results", "../out"]
+    for target in ([made.file], [batch.folder], [elsewhere / "s" / "0"], ["s/0", *there], there):
+        ran = tbench("resume", *target)
+        assert (ran.code, ran.err) == (0, ""), target
+        assert "nothing was missing" in ran.out
+
+
+def test_a_project_that_shares_its_results_by_a_link_is_another_project(project: Project) -> None:
+    batch = planned(experiment(project))
+    finished(batch, "a", "b")
+    (project.root.parent / "clone").mkdir()
+    clone = Project(project.root.parent / "clone")
+    (clone.root / "results").symlink_to(project.root / "results")
+    other = experiment(clone)
+    with pytest.raises(UserError, match=f"was started in {project.root}"):
+        resume(Batch(other.results_root / "s" / "0"), ResumeRequest(), other)
+
+
+KEYED = '[profiles.p]\nagent = "oracle"\nenv = ["LATER_KEY"]\n'
+
+
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_key_is_read_from_an_env_file_that_came_later(project: Project, started: Started, by_file: bool) -> None:
+    made = experiment(project, KEYED)
+    batch = planned(made)
+    place = project.root / "experiments" / ".env"
+    started.problems["p"] = "LATER_KEY is not set"
+    resume(batch, ResumeRequest(), load(made.file) if by_file else None)
+    assert started.requests[0].env_file == str(place), "the file that a person is told to put it into"
+    assert "LATER_KEY" not in started.requests[0].env
+    started.problems.clear()
+    place.write_text("LATER_KEY=now-it-is-there\n")
+    resume(batch, ResumeRequest(), load(made.file) if by_file else None)
+    assert started.requests[0].env["LATER_KEY"] == "now-it-is-there"
+    assert started.environments["p"]["LATER_KEY"] == "now-it-is-there"
+    assert read_json(batch.plan_json, Plan).profiles[0].env_file == "experiments/.env"
+
+
+def test_a_key_is_taken_from_the_shell_of_the_resume(
+    project: Project, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = planned(experiment(project, KEYED))
+    monkeypatch.setenv("LATER_KEY", "exported")
+    resume(batch, ResumeRequest())
+    assert started.environments["p"]["LATER_KEY"] == "exported"
+
+
+def test_an_env_file_may_move(project: Project, started: Started) -> None:
+    project.write("old.env", "LATER_KEY=old\n")
+    batch = planned(experiment(project, KEYED + 'env_file = "old.env"\n'))
+    (project.root / "old.env").rename(project.root / "new.env")
+    with pytest.raises(UserError, match="is gone") as caught:
+        resume(batch, ResumeRequest())
+    assert "tbench resume EXPERIMENT.toml" in (caught.value.hint or "")
+    resume(batch, ResumeRequest(), experiment(project, KEYED + 'env_file = "new.env"\n'))
+    assert started.environments["p"]["LATER_KEY"] == "old"
+    resume(batch, ResumeRequest())
+    assert started.environments["p"]["LATER_KEY"] == "old", "what was taken once is remembered"
+
+
+def test_a_quarantine_counts_as_it_is_now(project: Project, started: Started) -> None:
+    made = experiment(project)
+    batch = planned(made)
+    finished(batch, "a")
+    write_quarantine(made.file, [QuarantinedTask("b", "d", "flaky")])
+    result = resume(batch, ResumeRequest(), load(made.file))
+    assert result.view is not None, "nothing had to run"
+    assert [cell.reason for cell in result.view.cells if cell.task.id == "b"] == ["quarantined: flaky"]
+    said = going_on(result.view, "results/s/0", interrupted=False, nothing_ran=True)
+    assert said[0] == "nothing was missing, so nothing ran"
+    assert "quarantined (1 trial): tbench check FILE.toml --release" in said[1]
+    assert not any("go on with it" in line for line in said), "it would do nothing"
+    quarantine_file(made.file).unlink()
+    resume(batch, ResumeRequest(), load(made.file))
+    assert started.cells() == {("p", "b")}
+    scan_batch(batch)
+    assert going_on(view_batch(batch), "x", interrupted=False) == ["go on with it: tbench resume x"]
+
+
+def test_whom_to_notify_and_what_to_copy_are_as_the_file_says_now(project: Project, started: Started) -> None:
+    batch = planned(experiment(project, ORACLE + '[artifacts]\ntargets = ["old"]\n'))
+    tables = '[artifacts]\ntargets = ["new"]\n[notify]\nurls = ["${WHERE}"]\non = ["finished"]\n'
+    resume(batch, ResumeRequest(), experiment(project, ORACLE + tables))
+    plan = read_json(batch.plan_json, Plan)
+    assert (plan.artifacts, plan.notify) == (("new",), {"urls": ["${WHERE}"], "on": ["finished"]})
+
+
+def test_a_profile_that_was_left_out_for_good_does_not_slip_in(project: Project, started: Started) -> None:
+    project.write("flow.md", "first this, then that")
+    project.server("srv")
+    claude = '[profiles.{}]\nagent = "claude-code"\nmodel = "m"\n'
+    source = f'mcp_servers = ["srv"]\nmcp_git_source = "{project.root}/no-repository"\n'
+    profiles = (
+        claude.format("flow") + 'no_mcp = true\nworkflow = "flow.md"\n' + claude.format("unpinned") + source + ORACLE
+    )
+    batch = planned(experiment(project, profiles))
+    resume(batch, ResumeRequest())
+    assert {profile for profile, _ in started.cells()} == {"p"}
+    reasons = {e.profile: e.reason for e in read_json(batch.plan_json, Plan).excluded}
+    assert reasons["flow"] == "guided workflows are not available yet"
+    assert "could not be found out" in reasons["unpinned"]
+
+
+def test_strict_goes_for_a_batch_that_goes_on(project: Project, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    harbor = Started()
+    harbor.problems["q"] = "no key"
+    monkeypatch.setattr("terminalbench.runner.resume.ask_harbor", harbor.ask)
+    made = experiment(project, ORACLE + '[profiles.q]\nagent = "oracle"\n')
+    batch = planned(made)
+    ran = tbench("run", made.file, "--batch", "0", "--strict")
+    assert ran.code == 2
+    assert "would be left out (--strict):\n  q: no key" in ran.err
+    assert not [path for path in batch.runs.iterdir() if path.is_dir()]
+
+
+def test_a_batch_that_was_never_set_up_says_so(project: Project, tbench) -> None:
+    made = experiment(project)
+    allocate(made.results_root, made.slug)
+    ran = tbench("resume", made.file, "--batch", "0")
+    assert (ran.code, "batch 0 was never set up (tbench run" in ran.err) == (2, True)
+
+
+def test_a_batch_of_another_file_with_the_same_slug_is_named(project: Project, tbench) -> None:
+    first, second = experiment(project), experiment(project, name="other.toml")
+    batch = planned(second)
+    finished(batch, "a", "b")
+    note = "batch 0 of s was started from other.toml, not from exp.toml"
+    for arguments in (["resume"], ["compare"], ["report"], ["errors"], ["watch"], ["export"]):
+        assert note in tbench(*arguments, first.file).err, arguments
+        assert note not in tbench(*arguments, second.file).err, arguments
+    ran = tbench("kill", first.file, "--yes")
+    assert (ran.code, note in ran.err, "name the batch: results/s/0" in ran.err) == (2, True, True)
+    assert tbench("kill", second.file, "--yes").out == "nothing is running\n"
+
+
+def test_a_number_goes_with_a_file(project: Project, tbench) -> None:
+    batch = planned(experiment(project))
+    for target in ([], [batch.folder], ["s/0"]):
+        ran = tbench("resume", *target, "--batch", "0")
+        assert (ran.code, "--batch goes with an experiment file" in ran.err) == (2, True), target

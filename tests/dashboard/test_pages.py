@@ -14,7 +14,7 @@ from support.dashboard import Root, add_trajectory, steps, trial
 from support.live import Teller, job, job_event
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.dashboard import refresh
-from terminalbench.dashboard.frame import NotFound
+from terminalbench.dashboard.frame import Moved, NotFound
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher
 from terminalbench.experiments.batch import allocate
@@ -88,6 +88,12 @@ def test_long_lists_come_in_pages(root: Root) -> None:
     assert "page 1 of 2" in first
     assert "?page=2" in first
     assert len(rows(root, "batches.csv")) == 62
+    beyond = root.text("", page="99", q="many")
+    assert "There is no page 99" in beyond
+    assert 'href="./?page=2&amp;q=many">Page 2 is the last</a>' in beyond
+    assert "No batch" not in beyond
+    assert "Page 1 is the last" in root.text("trials/", page="3")
+    assert "Page 2 is the last" in root.text("experiments/", page="3")
 
 
 @pytest.mark.parametrize(
@@ -118,6 +124,10 @@ def test_the_batch_page_says_it_all(root: Root) -> None:
     assert rows(root, "batches/study/0/contrasts.csv")[0]["new"] == "q"
     data = json.loads(root.text("batches/study/0/data.json"))
     assert data["comparison"]["contrasts"][0]["verdict"] == "inconclusive"
+    assert (len(data["cells"]), data["live"]) == (8, None)
+    (difference,) = data["profile_differences"]
+    assert (difference["profile"], difference["baseline"]) == ("q", "p")
+    assert {change["aspect"] for change in difference["changes"]} >= {"agent", "prompt"}
 
 
 def test_failures_are_classified_in_the_background(root: Root) -> None:
@@ -128,7 +138,15 @@ def test_failures_are_classified_in_the_background(root: Root) -> None:
     html = root.text("batches/study/0/")
     assert "How trials failed" in html
     assert "are classified" not in html
-    assert sum(int(r["trials"]) for r in rows(root, "batches/study/0/failures.csv")) == 3
+    listed = rows(root, "batches/study/0/failures.csv")
+    assert sum(int(r["trials"]) for r in listed) == 3
+    told = json.loads(root.text("batches/study/0/data.json"))["failures"]
+    assert (told["failed"], told["classified"]) == (3, 3)
+    assert [
+        (one["failure_class"], profile, str(count))
+        for one in told["classes"]
+        for profile, count in one["profiles"].items()
+    ] == [(r["failure_class"], r["profile"], r["trials"]) for r in listed]
 
 
 def test_the_matrix_is_filtered_and_paged(root: Root) -> None:
@@ -141,6 +159,8 @@ def test_the_matrix_is_filtered_and_paged(root: Root) -> None:
     assert root.text("batches/wide/0/", page="2").count("<tr data-row>") == 10
     assert root.text("batches/wide/0/", show="differ").count("<tr data-row>") == 1
     assert root.text("batches/wide/0/", task="T06").count("<tr data-row>") == 10
+    assert "Page 2 is the last" in root.text("batches/wide/0/", page="3")
+    assert "No task fits" in root.text("batches/wide/0/", task="none")
 
 
 def test_a_batch_is_shown_as_it_changes(root: Root) -> None:
@@ -215,7 +235,11 @@ def test_profiles_of_two_batches_are_compared(root: Root) -> None:
     html = root.text("compare/study/1/p/study/0/p/")
     assert "p (study/1) vs p (study/0)" in html
     assert "the same treatment" in html
-    assert root.text("compare/", new="study/1|p", old="study/0|p").count("p (study/1)") == html.count("p (study/1)")
+    with pytest.raises(Moved) as moved:
+        root.get("compare/", new="study/1|p", old="study/0|p")
+    assert (moved.value.path, moved.value.query) == ("compare/study/1/p/study/0/p/", {})
+    with pytest.raises(NotFound, match="there is no batch nonsense"):
+        root.get("compare/", new="nonsense|p", old="study/0|p")
     every = json.loads(root.text("compare/study/1/~/study/0/~/data.json"))
     assert [c["new"] for c in every["comparison"]["contrasts"]] == ["p (study/1)", "q (study/1)"]
     tasks = rows(root, "compare/study/0/q/study/0/p/tasks.csv")

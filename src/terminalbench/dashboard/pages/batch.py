@@ -50,7 +50,7 @@ def batch_page(site: Site, ask: Ask) -> Page:
         values=values,
         crumbs=(Crumb(summary.slug, experiment_path(summary.slug)),) if summary.batch != "." else (),
         tables=tables,
-        document=lambda: _document(summary, view, values.get("said")),
+        document=lambda: _document(view, values),
         feed=summary.batch,
     )
 
@@ -165,14 +165,35 @@ def _failure_table(causes: Causes) -> Table:
     return Table(("failure_class", "profile", "trials", "example_reason"), rows)
 
 
-def _document(summary: BatchSummary, view: BatchView | None, said: Said | None) -> dict[str, Any]:
-    if view is None or said is None:
-        return {"batch": summary}
+def _document(view: BatchView | None, shown: dict[str, Any]) -> dict[str, Any]:
+    found = {"batch": shown["batch"], "live": shown["live"]}
+    if view is None:
+        return found
+    cells, causes = _cell_table(view), shown["causes"]
     return {
-        "batch": summary,
+        **found,
         "plan": view.plan,
         "profiles": profile_lines(view),
-        "comparison": said.comparison,
-        "problem": said.problem,
+        "cells": [dict(zip(cells.columns, row, strict=True)) for row in cells.rows],
+        "comparison": shown["said"].comparison,
+        "problem": shown["said"].problem,
+        "failures": {"failed": causes.failed, "classified": causes.classified, "classes": _classes(causes)},
         "not_measured": not_measured(view),
+        "profile_differences": [
+            {"profile": key, "baseline": view.plan.baseline, "changes": found} for key, found in shown["changes"]
+        ],
     }
+
+
+def _classes(causes: Causes) -> list[dict[str, Any]]:
+    return [
+        {
+            "failure_class": one.name,
+            "trials": one.count,
+            "profiles": one.profiles,
+            "example": f"{one.example.job}/{one.example.name}" if one.example else None,
+            "example_reason": one.reason,
+            "example_steps": one.steps,
+        }
+        for one in causes.classes
+    ]

@@ -105,12 +105,12 @@ def test_the_console_script_is_installed(project) -> None:
     assert run(str(script), "--version", cwd=project.root).returncode == 0
 
 
-def test_a_closed_pipe_is_no_error(project) -> None:
+@pytest.mark.parametrize("arguments", ["plan experiments/exp.toml", "--help", "plan --help", "--version"])
+def test_a_closed_pipe_is_no_error(project, arguments: str) -> None:
     project.experiment(BASE + ORACLE)
-    command = (
-        f"{sys.executable} -m terminalbench.cli.main plan experiments/exp.toml | head -n 1; echo ${{PIPESTATUS[0]}}"
-    )
-    ran = run("bash", "-c", command, cwd=project.root)
+    tbench = f"{sys.executable} -m terminalbench.cli.main {arguments}"
+    command = f"{{ until [ -e closed ]; do sleep 0.01; done; {tbench}; }} | {{ exec 0<&-; touch closed; }}"
+    ran = run("bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}", cwd=project.root)
     assert ran.stdout.splitlines()[-1] == "0"
     assert ran.stderr == ""
 

@@ -409,6 +409,8 @@ def test_names_that_say_nothing_new_are_left_out(root: Root) -> None:
 def test_a_torn_plan_still_has_a_page(root: Root) -> None:
     root.batch.plan_json.write_text("{")
     root.scan()
-    assert "no plan" in root.text("batches/study/0/")
+    page = root.text("batches/study/0/")
+    assert "plan.json is missing or broken" in page
+    assert "of another origin" not in page
     assert "Do it." in root.text(trial("a__1"))
     assert msgspec.json.decode(root.text("data.json"))["batches"]

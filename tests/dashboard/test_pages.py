@@ -5,23 +5,29 @@ import io
 import json
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from support.dashboard import Root, add_trajectory, steps, trial
-from support.live import Teller, job, job_event
+from support.live import START, Teller, job, job_event
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.dashboard import refresh
+from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.frame import Moved, NotFound
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher
+from terminalbench.dashboard.site import Site
+from terminalbench.dashboard.words import roughly
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import append_jsonl, write_json
 from terminalbench.index.scan import scan_all
 from terminalbench.records import Event, Finding
+from terminalbench.watch.forecast import Forecast, eta_sec
+from terminalbench.watch.state import replay
 
 
 def rows(root: Root, path: str, **query: str) -> list[dict[str, str]]:
@@ -370,6 +376,32 @@ def test_a_batch_that_grows_or_runs_errors_again_is_never_more_than_done(tmp_pat
     for event in Teller("a__3", wave=3).whole(130, 140):
         tell(event)
     assert (sum(job.trials for job in more.jobs), counts()) == (4, (3, 4, {"passed": 2, "failed": 1}, []))
+
+
+def test_the_time_left_is_the_one_that_watch_shows(tmp_path: Path) -> None:
+    """One profile that is slow and in line behind a quick one: the share of trials that is done says little."""
+    batch = allocate(tmp_path, "s")
+    planned = make_plan(batch, ("p", "q"), "abcd", settings={"parallel": 1, "profiles_parallel": 1})
+    events = [
+        *(event for n, task in enumerate("abcd") for event in Teller(f"{task}__1", task).whole(10 * n, 10 * n + 10)),
+        *Teller("a__2", "a", "q").whole(40, 140),
+        Teller("b__2", "b", "q").started(140),
+    ]
+    for event in events:
+        append_jsonl(batch.events_jsonl, event)
+    scan_all(tmp_path)
+    now = datetime.fromtimestamp(START + 150, UTC)
+    left = eta_sec(replay(planned, events), now.timestamp())
+    assert left is not None
+    assert left > 250  # ninety of this one, and two more of a hundred each
+    site = Site(tmp_path, lambda: now, Forecast)
+    assert "left" not in str(answer(site, "batches/s/0/", {}).body).split('id="live"')[1].split("</div>")[0]
+    site.live = ("s/0",)
+    assert f"about {roughly(left)} left" in str(answer(site, "batches/s/0/", {}).body)
+    data = json.loads(answer(site, "batches/s/0/data.json", {}).body or b"")
+    assert data["left_sec"] == pytest.approx(left)
+    batch.events_jsonl.write_bytes(b"")  # replaced: nothing is known any more
+    assert json.loads(answer(site, "batches/s/0/data.json", {}).body or b"")["left_sec"] is None
 
 
 def test_a_live_batch_says_what_is_wrong_and_what_is_waited_for(root: Root) -> None:

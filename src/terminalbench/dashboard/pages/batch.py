@@ -29,8 +29,14 @@ def batch_page(site: Site, ask: Ask) -> Page:
     """The page of a batch."""
     summary = site.summary(ask.batch)
     view = site.view(summary)
-    live = site.feed(summary.batch).state() if summary.batch in site.live else None
-    values: dict[str, Any] = {"batch": summary, "live": live, "window": Window(1, TASKS_PER_PAGE), "plan": None}
+    feed = site.feed(summary.batch) if summary.batch in site.live else None
+    values: dict[str, Any] = {
+        "batch": summary,
+        "live": feed.state() if feed is not None else None,
+        "left_sec": feed.left_sec(site.now().timestamp()) if feed is not None else None,
+        "window": Window(1, TASKS_PER_PAGE),
+        "plan": None,
+    }
 
     def trials() -> Table:
         return trial_table(find_trials(site.index, TrialFilter(batch=summary.batch), Window(size=None)).items)
@@ -166,7 +172,7 @@ def _failure_table(causes: Causes) -> Table:
 
 
 def _document(view: BatchView | None, shown: dict[str, Any]) -> dict[str, Any]:
-    found = {"batch": shown["batch"], "live": shown["live"]}
+    found = {name: shown[name] for name in ("batch", "live", "left_sec")}
     if view is None:
         return found
     cells, causes = _cell_table(view), shown["causes"]

@@ -404,6 +404,14 @@ def test_the_time_left_is_the_one_that_watch_shows(tmp_path: Path) -> None:
     assert json.loads(answer(site, "batches/s/0/data.json", {}).body or b"")["left_sec"] is None
 
 
+def test_times_that_cannot_be_read_break_no_live_page(root: Root) -> None:
+    for kind in ("job_started", "trial_started"):
+        trial = "a__9" if kind == "trial_started" else None
+        append_jsonl(root.batch.events_jsonl, Event("nonsense", kind, f"{STAMP}__p", 1, "p", trial, task="a"))
+    root.site.live = ("study/0",)
+    assert "<b>1</b> running" in root.text("batches/study/0/")
+
+
 def test_a_live_batch_says_what_is_wrong_and_what_is_waited_for(root: Root) -> None:
     about = {"cause": "stall", "severity": "error", "since": "2026-01-23T16:00:00Z", "state": "raised"}
     waiting = {"cause": "paused"}

@@ -10,6 +10,7 @@ import click
 
 from terminalbench.cli.commands import SECTIONS
 from terminalbench.cli.lazy import ClosedPipe, CommandTable
+from terminalbench.cli.output import let_readers_leave
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TbenchError
 
 DEBUG = "--debug"
@@ -42,6 +43,7 @@ def app() -> None:
 def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
     """Run one command and return its exit code; every error is one clear message on standard error."""
     arguments, debug = _split_debug(list(arguments))
+    let_readers_leave()
     try:
         result = app.main(args=arguments, prog_name=prog_name, standalone_mode=False)
         sys.stdout.flush()

@@ -93,7 +93,7 @@ class LiveFeed:
         self._running: dict[str, RunningTrial] = {}
         self._recent: deque[EndedTrial] = deque(maxlen=_RECENT)
         self._plan: Plan | None = None
-        self._plan_stamp: tuple[int, int] | None = None
+        self._plan_stamp: tuple[int, int, int] | None = None
         self._progress = Progress.of_jobs((), time.time())
 
     def state(self) -> LiveState:
@@ -127,7 +127,7 @@ class LiveFeed:
             status = self._batch.plan_json.stat()
         except OSError:
             return
-        stamp = (status.st_mtime_ns, status.st_size)
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         plan = plan_or_none(self._batch) if stamp != self._plan_stamp else None
         if plan is None:
             return

@@ -61,8 +61,8 @@ class Feed:
     here: bool = False
     each: Callable[[Event], None] = lambda _event: None
     _offset: int = 0
-    _plan_stamp: tuple[int, int] | None = None
-    _gate_stamp: tuple[int, int] | None = None
+    _plan_stamp: tuple[int, int, int] | None = None
+    _gate_stamp: tuple[int, int, int] | None = None
     _alive_at: float | None = None
     _let_go_at: float | None = None
     _seen: list[LiveProcess] = field(default_factory=list)
@@ -229,9 +229,9 @@ def events_of(row: TrialRow) -> Iterator[Event]:
     )
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
+def _stamp(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
     except OSError:
         return None
-    return (status.st_mtime_ns, status.st_size)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)  # replaced within one tick, a file has another number

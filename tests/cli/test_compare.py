@@ -103,6 +103,13 @@ def test_a_gate_on_equivalence_needs_a_margin(tmp_path: Path, tbench, margin: fl
     assert tbench("compare", made.folder, "--fail-if", "worse").code == (0 if margin == 0.4 else 3)
 
 
+def test_a_gate_on_equivalence_is_for_the_pass_rate(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"a": "++ " * 8, "b": "++ " * 8}, cost=0.5, equivalence_margin=0.4)
+    assert tbench("compare", made.folder, "--fail-if", "not-equivalent").code == 0
+    ran = tbench("compare", made.folder, "--fail-if", "not-equivalent", "--metric", "cost")
+    assert (ran.code, "goes with the pass rate only" in ran.err) == (2, True)
+
+
 def test_not_worse_than_the_margin_is_enough(tmp_path: Path, tbench) -> None:
     few = {"a": "+x x+ +x xx ++ +x x+ x+", "b": "++ ++ +x x+ ++ +x ++ x+"}
     made = batch(tmp_path / "few", few, equivalence_margin=0.1)

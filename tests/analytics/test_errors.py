@@ -163,7 +163,9 @@ def test_a_persons_word_counts_everywhere_alike(batch: Batch, tbench: Any) -> No
         "loop": (1, 1),
     }
     assert classes["loop"]["trials"][0]["reason"] == "ada says: it went round"
-    assert "    1  loop  [q 1], 1 by a person" in tbench("errors", batch.folder).out
+    shown = tbench("errors", batch.folder).out
+    assert "    1  loop  [q 1], 1 by a person" in shown
+    assert shown.count("by a person") == 1, "the signature is nobody's word"
 
     rows = list(csv.DictReader((batch.analytics / "metrics_detail.csv").open()))
     [row] = [row for row in rows if row["trial"] == trial]

@@ -1,6 +1,6 @@
 """Failures in groups, by class and by signature, and what one profile solves and another does not."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -108,7 +108,7 @@ def error_report(
         failed=len(failed),
         unfinished=sum(ran(cell) and cell.row is not None and cell.row.state == ReadState.UNFINISHED for cell in cells),
         not_run=sum(not ran(cell) for cell in cells),
-        classes=_grouped((one.failure_class, one) for one in failed),
+        classes=_classes(failed),
         signatures=_grouped((signs[f"{one.batch}/{one.trial}"], one) for one in failed),
         contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),
     )
@@ -137,6 +137,13 @@ def _label(found: Sequence[Finding], name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def _classes(failed: Sequence[FailedTrial]) -> list[FailureGroup]:
+    """By class; whose word a class is."""
+    said = Counter(one.failure_class for one in failed if one.labelled)
+    groups = _grouped((one.failure_class, one) for one in failed)
+    return [msgspec.structs.replace(group, labelled=said[group.what]) for group in groups]
+
+
 def _grouped(found: Iterable[tuple[str, FailedTrial]]) -> list[FailureGroup]:
     groups: dict[str, list[FailedTrial]] = defaultdict(list)
     for what, trial in found:
@@ -146,9 +153,7 @@ def _grouped(found: Iterable[tuple[str, FailedTrial]]) -> list[FailureGroup]:
         profiles: dict[str, int] = defaultdict(int)
         for trial in trials:
             profiles[trial.profile] += 1
-        made.append(
-            FailureGroup(what, len(trials), dict(profiles), trials[:NAMED], sum(one.labelled for one in trials))
-        )
+        made.append(FailureGroup(what, len(trials), dict(profiles), trials[:NAMED]))
     return sorted(made, key=lambda group: (-group.count, group.what))
 
 

@@ -55,6 +55,8 @@ def values_of(findings: Iterable[Finding]) -> dict[str, Value]:
 
 def labelled_values(findings: Sequence[Finding], people: People) -> dict[str, Value]:
     """Findings as columns, with what people say in its place; `label.<name>` says who."""
+    if not people:
+        return values_of(findings)
     by = {f"{LABEL}.{f.name}": label.author for f in findings if (label := said_of(f, people)) is not None}
     return values_of(corrected(findings, people)) | by
 

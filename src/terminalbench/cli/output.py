@@ -11,9 +11,9 @@ class _Pipe(io.FileIO):
     must_be_read = False
 
     @override
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
-            return super().write(data)
+            return super().write(data) or 0
         except BrokenPipeError:
             if self.must_be_read:
                 raise

@@ -14,8 +14,10 @@ import pytest
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.live import START, Teller, job, job_event
 from support.results import STAMP, make_plan, make_trial
+from terminalbench.analytics.judge.labels import add_label, make_label
 from terminalbench.dashboard import refresh
 from terminalbench.dashboard.answers import answer
+from terminalbench.dashboard.causes import classify
 from terminalbench.dashboard.frame import Moved, NotFound
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher
@@ -153,6 +155,19 @@ def test_failures_are_classified_in_the_background(root: Root) -> None:
         for one in told["classes"]
         for profile, count in one["profiles"].items()
     ] == [(r["failure_class"], r["profile"], r["trials"]) for r in listed]
+
+
+def test_a_persons_word_is_the_failure_class(root: Root) -> None:
+    classify(root.site, "study/0")
+    before = {r["failure_class"]: r for r in rows(root, "batches/study/0/failures.csv")}
+    assert "loop" not in before
+    failed = next(r for r in rows(root, "trials/trials.csv") if r["outcome"] == "failed" and r["batch"] == "study/0")
+    label = make_label(f"{failed['job']}/{failed['trial']}", "failure_class", "loop", "ada", "look", datetime.now(UTC))
+    add_label(root.site.batch("study/0").analytics, label)
+    after = {r["failure_class"]: r for r in rows(root, "batches/study/0/failures.csv")}
+    assert (after["loop"]["trials"], after["loop"]["example_reason"]) == ("1", "ada says: look")
+    assert sum(int(r["trials"]) for r in after.values()) == sum(int(r["trials"]) for r in before.values())
+    assert "(1 by a person)" in root.text("batches/study/0/")
 
 
 def test_the_matrix_is_filtered_and_paged(root: Root) -> None:

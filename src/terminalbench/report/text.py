@@ -21,11 +21,9 @@ LEGEND = "+ passed   x failed   T timed out   E errored   C cancelled   . not ru
 COUNTED = """\
 passed/measured, then how many were not measured (attempts as marks do not fit):
 T timed out   E errored   C cancelled   . not run"""
-FOOTNOTE = """\
-measured: trials that passed or failed, of those planned; pass rate and
-of planned: means over tasks; wall: mean time of a trial, start to end"""
+FOOTNOTE = "pass rate and of planned: means over tasks; wall time: mean of a trial, start to end"
 WIDTH = 80
-"""The matrix keeps within so many columns, whatever the terminal; the table too, unless names are long."""
+"""The matrix keeps within so many columns, whatever the terminal."""
 SHOWN_REASONS = 8
 
 
@@ -70,27 +68,30 @@ def summary(view: BatchView) -> str:
 
 
 def profile_table(view: BatchView) -> str:
-    """One row a profile: passed, measured of planned, both rates, cost, time; below it what they are."""
-    head = ["profile", "passed", "measured", "pass rate", "of planned", "cost", "wall"]
+    """One row a profile: passed, failed, not measured, coverage, both rates, cost, time; below it what they are."""
+    head = ["profile", "passed", "failed", "not measured", "coverage", "pass rate", "of planned", "cost", "wall time"]
     rows = []
     for job in view.plan.jobs:
         cells = [cell for cell in view.cells if cell.profile == job.profile]
         trials = [c.row for c in cells if c.row] + [r for r in view.superseded if r.profile == job.profile]
         counts = Counter(cell.outcome for cell in cells)
-        passed = counts[Outcome.PASSED]
+        passed, failed = counts[Outcome.PASSED], counts[Outcome.FAILED]
+        measured = passed + failed
         rates = cell_rates(cells)
         rows.append(
             [
                 job.profile,
                 str(passed),
-                f"{passed + counts[Outcome.FAILED]}/{len(cells)}",
+                str(failed),
+                str(len(cells) - measured),
+                f"{measured}/{len(cells)}",
                 percent(rates.rate),
                 percent(rates.rate_all),
                 _cost(view, job.profile, trials),
                 _mean_time(cells),
             ]
         )
-    return f"{columns([head, *rows], left=(0, 5))}\n{FOOTNOTE}"
+    return f"{columns([head, *rows], left=(0, 7))}\n{FOOTNOTE}"
 
 
 def matrix(view: BatchView) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names
-from terminalbench.experiments.mcp import NO_MCP, read_mcp
+from terminalbench.experiments.mcp import NO_MCP, McpSetup, read_mcp
+from terminalbench.experiments.paths import find_path
 from terminalbench.experiments.profiles import Folder, Profile, TextFile
 from terminalbench.experiments.secrets import (
     VARIABLE,
@@ -17,18 +18,21 @@ from terminalbench.experiments.secrets import (
     looks_secret,
     secrets_in,
 )
+from terminalbench.experiments.server_code import check_code
 from terminalbench.experiments.strict import Problems, join
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 
 _SAME_AGENT_ONLY = ("options", "agent_version")
-_NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills", "options", "agent_version", "mcp_git_source", "mcp_git_ref")
+_NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills")
+_MCP = ("mcp_servers", "mcp_git_source", "mcp_git_ref", "hooks")
 
 
 @dataclass(frozen=True)
 class Inheritance:
     """What all profiles of a file share, and where their problems and notes go.
 
-    `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`.
+    `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`. `private` are folders that
+    no agent may see, and what they are.
     """
 
     own: dict[str, dict[str, Any]]
@@ -37,6 +41,7 @@ class Inheritance:
     root: Path
     problems: Problems
     notes: list[str]
+    private: dict[Path, str]
 
     def resolve(self, key: str) -> Profile | None:
         """The profile called `key`, or None when it is too broken to say more about."""
@@ -68,9 +73,33 @@ class Inheritance:
             inherited = {k: v for k, v in self.own[name].items() if k != "description" or name == key}
             if inherited.get("mcp_servers") and "no_mcp" not in inherited:
                 merged.pop("no_mcp", None)
-            merged = _merge(merged, inherited)
+            if inherited.get("no_mcp"):
+                merged = {k: v for k, v in merged.items() if k not in ("mcp_servers", "hooks")}
+            merged = _merge(self._for_agent(merged, inherited, at if name == key else None), inherited)
         merged.pop("extends", None)
         return merged
+
+    def _for_agent(self, extended: dict[str, Any], own: dict[str, Any], at: str | None) -> dict[str, Any]:
+        """What a profile that names another agent takes of those it extends; the rest is noted for the profile `at`."""
+        usual = self.defaults.get("agent") or "claude-code"
+        before = extended.get("agent") or usual
+        agent = own.get("agent") or before
+        info = agent_info(agent)
+        if not extended or agent == before or info is None:
+            return extended
+        dropped = _not_for(info, extended)
+        if not info.mcp:
+            dropped += [k for k in _MCP if k in extended]
+        if dropped and at is not None:
+            names = ", ".join(dict.fromkeys(dropped))
+            self.notes.append(f"{at}: agent {info.name} does not take these of what it extends: {names}")
+        return {k: v for k, v in extended.items() if k not in dropped}
+
+
+def _not_for(info: AgentInfo, inherited: dict[str, Any]) -> list[str]:
+    """The keys meant for one agent that another agent does not take."""
+    names = _SAME_AGENT_ONLY if info.model else (*_SAME_AGENT_ONLY, *_NEEDS_A_MODEL, *_MCP)
+    return [name for name in names if name in inherited]
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -100,9 +129,7 @@ class _Resolver:
         """The defaults that apply to this profile's agent."""
         defaults = dict(self.shared.defaults)
         same = (self.own.get("agent") or defaults.get("agent")) == defaults.get("agent")
-        dropped = [] if same else [k for k in _SAME_AGENT_ONLY if k in defaults]
-        if not self.info.model:
-            dropped += [k for k in (*_NEEDS_A_MODEL, "mcp_servers", "hooks") if k in defaults]
+        dropped = [] if same and self.info.model else _not_for(self.info, defaults)
         kept = {k: v for k, v in defaults.items() if k not in dropped}
         if dropped:
             names = ", ".join(dict.fromkeys(dropped))
@@ -155,21 +182,8 @@ class _Resolver:
 
     def _file(self, name: str) -> TextFile | None:
         value = self._text(name)
-        path = self._path(value, self._where(name)) if value else None
+        path = find_path(value, self.root, self._where(name), self.problems) if value else None
         return self._read(path, name) if path is not None else None
-
-    def _path(self, value: str, at: str) -> Path | None:
-        """A path as the file system takes it, or None when it takes no such path."""
-        try:
-            path = self.root / Path(value).expanduser()
-            path.stat()
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            return self.root / Path(value).expanduser()
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not a path"
-            self.problems.add(at, f"cannot be used as a path: {reason}")
-            return None
-        return path
 
     def _read(self, path: Path, name: str) -> TextFile | None:
         try:
@@ -254,7 +268,7 @@ class _Resolver:
             return ()
         folders = []
         for index, name in enumerate(names):
-            path = self._path(name, f"{self._where('skills')}[{index}]")
+            path = find_path(name, self.root, f"{self._where('skills')}[{index}]", self.problems)
             if path is None:
                 continue
             if not path.is_dir():
@@ -267,7 +281,7 @@ class _Resolver:
                 folders.append(Folder(path))
         return tuple(folders)
 
-    def _mcp(self) -> Any:
+    def _mcp(self) -> McpSetup:
         names = self.values.get("mcp_servers") or []
         no_mcp = self.values.get("no_mcp")
         if not self.info.mcp:
@@ -287,6 +301,12 @@ class _Resolver:
                 )
             return NO_MCP
         setup = read_mcp(names, self.shared.aliases, self.root, self._where("mcp_servers"), self.problems)
+        self._check_servers(setup)
+        if not self._text("mcp_git_source"):
+            check_code(setup, self.info, self.shared.private, self._where("mcp_servers"), self.problems)
+        return setup
+
+    def _check_servers(self, setup: McpSetup) -> None:
         for server, entry in setup.servers.items():
             if entry.get("headers") and not self.info.hooks:
                 what = f'server "{server}" has headers, which agent {self.info.name} cannot be given'
@@ -296,7 +316,6 @@ class _Resolver:
                 self.shared.notes.append(
                     f'{self.at}: {folder / "hooks.json"} of server "{server}" is not used; name it in hooks'
                 )
-        return setup
 
     def _hooks(self) -> TextFile | None:
         if "hooks" not in self.own and (self.values.get("no_mcp") or not self.info.mcp):
@@ -323,6 +342,11 @@ class _Resolver:
         if source is None:
             if self._text("mcp_git_ref") and not self._text("mcp_git_source"):
                 self.problems.add(self._where("mcp_git_ref"), "only goes with mcp_git_source")
+            return None
+        if not self.info.hooks:
+            self._refuse(
+                "mcp_git_source", f"agent {self.info.name} cannot be given servers to install; claude-code can"
+            )
             return None
         if has_login(source):
             self.problems.add(
@@ -354,7 +378,7 @@ class _Resolver:
 
     def _env_file(self) -> Path | None:
         named = self._text("env_file")
-        path = self._path(named or DEFAULT_ENV_FILE, self._where("env_file"))
+        path = find_path(named or DEFAULT_ENV_FILE, self.root, self._where("env_file"), self.problems)
         if path is not None and path.is_file():
             return path
         if named and path is not None:

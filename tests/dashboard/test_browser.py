@@ -130,8 +130,8 @@ def test_a_filter_typed_during_another_look_wins(browser: Browser, address: str)
         page.goto(address + "trials/")
         held = []
         page.route("**/trials/?outcome=failed", lambda route: held.append(route))
-        page.get_by_label("Outcome").select_option("failed")
-        page.wait_for_timeout(500)
+        with page.expect_request(lambda request: request.url.endswith("?outcome=failed")):
+            page.get_by_label("Outcome").select_option("failed")
         page.get_by_label("Search").fill("a__2")
         page.wait_for_timeout(500)
         assert len(held) == 1

@@ -87,8 +87,10 @@ def _running(results: Path | None) -> "Batch | None":
 def _stream(feed: "Feed", *, as_json: bool) -> None:
     import time
 
+    from terminalbench.cli.output import end_with_the_reader
     from terminalbench.cli.watching import POLL_SEC, Stream
 
+    end_with_the_reader()
     stream = Stream(feed, as_json=as_json)
     stream.follow()
     while not feed.over:

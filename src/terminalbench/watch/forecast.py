@@ -6,11 +6,10 @@ from heapq import heapify, heapreplace
 from math import sqrt
 from statistics import pstdev
 
+from terminalbench.experiments.plan import HARBOR_PARALLEL
 from terminalbench.watch.model import LiveProfile, LiveTrial
 from terminalbench.watch.state import LiveState
 
-HARBOR_PARALLEL = 4
-"""Trials Harbor runs at once in a job when nobody says otherwise."""
 _LATE = 0.25
 """A trial that has taken longer than it should takes so much of its age more."""
 _QUANTILES = 32

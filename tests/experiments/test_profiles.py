@@ -294,6 +294,19 @@ def test_another_agent_leaves_behind_what_it_cannot_take_of_what_it_extends(proj
     assert notes == [f"profiles.p: agent {agent} does not take these of what it extends: {dropped}"]
 
 
+def test_what_a_profile_extends_is_blamed_where_it_stands(project) -> None:
+    project.server("s")
+    project.write("h.json", '{"hooks": {"Stop": []}}')
+    found = problems(project, BASE + FULL + '[profiles.p]\nextends = "full"\nagent = "codex"\n')
+    assert found == [
+        'profiles.full.hooks: agent codex has no hooks; claude-code has (profile "p" inherits it) '
+        '(clear it for this profile with hooks = "")'
+    ]
+    child = '[profiles.p]\nextends = "full"\nprompt = "none.md"\n[profiles.q]\nextends = "p"\n'
+    found = problems(project, BASE + FULL + child)
+    assert [line.split(":")[0] for line in found] == ["profiles.p.prompt"]
+
+
 def test_servers_to_install_are_refused_for_an_agent_that_cannot_install_them(project) -> None:
     project.server("s")
     for agent in ("codex", "lab:Agent"):

@@ -46,17 +46,18 @@ class Inheritance:
     def resolve(self, key: str) -> Profile | None:
         """The profile called `key`, or None when it is too broken to say more about."""
         at = join("profiles", key)
-        own = self._own(key, at)
+        chain = self._chain(key, at)
+        own = self._own(chain, at)
         name = own.get("agent") or self.defaults.get("agent") or "claude-code"
         info = agent_info(name)
         if info is None:
             where = f"{at}.agent" if "agent" in own else "defaults.agent"
             self.problems.add(where, f'no agent is called "{name}"', did_you_mean(name, agent_names()))
             return None
-        return _Resolver(self, key, at, info, own).profile()
+        return _Resolver(self, chain, info, own).profile()
 
-    def _own(self, key: str, at: str) -> dict[str, Any]:
-        """The keys the profile sets, with those of the profiles it extends."""
+    def _chain(self, key: str, at: str) -> list[str]:
+        """The profile, then the one it extends, and so on."""
         chain = [key]
         while (parent := self.own[chain[-1]].get("extends")) is not None:
             if parent in chain:
@@ -68,14 +69,18 @@ class Inheritance:
                     self.problems.add(where, f'no profile is called "{parent}"', did_you_mean(parent, list(self.own)))
                 break
             chain.append(parent)
+        return chain
+
+    def _own(self, chain: list[str], at: str) -> dict[str, Any]:
+        """The keys the profile sets, with those of the profiles it extends."""
         merged: dict[str, Any] = {}
         for name in reversed(chain):
-            inherited = {k: v for k, v in self.own[name].items() if k != "description" or name == key}
+            inherited = {k: v for k, v in self.own[name].items() if k != "description" or name == chain[0]}
             if inherited.get("mcp_servers") and "no_mcp" not in inherited:
                 merged.pop("no_mcp", None)
             if inherited.get("no_mcp"):
                 merged = {k: v for k, v in merged.items() if k not in ("mcp_servers", "hooks")}
-            merged = _merge(self._for_agent(merged, inherited, at if name == key else None), inherited)
+            merged = _merge(self._for_agent(merged, inherited, at if name == chain[0] else None), inherited)
         merged.pop("extends", None)
         return merged
 
@@ -119,8 +124,10 @@ def _env_table(env: list[str] | dict[str, str]) -> dict[str, str]:
 class _Resolver:
     """Resolves one profile; each method decides one thing."""
 
-    def __init__(self, shared: Inheritance, key: str, at: str, info: AgentInfo, own: dict[str, Any]) -> None:
-        self.shared, self.key, self.at, self.info, self.own = shared, key, at, info, own
+    def __init__(self, shared: Inheritance, chain: list[str], info: AgentInfo, own: dict[str, Any]) -> None:
+        self.shared, self.key, self.info, self.own = shared, chain[0], info, own
+        self.at = join("profiles", self.key)
+        self.setters = {name: key for key in reversed(chain) for name in shared.own[key]}
         self.problems, self.root = shared.problems, shared.root
         self.inherited = self._inherited()
         self.values = _merge(self.inherited, own)
@@ -164,17 +171,17 @@ class _Resolver:
         )
 
     def _where(self, name: str) -> str:
-        """The key to blame: the profile's own, else the default it came from."""
-        return f"{self.at}.{name}" if name in self.own or name not in self.inherited else f"defaults.{name}"
+        """The key to blame: the profile's own, else that of the profile it extends, else the default it came from."""
+        if name in self.own:
+            return f"{join('profiles', self.setters[name])}.{name}"
+        return f"{self.at}.{name}" if name not in self.inherited else f"defaults.{name}"
 
     def _refuse(self, name: str, why: str) -> None:
-        hint = (
-            None
-            if name in self.own
-            else f"clear it for this profile with {name} = {'[]' if name == 'skills' else chr(34) * 2}"
-        )
-        where = self._where(name)
-        self.problems.add(where, why if name in self.own else f'{why} (profile "{self.key}" inherits it)', hint)
+        if self.setters.get(name) == self.key:
+            self.problems.add(self._where(name), why)
+            return
+        hint = f"clear it for this profile with {name} = {'[]' if name == 'skills' else chr(34) * 2}"
+        self.problems.add(self._where(name), f'{why} (profile "{self.key}" inherits it)', hint)
 
     def _text(self, name: str) -> str | None:
         """A string key; an empty string clears an inherited value."""

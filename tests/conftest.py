@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.experiments import Project
 from terminalbench.cli.main import main
 
 REPO = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
+
+# The same examples in every run, however long one takes: a busy machine is no fault. `--hypothesis-profile=default` searches.
+settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

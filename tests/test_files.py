@@ -2,6 +2,7 @@ import errno
 import fcntl
 import multiprocessing
 import os
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -48,6 +49,18 @@ def test_a_new_file_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_many_threads_that_write_leave_the_umask_alone(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda n: files.write_json(tmp_path / f"{n % 7}.json", n), range(2000)))
+        left = os.umask(0o027)
+    finally:
+        os.umask(before)
+    assert left == 0o027
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
 
 
 def test_a_corrupt_file_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -40,7 +39,8 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
 
 def _write_lines(path: Path, lines: Iterable[bytes], *, durable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = path.with_name(f".{path.name[:50]}.{os.urandom(6).hex()}.tmp")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as stream:
             for line in lines:
@@ -48,11 +48,10 @@ def _write_lines(path: Path, lines: Iterable[bytes], *, durable: bool) -> None:
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
+            temporary.unlink()
         raise
     if durable:
         _sync_folder(path.parent)
@@ -235,7 +234,7 @@ def start_ticks(pid: int) -> int | None:
     """When a process started, in kernel ticks: with its pid this names a process for good. None: there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ended = fields[0] == "Z" and int(fields[17]) == 1  # its first thread may go before the others
+        ended = fields[0] in "ZX" and int(fields[17]) <= 1  # its first thread may go before the others
         return None if ended else int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
@@ -296,9 +295,3 @@ def _sync_folder(folder: Path) -> None:
         pass
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -4,6 +4,7 @@ import copy
 import csv
 import json
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,8 @@ _opened: list[str] = []
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open" and _opened and isinstance(arguments[0], str | bytes | Path):
+    ours = _opened and threading.current_thread() is threading.main_thread()  # a dashboard of another test may read on
+    if event == "open" and ours and isinstance(arguments[0], str | bytes | Path):
         _opened.append(str(arguments[0]))
 
 
@@ -241,15 +243,46 @@ def test_any_folder_of_harbor_jobs(tmp_path: Path, tbench: Any) -> None:
         (job / "result.json").write_text("{}")
     ran = tbench("analyze", jobs)
     assert ran.code == 0, ran.err
-    rows = details(tmp_path / "analytics")
+    rows = details(jobs / "analytics")
     assert [(row["profile"], row["attempt"], row["outcome"]) for row in rows] == [
         ("scripted", "1", "passed"),
         ("scripted", "2", "failed"),
     ]
-    page = (tmp_path / "analytics" / "report.html").read_text()
-    assert 'href="../jobs/job-1/answer__1' in page, "links lead to the trials of the foreign folder"
+    page = (jobs / "analytics" / "report.html").read_text()
+    assert 'href="../job-1/answer__1' in page, "links lead to the trials of the foreign folder"
     assert tbench("analyze", jobs / "job-0").code == 2
-    assert tbench("analyze", tmp_path / "analytics").code == 2
+    assert tbench("analyze", jobs / "analytics").code == 2
+    again = tbench("analyze", jobs)
+    assert (again.code, "2 trials: 0 read, 2 unchanged" in again.out) == (0, True), "its own tables are no job"
+
+
+def test_each_folder_of_harbor_jobs_has_its_own_analytics(tmp_path: Path, tbench: Any) -> None:
+    for name, reward in (("one", 1.0), ("two", 0.0), ("runs", 0.0)):
+        trial = tmp_path / name / "job" / f"answer__{name}"
+        trial.mkdir(parents=True)
+        (trial / "result.json").write_text(json.dumps(rewarded(reward, trial_name=trial.name)))
+        for folder in (trial, trial.parent):
+            (folder / "config.json").write_text("{}")
+        (trial.parent / "result.json").write_text("{}")
+        put(trial, GOOD)
+        assert tbench("analyze", tmp_path / name).code == 0
+    places = {
+        "one": tmp_path / "one" / "analytics",
+        "two": tmp_path / "two" / "analytics",
+        "runs": tmp_path / "analytics",
+    }
+    assert {name: details(place)[0]["trial"] for name, place in places.items()} == {
+        name: f"job/answer__{name}" for name in places
+    }
+    for name, place in places.items():
+        by = ("--author", "ada", "--reason", "seen", "--results", tmp_path / name)
+        assert tbench("label", f"answer__{name}", "failure_class", "loop", *by).code == 0
+        lines = read_jsonl(place / "findings.jsonl", Finding).records
+        assert [line.value for line in lines if line.analyzer == "label:ada"] == ["loop"]
+        listed = tbench("label", "--list", "--results", tmp_path / name).out
+        assert f"answer__{name}  failure_class = loop" in listed
+        assert tbench("analyze", tmp_path / name).code == 0
+        assert "label:ada" in (place / "findings.jsonl").read_text(), "an analysis keeps it"
 
 
 def test_the_runs_folder_of_a_batch_is_the_batch(batch: Batch) -> None:

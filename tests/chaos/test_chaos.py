@@ -7,7 +7,7 @@ import pytest
 from chaos.chaos import Tally, play
 
 
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", range(11, 17))
 def test_nothing_finished_is_lost_or_doubled(tmp_path: Path, seed: int) -> None:
     tally = Tally()
     play(tmp_path, seed, tally, shots=2)

@@ -71,6 +71,86 @@ def test_only_the_judge(experiment: Path, model: str, tbench: Any) -> None:
     assert {finding.analyzer for finding in findings()} == {"judge:strategy"}
 
 
+def stamps(folder: Path = ANALYTICS) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_only_the_judge_leaves_the_report_with_its_comparison(experiment: Path, model: str, tbench: Any) -> None:
+    pair = ("--compare", "oracle", "other")
+    tbench("analyze", experiment, *pair)
+    before = stamps()
+    assert "oracle vs other" in before["comparison_report.md"].decode()
+    failed = tbench("analyze", experiment, "--llm-only", *pair, "--model", "replay:none.jsonl")
+    assert failed.code == 2
+    assert "written to" not in failed.out
+    assert stamps() == before, "a judge that cannot answer changes nothing"
+    # Another question than that of the tables: they stay, and it is said.
+    other = tbench("analyze", experiment, "--llm-only", "--model", model, "--rubric", "strategy")
+    assert "the tables and the report there are about other trials or another question" in other.out
+    assert "read report.html first" not in other.out
+    changed = {name for name, data in stamps().items() if before.get(name) != data}
+    assert changed == {"judge.json", "judge.md", "findings.jsonl"}
+    # The same question: the report gets what the judge said, and keeps its verdict.
+    same = tbench("analyze", experiment, "--llm-only", *pair, "--model", model, "--rubric", "strategy")
+    assert "another question" not in same.out
+    assert "read report.html first" in same.out
+    after = stamps()
+    assert {name for name, data in after.items() if before.get(name) != data} == changed | {
+        "report.html",
+        "comparison_report.md",
+    }
+    text = after["comparison_report.md"].decode()
+    assert "oracle vs other" in text
+    assert "What the judge says" in text
+
+
+def test_only_a_judge_that_fails_leaves_nothing_behind(experiment: Path, tbench: Any) -> None:
+    ran = tbench("analyze", experiment, "--llm-only", "--model", "replay:none.jsonl")
+    assert (ran.code, ran.out) == (2, "")
+    assert not ANALYTICS.exists()
+
+
+def test_only_the_judge_of_a_sample_leaves_the_report_of_the_selection(
+    experiment: Path, model: str, tbench: Any
+) -> None:
+    tbench("analyze", experiment, "--profiles", "other")
+    before = stamps(ANALYTICS / "selection")
+    ran = tbench("analyze", experiment, "--llm-only", "--model", model, "--rubric", "strategy", "--limit", "2")
+    assert ran.code == 0, ran.err
+    assert "the tables and the report there are about other trials or another question" in ran.out
+    after = stamps(ANALYTICS / "selection")
+    assert {name: after[name] for name in before if name != "findings.jsonl"} == {
+        name: data for name, data in before.items() if name != "findings.jsonl"
+    }
+    assert {finding.trial.split("/")[1] for finding in findings(ANALYTICS / "selection")} == {"a__other"}
+
+
+def test_only_the_judge_and_nothing_to_read(experiment: Path, model: str, tbench: Any) -> None:
+    for file in Path("results").rglob("trajectory.json"):
+        file.unlink()
+    ran = tbench("analyze", experiment, "--llm-only", "--model", model, "--rubric", "strategy")
+    assert ran.code == 3, "nothing was judged, and nothing else was asked for"
+    assert "judged 0 of 2 questions" in ran.out
+    assert "not judged: 2 x strategy: the trial left no trajectory" in ran.out
+    assert tbench("analyze", experiment, "--model", model, "--rubric", "strategy").code == 0, "not every agent has one"
+    assert "- strategy: not judged: the trial left no trajectory\n" in (ANALYTICS / "judge.md").read_text()
+
+
+def test_the_judgement_of_one_selection_does_not_stay_beside_the_tables_of_the_next(
+    experiment: Path, model: str, tbench: Any
+) -> None:
+    asked = ("--model", model, "--rubric", "strategy")
+    selection = ANALYTICS / "selection"
+    tbench("analyze", experiment, "--profiles", "other", *asked)
+    assert "another selection" not in tbench("analyze", experiment, "--profiles", "other").out
+    assert (selection / "judge.json").exists(), "the same trials: what was judged stays"
+    ran = tbench("analyze", experiment, "--profiles", "oracle")
+    assert "note: what the judge said of another selection was taken away; its answers stay in the cache" in ran.out
+    assert not (selection / "judge.json").exists()
+    assert not (selection / "judge.md").exists()
+    assert "nothing spent" in tbench("analyze", experiment, "--profiles", "other", *asked).out
+
+
 def test_what_was_paid_for_serves_every_selection(experiment: Path, model: str, tbench: Any) -> None:
     tbench("analyze", experiment, "--llm-only", "--model", model, "--rubric", "strategy", "--profiles", "other")
     assert (ANALYTICS / "selection" / "judge.json").exists()
@@ -113,6 +193,9 @@ def test_a_persons_word_stands_after_the_judges_and_is_counted(experiment: Path,
     ran = tbench("analyze", experiment, "--model", model)
     assert "root_cause  other    gave_up" in ran.out
     assert "agreement with people: root_cause: 1 labelled and judged, 0 % agree" in ran.out
+    for command in ("analyze", "report"):
+        assert tbench(command, experiment).code == 0
+        assert "root_cause: gave_up (a person says)" in (ANALYTICS / "report.html").read_text(), command
     assert said == [f for f in findings() if f.name == "root_cause" and f.trial.endswith("a__other")]
     assert tbench("label", "a__other", "root_cause", "--remove", *by).code == 0
     assert not [f for f in findings() if f.analyzer == "label:ada"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from support.pipes import unread
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import write_json
@@ -75,6 +76,16 @@ def test_the_json_is_the_comparison(tmp_path: Path, tbench) -> None:
     assert document["contrasts"][0]["verdict"] == "better"
     assert document["contrasts"][0]["sentence"].startswith("b vs a: +100.0 pt")
     assert document["batches"] == ["s/0"]
+
+
+def test_a_gate_that_failed_has_failed_though_nobody_read_on(tmp_path: Path) -> None:
+    made = batch(tmp_path, {"p": "+ " * 7 + "+", "q": "x " * 7 + "x"})
+    ran = unread("compare", made.folder, "--fail-if", "worse", cwd=tmp_path)
+    assert (ran.returncode, ran.stderr.count("BrokenPipe")) == (100, 0)
+    cut_off = batch(tmp_path, {"p": "+ ."})
+    assert unread("watch", cut_off.folder, cwd=tmp_path).returncode == 0, (
+        "watching ends with its reader, before its end"
+    )
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,19 @@ def test_filters_and_search(browser: Browser, address: str) -> None:
         assert seen.complaints == []
 
 
+def test_what_the_form_compares_has_its_downloads(browser: Browser, address: str) -> None:
+    with watched(browser, own=address) as seen:
+        page = seen.page
+        page.goto(address + "compare")
+        page.get_by_role("button", name="Compare").click()
+        expect(page).to_have_url(address + "compare/study/1/q/study/1/p/")
+        for name in ("contrasts.csv", "tasks.csv", "data.json"):
+            with page.expect_download() as download:
+                page.get_by_role("link", name=name).click()
+            assert Path(download.value.path()).read_text().count("q"), name
+        assert seen.complaints == []
+
+
 def test_long_names_do_not_push_the_numbers_out_of_sight(browser: Browser, tmp_path: Path) -> None:
     slug, profiles = "a-slug-without-end__" + "and-on-" * 12, ("a-profile-without-end-" + "and-on-" * 20, "q")
     made = make_root(tmp_path / "results")
@@ -130,8 +143,8 @@ def test_a_filter_typed_during_another_look_wins(browser: Browser, address: str)
         page.goto(address + "trials/")
         held = []
         page.route("**/trials/?outcome=failed", lambda route: held.append(route))
-        page.get_by_label("Outcome").select_option("failed")
-        page.wait_for_timeout(500)
+        with page.expect_request(lambda request: request.url.endswith("?outcome=failed")):
+            page.get_by_label("Outcome").select_option("failed")
         page.get_by_label("Search").fill("a__2")
         page.wait_for_timeout(500)
         assert len(held) == 1

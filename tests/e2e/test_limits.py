@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from test_run import LIMIT_SEC, running, scripted, wait_for
+from test_run import LIMIT_SEC, at_work, running, scripted, wait_for
 
 from support.aftermath import cost, results
 
@@ -62,12 +62,13 @@ def test_a_budget_smaller_than_the_guess_is_still_used(lab) -> None:
 
 def test_what_a_killed_harbor_had_reserved_does_not_hold_the_others(lab) -> None:
     file = lab.experiment(
-        scripted("p", cost_usd=1.0, sleep_sec=2.0), tasks=("a",), run="attempts = 4\nparallel = 1\nbudget_usd = 2.5"
+        scripted("p", cost_usd=1.0, free=0), tasks=("a",), run="attempts = 4\nparallel = 1\nbudget_usd = 2.5"
     )
     process = lab.start("run", file)
-    wait_for(lambda: running(lab) or process.poll() is not None)
+    wait_for(lambda: at_work(lab) == 1, process)
     (worker,) = (lab.batch().folder / "workers").glob("*.json")
     os.kill(json.loads(worker.read_text())["pid"], signal.SIGKILL)
+    lab.go()
     out, err = process.communicate(timeout=200)
     assert process.returncode == 3, out + err
     state = gate(lab)

@@ -108,6 +108,6 @@ class Limited(Late):
     """Is told to wait, and gives up."""
 
     async def run(self, instruction, environment, context) -> None:
-        (self.logs_dir / "log.txt").write_text("429 Too Many Requests; Retry-After: 6")
+        (self.logs_dir / "log.txt").write_text("429 Too Many Requests; Retry-After: 12")
         raise ApiRateLimitError("429")
 '''

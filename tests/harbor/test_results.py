@@ -15,7 +15,9 @@ from terminalbench.harbor.result_file import from_result
 from terminalbench.harbor.results import ReadState, live_ending, read_job, read_trial
 from terminalbench.records import AgentStatus, ErrorClass, Outcome, Phases, Trial
 
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def model_trial(**changes: Any) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def test_claude_code_that_hangs_is_ended_with_its_group(monkeypatch: pytest.Monk
     fake.write_text(f"#!/bin/sh\nsleep 300 &\necho $! > {tmp_path}/child\nwait\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    error = refused(ClaudeCodeModel(timeout_sec=3.0))
+    error = refused(ClaudeCodeModel(timeout_sec=8.0))
     assert error.fault is Fault.TIMEOUT
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 30

@@ -1,8 +1,15 @@
 """What a report says of the judge, and of people who know better."""
 
+from pathlib import Path
+
+from support.results import STAMP, make_plan, make_trial
+from terminalbench.experiments.batch import allocate
+from terminalbench.files import append_jsonl
 from terminalbench.records import Finding, Outcome
+from terminalbench.report.build import Measured, build_report
 from terminalbench.report.model import TrialRef
 from terminalbench.report.signals import by_trial, judged
+from terminalbench.report.write import open_source
 
 
 def test_a_persons_word_stands_in_the_judges_place() -> None:
@@ -21,3 +28,24 @@ def test_a_persons_word_stands_in_the_judges_place() -> None:
         "root_cause: too_slow (a person says)": ["j/2"],
     }
     assert by_trial(findings)["j/2"]["failure_class"].value == "timeout"
+
+
+def test_a_persons_word_reaches_the_report(tmp_path: Path) -> None:
+    batch = allocate(tmp_path / "results", "s")
+    make_plan(batch, ("p",), "a")
+    make_trial(batch, "a__1", reward=0.0)
+    trial = f"{STAMP}__p/a__1"
+    for finding in (
+        Finding(trial, "outcome", "1", "steps", 3),
+        Finding(trial, "tripwires", "1", "edited_tests", True),
+        Finding(trial, "judge:root_cause", "v", "root_cause", "gave_up"),
+        Finding(trial, "label:ada", "2026", "root_cause", "too_slow", "it ran out of time"),
+        Finding(trial, "label:ada", "2026", "edited_tests", False, "those were its own"),
+    ):
+        append_jsonl(batch.analytics / "findings.jsonl", finding)
+    source = open_source(batch)
+    assert source.findings is not None
+    assert "steps" not in {finding.name for finding in source.findings}, "only what a report shows is held"
+    report = build_report(Measured(source.view, source.comparison, source.findings))
+    assert [group.what for group in report.judged] == ["root_cause: too_slow (a person says)"]
+    assert report.suspects == (), "a person said that it is none"

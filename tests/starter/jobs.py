@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,6 +51,9 @@ def once(folder: Path, produce: Callable[[Path], None]) -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "done").exists():
+            for left in folder.iterdir():  # of another worker's try that failed
+                if left.name != "lock":
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
             produce(folder)
             (folder / "done").touch()
     return folder

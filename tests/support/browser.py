@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
+PATIENCE_MS = 120_000
 AXE = Path(__file__).parents[1] / "clients" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -41,7 +42,7 @@ class Watched:
 def browser() -> Generator[Browser]:
     """Chromium, one for each test module. `make test` installs it."""
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS)
         yield started
         started.close()
 
@@ -50,6 +51,7 @@ def browser() -> Generator[Browser]:
 def watched(browser: Browser, *, width: int = 1200, scheme: Any = "light", own: str = "file://") -> Generator[Watched]:
     """A fresh page that records; addresses that start with `own` or carry their data are its own."""
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     found = Watched(page)
     page.on(

@@ -23,7 +23,7 @@ for number, arguments in enumerate(commands):
         code = main(arguments)
         sys.stdout.flush()
         os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 

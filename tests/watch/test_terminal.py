@@ -5,6 +5,7 @@ import pty
 import signal
 import sys
 import termios
+import threading
 
 import pytest
 
@@ -51,6 +52,19 @@ def test_keys_signals_and_the_channel_are_heard(keyboard: int) -> None:
         heard = terminal.wait(10)
         assert (heard.closed, terminal.last_words) == (True, b".")
         assert terminal.wait(0).data == b""
+    os.close(theirs)
+
+
+def test_a_hang_up_waits_for_the_channel_that_may_close_with_it(keyboard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("terminalbench.watch.terminal._HANG_UP_SEC", 60)
+    theirs, ours = os.pipe()
+    with Terminal(theirs) as terminal:
+        os.kill(os.getpid(), signal.SIGHUP)
+        closing = threading.Timer(0.2, os.close, [ours])
+        closing.start()
+        heard = terminal.wait(10)
+        assert (heard.signals, heard.closed) == ({signal.SIGHUP}, True)
+        closing.join()
     os.close(theirs)
 
 

@@ -8,12 +8,11 @@ import msgspec
 from terminalbench.analytics import power
 from terminalbench.analytics.sentence import count
 from terminalbench.experiments.agents import agent_info
-from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, PlannedTask
 from terminalbench.index.history import PastTrial
 from terminalbench.records import Outcome
 
 type TaskLabel = tuple[str, str]
-HARBOR_PARALLEL = 4
 CEILING = 0.95
 _ENOUGH_CELLS = 5
 

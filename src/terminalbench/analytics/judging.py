@@ -43,8 +43,32 @@ def said_before(chosen: Sequence[Picked], output: Path) -> list[Finding]:
     """What the judge said of the chosen trials in an earlier run into the same folder, and what people say of them."""
     from terminalbench.analytics.judge.kept import kept_findings
 
-    keys = {f"{row.job}/{row.name}" for part in chosen for row in part.trials}
-    return list(kept_findings(output, [part.source.batch for part in chosen], keys))
+    return list(kept_findings(output, [part.source.batch for part in chosen], _keys(chosen)))
+
+
+def keep_findings(chosen: Sequence[Picked], output: Path) -> None:
+    """Bring what the judge and people say into findings.jsonl, and leave everything else in it as it is."""
+    from terminalbench.analytics.judge.kept import refresh_findings
+
+    refresh_findings(output, [part.source.batch for part in chosen])
+
+
+def forget_others(chosen: Sequence[Picked], output: Path) -> list[str]:
+    """Take away what the judge said of other trials than these: their tables are replaced. A line that says so."""
+    from terminalbench.analytics.judge.output import read_result, remove_result
+
+    kept = read_result(output)
+    if kept is None:
+        return []
+    said_of = {said.trial for said in (*kept.findings, *kept.judgements)}
+    if said_of and said_of <= _keys(chosen):
+        return []
+    remove_result(output)
+    return ["what the judge said of another selection was taken away; its answers stay in the cache"]
+
+
+def _keys(chosen: Sequence[Picked]) -> set[str]:
+    return {f"{row.job}/{row.name}" for part in chosen for row in part.trials}
 
 
 def _request(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> "JudgeRequest":

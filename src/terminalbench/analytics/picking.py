@@ -7,11 +7,10 @@ from pathlib import Path
 from terminalbench.analytics.analyzers import Loaded
 from terminalbench.analytics.findings_cache import FindingsCache
 from terminalbench.analytics.trial_files import TrialFiles
-from terminalbench.analytics.views import Filter, Source, open_source, picked, ran, selected
+from terminalbench.analytics.views import Filter, Source, check_names, open_source, picked, ran, selected
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.index.scan import ForeignJobs
 from terminalbench.index.store import open_index
 from terminalbench.records import Finding
 
@@ -31,9 +30,16 @@ class Picked:
 
 
 def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:
-    """The trials that are meant, batch by batch. Raises UserError when there is none."""
-    sources = [open_source(batch) for batch in batches]
-    views = [selected(source, wanted) for source in sources]
+    """The trials that are meant, batch by batch; a batch that has none of the wanted tasks and profiles is left out.
+
+    Raises UserError when no trial is left, and for a name that no batch knows.
+    """
+    opened = [open_source(batch) for batch in batches]
+    check_names(opened, wanted)
+    where = ", ".join(str(source.batch.folder) for source in opened)
+    found = [(source, selected(source, wanted)) for source in opened]
+    found = [(source, view) for source, view in found if view.cells or not source.view.cells]
+    sources, views = [source for source, _ in found], [view for _, view in found]
     # A limit is over all batches together: sampled as one list, then given back to each.
     everything = [cell for view in views for cell in view.cells]
     kept = {id(cell) for cell in picked(everything, wanted)}
@@ -41,7 +47,6 @@ def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:
         Picked(source, view, [cell for cell in view.cells if id(cell) in kept])
         for source, view in zip(sources, views, strict=True)
     ]
-    where = ", ".join(str(source.batch.folder) for source in sources)
     if not any(part.cells for part in chosen):
         how = f"no trial {wanted.only}" if wanted.only and everything else "no trial is left after filtering"
         raise UserError(how, where=where, hint="tbench analyze --list shows the trials")
@@ -75,10 +80,9 @@ def read_findings(part: Picked, analyzers: Sequence[Loaded]) -> Iterator[tuple[C
 
 
 def analytics_of(batches: Sequence[Batch]) -> Path:
-    """Where the tables of whole batches go: into the batch, or for several (and for jobs of others) beside them."""
+    """Where the tables of whole batches go: where the batch has them, or for several beside the first of them."""
     first = batches[0]
-    beside = isinstance(first, ForeignJobs) or len(batches) > 1
-    return first.folder.parent / "analytics" if beside else first.analytics
+    return first.folder.parent / "analytics" if len(batches) > 1 else first.analytics
 
 
 def batch_key(source: Source) -> str:

@@ -10,7 +10,7 @@ from terminalbench.analytics import tables
 from terminalbench.analytics.analyzers import Loaded, load_analyzers, run_analyzer
 from terminalbench.analytics.findings_cache import FindingsCache, rules_digest
 from terminalbench.analytics.hiding import Hider
-from terminalbench.analytics.judging import JudgeAsk, judge, said_before
+from terminalbench.analytics.judging import JudgeAsk, forget_others, judge, keep_findings, said_before
 from terminalbench.analytics.metrics import ProfileMetrics
 from terminalbench.analytics.model import Comparison, Metric
 from terminalbench.analytics.picking import Picked, analytics_of, batch_key, pick, trial_files
@@ -19,12 +19,14 @@ from terminalbench.analytics.trial_files import TrialFiles, stamp_of
 from terminalbench.analytics.views import Filter
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.files import read_json
 from terminalbench.index.queries import BatchView
 from terminalbench.index.store import open_index
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judge.request import JudgeResult
 
+_OTHERS = "the tables and the report there are about other trials or another question, and stay as they are"
 type Progress = Callable[[int, int], None]
 _METRICS: tuple[Metric, ...] = get_args(Metric.__value__)
 
@@ -35,7 +37,7 @@ class AnalysisRequest:
 
     `compare` is (new, old); without it the declared contrasts are computed. `analyzers` come on top of those the batch
     declared, `import_root` is where they are found. `analysis` is the `[analysis]` table of the file as it is now.
-    `judge` asks a model too; with `judge_only` nothing else is computed anew.
+    `judge` asks a model too; with `judge_only` nothing else is written anew.
     """
 
     batches: tuple[Batch, ...]
@@ -55,7 +57,8 @@ class AnalysisResult:
     """What was found and where it is written. `read` trials were analysed anew, `reused` came from the cache.
 
     `missing` says in a line each what could not be analysed and why; `notes` what is good to know. `comparison` is None
-    for a sample, `judged` when no model was asked; `judge_error` says why a model could not be asked at all.
+    for a sample, and where only the judge was asked and the one on disk is about other trials or another question.
+    `judged` is None when no model was asked; `judge_error` says why a model could not be asked at all.
     """
 
     output: Path
@@ -91,33 +94,28 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
     settings = _settings(chosen, request)  # an unknown profile is found before anything is read
     output = request.output or default_output(request.batches, request.wanted)
     read = 0 if request.judge_only else analyse(chosen, analyzers, request.progress)
-    before = said_before(chosen, output)
-    made = None if request.judge_only else tables.write_tables(chosen, analyzers, output, request.wanted, before)
-    written = list(made.written) if made is not None else []
-    comparison, notes = None, tables.superseded_notes(chosen)
-    if made is not None and request.wanted.is_sample:
-        notes.append("trials picked by how they ended or at random are not compared")
-        tables.remove_comparison(output)
-    elif made is not None:
-        comparisons = _compared(chosen, settings)
-        comparison = comparisons["pass"]
-        written += tables.write_comparison(comparisons, output)
+    if request.judge_only:
+        made = _kept(chosen, request.wanted, settings, output)
+    else:
+        made = _written(chosen, analyzers, request.wanted, settings, output)
     judged, failed = _judged(chosen, request, output)
-    if judged is not None:
+    if judged is not None and request.judge_only:
+        keep_findings(chosen, output)
+    elif judged is not None:
         tables.write_findings(output, tables.cached_findings(chosen, analyzers), said_before(chosen, output))
     return AnalysisResult(
         output=output,
-        written=tuple(written),
+        written=made.written,
         batches=tuple(part.view.batch for part in chosen),
         planned=sum(len(part.cells) for part in chosen),
         analysed=sum(len(part.trials) for part in chosen),
         read=read,
-        profiles=made.profiles if made is not None else {},
-        missing=(*tables.not_there(chosen), *(made.missing if made is not None else ())),
-        notes=(*notes, *(made.notes if made is not None else ())),
+        profiles=made.profiles,
+        missing=(*tables.not_there(chosen), *made.missing),
+        notes=(*_left_out(request.batches, chosen), *tables.superseded_notes(chosen), *made.notes),
         views=tuple(part.view for part in chosen),
-        folders=request.batches,
-        comparison=comparison,
+        folders=tuple(part.source.batch for part in chosen),
+        comparison=made.comparison,
         judged=judged,
         judge_error=failed,
     )
@@ -143,6 +141,57 @@ def _settings(chosen: Sequence[Picked], request: AnalysisRequest) -> dict[Metric
     views = [part.view for part in chosen]
     asked = {metric: Asked(contrasts=pairs, metric=metric, analysis=request.analysis) for metric in _METRICS}
     return {metric: settings_of(views, question) for metric, question in asked.items()}
+
+
+def _left_out(batches: Sequence[Batch], chosen: Sequence[Picked]) -> list[str]:
+    """The batches that have none of what was picked."""
+    there = [part.source.batch for part in chosen]
+    gone = ["/".join(batch.folder.parts[-2:]) for batch in batches if batch not in there]
+    return [f"{name}: left out, it has none of the picked tasks and profiles" for name in gone]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The tables of an analysis, and its comparison."""
+
+    comparison: Comparison | None
+    written: tuple[Path, ...] = ()
+    profiles: dict[str, ProfileMetrics] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _written(
+    chosen: Sequence[Picked],
+    analyzers: Sequence[Loaded],
+    wanted: Filter,
+    settings: Mapping[Metric, Settings],
+    output: Path,
+) -> _Made:
+    """Write everything but what the judge says."""
+    notes = [] if wanted.is_all else forget_others(chosen, output)
+    made = tables.write_tables(chosen, analyzers, output, wanted, said_before(chosen, output))
+    written, comparison = made.written, None
+    if wanted.is_sample:
+        notes.append("trials picked by how they ended or at random are not compared")
+        tables.remove_comparison(output)
+    else:
+        comparisons = _compared(chosen, settings)
+        comparison = comparisons["pass"]
+        written += tables.write_comparison(comparisons, output)
+    return _Made(comparison, written, made.profiles, made.missing, (*notes, *made.notes))
+
+
+def _kept(chosen: Sequence[Picked], wanted: Filter, settings: Mapping[Metric, Settings], output: Path) -> _Made:
+    """Write nothing: the comparison on disk, when it is what these trials and this question give now."""
+    try:
+        kept: Comparison | None = read_json(output / tables.COMPARISON, Comparison)
+    except FileNotFoundError:
+        return _Made(None, notes=(_OTHERS,) if tables.about_others(output, chosen, wanted) else ())
+    except (OSError, TbenchError):
+        kept = None
+    same = not wanted.is_sample and kept == _compared(chosen, {"pass": settings["pass"]})["pass"]
+    return _Made(kept) if same else _Made(None, notes=(_OTHERS,))
 
 
 def _compared(chosen: Sequence[Picked], settings: Mapping[Metric, Settings]) -> dict[Metric, Comparison]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from terminalbench.analytics.analyzers import ERROR, Loaded
 from terminalbench.analytics.metrics import (
     ProfileMetrics,
@@ -21,7 +23,8 @@ from terminalbench.analytics.picking import Picked, read_findings
 from terminalbench.analytics.settings import profile_names
 from terminalbench.analytics.trial_files import NO_TRAJECTORY
 from terminalbench.analytics.views import Filter, ran
-from terminalbench.files import encode_line, write_json, write_lines
+from terminalbench.errors import TbenchError
+from terminalbench.files import encode_json, encode_line, read_json, write_json, write_lines
 from terminalbench.index.queries import CellState
 from terminalbench.records import Finding, Outcome
 
@@ -110,9 +113,19 @@ def write_comparison(comparisons: Mapping[Metric, Comparison], output: Path) -> 
     write_json(output / COMPARISON, comparisons["pass"])
     tests = [_test(contrast) for comparison in comparisons.values() for contrast in comparison.contrasts]
     first = comparisons["pass"]
-    document = {"schema_version": 1, "batches": first.batches, "alpha": first.alpha, "tests": tests}
-    write_json(output / TESTS, document)
+    document = {"schema_version": 1, "batches": first.batches, "alpha": first.alpha, "departures": first.departures}
+    write_json(output / TESTS, document | {"tests": tests})
     return output / COMPARISON, output / TESTS
+
+
+def about_others(output: Path, chosen: Sequence[Picked], wanted: Filter) -> bool:
+    """Whether the tables that are there were made of other trials than these."""
+    try:
+        kept = read_json(output / AGGREGATE)
+    except (OSError, TbenchError):
+        return False
+    asked = msgspec.json.decode(encode_json(_identity(chosen, wanted)))
+    return not isinstance(kept, dict) or any(kept.get(key) != value for key, value in asked.items())
 
 
 def remove_comparison(output: Path) -> None:
@@ -164,12 +177,15 @@ def _aggregate(
 ) -> dict[str, Any]:
     return {
         "schema_version": 1,
-        "batches": [part.view.batch for part in chosen],
-        "selection": None if wanted.is_all else wanted,
+        **_identity(chosen, wanted),
         "analyzers": {loaded.name: loaded.version for loaded in analyzers},
         "missing": not_there(chosen),
         "profiles": profiles,
     }
+
+
+def _identity(chosen: Sequence[Picked], wanted: Filter) -> dict[str, Any]:
+    return {"batches": [part.view.batch for part in chosen], "selection": None if wanted.is_all else wanted}
 
 
 def _note_problems(problems: Counter[str], found: Sequence[Finding]) -> None:

@@ -2,7 +2,7 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from terminalbench.index.scan import ForeignJobs, profile_of, scan_batch
 from terminalbench.records import Outcome, TaskRef
 
 type Only = Literal["succeeded", "failed"]
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -125,46 +126,76 @@ def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow) -> CellState
     return CellState(profile, task, attempt, Outcome.ERRORED if broken else Outcome.CANCELLED, row, row.reason)
 
 
+def check_names(sources: Sequence[Source], wanted: Filter) -> None:
+    """Every wanted task and profile is in one of the batches. Raises UserError for one that is in none."""
+    where = ", ".join(str(source.batch.folder) for source in sources)
+    jobs = [job for source in sources for job in source.view.plan.jobs]
+    profiles = list(dict.fromkeys(job.profile for job in jobs))
+    for name in wanted.profiles:
+        if name not in profiles:
+            raise UserError(f'no profile is called "{name}"', where=where, hint=did_you_mean(name, profiles))
+    refs = list(dict.fromkeys(task.ref for job in jobs for task in job.tasks))
+    for name in wanted.tasks:
+        if not any(_called(ref, name) for ref in refs):
+            raise UserError(f'no task is called "{name}"', where=where, hint=did_you_mean(name, [r.id for r in refs]))
+
+
 def selected(source: Source, wanted: Filter) -> BatchView:
-    """The view with only the wanted tasks and profiles, in the plan too. An unknown name is an error."""
+    """The view with only the wanted tasks and profiles, in the plan too, which then says what was left out."""
     view = source.view
     if not wanted.tasks and not wanted.profiles:
         return view
-    profiles = [job.profile for job in view.plan.jobs]
-    for name in wanted.profiles:
-        if name not in profiles:
-            where = str(source.batch.folder)
-            raise UserError(f'no profile is called "{name}"', where=where, hint=did_you_mean(name, profiles))
-    refs = list(dict.fromkeys(task.ref for job in view.plan.jobs for task in job.tasks))
-    tasks = set(_tasks(refs, wanted.tasks, str(source.batch.folder))) if wanted.tasks else set(refs)
-    keys = set(wanted.profiles) or set(profiles)
+    plan = view.plan
+    refs = list(dict.fromkeys(task.ref for job in plan.jobs for task in job.tasks))
+    tasks = {ref for ref in refs if not wanted.tasks or any(_called(ref, name) for name in wanted.tasks)}
     jobs = tuple(
-        msgspec.structs.replace(job, tasks=tuple(task for task in job.tasks if task.ref in tasks))
-        for job in view.plan.jobs
-        if job.profile in keys
+        msgspec.structs.replace(job, tasks=kept)
+        for job in plan.jobs
+        if not wanted.profiles or job.profile in wanted.profiles
+        if (kept := tuple(task for task in job.tasks if task.ref in tasks))
     )
-    baseline = view.plan.baseline if view.plan.baseline in keys else next(iter(j.profile for j in jobs))
+    keys = {job.profile for job in jobs}
+    baseline = plan.baseline if plan.baseline in keys or not jobs else jobs[0].profile
     places = {(t.label, t.ref.id) for job in jobs for t in job.tasks}
+    cells = [cell for cell in view.cells if cell.profile in keys and cell.task in tasks]
+    said = _left_out(plan, tasks, keys, baseline) if len(cells) < len(view.cells) else []
     return BatchView(
         view.batch,
-        msgspec.structs.replace(view.plan, jobs=jobs, baseline=baseline),
-        [cell for cell in view.cells if cell.profile in keys and cell.task in tasks],
+        msgspec.structs.replace(plan, jobs=jobs, baseline=baseline, departures=(*plan.departures, *said)),
+        cells,
         [
             row
             for row in view.superseded
             if row.profile in keys and (not wanted.tasks or (row.dataset, row.task) in places)
         ],
+        len(view.cells) if len(cells) < len(view.cells) else None,
     )
 
 
-def _tasks(refs: Sequence[TaskRef], names: Sequence[str], where: str) -> list[TaskRef]:
-    found: list[TaskRef] = []
-    for name in names:
-        hits = [ref for ref in refs if name in (ref.id, f"{ref.dataset}/{ref.id}")]
-        if not hits:
-            raise UserError(f'no task is called "{name}"', where=where, hint=did_you_mean(name, [r.id for r in refs]))
-        found += hits
+def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str], baseline: str) -> list[str]:
+    """What a hand-picked part of a batch departs from: whoever picks after looking can get any verdict."""
+    found = []
+    planned = {task.ref for job in plan.jobs for task in job.tasks}
+    if len(tasks) < len(planned):
+        found.append(f"only {len(tasks)} of {len(planned)} planned tasks were picked for this analysis")
+    everyone = list(dict.fromkeys(job.profile for job in plan.jobs))
+    if len(profiles) == len(everyone):
+        return found
+    declared = [(new, old) for new, old in plan.analysis.get("contrasts") or ()]
+    pairs = declared or [(name, plan.baseline) for name in everyone if name != plan.baseline]
+    lost = [f"{new} vs {old}" for new, old in pairs if new not in profiles or old not in profiles]
+    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+    holm = f": Holm's adjustment leaves out {', '.join(lost[:_NAMED])}{more}" if lost and len(profiles) > 1 else ""
+    found.append(f"only {len(profiles)} of {len(everyone)} planned profiles were picked for this analysis{holm}")
+    if baseline != plan.baseline:
+        found.append(f"baseline: {plan.baseline} was declared, {baseline} is used")
+    if declared and len(lost) == len(declared) and len(profiles) > 1:
+        found.append(f"no declared contrast is left: each profile is compared with {baseline}")
     return found
+
+
+def _called(ref: TaskRef, name: str) -> bool:
+    return name in (ref.id, f"{ref.dataset}/{ref.id}")
 
 
 def ran(cell: CellState) -> bool:

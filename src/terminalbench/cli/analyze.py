@@ -68,7 +68,8 @@ def command(
     result = run_analysis(request)
     page = _report(request, result)
     if not quiet:
-        click.echo(summary(result, page))
+        if said := summary(result, page):
+            click.echo(said)
         if request.judge is None and not chosen["no_llm"]:
             click.echo(_NO_MODEL)
     else:
@@ -76,17 +77,25 @@ def command(
             click.echo(f"missing: {line}", err=True)
     if result.judge_error is not None:
         raise result.judge_error
-    return EXIT_INCOMPLETE if result.incomplete else EXIT_OK
+    nothing = request.judge_only and result.judged is not None and not result.judged.judged
+    return EXIT_INCOMPLETE if result.incomplete or nothing else EXIT_OK
 
 
 def _report(request: "AnalysisRequest", result: "AnalysisResult") -> Path | None:
-    """Write report.html and comparison_report.md; there is none about a sample."""
-    from terminalbench.report.write import remove_report, write_analysed
+    """Write report.html and comparison_report.md; there is none about a sample.
 
-    if request.wanted.is_sample:
+    With --llm-only one that is there gets what the judge said, if it still answers the same question.
+    """
+    from terminalbench.report.write import HTML, remove_report, write_analysed
+
+    if request.judge_only:
+        stands = result.comparison is not None and (result.output / HTML).is_file()
+        if result.judged is None or not stands:
+            return None
+    elif request.wanted.is_sample:
         remove_report(result.output)
         return None
-    return write_analysed(request.batches, result.views, result.comparison, result.output)[0]
+    return write_analysed(result.folders, result.views, result.comparison, result.output)[0]
 
 
 def _request(target: "Batches", chosen: dict[str, Any], teller: "Teller") -> "AnalysisRequest":

@@ -35,12 +35,16 @@ def summary(result: AnalysisResult, report: Path | None) -> str:
     failures = [[p, what, str(n)] for p, m in result.profiles.items() for what, n in m.failure_classes.items()]
     if failures:
         parts.append(columns([["profile", "failure class", "trials"], *failures], left=(0, 1)))
-    if result.comparison is not None and result.comparison.contrasts:
+    limits: list[str] = []
+    if result.profiles and result.comparison is not None:
         parts.append("\n".join(contrast.sentence for contrast in result.comparison.contrasts))
+        limits = [*result.comparison.departures, *result.comparison.warnings]
     if result.judged is not None:
         parts.append(judged_text(result, result.judged))
-    parts.append("\n".join([*_some("missing", result.missing), *_some("note", result.notes)]))
-    parts.append(f"written to {place(result.output)}" + (f", read {report.name} first" if report is not None else ""))
+    parts.append("\n".join([*_some("missing", result.missing), *_some("note", [*limits, *result.notes])]))
+    if result.written or result.judged is not None:
+        first = f", read {report.name} first" if report is not None else ""
+        parts.append(f"written to {place(result.output)}{first}")
     return "\n\n".join(filter(None, parts))
 
 

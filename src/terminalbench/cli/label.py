@@ -59,10 +59,10 @@ def _write(root: Path, trial: str, name: str, value: str | None, author: str, re
     from terminalbench.analytics.judge.kept import FINDINGS, refresh_findings
     from terminalbench.analytics.judge.labels import add_label, findings_of, make_label, parse_value, read_labels
     from terminalbench.cli.trials import find_trial
-    from terminalbench.experiments.batch import Batch
 
-    batch, row = find_trial(root, trial)
-    analytics = Batch(root / batch).analytics
+    key_of_batch, row = find_trial(root, trial)
+    batch = _batch(root, key_of_batch)
+    analytics = batch.analytics
     key = f"{row.job}/{row.name}"
     if value is None and (key, name) not in read_labels(analytics).current():
         raise UserError(f'{row.name} has no label "{name}"', hint="tbench label --list shows what there is")
@@ -70,7 +70,7 @@ def _write(root: Path, trial: str, name: str, value: str | None, author: str, re
     label = make_label(key, name, parsed, author, reason, datetime.now(UTC))
     add_label(analytics, label)
     if (analytics / FINDINGS).exists():
-        refresh_findings(analytics, [Batch(root / batch)])
+        refresh_findings(analytics, [batch])
     return label
 
 
@@ -102,13 +102,22 @@ def _list(root: Path, trial: str | None, as_json: bool) -> int:
 
 
 def _places(root: Path, trial: str | None) -> "list[tuple[Batch, str | None]]":
+    from terminalbench.analytics.judge.labels import FILE
     from terminalbench.cli.trials import find_trial
-    from terminalbench.experiments.batch import Batch
 
     if trial is None:
-        return [(Batch(file.parent.parent), None) for file in sorted(root.glob("*/*/analytics/labels.jsonl"))]
+        keys = [".", *(folder.relative_to(root).as_posix() for folder in sorted(root.glob("*/*")))]
+        return [(batch, None) for key in keys if ((batch := _batch(root, key)).analytics / FILE).is_file()]
     batch, row = find_trial(root, trial)
-    return [(Batch(root / batch), f"{row.job}/{row.name}")]
+    return [(_batch(root, batch), f"{row.job}/{row.name}")]
+
+
+def _batch(root: Path, key: str) -> "Batch":
+    """A batch by its key in the index."""
+    from terminalbench.experiments.batch import Batch
+    from terminalbench.index.scan import ForeignJobs
+
+    return ForeignJobs(root) if key == "." else Batch(root / key)
 
 
 def _line(label: "Label") -> str:

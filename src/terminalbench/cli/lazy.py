@@ -1,5 +1,7 @@
 """A group of commands that loads a command's module only when that command is used."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, override
@@ -7,6 +9,18 @@ from typing import Any, override
 import click
 
 from terminalbench.errors import closest
+
+
+class ClosedPipe(Exception):
+    """A pipe has no reader any more. Click would end the program on a BrokenPipeError, silently and with 1."""
+
+
+@contextmanager
+def _pipes_named() -> Generator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise ClosedPipe(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,20 @@ class CommandTable(click.Group):
         super().__init__(*args, **kwargs)
         self.sections = sections
         self.entries = {entry.name: entry for section in sections for entry in section.commands}
+
+    @override
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click does; a closed pipe has a name of its own."""
+        with _pipes_named():
+            return super().make_context(info_name, args, parent, **extra)
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does; a closed pipe has a name of its own."""
+        with _pipes_named():
+            return super().invoke(ctx)
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -2,13 +2,15 @@
 
 import errno
 import os
+import select
 import sys
 from collections.abc import Sequence
 
 import click
 
 from terminalbench.cli.commands import SECTIONS
-from terminalbench.cli.lazy import CommandTable
+from terminalbench.cli.lazy import ClosedPipe, CommandTable
+from terminalbench.cli.output import let_readers_leave
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TbenchError
 
 DEBUG = "--debug"
@@ -41,6 +43,7 @@ def app() -> None:
 def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
     """Run one command and return its exit code; every error is one clear message on standard error."""
     arguments, debug = _split_debug(list(arguments))
+    let_readers_leave()
     try:
         result = app.main(args=arguments, prog_name=prog_name, standalone_mode=False)
         sys.stdout.flush()
@@ -55,7 +58,11 @@ def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, ClosedPipe) as error:
+        if not _nobody_reads():
+            _traceback(debug)
+            _say(f"error: {error}")
+            return EXIT_FAILURE
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except OSError as error:
@@ -67,6 +74,16 @@ def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
         _say(f"error: unexpected {type(error).__name__}: {error} (run again with {DEBUG} for the place)")
         return EXIT_FAILURE
     return result if isinstance(result, int) else EXIT_OK
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe whose reader has gone: it has seen enough."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except OSError:  # not a file at all
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def entry() -> None:

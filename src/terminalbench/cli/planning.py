@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from terminalbench.analytics.forecast import HARBOR_PARALLEL, Forecast, forecast
+from terminalbench.analytics.forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, next_number
 from terminalbench.experiments.config import Experiment, load
 from terminalbench.experiments.difference import differences
-from terminalbench.experiments.plan import JobSpec, Plan, Selection, make_plan
+from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Profile
 from terminalbench.files import encode_json, read_json, write_json
 from terminalbench.harbor.finished import finished_trials

@@ -5,7 +5,6 @@ Whatever goes wrong here is said and ends the watching, never the run.
 
 import os
 import signal
-import sys
 import threading
 import time
 
@@ -75,9 +74,6 @@ class Printing:
                 self._stream.follow()
             self._stream.follow()
         except Exception as error:  # noqa: BLE001  said once; the run does not depend on it
-            if isinstance(error, BrokenPipeError):
-                # Nobody reads any more: what the run prints at its end goes nowhere instead of failing.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             click.echo(f"watching ended: {type(error).__name__}: {error}; the run goes on", err=True)
 
 

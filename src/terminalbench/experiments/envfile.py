@@ -49,6 +49,8 @@ def _value(text: str, at: int, where: str) -> tuple[str, int]:
     if quote not in _QUOTED:
         line = _BARE.match(text, at)
         bare = line[0] if line else ""
+        if quote == "#" and text[at - 1] != "=":  # as python-dotenv: after a blank it begins a comment
+            return "", at + len(bare)
         return re.sub(r"(?<!\s)\s+#.*", "", bare).rstrip(), at + len(bare)
     inner = _QUOTED[quote].match(text, at)
     if inner is None:

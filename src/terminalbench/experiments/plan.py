@@ -19,6 +19,9 @@ from terminalbench.experiments.config import Experiment, Task
 from terminalbench.experiments.profiles import Profile
 from terminalbench.records import TaskRef
 
+HARBOR_PARALLEL = 4
+"""Trials Harbor runs at once in a job when nobody says otherwise."""
+
 
 class PlannedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task of a job: what it is, where it comes from, and the label its trials carry in Harbor.

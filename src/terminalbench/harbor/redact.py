@@ -124,7 +124,7 @@ def _hide_value(match: re.Match[str]) -> str:
     value = match.group(2)
     # Counts, flags and templates are not secrets: "max_tokens: 4096", "api_key: null", "KEY=${KEY}".
     bare = value.strip("\"'")
-    if not bare or bare.isdigit() or bare.lower() in _PLAIN or bare.startswith(("${", "$", HIDDEN)):
+    if not bare or bare.isdigit() or bare.lower() in _PLAIN or bare.startswith(("$", HIDDEN[:-1])):
         return match.group(0)
     return match.group(1) + HIDDEN
 

@@ -64,7 +64,11 @@ def can_be_written(results_root: Path) -> bool:
     if not os.access(results_root, os.W_OK | os.X_OK) or file.is_dir():
         return False
     beside = [file, *(file.with_name(FILE_NAME + suffix) for suffix in _SIDE_FILES)]
-    return all(os.access(path, os.R_OK | os.W_OK) for path in beside if path.exists())
+    return not any(_is_shut(path) and _is_shut(path) for path in beside)  # twice: SQLite removes some at any moment
+
+
+def _is_shut(path: Path) -> bool:
+    return path.exists() and not os.access(path, os.R_OK | os.W_OK)
 
 
 def place_of(results_root: Path, migrations: Collection[str], *, write: bool = False) -> Place:

@@ -68,13 +68,15 @@ class CellState(msgspec.Struct, frozen=True):
 class BatchView(msgspec.Struct, frozen=True):
     """A batch: its plan, the state of each planned cell, and the trials that count for none.
 
-    `superseded` were run again: they are evidence and cost money, but are not measurements.
+    `superseded` were run again: they are evidence and cost money, but are not measurements. `picked_of` is how many
+    trials were planned when only some of them are looked at.
     """
 
     batch: str
     plan: Plan
     cells: list[CellState]
     superseded: list[TrialRow]
+    picked_of: int | None = None
 
     def rows(self) -> list[TrialRow]:
         """Every trial folder of the batch."""

@@ -120,6 +120,12 @@ class ForeignJobs(Batch):
         """The jobs lie in the folder itself."""
         return self.folder
 
+    @property
+    def analytics(self) -> Path:
+        """Inside the folder, or beside it where the folder is the `runs` of something."""
+        around = self.folder.parent if self.folder.name == "runs" else self.folder
+        return around / "analytics"
+
 
 def find_batches(results_root: Path) -> Iterator[Batch]:
     """Every batch folder of a results root; a folder of Harbor jobs (or one job) of any origin counts as one batch."""

@@ -34,9 +34,13 @@ class Measured:
         return self.href + quote(folder, errors="surrogatepass")
 
 
-def build_report(this: Measured, others: Iterable[Measured] = ()) -> Report:
-    """The report of one batch; `others` are earlier or later batches, for the trend."""
+def build_report(this: Measured, others: Iterable[Measured] = (), pooled: Comparison | None = None) -> Report:
+    """The report of one batch; `others` are earlier or later batches, for the trend.
+
+    With `pooled`, the comparison of all of them together, the verdicts are its own; the rest is about the one batch.
+    """
     view, comparison = this.view, this.comparison
+    asked = pooled or comparison
     names = [summary.profile for summary in comparison.profiles]
     cells = [cell for cell in view.cells if cell.profile in names]
     tasks = list(dict.fromkeys(cell.task for cell in cells))
@@ -48,12 +52,12 @@ def build_report(this: Measured, others: Iterable[Measured] = ()) -> Report:
         batch=view.batch,
         created_at=_created(view),
         version=__version__,
-        comparison=comparison,
-        contrasts=tuple(comparison.contrasts),
+        comparison=asked,
+        contrasts=tuple(asked.contrasts),
         profiles=tuple(_profile(view, s, index, cells, refs) for index, s in enumerate(comparison.profiles)),
         tasks=_tasks(tasks, len(names), refs),
         analysed=this.findings is not None,
-        simulated=any(summary.simulated for summary in comparison.profiles),
+        simulated=any(summary.simulated for summary in asked.profiles),
         facts=_facts(view, names, tasks),
         not_measured=evidence.not_measured(cells, refs),
         suspects=evidence.suspects(cells, refs) + signals.tripwires(refs.values(), found),
@@ -66,6 +70,8 @@ def build_report(this: Measured, others: Iterable[Measured] = ()) -> Report:
         superseded=evidence.superseded(view, this.link),
         notes=_notes(view),
         trend=tuple(_batch(m, this) for m in others) if len(others) > 1 else (),
+        picked_of=view.picked_of,
+        pooled=tuple(pooled.batches) if pooled is not None else (),
     )
 
 
@@ -163,9 +169,13 @@ def _facts(view: BatchView, names: list[str], tasks: list[TaskRef]) -> tuple[tup
     versions = ", ".join(f"{name} {value}" for name, value in (source.get("versions") or {}).items())
     settings = ", ".join(f"{key} = {value}" for key, value in plan.settings.items() if value not in (None, "", [], {}))
     analysis = ", ".join(f"{key} = {value}" for key, value in plan.analysis.items() if value not in (None, "", [], {}))
+    size = (
+        f"{plural(len(tasks), 'task')} x {plural(len(names), 'profile')} x "
+        f"{' or '.join(map(str, attempts))} {'attempt' if attempts == [1] else 'attempts'}"
+    )
+    part = f", {len(view.cells):,} of {plural(view.picked_of, 'planned trial')}" if view.picked_of is not None else ""
     facts = {
-        "planned": f"{plural(len(tasks), 'task')} x {plural(len(names), 'profile')} x "
-        f"{' or '.join(map(str, attempts))} {'attempt' if attempts == [1] else 'attempts'}",
+        "planned" if view.picked_of is None else "picked": f"{size}{part}",
         "baseline": plan.baseline,
         "datasets": ", ".join(dict.fromkeys(task.dataset for task in tasks)),
         "experiment file": source.get("experiment_file"),

@@ -167,6 +167,10 @@ class Report:
     superseded: tuple[Superseded, ...] = ()
     notes: tuple[str, ...] = ()
     trend: tuple[BatchLine, ...] = field(default=())
+    picked_of: int | None = None
+    """How many trials were planned, when only some of them are looked at."""
+    pooled: tuple[str, ...] = ()
+    """The batches the comparison is over, when they are more than the one the rest is about."""
 
     @property
     def planned(self) -> int:

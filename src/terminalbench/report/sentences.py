@@ -26,6 +26,10 @@ def headlines(report: Report) -> list[Headline]:
     ]
     if not found:
         found = [Headline(rate_sentence(line), "note", f"p{index}") for index, line in enumerate(report.profiles)]
+    if report.pooled:
+        over = f"The verdicts are over {', '.join(report.pooled)} together; " if report.contrasts else ""
+        said = f"{over}everything else is about {report.batch}, the newest of {len(report.pooled)} batches."
+        found.append(Headline(said[:1].upper() + said[1:], "note", "trend"))
     return [*found, *_limits(report)]
 
 
@@ -44,9 +48,11 @@ def rate_sentence(line: ProfileLine) -> str:
 def coverage_sentence(report: Report) -> str:
     """How many of the planned trials count."""
     lost = report.planned - report.measured
+    what = plural(report.planned, "planned trial" if report.picked_of is None else "picked trial")
+    part = "" if report.picked_of is None else f" {report.picked_of:,} were planned."
     if not lost:
-        return f"All {plural(report.planned, 'planned trial')} were measured."
-    return f"{report.measured:,} of {plural(report.planned, 'planned trial')} were measured; {lost:,} were not."
+        return f"All {what} were measured.{part}"
+    return f"{report.measured:,} of {what} were measured; {lost:,} were not.{part}"
 
 
 def looks_sentence(contrast: Contrast) -> str:

@@ -27,6 +27,8 @@ type Found = Mapping[str, Mapping[str, Finding]]
 def needed(finding: Finding) -> bool:
     """Whether a report shows it; of ten thousand trials only these are held in memory."""
     name = finding.name
+    if finding.analyzer.startswith(LABEL):
+        return True
     if name in TRIPWIRES or name.startswith(TOOL_PREFIX):
         return bool(finding.value)
     return name in (FAILURE_CLASS, BACKTRACKS) or finding.analyzer.startswith(JUDGE)

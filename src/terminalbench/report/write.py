@@ -47,13 +47,13 @@ def write_analysed(
 ) -> tuple[Path, Path]:
     """Write the report of an analysis into its folder: about its newest batch, with a trend over the others.
 
-    `comparison` is that of the analysis, when it is about one batch.
+    `comparison` is that of the analysis, of all its batches together: its verdicts are the report's.
     """
     found = read_findings(batches[0], output / FINDINGS_FILE, keep=signals.needed)
-    alone = comparison if len(views) == 1 else None
+    alone, pooled = (comparison, None) if len(views) == 1 else (None, comparison)
     sources = [Source(batch, view, alone or _compared(view), found) for batch, view in zip(batches, views, strict=True)]
     sources.sort(key=lambda source: str(source.view.plan.provenance.get("created_at") or ""))
-    return write_report(sources[-1], sources[:-1], output)
+    return write_report(sources[-1], sources[:-1], output, pooled)
 
 
 def remove_report(folder: Path) -> None:
@@ -66,10 +66,12 @@ def _compared(view: BatchView) -> Comparison:
     return compare(rows_of([view]), settings_of([view]))
 
 
-def write_report(this: Source, others: Sequence[Source] = (), output: Path | None = None) -> tuple[Path, Path]:
+def write_report(
+    this: Source, others: Sequence[Source] = (), output: Path | None = None, pooled: Comparison | None = None
+) -> tuple[Path, Path]:
     """Write the report of a batch, with a trend over the others, into its analytics folder or `output`."""
     folder = output or this.batch.analytics
-    report = build_report(_measured(this, folder), [_measured(other, folder) for other in others])
+    report = build_report(_measured(this, folder), [_measured(other, folder) for other in others], pooled)
     page, text = folder / HTML, folder / MARKDOWN
     write_text(page, render_html(report))
     write_text(text, render_markdown(report))

@@ -15,9 +15,6 @@ from terminalbench.harbor.control import ALL, Control, ControlFile
 from terminalbench.records import Event, stamp
 from terminalbench.runner.live import live_processes
 
-HARBOR_PARALLEL = 4
-"""How many trials Harbor runs at once when nobody says."""
-
 TRIALS = ("cancel", "requeue")
 ACTIONS = ("pause", "resume", "set", *TRIALS)
 

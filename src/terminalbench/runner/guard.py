@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan import HARBOR_PARALLEL, Plan
 from terminalbench.files import append_jsonl, read_jsonl
 from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.records import Event, stamp
@@ -84,7 +84,7 @@ class Guard:
         self._watchdog.standing = {}
 
     def _carry_out(self, order: Order) -> None:
-        planned = int(self.plan.settings.get("parallel") or control.HARBOR_PARALLEL)
+        planned = int(self.plan.settings.get("parallel") or HARBOR_PARALLEL)
         names = {"slow": "set", "unslow": "set"}
         name = order.profile
         now: list[int] = []

@@ -6,11 +6,10 @@ from heapq import heapify, heapreplace
 from math import sqrt
 from statistics import pstdev
 
+from terminalbench.experiments.plan import HARBOR_PARALLEL
 from terminalbench.watch.model import LiveProfile, LiveTrial
 from terminalbench.watch.state import LiveState
 
-HARBOR_PARALLEL = 4
-"""Trials Harbor runs at once in a job when nobody says otherwise."""
 _LATE = 0.25
 """A trial that has taken longer than it should takes so much of its age more."""
 _QUANTILES = 32
@@ -60,6 +59,15 @@ def eta_sec(state: LiveState, now: float) -> float | None:
         (now_running if mine else later).append(left)
     side_by_side = int(settings.get("profiles_parallel") or 0) or len(state.profiles)
     return _scheduled(now_running, later, side_by_side)
+
+
+@dataclass
+class Forecast(LiveState):
+    """A live state that says how long it still takes: for whoever follows the events by himself."""
+
+    def left_sec(self, now: float) -> float | None:
+        """Seconds until the last trial ends."""
+        return eta_sec(self, now)
 
 
 def _typical(state: LiveState, like: LiveProfile) -> float | None:

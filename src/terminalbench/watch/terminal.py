@@ -13,6 +13,7 @@ from typing import Self
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NOTED = (*_ENDING, signal.SIGWINCH, signal.SIGTSTP)
+_HANG_UP_SEC = 0.5
 RESET = "\x1b[?1049l\x1b[?25h\x1b[0m"
 """Back to the normal screen, the cursor shown, no colours: what a view that was killed could not send."""
 
@@ -74,6 +75,9 @@ class Terminal:
         """Wait for a key, a signal or the end of the channel, at most so long."""
         watched = [self.keyboard, self._woken] + ([self.channel] if self.channel is not None else [])
         ready, _, _ = select.select(watched, [], [], max(0.0, seconds))
+        if signal.SIGHUP in self._signals and self.channel is not None and self.channel not in ready:
+            # A run that leads the session and is killed: the kernel hangs up before it closes the channel.
+            ready += select.select([self.channel], [], [], _HANG_UP_SEC)[0]
         heard = Heard()
         if self._woken in ready:
             os.read(self._woken, 4096)

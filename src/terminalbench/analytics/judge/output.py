@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from terminalbench.analytics.judge.request import Estimate, Judgement, JudgeResult, Narrative, Quote, Synthesis
+from terminalbench.analytics.judge.request import (
+    NOT_JUDGED,
+    Estimate,
+    Judgement,
+    JudgeResult,
+    Narrative,
+    Quote,
+    Synthesis,
+)
 from terminalbench.errors import TbenchError
 from terminalbench.files import read_json, write_json, write_text
 
@@ -23,6 +31,12 @@ def read_result(folder: Path) -> JudgeResult | None:
         return read_json(folder / JSON_FILE, JudgeResult)
     except (OSError, TbenchError):
         return None
+
+
+def remove_result(folder: Path) -> None:
+    """Take both files away."""
+    for name in (JSON_FILE, TEXT_FILE):
+        (folder / name).unlink(missing_ok=True)
 
 
 def as_markdown(result: JudgeResult) -> str:
@@ -91,8 +105,10 @@ def _narrative(told: Narrative) -> Iterator[str]:
 
 
 def _judgement(judgement: Judgement) -> Iterator[str]:
-    value = "not judged" if judgement.value is None else f"**{_flat(str(judgement.value))}**"
-    yield f"- {judgement.name}: {value}. {_flat(judgement.reason)}"
+    if judgement.value is None:
+        yield f"- {judgement.name}: {NOT_JUDGED}{_flat(judgement.reason.removeprefix(NOT_JUDGED)) or 'no reason'}"
+    else:
+        yield f"- {judgement.name}: **{_flat(str(judgement.value))}**. {_flat(judgement.reason)}"
     yield from (f"  {_quote(quote)}" for quote in judgement.quotes)
 
 

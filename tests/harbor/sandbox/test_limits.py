@@ -242,6 +242,12 @@ def test_processors_are_limited(driver: Driver) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one processor")
     box = driver.box(config={"cpus": 1})
+    if box.do("about")["limits_by"]["cpu"] == "affinity":
+        assert box.out("nproc") == "1"
+    else:
+        groups = list(Path("/sys/fs/cgroup").rglob(f"tbench-{driver.process.pid}-*/cpu.*"))
+        quotas = [path.read_text().split()[0] for path in groups if path.name in ("cpu.max", "cpu.cfs_quota_us")]
+        assert quotas == ["100000"]
     clock = "read up _ < /proc/uptime; echo $up; "
     burn = "for i in 1 2 3 4; do timeout 2 python3 -c 'while True: pass' & done; wait; "
     said = box.out(clock + burn + clock + "cut -d' ' -f16,17 < /proc/$$/stat", timeout_sec=60).split()

@@ -51,6 +51,17 @@ def test_five_tasks_can_never_show_anything() -> None:
     assert found.sentence.endswith("5 tasks can never show a difference at this alpha")
 
 
+@pytest.mark.parametrize(("metric", "field"), [("cost", "cost_usd"), ("tokens", "tokens"), ("time", "agent_sec")])
+def test_equal_values_are_not_too_few_tasks(metric: str, field: str) -> None:
+    found = contrast(table(a="+ " * 8, b="+ " * 8), settings(metric=metric), **{field: 2})
+    assert (found.verdict, found.smallest_detectable) == ("inconclusive", None)
+    assert found.sentence.endswith(
+        "the difference is the same on all 8 tasks, so nothing says which gaps 16 trials can show"
+    )
+    few = contrast(table(a="+ " * 5, b="+ " * 5), settings(metric=metric), **{field: 2})
+    assert few.sentence.endswith("5 tasks can never show a difference at this alpha")
+
+
 @pytest.mark.parametrize("margin", [None, 0.05, 0.2])
 def test_identical_results_are_not_proof_of_equality(margin: float | None) -> None:
     words = " ".join(["+", "x"] * 10)

@@ -1,5 +1,6 @@
 """Failures in groups, and where two trials part ways."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,47 @@ def test_errors_as_text(batch: Batch, tbench: Any) -> None:
     assert "    q, step 4 (edit): Edit: /app/a.py" in ran.out
     assert "  b: p passed" not in ran.out
     assert tbench("errors", batch.folder, "--compare", "p", "x").code == 2
+    same = tbench("errors", batch.folder, "--compare", "p", "p")
+    assert (same.code, "cannot be compared with itself" in same.err) == (2, True)
+
+
+def test_a_persons_word_counts_everywhere_alike(batch: Batch, tbench: Any) -> None:
+    rule = "untested"
+    put(make_trial(batch, "c__q", profile="q", reward=0.0), trajectory(*LOOK, edit("/app/a.py"), bash("./a.out")))
+    tbench("analyze", batch.folder, "--no-llm")
+    by = ("--author", "ada", "--reason", "it went round", "--results", batch.folder.parent.parent)
+    trial = f"{STAMP}__q/c__q"
+    for name, value in (("failure_class", "loop"), ("backtracks", "7")):
+        assert tbench("label", "c__q", name, value, *by).code == 0
+    ran = tbench("analyze", batch.folder, "--no-llm")
+    assert "note: failure_class is a person's word in 1 trial" in ran.out
+
+    classes = {g["what"]: g for g in json.loads(tbench("errors", batch.folder, "--json").out)["classes"]}
+    assert {what: (g["count"], g.get("labelled", 0)) for what, g in classes.items()} == {
+        rule: (2, 0),
+        "auth": (1, 0),
+        "loop": (1, 1),
+    }
+    assert classes["loop"]["trials"][0]["reason"] == "ada says: it went round"
+    shown = tbench("errors", batch.folder).out
+    assert "    1  loop  [q 1], 1 by a person" in shown
+    assert shown.count("by a person") == 1, "the signature is nobody's word"
+
+    rows = list(csv.DictReader((batch.analytics / "metrics_detail.csv").open()))
+    [row] = [row for row in rows if row["trial"] == trial]
+    assert (row["failure_class"], row["backtracks"], row["label.failure_class"]) == ("loop", "7", "ada")
+    profile = json.loads((batch.analytics / "aggregate_metrics.json").read_text())["profiles"]["q"]
+    assert profile["failure_classes"] == {rule: 2, "loop": 1}
+    assert profile["labelled"] == {"failure_class": 1, "backtracks": 1}
+    assert profile["measures"]["backtracks"]["max"] == 7
+
+    html = (batch.analytics / "report.html").read_text()
+    assert "loop (1 by a person)" in html
+    assert "loop (ada says)" in html
+    assert "loop (1 by a person)" in (batch.analytics / "comparison_report.md").read_text()
+    kept = [json.loads(line) for line in (batch.analytics / "findings.jsonl").read_text().splitlines()]
+    said = [(f["analyzer"], f["value"]) for f in kept if f["trial"] == trial and f["name"] == "failure_class"]
+    assert said == [("failure", rule), ("label:ada", "loop")], "both are kept"
 
 
 def test_a_contrast_without_trajectories_says_so(batch: Batch, tbench: Any) -> None:

@@ -257,10 +257,10 @@ def test_any_folder_of_harbor_jobs(tmp_path: Path, tbench: Any) -> None:
 
 
 def test_each_folder_of_harbor_jobs_has_its_own_analytics(tmp_path: Path, tbench: Any) -> None:
-    for name, reward in (("one", 1.0), ("two", 0.0), ("runs", 0.0)):
+    for name in ("one", "two", "runs"):
         trial = tmp_path / name / "job" / f"answer__{name}"
         trial.mkdir(parents=True)
-        (trial / "result.json").write_text(json.dumps(rewarded(reward, trial_name=trial.name)))
+        (trial / "result.json").write_text(json.dumps(rewarded(0.0, trial_name=trial.name)))
         for folder in (trial, trial.parent):
             (folder / "config.json").write_text("{}")
         (trial.parent / "result.json").write_text("{}")
@@ -283,6 +283,7 @@ def test_each_folder_of_harbor_jobs_has_its_own_analytics(tmp_path: Path, tbench
         assert f"answer__{name}  failure_class = loop" in listed
         assert tbench("analyze", tmp_path / name).code == 0
         assert "label:ada" in (place / "findings.jsonl").read_text(), "an analysis keeps it"
+        assert details(place)[0]["failure_class"] == "loop", "and counts it"
 
 
 def test_the_runs_folder_of_a_batch_is_the_batch(batch: Batch) -> None:

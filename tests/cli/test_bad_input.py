@@ -186,3 +186,10 @@ def test_what_may_not_be_read_is_counted_and_what_was_known_of_it_is_kept(batch:
     assert any(word in report["unreadable"][0] for word in ("ermission denied", "may not be read"))
     assert rows == {"a trial": 6, "a result": 6, "a job": 5, "a batch": 1}[what]
     assert scan_all(batch.folder.parent.parent).unreadable == ()
+
+
+@pytest.mark.parametrize("budget", ["nan", "inf", "-1"])
+def test_a_budget_that_is_no_sum_is_refused(tbench, batch: Batch, budget: str) -> None:
+    ran = tbench("analyze", batch.folder, "--model", "openai/gpt-4o", "--judge-budget", budget)
+    assert (ran.code, budget in ran.err) == (2, True)
+    assert not batch.analytics.exists()

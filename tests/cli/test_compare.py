@@ -114,6 +114,13 @@ def test_a_gate_on_equivalence_needs_a_margin(tmp_path: Path, tbench, margin: fl
     assert tbench("compare", made.folder, "--fail-if", "worse").code == (0 if margin == 0.4 else 3)
 
 
+def test_a_gate_on_equivalence_is_for_the_pass_rate(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"a": "++ " * 8, "b": "++ " * 8}, cost=0.5, equivalence_margin=0.4)
+    assert tbench("compare", made.folder, "--fail-if", "not-equivalent").code == 0
+    ran = tbench("compare", made.folder, "--fail-if", "not-equivalent", "--metric", "cost")
+    assert (ran.code, "goes with the pass rate only" in ran.err) == (2, True)
+
+
 def test_not_worse_than_the_margin_is_enough(tmp_path: Path, tbench) -> None:
     few = {"a": "+x x+ +x xx ++ +x x+ x+", "b": "++ ++ +x x+ ++ +x ++ x+"}
     made = batch(tmp_path / "few", few, equivalence_margin=0.1)
@@ -186,6 +193,23 @@ def test_one_profile_is_described_and_not_gated(tmp_path: Path, tbench) -> None:
     assert "75.0 %" in tbench("compare", made.folder).out
     ran = tbench("compare", made.folder, "--fail-if", "worse")
     assert (ran.code, "no contrast to gate on" in ran.err) == (2, True)
+
+
+def test_what_is_unknown_is_said_and_what_is_undefined_is_not_called_unknown(tmp_path: Path, tbench) -> None:
+    words = {"a": "xx " * 8, "b": "++ " * 8}
+    assert "\nCost and tokens are unknown.\n" in tbench("compare", batch(tmp_path / "1", words).folder).out
+    assert "unknown" not in tbench("compare", batch(tmp_path / "2", {"a": "..", "b": ".."}).folder).out
+    out = tbench("compare", batch(tmp_path / "3", words, cost=0.25).folder).out
+    table = out[out.index("profile  cost") :].splitlines()
+    assert [line.split()[:3] for line in table[1:3]] == [["a", "$4.00", "-"], ["b", "$4.00", "$0.25"]]
+
+
+def test_a_column_of_nothing_takes_no_room(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"plain-agent": "+x " * 8, "with-canvas": "++ " * 8})
+    out = tbench("compare", made.folder).out
+    assert "not measured\n" not in out
+    assert "\nplain-agent       8     16/16" in out
+    assert "\nprofile      passed  measured" in out
 
 
 LONG = ("claude-code-with-a-very-long-profile-name-and-mcp", "codex-baseline-without-anything-but-long", "c")

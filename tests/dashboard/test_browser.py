@@ -109,6 +109,19 @@ def test_filters_and_search(browser: Browser, address: str) -> None:
         assert seen.complaints == []
 
 
+def test_what_the_form_compares_has_its_downloads(browser: Browser, address: str) -> None:
+    with watched(browser, own=address) as seen:
+        page = seen.page
+        page.goto(address + "compare")
+        page.get_by_role("button", name="Compare").click()
+        expect(page).to_have_url(address + "compare/study/1/q/study/1/p/")
+        for name in ("contrasts.csv", "tasks.csv", "data.json"):
+            with page.expect_download() as download:
+                page.get_by_role("link", name=name).click()
+            assert Path(download.value.path()).read_text().count("q"), name
+        assert seen.complaints == []
+
+
 def test_long_names_do_not_push_the_numbers_out_of_sight(browser: Browser, tmp_path: Path) -> None:
     slug, profiles = "a-slug-without-end__" + "and-on-" * 12, ("a-profile-without-end-" + "and-on-" * 20, "q")
     made = make_root(tmp_path / "results")
@@ -182,19 +195,30 @@ def test_side_by_side(browser: Browser, address: str) -> None:
         expect(page.locator("#left-step-2")).to_be_visible()
 
 
-def test_a_page_follows_what_happens(browser: Browser, address: str, root: Root) -> None:
-    with watched(browser, own=address) as seen:
+def test_a_page_follows_what_happens(browser: Browser, tmp_path: Path) -> None:
+    """At once, or when a reader who is in the middle of it has left it."""
+    root = make_root(tmp_path / "results")
+    with served(root.path) as address, watched(browser, own=address) as seen:
         page = seen.page
         page.goto(address + "batches/study/1/")
         expect(page.locator("[data-pulse]")).to_have_text("up to date")
         expect(page.locator(".mark.failed:visible")).to_have_count(1)  # the legend
-        batch = root.path / "study" / "1"
-        make_trial(type(root.batch)(batch), "b__9", profile="q", reward=0.0)
-        append_jsonl(
-            batch / "events.jsonl", Event("2026-01-24T17:00:00Z", "trial_ended", f"{STAMP}__q", 1, trial="b__9")
-        )
+        _fail(root, "b__9")
         expect(page.locator(".mark.failed:visible")).to_have_count(2)
+        page.locator("a.mark.failed:visible").focus()
+        with page.expect_response(lambda answer: answer.request.headers.get("x-part") == "1"):
+            _fail(root, "a__9")
+        expect(page.locator(".mark.failed:visible")).to_have_count(2)
+        page.evaluate("document.activeElement.blur()")
+        expect(page.locator(".mark.failed:visible")).to_have_count(3)
         assert seen.complaints == []
+
+
+def _fail(root: Root, name: str) -> None:
+    """A trial of the second batch that just failed."""
+    batch = root.path / "study" / "1"
+    make_trial(type(root.batch)(batch), name, profile="q", reward=0.0)
+    append_jsonl(batch / "events.jsonl", Event("2026-01-24T17:00:00Z", "trial_ended", f"{STAMP}__q", 1, trial=name))
 
 
 def test_an_export_works_from_the_disk(browser: Browser, root: Root, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.dashboard.frame import Ask, NotFound, Page, Route, Table, find_page
+from terminalbench.dashboard.frame import Ask, Moved, NotFound, Page, Route, Table, find_page
 from terminalbench.dashboard.links import Links, batch_path, compare_path, file_path, pair_path, trial_path
 
 
@@ -29,7 +29,6 @@ ROUTES = (
         ("", "", None),
         ("batches.csv", "", ("batches", "csv")),
         ("batches/s/0/", "batches/{slug}/{number}/", None),
-        ("batches/s/0", "batches/{slug}/{number}/", None),
         ("batches/s/0/data.json", "batches/{slug}/{number}/", ("data", "json")),
         ("batches/s/0/files/a/b.csv", "batches/{slug}/{number}/files/{path...}", None),
     ],
@@ -55,6 +54,14 @@ def test_a_path_finds_its_page(path: str, pattern: str, download: object) -> Non
 def test_other_paths_are_not_found(path: str) -> None:
     with pytest.raises(NotFound):
         find_page(ROUTES, path, {})
+
+
+@pytest.mark.parametrize("path", ["batches/s/0", "batches//s/0/", "/batches/s/0", "batches/s/0//"])
+def test_a_page_has_one_address(path: str) -> None:
+    """Its links are relative to it: from another spelling they would lead elsewhere."""
+    with pytest.raises(Moved) as moved:
+        find_page(ROUTES, path, {"page": "2"})
+    assert (moved.value.path, moved.value.query) == ("batches/s/0/", {"page": "2"})
 
 
 names = st.text(

@@ -6,9 +6,11 @@ import re
 
 import pytest
 
-from support.dashboard import Root, add_trajectory, steps, trial
+from support.dashboard import Http, Root, add_trajectory, steps, trial
 from support.results import STAMP
 from terminalbench.dashboard.answers import answer
+from terminalbench.dashboard.app import make_app
+from terminalbench.dashboard.security import make_access
 from terminalbench.dashboard.words import shown
 
 SCRIPT = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>{{ 7*7 }}{% raw %}</pre></main>"
@@ -102,6 +104,21 @@ def test_hostile_names_of_files(root: Root) -> None:
         text = root.text(trial("b__1") + link)
         assert "<img" not in text
         assert "alert(&#39;x&#39;)" in text or "bytes" in text
+
+
+def test_a_newline_in_the_name_of_a_file_hides_nothing(root: Root) -> None:
+    folder = root.batch.runs / f"{STAMP}__p" / "b__1"
+    (folder / "two\nlines.log").write_text("what it wrote")
+    http = Http(make_app(root.site, make_access("127.0.0.1", None)), "localhost")
+    page = http.get(f"/{trial('b__1')}").text
+    links = re.findall(r'href="\./([^"]+two%0Alines[^"]*)"', page)
+    assert {link.partition("/")[0] for link in links} == {"files", "raw"}
+    for link in links:
+        found = http.get(f"/{trial('b__1')}{link}")
+        assert found.status_code == 200, link
+        assert "what it wrote" in found.text
+        assert "\n" not in "".join(found.headers.values())
+    assert http.get(f"/{trial('b__1')}raw/two%0Alines.log").headers["content-type"].startswith("text/plain")
 
 
 def test_hostile_findings_and_errors(root: Root) -> None:

@@ -5,23 +5,31 @@ import io
 import json
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from support.dashboard import Root, add_trajectory, steps, trial
-from support.live import Teller, job, job_event
+from support.live import START, Teller, job, job_event
 from support.results import STAMP, make_plan, make_trial
+from terminalbench.analytics.judge.labels import add_label, make_label
 from terminalbench.dashboard import refresh
-from terminalbench.dashboard.frame import NotFound
+from terminalbench.dashboard.answers import answer
+from terminalbench.dashboard.causes import classify
+from terminalbench.dashboard.frame import Moved, NotFound
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher
+from terminalbench.dashboard.site import Site
+from terminalbench.dashboard.words import roughly
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import append_jsonl, write_json
 from terminalbench.index.scan import scan_all
 from terminalbench.records import Event, Finding
+from terminalbench.watch.forecast import Forecast, eta_sec
+from terminalbench.watch.state import replay
 
 
 def rows(root: Root, path: str, **query: str) -> list[dict[str, str]]:
@@ -88,6 +96,12 @@ def test_long_lists_come_in_pages(root: Root) -> None:
     assert "page 1 of 2" in first
     assert "?page=2" in first
     assert len(rows(root, "batches.csv")) == 62
+    beyond = root.text("", page="99", q="many")
+    assert "There is no page 99" in beyond
+    assert 'href="./?page=2&amp;q=many">Page 2 is the last</a>' in beyond
+    assert "No batch" not in beyond
+    assert "Page 1 is the last" in root.text("trials/", page="3")
+    assert "Page 2 is the last" in root.text("experiments/", page="3")
 
 
 @pytest.mark.parametrize(
@@ -118,6 +132,10 @@ def test_the_batch_page_says_it_all(root: Root) -> None:
     assert rows(root, "batches/study/0/contrasts.csv")[0]["new"] == "q"
     data = json.loads(root.text("batches/study/0/data.json"))
     assert data["comparison"]["contrasts"][0]["verdict"] == "inconclusive"
+    assert (len(data["cells"]), data["live"]) == (8, None)
+    (difference,) = data["profile_differences"]
+    assert (difference["profile"], difference["baseline"]) == ("q", "p")
+    assert {change["aspect"] for change in difference["changes"]} >= {"agent", "prompt"}
 
 
 def test_failures_are_classified_in_the_background(root: Root) -> None:
@@ -128,7 +146,28 @@ def test_failures_are_classified_in_the_background(root: Root) -> None:
     html = root.text("batches/study/0/")
     assert "How trials failed" in html
     assert "are classified" not in html
-    assert sum(int(r["trials"]) for r in rows(root, "batches/study/0/failures.csv")) == 3
+    listed = rows(root, "batches/study/0/failures.csv")
+    assert sum(int(r["trials"]) for r in listed) == 3
+    told = json.loads(root.text("batches/study/0/data.json"))["failures"]
+    assert (told["failed"], told["classified"]) == (3, 3)
+    assert [
+        (one["failure_class"], profile, str(count))
+        for one in told["classes"]
+        for profile, count in one["profiles"].items()
+    ] == [(r["failure_class"], r["profile"], r["trials"]) for r in listed]
+
+
+def test_a_persons_word_is_the_failure_class(root: Root) -> None:
+    classify(root.site, "study/0")
+    before = {r["failure_class"]: r for r in rows(root, "batches/study/0/failures.csv")}
+    assert "loop" not in before
+    failed = next(r for r in rows(root, "trials/trials.csv") if r["outcome"] == "failed" and r["batch"] == "study/0")
+    label = make_label(f"{failed['job']}/{failed['trial']}", "failure_class", "loop", "ada", "look", datetime.now(UTC))
+    add_label(root.site.batch("study/0").analytics, label)
+    after = {r["failure_class"]: r for r in rows(root, "batches/study/0/failures.csv")}
+    assert (after["loop"]["trials"], after["loop"]["example_reason"]) == ("1", "ada says: look")
+    assert sum(int(r["trials"]) for r in after.values()) == sum(int(r["trials"]) for r in before.values())
+    assert "(1 by a person)" in root.text("batches/study/0/")
 
 
 def test_the_matrix_is_filtered_and_paged(root: Root) -> None:
@@ -141,6 +180,8 @@ def test_the_matrix_is_filtered_and_paged(root: Root) -> None:
     assert root.text("batches/wide/0/", page="2").count("<tr data-row>") == 10
     assert root.text("batches/wide/0/", show="differ").count("<tr data-row>") == 1
     assert root.text("batches/wide/0/", task="T06").count("<tr data-row>") == 10
+    assert "Page 2 is the last" in root.text("batches/wide/0/", page="3")
+    assert "No task fits" in root.text("batches/wide/0/", task="none")
 
 
 def test_a_batch_is_shown_as_it_changes(root: Root) -> None:
@@ -215,7 +256,11 @@ def test_profiles_of_two_batches_are_compared(root: Root) -> None:
     html = root.text("compare/study/1/p/study/0/p/")
     assert "p (study/1) vs p (study/0)" in html
     assert "the same treatment" in html
-    assert root.text("compare/", new="study/1|p", old="study/0|p").count("p (study/1)") == html.count("p (study/1)")
+    with pytest.raises(Moved) as moved:
+        root.get("compare/", new="study/1|p", old="study/0|p")
+    assert (moved.value.path, moved.value.query) == ("compare/study/1/p/study/0/p/", {})
+    with pytest.raises(NotFound, match="there is no batch nonsense"):
+        root.get("compare/", new="nonsense|p", old="study/0|p")
     every = json.loads(root.text("compare/study/1/~/study/0/~/data.json"))
     assert [c["new"] for c in every["comparison"]["contrasts"]] == ["p (study/1)", "q (study/1)"]
     tasks = rows(root, "compare/study/0/q/study/0/p/tasks.csv")
@@ -348,6 +393,40 @@ def test_a_batch_that_grows_or_runs_errors_again_is_never_more_than_done(tmp_pat
     assert (sum(job.trials for job in more.jobs), counts()) == (4, (3, 4, {"passed": 2, "failed": 1}, []))
 
 
+def test_the_time_left_is_the_one_that_watch_shows(tmp_path: Path) -> None:
+    """One profile that is slow and in line behind a quick one: the share of trials that is done says little."""
+    batch = allocate(tmp_path, "s")
+    planned = make_plan(batch, ("p", "q"), "abcd", settings={"parallel": 1, "profiles_parallel": 1})
+    events = [
+        *(event for n, task in enumerate("abcd") for event in Teller(f"{task}__1", task).whole(10 * n, 10 * n + 10)),
+        *Teller("a__2", "a", "q").whole(40, 140),
+        Teller("b__2", "b", "q").started(140),
+    ]
+    for event in events:
+        append_jsonl(batch.events_jsonl, event)
+    scan_all(tmp_path)
+    now = datetime.fromtimestamp(START + 150, UTC)
+    left = eta_sec(replay(planned, events), now.timestamp())
+    assert left is not None
+    assert left > 250  # ninety of this one, and two more of a hundred each
+    site = Site(tmp_path, lambda: now, Forecast)
+    assert "left" not in str(answer(site, "batches/s/0/", {}).body).split('id="live"')[1].split("</div>")[0]
+    site.live = ("s/0",)
+    assert f"about {roughly(left)} left" in str(answer(site, "batches/s/0/", {}).body)
+    data = json.loads(answer(site, "batches/s/0/data.json", {}).body or b"")
+    assert data["left_sec"] == pytest.approx(left)
+    batch.events_jsonl.write_bytes(b"")  # replaced: nothing is known any more
+    assert json.loads(answer(site, "batches/s/0/data.json", {}).body or b"")["left_sec"] is None
+
+
+def test_times_that_cannot_be_read_break_no_live_page(root: Root) -> None:
+    for kind in ("job_started", "trial_started"):
+        trial = "a__9" if kind == "trial_started" else None
+        append_jsonl(root.batch.events_jsonl, Event("nonsense", kind, f"{STAMP}__p", 1, "p", trial, task="a"))
+    root.site.live = ("study/0",)
+    assert "<b>1</b> running" in root.text("batches/study/0/")
+
+
 def test_a_live_batch_says_what_is_wrong_and_what_is_waited_for(root: Root) -> None:
     about = {"cause": "stall", "severity": "error", "since": "2026-01-23T16:00:00Z", "state": "raised"}
     waiting = {"cause": "paused"}
@@ -385,6 +464,8 @@ def test_names_that_say_nothing_new_are_left_out(root: Root) -> None:
 def test_a_torn_plan_still_has_a_page(root: Root) -> None:
     root.batch.plan_json.write_text("{")
     root.scan()
-    assert "no plan" in root.text("batches/study/0/")
+    page = root.text("batches/study/0/")
+    assert "plan.json is missing or broken" in page
+    assert "of another origin" not in page
     assert "Do it." in root.text(trial("a__1"))
     assert msgspec.json.decode(root.text("data.json"))["batches"]

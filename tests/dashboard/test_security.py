@@ -87,6 +87,31 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(root: Root) -> None:
     assert http.get("/trials/").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "query", "place"),
+    [
+        ("/batches/study/0", {"show": "differ", "task": "a b"}, "/batches/study/0/?show=differ&task=a+b"),
+        ("/experiments", {}, "/experiments/"),
+        ("//trials", {}, "/trials/"),
+        ("/compare/", {"new": "study/1|p", "old": "study/0|p"}, "/compare/study/1/p/study/0/p/"),
+        (f"/{trial('a__1')}".rstrip("/"), {}, f"/{trial('a__1')}"),
+    ],
+)
+def test_a_page_is_at_one_address(root: Root, path: str, query: dict[str, str], place: str) -> None:
+    http = client(root, Access("0.0.0.0", TOKEN), "192.168.1.7:8642")
+    assert http.get(path, params=query).status_code == 401
+    answer = http.get(path, params=query, headers={"authorization": f"Bearer {TOKEN}"})
+    assert (answer.status_code, answer.headers["location"]) == (308, place)
+    assert answer.headers["cache-control"] == "no-store"
+    assert http.get(place.partition("?")[0], headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "//evil.example/%2e%2e", "/\\evil.example", "//"])
+def test_no_address_leads_elsewhere(root: Root, path: str) -> None:
+    answer = client(root, make_access("127.0.0.1", None)).get(path)
+    assert (answer.status_code, answer.headers.get("location", "/")) in ((404, "/"), (308, "/"))
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_it_only_reads(root: Root, method: str) -> None:
     http = client(root, make_access("127.0.0.1", None))

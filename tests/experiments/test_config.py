@@ -270,3 +270,62 @@ def test_a_circle_of_profiles_is_one_mistake_and_a_key_stays_in_its_line(project
         f"profiles.c.skills[1]: {project.root / 's'} is named twice (remove one)",
     ]
     assert said[0].startswith(f'{file}: profiles."x\\u000Ay\\u001B[31m": a profile key must be')
+
+
+LONG = "x" * 300
+
+
+def test_paths_that_no_system_takes_are_problems_beside_the_others(project, tbench) -> None:
+    """Each is one line, and none hides another."""
+    project.task("mine", "b")
+    tables = (
+        f'[run]\nresults_root = "out/{LONG}"\nregistry_path = "{LONG}"\nattempts = 0\n'
+        f'[datasets."d@1"]\npath = "~nosuchuser/x"\n[datasets."e@1"]\nregistry_path = "~nosuchuser/x"\n'
+    )
+    items = f'{{ id = "{LONG}", dataset = "mine" }}, {{ id = "x", dataset = "d@1" }}, {{ id = "x", dataset = "e@1" }}'
+    file = project.experiment(BASE.replace('{ id = "a" }', items) + tables + ORACLE)
+    ran = tbench("validate", file)
+    assert ran.code == 2
+    assert sorted(line.removeprefix(f"{file}: ").split(": ")[0] for line in ran.err.splitlines()) == [
+        'datasets."d@1".path',
+        'datasets."e@1".registry_path',
+        "run.attempts",
+        "run.registry_path",
+        "run.results_root",
+        "tasks.items[0].id",
+    ]
+
+
+@pytest.mark.parametrize("path", ["~nosuchuser/x", "a\\u0000b", LONG])
+def test_results_go_to_a_path(project, path: str) -> None:
+    found = problems(project, BASE + f'[run]\nresults_root = "{path}"\n' + ORACLE)
+    assert len(found) == 1
+    assert found[0].startswith("run.results_root: cannot be used as a path")
+
+
+def test_results_do_not_go_to_a_file(project) -> None:
+    project.write("taken", "")
+    assert "is not a folder" in problems(project, BASE + '[run]\nresults_root = "taken"\n' + ORACLE)[0]
+
+
+def test_slugs_and_keys_of_profiles_fit_into_a_file_name(project) -> None:
+    text = BASE.replace('"s"', f'"{"s" * 100}"')
+    assert good(project, f'{text}[profiles.{"p" * 100}]\nagent = "oracle"\n').slug == "s" * 100
+    text = BASE.replace('"s"', f'"{"s" * 101}"')
+    found = problems(project, f'{text}[profiles.{"p" * 101}]\nagent = "oracle"\n')
+    assert [line.split(":")[0] for line in found] == ["slug", f"profiles.{'p' * 101}"]
+    assert all("at most 100" in line for line in found)
+
+
+def test_the_quarantine_beside_an_experiment_is_checked_as_one(project, tbench) -> None:
+    file = project.experiment(BASE + ORACLE)
+    held = file.with_name("exp.quarantine.toml")
+    held.write_text('[[task]]\nid = "a"\ndataset = "terminal-bench@2.0"\nreason = "is broken"\n')
+    ran = tbench("validate", file, held)
+    assert ran.code == 0, ran.err
+    assert f"{held}: ok: 1 task in quarantine" in ran.out
+    held.write_text('[[task]]\nid = "a"\ndatset = "terminal-bench@2.0"\nreason = ""\n')
+    ran = tbench("validate", held)
+    assert ran.code == 2
+    assert len(ran.err.splitlines()) == 3
+    assert f'{held}: task[0].datset: unknown key (did you mean "dataset"?)' in ran.err

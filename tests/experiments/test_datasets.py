@@ -146,3 +146,25 @@ def test_an_unpinned_name_says_how_to_pin(project) -> None:
 def test_the_default_dataset_is_blamed_when_it_is_wrong(project) -> None:
     text = BASE.replace("[tasks]\n", '[tasks]\ndefault_dataset = "nope"\n') + ORACLE
     assert problems(project, text)[0].startswith("tasks.default_dataset: ")
+
+
+@pytest.mark.parametrize("task", ["../a", "a/..", ".", "a//b", "a/", "/a"])
+def test_a_task_of_a_repository_stays_in_its_place(project, task: str) -> None:
+    extra = '[datasets."mine@1"]\nrepo = "https://example.com/r"\nref = "abc"\npath = "tasks"\n'
+    assert only(project, "mine@1", extra, task="sub/a").config["path"] == "tasks/sub/a"
+    assert "must be the path of a folder in the repository" in wrong(project, "mine@1", extra, task=task)
+
+
+def test_a_registry_that_names_two_tasks_alike_is_refused(project) -> None:
+    tasks = [{"name": "a", "path": "x/a"}, {"name": "a", "path": "y/a"}]
+    project.write("r.json", json.dumps([{"name": "one", "version": "1", "tasks": tasks}]))
+    assert 'lists two tasks "a" in one@1' in wrong(project, "r.json")
+    project.write("same.json", json.dumps([{"name": "one", "version": "1", "tasks": [tasks[0], tasks[0]]}]))
+    assert only(project, "same.json").found
+
+
+@pytest.mark.parametrize("table", ["[run]", '[datasets."one@1.0"]'])
+def test_a_registry_file_may_be_at_home(project, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    registry(project, "one@1.0")
+    monkeypatch.setenv("HOME", str(project.root / "reg"))
+    assert only(project, "one@1.0", f'{table}\nregistry_path = "~/registry.json"\n').found

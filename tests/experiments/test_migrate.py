@@ -151,3 +151,19 @@ def test_nothing_is_dropped_without_a_word(project) -> None:
     assert tomllib.loads(migrated.text)["run"] == {"harbor_args": ["-q", "--debug"]}
     assert any("tasks.a: dropped timeout" in change for change in migrated.changes)
     assert any("run.extra_flags: added to harbor_args" in change for change in migrated.changes)
+
+
+def test_a_list_and_tables_of_tasks_become_one_list(project, tbench) -> None:
+    text = (
+        'slug = "s"\n[tasks]\ndataset = "d@1"\nids = ["a", "c"] # both\n'
+        '[tasks.b]\nfamily = "f"\n[tasks.c]\ndataset = "o@2"\n[[profiles]]\nkey = "x"\nno_mcp = true\n'
+    )
+    migrated = migrate(project.experiment(text))
+    assert tomllib.loads(migrated.text)["tasks"] == {
+        "default_dataset": "d@1",
+        "items": [{"id": "a"}, {"id": "c", "dataset": "o@2"}, {"id": "b", "family": "f"}],
+    }
+    assert "tasks.ids: 2 tasks moved to tasks.items" in migrated.changes
+    assert "[tasks.<id>]: 2 tables moved to tasks.items" in migrated.changes
+    assert not any("layout" in change for change in migrated.changes)
+    assert tbench("validate", project.write("experiments/new.toml", migrated.text)).code == 0

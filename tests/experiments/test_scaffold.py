@@ -35,6 +35,8 @@ def test_an_existing_experiment_stays(project, tbench) -> None:
         (("--agent", "claud-code"), 'did you mean "claude-code"?'),
         (("--dataset", "nowhere"), '"nowhere" is not a dataset'),
         (("--slug", "a/b"), "--slug must be letters"),
+        (("--slug", "index.db"), "--slug is reserved"),
+        (("--slug", ".check-1"), "--slug is reserved"),
     ],
 )
 def test_wrong_choices(project, tbench, arguments: tuple[str, ...], expected: str) -> None:

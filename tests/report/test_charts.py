@@ -79,6 +79,7 @@ def test_outcomes_and_series_differ_in_shape() -> None:
     assert len({marks((outcome,), 0, 0, 0) for outcome in Outcome}) == len(Outcome) == len(WORDS)
     shapes = {marker(index, 0, 0, 4, "").replace(f"s{index}", "") for index in range(SERIES)}
     assert len(shapes) == SERIES
+    assert len({marker(index, 0, 0, 4, "") for index in range(3 * SERIES)}) == 3 * SERIES, "never two alike"
 
 
 def test_the_shade_is_the_rate_of_the_measured_and_absent_without_one() -> None:

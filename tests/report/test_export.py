@@ -63,6 +63,21 @@ def test_junit_never_calls_the_unmeasured_failed(tbench, batch: Batch) -> None:
     assert all(suite.get("failures") == str(sum(c.find("failure") is not None for c in suite)) for suite in root)
 
 
+def test_junit_keeps_batches_apart(tbench, batch: Batch, tmp_path: Path) -> None:
+    other = allocate(tmp_path / "results", "s")
+    make_plan(other, ("p",), "a", 1)
+    make_trial(other, "a__9")
+    out = tbench("export", "--all", "--results", tmp_path / "results", "--format", "junit").out
+    suites = {suite.get("name"): list(suite) for suite in ElementTree.fromstring(out)}
+    assert {name: len(cases) for name, cases in suites.items()} == {"s/0 p": 4, "s/0 q": 4, "s/1 p": 1}
+    cases = [case for found in suites.values() for case in found]
+    assert len({(case.get("classname"), case.get("name")) for case in cases}) == len(cases)
+    assert {(case.get("classname") or "").partition(".")[0] for case in suites["s/1 p"]} == {"s/1"}
+    folders = [case.findtext("system-out") for case in cases if case.find("system-out") is not None]
+    assert len(folders) == 6
+    assert all((tmp_path / "results" / (folder or "-")).is_dir() for folder in folders)
+
+
 def test_junit_survives_hostile_words(tbench, tmp_path: Path) -> None:
     batch = allocate(tmp_path / "results", "s")
     make_plan(batch, ("p",), "a", 1)

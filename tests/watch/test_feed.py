@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import Owner, append_jsonl, lock, write_json
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.index.scan import ForeignJobs
-from terminalbench.watch.feed import LINGER_SEC, WITHOUT_EVENTS, Feed
+from terminalbench.watch.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
+from terminalbench.watch.foreign import QUIET_SEC
 from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
 
 
@@ -129,12 +131,13 @@ def test_harbor_jobs_of_others_are_shown_without_a_plan(tmp_path: Path) -> None:
     (folder.parent / "result.json").write_text(json.dumps({"finished_at": None}))
     told = []
     feed = Feed(batch, each=lambda event: told.append((event.trial, event.kind)))
-    feed.poll(START)
+    now = time.time()
+    feed.poll(now)
     assert (feed.over, feed.note) == (False, WITHOUT_EVENTS)
     make_trial(batch, "b__1", job="mine", reward=0.0)
     (folder.parent / "result.json").write_text(json.dumps({"finished_at": "2026-01-23T16:40:00Z"}))
-    feed.poll(START + 10)
-    assert feed.over
+    feed.poll(now + 10)
+    assert (feed.over, feed.cut_off) == (True, None)
     assert told == [(trial, kind) for trial in ("a__1", "b__1") for kind in ("trial_started", "trial_ended")]
     row = feed.state.profiles["mine"]
     assert (row.planned, row.done, row.outcomes["passed"], row.outcomes["failed"]) == (None, 2, 1, 1)
@@ -154,7 +157,95 @@ def test_one_job_of_harbor_among_batches_can_be_watched(tmp_path: Path, tbench) 
     assert shown.out.index("early") < shown.out.index("late")
     assert "2/?" in shown.out
     refused = tbench("watch", root)
-    assert "is neither a batch nor a folder of Harbor jobs" in refused.err
+    assert f"name one of them, as {ours.folder}" in refused.err
+    (root / "empty").mkdir()
+    assert "is neither a batch nor a folder of Harbor jobs" in tbench("watch", root / "empty").err
+
+
+def test_a_job_of_others_that_was_killed_is_over_when_nothing_was_written_for_long(tmp_path: Path) -> None:
+    batch = ForeignJobs(tmp_path / "jobs")
+    for job in ("dead", "done", "live"):
+        folder = make_trial(batch, "a__1", job=job).parent
+        (folder / "config.json").write_text("{}")
+        (folder / "result.json").write_text(json.dumps({"finished_at": "2026" if job == "done" else None}))
+        for place in (folder, *folder.rglob("*")):
+            os.utime(place, (START, START))
+    made_up = batch.folder / "dead" / "a__1" / "future.txt"
+    made_up.touch()
+    os.utime(made_up, (START + 10**8, START + 10**8))
+    os.utime(made_up.parent, (START, START))
+    feed = Feed(batch)
+    feed.poll(START + QUIET_SEC - 40)
+    assert (feed.over, feed.cut_off) == (False, None)
+    log = batch.folder / "live" / "a__1" / "agent.log"
+    log.touch()
+    os.utime(log, (START + QUIET_SEC - 20, START + QUIET_SEC - 20))  # after the first look at it
+    feed.poll(START + QUIET_SEC)
+    assert (feed.over, feed.cut_off) == (False, None)
+    feed.poll(START + 2 * QUIET_SEC)
+    assert feed.over
+    assert feed.cut_off == "never finished: dead, live; nothing was written there for 30 minutes"
+
+
+def test_a_killed_job_of_others_ends_a_watch_that_waits_for_it(tmp_path: Path, tbench) -> None:
+    folder = make_trial(ForeignJobs(tmp_path / "jobs"), "a__1", job="mine").parent
+    (folder / "config.json").write_text("{}")
+    (folder / "result.json").write_text('{"finished_at": null}')
+    old = time.time() - 3 * 86400
+    for place in (folder, *folder.rglob("*")):
+        os.utime(place, (old, old))
+    shown = tbench("watch", tmp_path / "jobs")
+    assert shown.code == 3
+    assert "never finished: mine; nothing was written there for 72 hours" in shown.err
+    assert "1/?" in shown.out
+
+
+def test_a_folder_of_a_batch_means_the_batch_and_one_above_says_what_to_name(batch: Batch, tbench) -> None:
+    make_plan(batch, ("p",), "a")
+    job = make_trial(batch, "a__1").parent
+    (job / "config.json").write_text("{}")
+    (job / "result.json").write_text("{}")
+    for place in (batch.folder, batch.runs, job):
+        shown = tbench("watch", place)
+        assert (shown.code, "1/1" in shown.out) == (0, True), place
+    make_plan(Batch(batch.folder.parent / "1"))
+    for place in (batch.folder.parent, batch.folder.parent.parent):
+        refused = tbench("watch", place)
+        assert refused.code == 2
+        assert f"name one of them, as {batch.folder.parent}/" in refused.err
+
+
+def test_a_broken_plan_is_said_and_is_not_a_whole_batch(batch: Batch, tbench) -> None:
+    make_plan(batch, ("p",), "ab")
+    make_trial(batch, "a__1")
+    whole = batch.plan_json.read_bytes()
+    batch.plan_json.write_bytes(whole[:-20])
+    shown = tbench("watch", batch.folder)
+    assert shown.code == 3
+    assert UNREADABLE_PLAN in shown.err
+    assert "1/?" in shown.out
+    with lock(batch.lock, "a run"):
+        feed = Feed(batch)
+        assert feed.poll(START)
+        assert UNREADABLE_PLAN in str(feed.plan_problem)
+        assert not feed.poll(START + 5)
+        batch.plan_json.write_bytes(whole)
+        assert feed.poll(START + 10)
+        assert (feed.plan_problem, feed.state.profiles["p"].planned) == (None, 2)
+
+
+def test_events_that_cannot_be_read_are_not_called_missing(batch: Batch) -> None:
+    make_plan(batch, ("p",), "a")
+    make_trial(batch, "a__1")
+    batch.events_jsonl.touch()
+    feed = Feed(batch)
+    feed.poll(START)
+    assert feed.note == EMPTY_EVENTS
+    batch.events_jsonl.write_text("{\nnonsense\n")
+    feed = Feed(batch)
+    feed.poll(START)
+    assert "no line that can be read (2 cannot)" in str(feed.note)
+    assert (feed.state.bad_lines, feed.state.profiles["p"].done) == (2, 1)
 
 
 def test_the_tail_of_a_log_is_bounded_text(batch: Batch) -> None:

@@ -214,6 +214,8 @@ def test_unknown_is_said_and_nothing_is_not_unknown() -> None:
     state = replay(None, Teller("a__1").whole(0, 10, cost=None, tokens=None))
     shown = text(Frame(state, "jobs", START + 11), 160, 30)
     assert "1/?" in shown
+    broken = Frame(state, "s/0", START + 11, plan_problem="plan.json cannot be read: \x1b[2J")
+    assert "! plan.json cannot be read: " in text(broken, 160, 30)
     assert shown.count(" unknown") >= 3  # money and tokens of the profile, money of the trial
     assert "$0.00" not in shown
     fresh = text(Frame(replay(plan(), []), "s/0", START), 160, 30)

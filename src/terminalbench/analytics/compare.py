@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from terminalbench.analytics import stats
+from terminalbench.analytics import power, stats
 from terminalbench.analytics.checks import Comparability, comparability
 from terminalbench.analytics.contrast import (
     PENDING,
@@ -166,6 +166,7 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Setti
             unit=unit,
             p=declared.p_adjusted,
             smallest=size.smallest,
+            too_few=declared.estimate.units < power.fewest_units(settings.alpha / family),
             reason=reason,
         ),
         p_adjusted=declared.p_adjusted,

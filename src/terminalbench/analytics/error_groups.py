@@ -1,6 +1,6 @@
 """Failures in groups, by class and by signature, and what one profile solves and another does not."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -8,6 +8,7 @@ import msgspec
 
 from terminalbench.analytics.analyzers import load_analyzers
 from terminalbench.analytics.divergence import Divergence, Told, first_divergence
+from terminalbench.analytics.judge.labels import FAILURE_CLASS, People, corrected, read_labels, said_of
 from terminalbench.analytics.picking import Picked, pick, read_findings, trial_files
 from terminalbench.analytics.run import Progress, analyse
 from terminalbench.analytics.views import Filter, ran
@@ -23,7 +24,7 @@ NAMED = 12
 
 
 class FailedTrial(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One trial that did not pass: why, with the steps that show it."""
+    """One trial that did not pass: why, with the steps that show it. `labelled` when a person says so."""
 
     trial: str
     batch: str
@@ -33,15 +34,17 @@ class FailedTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     failure_class: str
     reason: str | None = None
     steps: list[int] = []
+    labelled: bool = False
 
 
 class FailureGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Trials that failed alike."""
+    """Trials that failed alike; the class of `labelled` ones is a person's word."""
 
     what: str
     count: int
     profiles: dict[str, int]
     trials: list[FailedTrial]
+    labelled: int = 0
 
 
 class Solved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,17 +85,21 @@ def error_report(
     progress: Progress | None = None,
 ) -> ErrorReport:
     """The failures of the batches in groups, and at most `limit` contrasts with the fork of each."""
+    if compare is not None and compare[0] == compare[1]:
+        raise UserError("a profile cannot be compared with itself", hint="name two profiles")
     chosen = pick(batches, wanted)
     analyzers = [loaded for loaded in load_analyzers() if loaded.name == "failure"]
     analyse(chosen, analyzers, progress)
     failed: list[FailedTrial] = []
     signs: dict[str, str] = {}
     for part in chosen:
+        people = read_labels(part.source.batch.analytics).current()
         for cell, found in read_findings(part, analyzers):
-            one = _failed(part, cell, found)
+            one = _failed(part, cell, found, people)
             if one is not None:
                 failed.append(one)
-                signs[f"{one.batch}/{one.trial}"] = _label(found, "failure_signature") or "no error, no verifier output"
+                sign = _label(corrected(found, people), "failure_signature")
+                signs[f"{one.batch}/{one.trial}"] = sign or "no error, no verifier output"
     cells = [cell for part in chosen for cell in part.cells]
     classes = {f"{one.batch}/{one.trial}": one.failure_class for one in failed}
     return ErrorReport(
@@ -101,16 +108,17 @@ def error_report(
         failed=len(failed),
         unfinished=sum(ran(cell) and cell.row is not None and cell.row.state == ReadState.UNFINISHED for cell in cells),
         not_run=sum(not ran(cell) for cell in cells),
-        classes=_grouped((one.failure_class, one) for one in failed),
+        classes=_classes(failed),
         signatures=_grouped((signs[f"{one.batch}/{one.trial}"], one) for one in failed),
         contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),
     )
 
 
-def _failed(part: Picked, cell: CellState, found: Sequence[Finding]) -> FailedTrial | None:
-    finding = next((f for f in found if f.name == "failure_class"), None)
-    if cell.row is None or finding is None or finding.value in (None, UNFINISHED):
+def _failed(part: Picked, cell: CellState, found: Sequence[Finding], people: People) -> FailedTrial | None:
+    by_rule = next((f for f in found if f.name == FAILURE_CLASS), None)
+    if cell.row is None or by_rule is None or by_rule.value in (None, UNFINISHED):
         return None
+    [finding] = corrected([by_rule], people)
     return FailedTrial(
         trial=f"{cell.row.job}/{cell.row.name}",
         batch=part.view.batch,
@@ -120,12 +128,20 @@ def _failed(part: Picked, cell: CellState, found: Sequence[Finding]) -> FailedTr
         failure_class=str(finding.value),
         reason=finding.reason,
         steps=finding.steps,
+        labelled=said_of(by_rule, people) is not None,
     )
 
 
 def _label(found: Sequence[Finding], name: str) -> str | None:
     value = next((f.value for f in found if f.name == name), None)
     return value if isinstance(value, str) else None
+
+
+def _classes(failed: Sequence[FailedTrial]) -> list[FailureGroup]:
+    """By class; whose word a class is."""
+    said = Counter(one.failure_class for one in failed if one.labelled)
+    groups = _grouped((one.failure_class, one) for one in failed)
+    return [msgspec.structs.replace(group, labelled=said[group.what]) for group in groups]
 
 
 def _grouped(found: Iterable[tuple[str, FailedTrial]]) -> list[FailureGroup]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from terminalbench.analytics.picking import Picked, analytics_of, trial_files
 from terminalbench.analytics.settings import settings_of
 from terminalbench.analytics.views import ran
+from terminalbench.errors import UserError
 from terminalbench.records import Finding
 
 if TYPE_CHECKING:
@@ -23,6 +25,13 @@ class JudgeAsk:
     budget_usd: float | None = None
     contrasts: tuple[tuple[str, str], ...] = ()
     progress: "Callable[[Progress], None] | None" = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.budget_usd is not None and not (isfinite(self.budget_usd) and self.budget_usd >= 0):
+            # Nothing is ever more than "nan": the cap would be off.
+            raise UserError(
+                f"a judge cannot have a budget of ${self.budget_usd:g}", hint="give --judge-budget in dollars"
+            )
 
 
 def judge(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> "JudgeResult":

@@ -89,4 +89,6 @@ MEASURES: tuple[Measure, ...] = (
 MIX = "tool_mix"
 """Column of the calls by kind; the findings are `tool_mix.<kind>`."""
 NAMES: tuple[str, ...] = tuple(measure.name for measure in MEASURES)
+RECORDED: tuple[str, ...] = NAMES[: NAMES.index("steps")]
+"""What the trial's result says: outcome, reward, tests, tokens, cost, times. Other pages read them there."""
 TRIPWIRES: tuple[str, ...] = ("edited_tests", "touched_reward", "touched_solution", "tampering")

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.analytics.judge.labels import ANALYZER as LABEL
+from terminalbench.analytics.judge.labels import People, corrected, said_of
 from terminalbench.analytics.measures import MEASURES, MIX, NAMES, TRIPWIRES
 from terminalbench.analytics.outcome_findings import Value, as_table
 from terminalbench.harbor.results import ReadState
@@ -49,6 +51,14 @@ def values_of(findings: Iterable[Finding]) -> dict[str, Value]:
     if "tools" in values and values["tools"] is not None:
         values[MIX] = as_table(mix)
     return values
+
+
+def labelled_values(findings: Sequence[Finding], people: People) -> dict[str, Value]:
+    """Findings as columns, with what people say in its place; `label.<name>` says who."""
+    if not people:
+        return values_of(findings)
+    by = {f"{LABEL}.{f.name}": label.author for f in findings if (label := said_of(f, people)) is not None}
+    return values_of(corrected(findings, people)) | by
 
 
 def identity_of(batch: str, cell: CellState) -> dict[str, Value]:
@@ -109,7 +119,8 @@ class ProfileMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One profile: counts, rates (means over tasks), each measure, failure classes, tools.
 
     `per_success` are totals over all trials, failed ones included, by passed trials; None when a part is unknown.
-    `flagged` trials touched a tripwire; `rate_without_flagged` leaves them out.
+    `flagged` trials touched a tripwire; `rate_without_flagged` leaves them out. `labelled` counts by measure the trials
+    for which a person's word stands in the place of what was found.
     """
 
     planned: int
@@ -127,6 +138,7 @@ class ProfileMetrics(msgspec.Struct, frozen=True, kw_only=True):
     failure_classes: dict[str, int]
     tool_mix: dict[str, int]
     measures: dict[str, Spread]
+    labelled: dict[str, int]
 
 
 @dataclass
@@ -140,6 +152,7 @@ class Tally:
     mix: Counter[str] = field(default_factory=Counter)
     tasks: dict[tuple[str, str], list[tuple[Outcome, bool]]] = field(default_factory=lambda: defaultdict(list))
     flagged: list[str] = field(default_factory=list)
+    labelled: Counter[str] = field(default_factory=Counter)
     started: int = 0
 
     def add(self, cell: CellState, values: Mapping[str, Value]) -> None:
@@ -152,6 +165,7 @@ class Tally:
                 self.numbers[name].append(float(value))
         if isinstance(values.get("failure_class"), str):
             self.failures[str(values["failure_class"])] += 1
+        self.labelled.update(n.removeprefix(f"{LABEL}.") for n in values if n.startswith(f"{LABEL}."))
         if isinstance(values.get(MIX), str):
             self.mix.update(msgspec.json.decode(str(values[MIX])))
         flagged = cell.row is not None and any(values.get(name) for name in TRIPWIRES)
@@ -183,6 +197,7 @@ class Tally:
             failure_classes=dict(self.failures.most_common()),
             tool_mix=dict(self.mix.most_common()),
             measures={name: self.spread(name) for name in self._measured_names()},
+            labelled=dict(self.labelled),
         )
 
     def _measured_names(self) -> list[str]:

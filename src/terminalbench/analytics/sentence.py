@@ -42,9 +42,13 @@ def sentence(
     unit: str = "task",
     p: float | None = None,
     smallest: float | None = None,
+    too_few: bool = False,
     reason: str | None = None,
 ) -> str:
-    """`new vs old: +3.1 pt (-6.0 to +12.2), 4 tasks better, 3 worse, p = 0.48: inconclusive; 21 trials ...`."""
+    """`new vs old: +3.1 pt (-6.0 to +12.2), 4 tasks better, 3 worse, p = 0.48: inconclusive; 21 trials ...`.
+
+    `too_few` says that so few units show nothing, whatever they are; `smallest` is None then, or without any spread.
+    """
     head = f"{names[0]} vs {names[1]}" + ("" if metric == "pass" else f", {metric}")
     if found.difference is None:
         nothing = "was measured" if metric == "pass" else f"has a known {KNOWN[metric]}"
@@ -62,8 +66,11 @@ def sentence(
     if reason is not None:
         return f"{text}, because {reason}"
     trials = count(found.trials, "trial")
-    if smallest is None:
+    if too_few:
         return f"{text}; {count(found.units, unit)} can never show a difference at this alpha"
+    if smallest is None:
+        same = f"the difference is the same on all {count(found.units, unit)}"
+        return f"{text}; {same}, so nothing says which gaps {trials} can show"
     return f"{text}; {trials} can only show gaps above {_gap(smallest, metric)}"
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.analyzers import ERROR, Loaded
+from terminalbench.analytics.judge.labels import UNFIT, Labels, read_labels
 from terminalbench.analytics.metrics import (
     ProfileMetrics,
     Tally,
     csv_line,
     detail_columns,
     identity_of,
+    labelled_values,
     summary_lines,
-    values_of,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Metric
 from terminalbench.analytics.picking import Picked, read_findings
@@ -53,11 +54,13 @@ def write_tables(
     tallies: dict[str, Tally] = {}
     problems: Counter[str] = Counter()
     further: dict[str, None] = {}
+    labels = {part.view.batch: read_labels(part.source.batch.analytics) for part in chosen}
+    people = {batch: found.current() for batch, found in labels.items()}
 
     def findings() -> Iterator[Finding]:
         for part in chosen:
             for cell, found in read_findings(part, analyzers):
-                values = values_of(found)
+                values = labelled_values(found, people[part.view.batch])
                 further.update(dict.fromkeys(name for name in values if "." in name))
                 tallies.setdefault(names[part.view.batch, cell.profile], Tally()).add(cell, values)
                 _note_problems(problems, found)
@@ -68,7 +71,7 @@ def write_tables(
         yield csv_line(columns)
         for part in chosen:
             for cell, found in read_findings(part, analyzers):
-                values = identity_of(part.view.batch, cell) | values_of(found)
+                values = identity_of(part.view.batch, cell) | labelled_values(found, people[part.view.batch])
                 yield csv_line([values.get(name) for name in columns])
 
     write_findings(output, findings(), judged)
@@ -87,8 +90,16 @@ def write_tables(
         written=tuple(output / name for name in (FINDINGS, DETAIL, SUMMARY, AGGREGATE)),
         profiles=profiles,
         missing=tuple(line for _, line in said if line not in mild),
-        notes=tuple(mild),
+        notes=(*mild, *_label_notes(labels, profiles)),
     )
+
+
+def _label_notes(labels: Mapping[str, Labels], profiles: Mapping[str, ProfileMetrics]) -> list[str]:
+    """What of the tables is a person's word, and which labels do not count."""
+    said = sum((Counter(metrics.labelled) for metrics in profiles.values()), Counter[str]())
+    notes = [f"{name} is a person's word in {trials_text(count)}" for name, count in said.most_common()]
+    odd = {batch: found.unreadable for batch, found in labels.items() if found.unreadable}
+    return notes + [f"{batch}: {count} lines of labels.jsonl do not count ({UNFIT})" for batch, count in odd.items()]
 
 
 def write_findings(output: Path, found: Iterable[Finding], judged: Sequence[Finding]) -> None:

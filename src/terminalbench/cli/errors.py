@@ -75,7 +75,8 @@ def _groups(groups: "list[FailureGroup]") -> list[str]:
     lines = []
     for group in groups[:_GROUPS]:
         by = ", ".join(f"{profile} {count}" for profile, count in group.profiles.items())
-        lines.append(f"{group.count:>5}  {printable(group.what)}  [{by}]")
+        people = f", {group.labelled} by a person" if group.labelled else ""
+        lines.append(f"{group.count:>5}  {printable(group.what)}  [{by}]{people}")
         first = group.trials[0]
         steps = f", step {', '.join(map(str, first.steps[:6]))}" if first.steps else ""
         lines.append(

@@ -17,13 +17,15 @@ def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str
     """Write a commented experiment to start from, in DIR/experiments/. Asks nothing."""
     import re
 
-    from terminalbench.experiments.config import load
+    from terminalbench.experiments.config import RESERVED, RESERVED_SLUGS, load
     from terminalbench.experiments.scaffold import Choices, scaffold
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
     from terminalbench.files import write_text
 
     if not re.fullmatch(SLUG, slug):
         raise UserError(f"--slug must be {SLUG_DOC}")
+    if slug.startswith(RESERVED_SLUGS):
+        raise UserError(f"--slug {RESERVED}")
     for name, value in (("--model", model), ("--dataset", dataset)):
         if value is not None and re.search(r'["\\\x00-\x1f]', value):
             raise UserError(f"{name} must not hold quotes, backslashes or control characters")

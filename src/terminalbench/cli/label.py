@@ -57,7 +57,14 @@ def _write(root: Path, trial: str, name: str, value: str | None, author: str, re
     from datetime import UTC, datetime
 
     from terminalbench.analytics.judge.kept import FINDINGS, refresh_findings
-    from terminalbench.analytics.judge.labels import add_label, findings_of, make_label, parse_value, read_labels
+    from terminalbench.analytics.judge.labels import (
+        FAILURE_CLASS,
+        add_label,
+        findings_of,
+        make_label,
+        parse_value,
+        read_labels,
+    )
     from terminalbench.cli.trials import find_trial
 
     key_of_batch, row = find_trial(root, trial)
@@ -66,6 +73,8 @@ def _write(root: Path, trial: str, name: str, value: str | None, author: str, re
     key = f"{row.job}/{row.name}"
     if value is None and (key, name) not in read_labels(analytics).current():
         raise UserError(f'{row.name} has no label "{name}"', hint="tbench label --list shows what there is")
+    if name == FAILURE_CLASS and value is not None and row.trial is not None and row.trial.outcome == "passed":
+        raise UserError(f"{row.name} passed: it has no {FAILURE_CLASS}")
     parsed = None if value is None else parse_value(name, value, findings_of(analytics))
     label = make_label(key, name, parsed, author, reason, datetime.now(UTC))
     add_label(analytics, label)
@@ -76,7 +85,7 @@ def _write(root: Path, trial: str, name: str, value: str | None, author: str, re
 
 def _list(root: Path, trial: str | None, as_json: bool) -> int:
     from terminalbench.analytics.judge.agreement import agreements
-    from terminalbench.analytics.judge.labels import findings_of, read_labels
+    from terminalbench.analytics.judge.labels import UNFIT, findings_of, read_labels
     from terminalbench.files import encode_json
 
     labels: list[dict[str, Any]] = []
@@ -89,7 +98,7 @@ def _list(root: Path, trial: str | None, as_json: bool) -> int:
         labels += [{"batch": name, "label": label} for label in held]
         lines += [f"{name}  {_line(label)}" for label in held]
         if found.unreadable:
-            lines.append(f"{name}  {found.unreadable} lines of labels.jsonl cannot be read")
+            lines.append(f"{name}  {found.unreadable} lines of labels.jsonl do not count ({UNFIT})")
         entries = agreements(findings_of(batch.analytics), found) if key is None else []
         if entries:
             agreed[name] = entries

@@ -4,7 +4,7 @@ import io
 import os
 import stat
 import sys
-from typing import Any, override
+from typing import Any, cast, override
 
 
 class _Pipe(io.FileIO):
@@ -13,7 +13,7 @@ class _Pipe(io.FileIO):
     @override
     def write(self, data: Any, /) -> int:
         try:
-            return super().write(data) or 0
+            return cast(int, super().write(data))  # None where it would block: Python's own error says so
         except BrokenPipeError:
             if self.must_be_read:
                 raise

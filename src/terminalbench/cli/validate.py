@@ -13,23 +13,31 @@ from terminalbench.errors import EXIT_OK, EXIT_USAGE, UserError
 @root_option
 def command(experiments: tuple[Path, ...], root: Path | None) -> int:
     """Check experiment files: every problem of every file at once. Writes nothing."""
-    from terminalbench.experiments.config import load
-
     worst = EXIT_OK
     for file in experiments:
         try:
-            experiment = load(file, root)
+            _check(file, root)
         except UserError as error:
             worst = EXIT_USAGE
             for line in error.lines():
                 click.echo(line, err=True)
-            continue
-        tasks, profiles = len(experiment.tasks), len(experiment.profiles)
-        trials = tasks * profiles * experiment.run.attempts
-        click.echo(f"{file}: ok: {tasks} tasks x {profiles} profiles x {experiment.run.attempts} = {trials} trials")
-        for task in experiment.tasks:
-            if (reason := experiment.quarantine.get((task.dataset, task.id))) is not None:
-                click.echo(f"{file}: note: {task.id} is quarantined and will not run: {reason}")
-        for note in experiment.notes:
-            click.echo(f"{file}: note: {note}")
     return worst
+
+
+def _check(file: Path, root: Path | None) -> None:
+    from terminalbench.experiments.config import load
+    from terminalbench.experiments.quarantine import is_quarantine_file, read_quarantine_file
+
+    if is_quarantine_file(file):
+        held = len(read_quarantine_file(file))
+        click.echo(f"{file}: ok: {held} task{'' if held == 1 else 's'} in quarantine")
+        return
+    experiment = load(file, root)
+    tasks, profiles = len(experiment.tasks), len(experiment.profiles)
+    trials = tasks * profiles * experiment.run.attempts
+    click.echo(f"{file}: ok: {tasks} tasks x {profiles} profiles x {experiment.run.attempts} = {trials} trials")
+    for task in experiment.tasks:
+        if (reason := experiment.quarantine.get((task.dataset, task.id))) is not None:
+            click.echo(f"{file}: note: {task.id} is quarantined and will not run: {reason}")
+    for note in experiment.notes:
+        click.echo(f"{file}: note: {note}")

@@ -36,8 +36,9 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
     RESULTS is the results folder. Default: results/ of the project around the current folder.
     """
     from terminalbench.dashboard.site import Site
+    from terminalbench.watch.forecast import Forecast
 
-    site = Site(results_root(results))
+    site = Site(results_root(results), forecast=Forecast)
     if export_to is not None:
         from terminalbench.dashboard.export import export_site
 

@@ -52,7 +52,6 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
 
 def _find(target: Path | None, number: int | None, results: Path | None, root: Path | None) -> "Batch":
     from terminalbench.cli.targets import find_target
-    from terminalbench.index.scan import ForeignJobs, find_batches
 
     if target is None:
         if number is not None:
@@ -61,13 +60,29 @@ def _find(target: Path | None, number: int | None, results: Path | None, root: P
         if running is not None:
             return running
     elif target.is_dir() and not (target / "plan.json").is_file():
-        found = list(find_batches(target.resolve()))
-        if (target / "config.json").is_file():  # a job of Harbor: it is shown with those beside it
-            found = [batch for batch in found if isinstance(batch, ForeignJobs)]
-        if len(found) != 1:
-            raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(target))
-        return found[0]
+        return _meant(target)
     return find_target(target, number, results, root).batch
+
+
+def _meant(folder: Path) -> "Batch":
+    """The batch that a folder without a plan stands for: one it lies in, the only one in it, or jobs of Harbor."""
+    from terminalbench.experiments.batch import Batch
+    from terminalbench.index.scan import ForeignJobs, find_batches
+
+    whole = folder.resolve()
+    for place in (whole, *whole.parents[:2]):
+        if place.name == "runs" and (place.parent / "plan.json").is_file():
+            return Batch(place.parent)
+    found = list(find_batches(whole))
+    if (folder / "config.json").is_file():  # a job of Harbor: it is shown with those beside it
+        found = [batch for batch in found if isinstance(batch, ForeignJobs)]
+    if len(found) == 1:
+        return found[0]
+    inside = [plan.parent for pattern in ("*/plan.json", "*/*/plan.json") for plan in folder.glob(pattern)]
+    if not inside:
+        raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(folder))
+    one = max(inside, key=lambda place: (place / "plan.json").stat().st_mtime)
+    raise UserError("is no batch, it holds batches", where=str(folder), hint=f"name one of them, as {one}")
 
 
 def _running(results: Path | None) -> "Batch | None":
@@ -107,7 +122,7 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     from terminalbench.index.scan import scan_batch
     from terminalbench.report.text import summary
 
-    for text in (feed.note, feed.cut_off):
+    for text in (feed.plan_problem, feed.note, feed.cut_off):
         if text:
             click.echo(text, err=True)
     if feed.state.plan is None:
@@ -146,5 +161,7 @@ def _tell_state(feed: "Feed", *, as_json: bool) -> int:
     else:
         for line in profile_lines(profiles, shutil.get_terminal_size((160, 40)).columns):
             click.echo(line.plain.rstrip())
+    if feed.plan_problem or feed.cut_off:
+        return EXIT_INCOMPLETE
     whole = total.measured == total.planned if total.planned is not None else total.measured == total.ended
     return EXIT_OK if whole and total.measured else EXIT_INCOMPLETE

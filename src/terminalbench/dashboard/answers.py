@@ -34,7 +34,7 @@ class Reply:
 
 
 def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = False) -> Reply:
-    """What is at a (percent-encoded) path. Raises NotFound."""
+    """What is at a (percent-encoded) path. Raises NotFound and Moved."""
     if path.startswith("assets/"):
         name = path.removeprefix("assets/")
         if name not in ASSETS:

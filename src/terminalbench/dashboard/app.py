@@ -4,16 +4,18 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from terminalbench.dashboard.answers import Reply, answer
-from terminalbench.dashboard.frame import NotFound, OpenFile, Page
+from terminalbench.dashboard.frame import Moved, NotFound, OpenFile, Page
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.render import render
 from terminalbench.dashboard.security import Access, Guard
@@ -30,13 +32,21 @@ MOST_STREAMS = 64
 """Pages that are told of changes at once; each costs a look every half second. The others are not live."""
 
 
+class _AnyPath(PathConvertor):
+    """A whole path, whatever is in it: a file may have a newline in its name, which `path` does not take."""
+
+    regex = r"[\s\S]*"
+
+
 def make_app(site: Site, access: Access) -> "App":
     """The dashboard of a results root."""
 
     async def page(request: Request) -> Response:
-        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].lstrip("/")
+        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix("/")
         try:
             return _response(await run_in_threadpool(answer, site, path, dict(request.query_params)))
+        except Moved as to:
+            return RedirectResponse(f"/{to.path}" + (f"?{urlencode(to.query)}" if to.query else ""), 308)
         except NotFound as error:
             return _problem(site, str(error), 404)
         except TbenchError as error:
@@ -50,7 +60,8 @@ def make_app(site: Site, access: Access) -> "App":
         batch, seen = request.query_params.get("batch", ""), request.query_params.get("seen")
         return _Stream(streams, _events(site, request, batch, seen))
 
-    app = Starlette(routes=[Route("/events", events), Route("/{path:path}", page)])
+    register_url_convertor("any_path", _AnyPath())
+    app = Starlette(routes=[Route("/events", events), Route("/{path:any_path}", page)])
     return Guard(app, access)
 
 

@@ -4,7 +4,7 @@ import logging
 import sqlite3
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from terminalbench.dashboard.safe_files import Listed
@@ -17,19 +17,24 @@ from terminalbench.records import Finding, Outcome
 
 if TYPE_CHECKING:
     from terminalbench.analytics.analyzers import Loaded
+    from terminalbench.analytics.judge.labels import People
 
 _FAILURE = "failure"
 
 
 @dataclass(frozen=True)
 class FailureClass:
-    """Trials that failed alike: how many of each profile; one of them with its reason and the steps that show it."""
+    """Trials that failed alike: how many of each profile; one of them with its reason and the steps that show it.
+
+    The class of `labelled` ones is a person's word.
+    """
 
     name: str
     profiles: Counter[str] = field(default_factory=Counter)
     example: TrialRow | None = None
     reason: str | None = None
     steps: tuple[int, ...] = ()
+    labelled: int = 0
 
     @property
     def count(self) -> int:
@@ -48,28 +53,37 @@ class Causes:
 
 def batch_causes(site: Site, summary: BatchSummary, view: BatchView) -> Causes:
     """What is known of the failures of a batch."""
-    key = ("causes", summary.batch, summary.version, site.analyses.get(summary.batch, 0))
-    return site.kept(key, lambda: _causes(site, summary.batch, view))
+    from terminalbench.analytics.judge.labels import read_labels
+
+    people = read_labels(site.batch(summary.batch).analytics).current()
+    said = tuple((*key, label.time, label.value) for key, label in people.items())
+    key = ("causes", summary.batch, summary.version, site.analyses.get(summary.batch, 0), said)
+    return site.kept(key, lambda: _causes(site, summary.batch, view, people))
 
 
-def _causes(site: Site, batch: str, view: BatchView) -> Causes:
+def _causes(site: Site, batch: str, view: BatchView, people: "People") -> Causes:
     from terminalbench.analytics.findings_cache import FindingsCache
+    from terminalbench.analytics.judge.labels import corrected, said_of
 
     cache = FindingsCache(site.index, batch)
     failed = [cell for cell in view.cells if _did_not_pass(cell)]
     found: dict[str, FailureClass] = {}
+    spoken: Counter[str] = Counter()
     classified = 0
     for cell in failed:
         row = cell.row
-        finding = _class_of(cache.read(row.job, row.name, [_FAILURE])) if row is not None else None
-        if finding is None:
+        by_rule = _class_of(cache.read(row.job, row.name, [_FAILURE])) if row is not None else None
+        if by_rule is None:
             continue
         classified += 1
+        [finding] = corrected([by_rule], people)
         name = str(finding.value)
+        spoken[name] += said_of(by_rule, people) is not None
         if name not in found:
             found[name] = FailureClass(name, Counter(), row, finding.reason, tuple(finding.steps[:6]))
         found[name].profiles[cell.profile] += 1
-    return Causes(sorted(found.values(), key=lambda one: -one.count), classified, len(failed))
+    classes = [replace(one, labelled=spoken[one.name]) for one in found.values()]
+    return Causes(sorted(classes, key=lambda one: -one.count), classified, len(failed))
 
 
 def _did_not_pass(cell: CellState) -> bool:

@@ -23,6 +23,15 @@ class NotFound(Exception):
     """There is no such page; the message says what is missing."""
 
 
+class Moved(Exception):
+    """The page has another address: this path, with the words of `query`."""
+
+    def __init__(self, path: str, query: Mapping[str, str]) -> None:
+        super().__init__(path)
+        self.path = path
+        self.query = query
+
+
 @dataclass(frozen=True)
 class Ask:
     """A question: the path, the parts of it a page is about, and the query. `static`: asked by an export."""
@@ -160,8 +169,12 @@ class Asked:
 
 
 def find_page(routes: Sequence[Route], path: str, query: Mapping[str, str], *, static: bool = False) -> Asked:
-    """Which page a (percent-encoded) path means. Raises NotFound."""
-    segments = [unquote(part, errors="surrogateescape") for part in path.strip("/").split("/") if part]
+    """Which page a (percent-encoded) path means. Raises NotFound, and Moved for another spelling of its address.
+
+    A page has one address, with a slash at its end: its links are relative to it.
+    """
+    names = [part for part in path.split("/") if part]
+    segments = [unquote(part, errors="surrogateescape") for part in names]
     for segment in segments:
         if segment in (".", "..") or "/" in segment or "\0" in segment:
             raise NotFound("no such page")
@@ -178,9 +191,11 @@ def find_page(routes: Sequence[Route], path: str, query: Mapping[str, str], *, s
                 if parts is not None and not route.pattern.endswith("...}"):
                     ask = Ask(f"{parent}/" if parent else "", parts, query, static)
                     return Asked(route, ask, (meant["name"], meant["kind"]))
-        path += "/"
     for route in routes:
         parts = route.match(segments)
         if parts is not None:
+            address = "".join(f"{name}/" for name in names)
+            if path != address and not route.pattern.endswith("...}"):
+                raise Moved(address, query)
             return Asked(route, Ask(path, parts, query, static))
     raise NotFound("no such page")

@@ -3,8 +3,9 @@
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from typing import Protocol
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
@@ -66,16 +67,25 @@ class LiveState:
     cost_usd: float | None
     cost_unknown: int
     started_at: str | None
-    eta_sec: float | None
     alerts: list[Standing]
     waiting: list[str]
 
 
-class LiveFeed:
-    """Follows the events of one batch."""
+class Forecast(Protocol):
+    """Told of the plan and of every event, it says how long a batch still takes; None: that is not known."""
 
-    def __init__(self, batch: Batch) -> None:
+    def replan(self, plan: Plan | None) -> None: ...
+    def apply(self, event: Event) -> None: ...
+    def left_sec(self, now: float) -> float | None: ...
+
+
+class LiveFeed:
+    """Follows the events of one batch; `forecast` makes what says how long it still takes."""
+
+    def __init__(self, batch: Batch, forecast: Callable[[], Forecast] | None = None) -> None:
         self._batch = batch
+        self._new_forecast = forecast
+        self._forecast = forecast() if forecast is not None else None
         self._lock = threading.Lock()
         self._offset = 0
         self._version = 0
@@ -83,7 +93,7 @@ class LiveFeed:
         self._running: dict[str, RunningTrial] = {}
         self._recent: deque[EndedTrial] = deque(maxlen=_RECENT)
         self._plan: Plan | None = None
-        self._plan_stamp: tuple[int, int] | None = None
+        self._plan_stamp: tuple[int, int, int] | None = None
         self._progress = Progress.of_jobs((), time.time())
 
     def state(self) -> LiveState:
@@ -94,10 +104,18 @@ class LiveFeed:
             if lines.offset < self._offset:  # replaced: what it held is counted again
                 self._progress = self._begin()
                 self._running.clear()
+                if self._new_forecast is not None:
+                    self._forecast = self._new_forecast()
+                    self._forecast.replan(self._plan)
             self._offset = lines.offset
             for event in lines.records:
                 self._add(event)
             return self._state()
+
+    def left_sec(self, now: float) -> float | None:
+        """How long the batch still takes, as far as it was read; None: that is not known."""
+        with self._lock:
+            return self._forecast.left_sec(now) if self._forecast is not None else None
 
     def _begin(self) -> Progress:
         now = time.time()
@@ -109,16 +127,20 @@ class LiveFeed:
             status = self._batch.plan_json.stat()
         except OSError:
             return
-        stamp = (status.st_mtime_ns, status.st_size)
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         plan = plan_or_none(self._batch) if stamp != self._plan_stamp else None
         if plan is None:
             return
         self._plan, self._plan_stamp = plan, stamp
         self._progress.replan(plan)
+        if self._forecast is not None:
+            self._forecast.replan(plan)
         self._version += 1
 
     def _add(self, event: Event) -> None:
         self._progress.add(event)
+        if self._forecast is not None:
+            self._forecast.apply(event)
         if event.kind == "note" and "resumed" in event.detail:
             self._running.clear()
             self._started_at = None
@@ -128,7 +150,6 @@ class LiveFeed:
             self._version += 1
         if event.kind == "job_started" and self._started_at is None:
             self._started_at = event.time
-            self._progress.started_at = datetime.fromisoformat(event.time).timestamp()
         if event.trial is None:
             return
         name = f"{event.job}/{event.trial}"
@@ -173,7 +194,6 @@ class LiveFeed:
             cost_usd=progress.spent_usd,
             cost_unknown=progress.cost_unknown,
             started_at=self._started_at,
-            eta_sec=progress.eta_sec(datetime.now(UTC).timestamp()),
             alerts=sorted(progress.alerts.standing.values(), key=lambda alert: alert.severity != "error"),
             waiting=progress.waiting_lines(),
         )

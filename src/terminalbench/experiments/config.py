@@ -14,6 +14,7 @@ from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
 from terminalbench.experiments.inherit import Inheritance
+from terminalbench.experiments.paths import find_path, is_file, is_folder
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.secrets import VARIABLE, has_login, is_template, secrets_in
@@ -34,6 +35,7 @@ from terminalbench.experiments.tables import (
 )
 
 RESERVED_SLUGS = ("index.db", ".check")
+RESERVED = f"is reserved: {', '.join(RESERVED_SLUGS)} have their own place beside the batches"
 ROOT_MARKS = (".git", "pyproject.toml", ".tbench")
 HINTED_TASKS = 20
 FORCE_REBUILD = "TERMINALBENCH_FORCE_REBUILD"
@@ -172,13 +174,11 @@ class _Loader:
         table: ExperimentTable = read(ExperimentTable, self.raw, "", self.problems)
         self._check_version(table)
         if table.slug is not None and table.slug.startswith(RESERVED_SLUGS):
-            self.problems.add(
-                "slug", f"is reserved: {', '.join(RESERVED_SLUGS)} have their own place beside the batches"
-            )
+            self.problems.add("slug", RESERVED)
         run = table.run if isinstance(table.run, RunTable) else RunTable()
         self._check_run(run)
         datasets, tasks = self._tasks(table, run)
-        profiles = self._profiles(table)
+        profiles = self._profiles(table, self._private(run, datasets, tasks))
         self._check_analysis(table.analysis)
         self._check_artifacts(table.artifacts)
         self._check_top_up(table.top_up, run)
@@ -233,11 +233,17 @@ class _Loader:
                 )
         for secret in secrets_in(run.harbor_args, "run.harbor_args"):
             self.problems.add(secret, "looks like a secret", "put it in the env file")
-        if run.registry_path is not None and not (self.root / run.registry_path).is_file():
-            self.problems.add("run.registry_path", f"no registry file at {self.root / run.registry_path}")
-        root = self.root / Path(run.results_root).expanduser()
-        if root.exists() and not root.is_dir():
+        root = find_path(run.results_root, self.root, "run.results_root", self.problems)
+        if root is not None and os.path.exists(root) and not is_folder(root):  # noqa: PTH110  False where it is denied
             self.problems.add("run.results_root", f"{root} is not a folder")
+
+    def _registry(self, run: RunTable) -> Path | None:
+        at = "run.registry_path"
+        file = find_path(run.registry_path, self.root, at, self.problems) if run.registry_path else None
+        if file is None or is_file(file):
+            return file
+        self.problems.add(at, f"no registry file at {file}")
+        return None
 
     def _tasks(self, table: ExperimentTable, run: RunTable) -> tuple[dict[str, Dataset], list[Task]]:
         tables = table.datasets if isinstance(table.datasets, dict) else {}
@@ -245,8 +251,7 @@ class _Loader:
             for source in ("repo", "registry_url"):
                 if (value := getattr(declared, source)) and has_login(value):
                     self.problems.add(f"{join('datasets', name)}.{source}", "carries a login", "remove it")
-        registry_path = None if self.problems.at("run.registry_path") else run.registry_path
-        places = DatasetPlaces(self.root, tables, registry_path)
+        places = DatasetPlaces(self.root, tables, self._registry(run))
         items = table.tasks.items if table.tasks and isinstance(table.tasks.items, list) else []
         found: dict[str, Dataset | None] = {}
         seen: dict[tuple[str, str], int] = {}
@@ -272,6 +277,9 @@ class _Loader:
         if "/" in task_id and dataset.kind == "folder":
             self.problems.add(at, "must be the name of a folder, not a path")
             return False
+        if dataset.kind == "git" and not {"", ".", ".."}.isdisjoint(task_id.split("/")):
+            self.problems.add(at, "must be the path of a folder in the repository, without . and ..")
+            return False
         if dataset.may_have(task_id):
             return True
         hint = None
@@ -281,7 +289,15 @@ class _Loader:
         self.problems.add(at, f'{dataset.name} has no task "{task_id}"', hint)
         return False
 
-    def _profiles(self, table: ExperimentTable) -> list[Profile]:
+    def _private(self, run: RunTable, datasets: dict[str, Dataset], tasks: list[Task]) -> dict[Path, str]:
+        """The folders that hold answers: the results, and the tasks with their solutions."""
+        found = [(datasets[task.dataset].folder or task.source.folder, task.dataset) for task in tasks]
+        folders = {folder: f'the tasks of "{dataset}"' for folder, dataset in found if folder is not None}
+        if self.problems.at("run.results_root"):
+            return folders
+        return {self.root / Path(run.results_root).expanduser(): "the results", **folders}
+
+    def _profiles(self, table: ExperimentTable, private: dict[Path, str]) -> list[Profile]:
         raw = self.raw.get("profiles")
         if not isinstance(raw, Mapping):
             return []
@@ -297,7 +313,7 @@ class _Loader:
         declared = self.raw.get("defaults")
         defaults = given(ProfileDefaults, declared, "", quiet) if isinstance(declared, Mapping) else {}
         aliases = table.mcp.aliases if isinstance(table.mcp.aliases, dict) else {}
-        shared = Inheritance(own, defaults, aliases, self.root, self.problems, self.notes)
+        shared = Inheritance(own, defaults, aliases, self.root, self.problems, self.notes, private)
         profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
         self._note_twins(profiles)
         return profiles

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
+from terminalbench.experiments.paths import find_path, is_file, is_folder
 from terminalbench.experiments.strict import Problems, join
 from terminalbench.experiments.tables import DatasetTable
 from terminalbench.starter import TASKS_DIR
@@ -63,7 +64,7 @@ class Dataset:
         if self.tasks is not None:
             return task_id in self.tasks
         if self.kind == "folder" and self.folder is not None:
-            return task_id not in (".", "..") and (self.folder / task_id / "task.toml").is_file()
+            return task_id not in (".", "..") and is_file(self.folder / task_id / "task.toml")
         return True
 
     def known_tasks(self) -> list[str] | None:
@@ -81,7 +82,7 @@ class DatasetPlaces:
 
     root: Path
     tables: dict[str, DatasetTable]
-    registry_path: str | None
+    registry_path: Path | None
 
     def find(self, name: str, at: str, problems: Problems) -> Dataset | None:
         """The dataset called `name`; a problem is noted at `at` when there is none."""
@@ -107,7 +108,7 @@ class DatasetPlaces:
             return self._registry_file(name, path, None, at, problems)
         if match is not None:
             if self.registry_path is not None:
-                return self._registry_file(name, self.root / self.registry_path, name, "run.registry_path", problems)
+                return self._registry_file(name, self.registry_path, name, "run.registry_path", problems)
             return Dataset(name, "registry", {"name": match["name"], "version": match["version"]})
         package = _PACKAGE.fullmatch(name)
         if package is not None and not name.startswith((".", "~", "/")):
@@ -141,13 +142,16 @@ class DatasetPlaces:
                 return None
             return Dataset(name, "git", {"repo": table.repo, "ref": table.ref, "path": (table.path or "").strip("/")})
         if table.registry_path is not None:
-            return self._registry_file(name, self.root / table.registry_path, name, f"{at}.registry_path", problems)
+            file = find_path(table.registry_path, self.root, f"{at}.registry_path", problems)
+            return self._registry_file(name, file, name, f"{at}.registry_path", problems) if file else None
         if table.registry_url is not None:
             bare, _, version = name.partition("@")
             config = {"name": bare, "registry_url": table.registry_url} | ({"version": version} if version else {})
             return Dataset(name, "registry", config)
-        folder = self.root / Path(table.path or "").expanduser()
-        if not folder.is_dir():
+        folder = find_path(table.path or "", self.root, f"{at}.path", problems)
+        if folder is None:
+            return None
+        if not is_folder(folder):
             problems.add(f"{at}.path", f"no folder at {folder}")
             return None
         return Dataset(name, "folder", {}, folder=folder)
@@ -170,7 +174,12 @@ class DatasetPlaces:
         if wanted not in names:
             problems.add(at, f'{file} has no dataset "{wanted}"', did_you_mean(wanted, names))
             return None
-        tasks = {t["name"]: _registry_task(t, file) for t in entries[names.index(wanted)]["tasks"]}
+        tasks: dict[str, dict[str, Any]] = {}
+        for entry in entries[names.index(wanted)]["tasks"]:
+            task = _registry_task(entry, file)
+            if tasks.setdefault(entry["name"], task) != task:
+                problems.add(at, f'{file} lists two tasks "{entry["name"]}" in {wanted}', "give each a name of its own")
+                return None
         return Dataset(name, "registry-file", {}, tasks=tasks)
 
 

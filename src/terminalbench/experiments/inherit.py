@@ -7,7 +7,8 @@ from typing import Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names
-from terminalbench.experiments.mcp import NO_MCP, read_mcp
+from terminalbench.experiments.mcp import NO_MCP, McpSetup, read_mcp
+from terminalbench.experiments.paths import find_path
 from terminalbench.experiments.profiles import Folder, Profile, TextFile
 from terminalbench.experiments.secrets import (
     VARIABLE,
@@ -17,18 +18,21 @@ from terminalbench.experiments.secrets import (
     looks_secret,
     secrets_in,
 )
+from terminalbench.experiments.server_code import check_code
 from terminalbench.experiments.strict import Problems, join
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 
 _SAME_AGENT_ONLY = ("options", "agent_version")
-_NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills", "options", "agent_version", "mcp_git_source", "mcp_git_ref")
+_NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills")
+_MCP = ("mcp_servers", "mcp_git_source", "mcp_git_ref", "hooks")
 
 
 @dataclass(frozen=True)
 class Inheritance:
     """What all profiles of a file share, and where their problems and notes go.
 
-    `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`.
+    `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`. `private` are folders that
+    no agent may see, and what they are.
     """
 
     own: dict[str, dict[str, Any]]
@@ -37,21 +41,23 @@ class Inheritance:
     root: Path
     problems: Problems
     notes: list[str]
+    private: dict[Path, str]
 
     def resolve(self, key: str) -> Profile | None:
         """The profile called `key`, or None when it is too broken to say more about."""
         at = join("profiles", key)
-        own = self._own(key, at)
+        chain = self._chain(key, at)
+        own = self._own(chain, at)
         name = own.get("agent") or self.defaults.get("agent") or "claude-code"
         info = agent_info(name)
         if info is None:
             where = f"{at}.agent" if "agent" in own else "defaults.agent"
             self.problems.add(where, f'no agent is called "{name}"', did_you_mean(name, agent_names()))
             return None
-        return _Resolver(self, key, at, info, own).profile()
+        return _Resolver(self, chain, info, own).profile()
 
-    def _own(self, key: str, at: str) -> dict[str, Any]:
-        """The keys the profile sets, with those of the profiles it extends."""
+    def _chain(self, key: str, at: str) -> list[str]:
+        """The profile, then the one it extends, and so on."""
         chain = [key]
         while (parent := self.own[chain[-1]].get("extends")) is not None:
             if parent in chain:
@@ -63,14 +69,42 @@ class Inheritance:
                     self.problems.add(where, f'no profile is called "{parent}"', did_you_mean(parent, list(self.own)))
                 break
             chain.append(parent)
+        return chain
+
+    def _own(self, chain: list[str], at: str) -> dict[str, Any]:
+        """The keys the profile sets, with those of the profiles it extends."""
         merged: dict[str, Any] = {}
         for name in reversed(chain):
-            inherited = {k: v for k, v in self.own[name].items() if k != "description" or name == key}
+            inherited = {k: v for k, v in self.own[name].items() if k != "description" or name == chain[0]}
             if inherited.get("mcp_servers") and "no_mcp" not in inherited:
                 merged.pop("no_mcp", None)
-            merged = _merge(merged, inherited)
+            if inherited.get("no_mcp"):
+                merged = {k: v for k, v in merged.items() if k not in ("mcp_servers", "hooks")}
+            merged = _merge(self._for_agent(merged, inherited, at if name == chain[0] else None), inherited)
         merged.pop("extends", None)
         return merged
+
+    def _for_agent(self, extended: dict[str, Any], own: dict[str, Any], at: str | None) -> dict[str, Any]:
+        """What a profile that names another agent takes of those it extends; the rest is noted for the profile `at`."""
+        usual = self.defaults.get("agent") or "claude-code"
+        before = extended.get("agent") or usual
+        agent = own.get("agent") or before
+        info = agent_info(agent)
+        if not extended or agent == before or info is None:
+            return extended
+        dropped = _not_for(info, extended)
+        if not info.mcp:
+            dropped += [k for k in _MCP if k in extended]
+        if dropped and at is not None:
+            names = ", ".join(dict.fromkeys(dropped))
+            self.notes.append(f"{at}: agent {info.name} does not take these of what it extends: {names}")
+        return {k: v for k, v in extended.items() if k not in dropped}
+
+
+def _not_for(info: AgentInfo, inherited: dict[str, Any]) -> list[str]:
+    """The keys meant for one agent that another agent does not take."""
+    names = _SAME_AGENT_ONLY if info.model else (*_SAME_AGENT_ONLY, *_NEEDS_A_MODEL, *_MCP)
+    return [name for name in names if name in inherited]
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -90,8 +124,10 @@ def _env_table(env: list[str] | dict[str, str]) -> dict[str, str]:
 class _Resolver:
     """Resolves one profile; each method decides one thing."""
 
-    def __init__(self, shared: Inheritance, key: str, at: str, info: AgentInfo, own: dict[str, Any]) -> None:
-        self.shared, self.key, self.at, self.info, self.own = shared, key, at, info, own
+    def __init__(self, shared: Inheritance, chain: list[str], info: AgentInfo, own: dict[str, Any]) -> None:
+        self.shared, self.key, self.info, self.own = shared, chain[0], info, own
+        self.at = join("profiles", self.key)
+        self.setters = {name: key for key in reversed(chain) for name in shared.own[key]}
         self.problems, self.root = shared.problems, shared.root
         self.inherited = self._inherited()
         self.values = _merge(self.inherited, own)
@@ -100,9 +136,7 @@ class _Resolver:
         """The defaults that apply to this profile's agent."""
         defaults = dict(self.shared.defaults)
         same = (self.own.get("agent") or defaults.get("agent")) == defaults.get("agent")
-        dropped = [] if same else [k for k in _SAME_AGENT_ONLY if k in defaults]
-        if not self.info.model:
-            dropped += [k for k in (*_NEEDS_A_MODEL, "mcp_servers", "hooks") if k in defaults]
+        dropped = [] if same and self.info.model else _not_for(self.info, defaults)
         kept = {k: v for k, v in defaults.items() if k not in dropped}
         if dropped:
             names = ", ".join(dict.fromkeys(dropped))
@@ -137,17 +171,17 @@ class _Resolver:
         )
 
     def _where(self, name: str) -> str:
-        """The key to blame: the profile's own, else the default it came from."""
-        return f"{self.at}.{name}" if name in self.own or name not in self.inherited else f"defaults.{name}"
+        """The key to blame: the profile's own, else that of the profile it extends, else the default it came from."""
+        if name in self.own:
+            return f"{join('profiles', self.setters[name])}.{name}"
+        return f"{self.at}.{name}" if name not in self.inherited else f"defaults.{name}"
 
     def _refuse(self, name: str, why: str) -> None:
-        hint = (
-            None
-            if name in self.own
-            else f"clear it for this profile with {name} = {'[]' if name == 'skills' else chr(34) * 2}"
-        )
-        where = self._where(name)
-        self.problems.add(where, why if name in self.own else f'{why} (profile "{self.key}" inherits it)', hint)
+        if self.setters.get(name) == self.key:
+            self.problems.add(self._where(name), why)
+            return
+        hint = f"clear it for this profile with {name} = {'[]' if name == 'skills' else chr(34) * 2}"
+        self.problems.add(self._where(name), f'{why} (profile "{self.key}" inherits it)', hint)
 
     def _text(self, name: str) -> str | None:
         """A string key; an empty string clears an inherited value."""
@@ -155,21 +189,8 @@ class _Resolver:
 
     def _file(self, name: str) -> TextFile | None:
         value = self._text(name)
-        path = self._path(value, self._where(name)) if value else None
+        path = find_path(value, self.root, self._where(name), self.problems) if value else None
         return self._read(path, name) if path is not None else None
-
-    def _path(self, value: str, at: str) -> Path | None:
-        """A path as the file system takes it, or None when it takes no such path."""
-        try:
-            path = self.root / Path(value).expanduser()
-            path.stat()
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            return self.root / Path(value).expanduser()
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not a path"
-            self.problems.add(at, f"cannot be used as a path: {reason}")
-            return None
-        return path
 
     def _read(self, path: Path, name: str) -> TextFile | None:
         try:
@@ -254,7 +275,7 @@ class _Resolver:
             return ()
         folders = []
         for index, name in enumerate(names):
-            path = self._path(name, f"{self._where('skills')}[{index}]")
+            path = find_path(name, self.root, f"{self._where('skills')}[{index}]", self.problems)
             if path is None:
                 continue
             if not path.is_dir():
@@ -267,7 +288,7 @@ class _Resolver:
                 folders.append(Folder(path))
         return tuple(folders)
 
-    def _mcp(self) -> Any:
+    def _mcp(self) -> McpSetup:
         names = self.values.get("mcp_servers") or []
         no_mcp = self.values.get("no_mcp")
         if not self.info.mcp:
@@ -287,6 +308,12 @@ class _Resolver:
                 )
             return NO_MCP
         setup = read_mcp(names, self.shared.aliases, self.root, self._where("mcp_servers"), self.problems)
+        self._check_servers(setup)
+        if not self._text("mcp_git_source"):
+            check_code(setup, self.info, self.shared.private, self._where("mcp_servers"), self.problems)
+        return setup
+
+    def _check_servers(self, setup: McpSetup) -> None:
         for server, entry in setup.servers.items():
             if entry.get("headers") and not self.info.hooks:
                 what = f'server "{server}" has headers, which agent {self.info.name} cannot be given'
@@ -296,7 +323,6 @@ class _Resolver:
                 self.shared.notes.append(
                     f'{self.at}: {folder / "hooks.json"} of server "{server}" is not used; name it in hooks'
                 )
-        return setup
 
     def _hooks(self) -> TextFile | None:
         if "hooks" not in self.own and (self.values.get("no_mcp") or not self.info.mcp):
@@ -323,6 +349,11 @@ class _Resolver:
         if source is None:
             if self._text("mcp_git_ref") and not self._text("mcp_git_source"):
                 self.problems.add(self._where("mcp_git_ref"), "only goes with mcp_git_source")
+            return None
+        if not self.info.hooks:
+            self._refuse(
+                "mcp_git_source", f"agent {self.info.name} cannot be given servers to install; claude-code can"
+            )
             return None
         if has_login(source):
             self.problems.add(
@@ -354,7 +385,7 @@ class _Resolver:
 
     def _env_file(self) -> Path | None:
         named = self._text("env_file")
-        path = self._path(named or DEFAULT_ENV_FILE, self._where("env_file"))
+        path = find_path(named or DEFAULT_ENV_FILE, self.root, self._where("env_file"), self.problems)
         if path is not None and path.is_file():
             return path
         if named and path is not None:

@@ -85,16 +85,15 @@ def _converted(raw: Mapping[str, Any], file: Path) -> tuple[dict[str, Any], list
 def _plain_tasks(table: Mapping[str, Any], file: Path, changes: list[str]) -> dict[str, Any]:
     if "items" in table:
         return dict(table)
+    ids = table.get("ids", [])
+    if not isinstance(ids, list) or not all(isinstance(task, str) for task in ids):
+        raise UserError("must be a list of strings", where=f"{file}: tasks.ids")
+    tables = {name: value for name, value in table.items() if isinstance(value, Mapping)}
+    items = [_task_entry(task, tables.get(task, {}), file, changes) for task in (*ids, *_not_in(ids, tables))]
     if "ids" in table:
-        ids = table["ids"]
-        if not isinstance(ids, list) or not all(isinstance(task, str) for task in ids):
-            raise UserError("must be a list of strings", where=f"{file}: tasks.ids")
-        items = [{"id": task} for task in ids]
-        changes.append(f"tasks.ids: {len(items)} tasks moved to tasks.items")
-    else:
-        tables = {name: value for name, value in table.items() if isinstance(value, Mapping)}
-        items = [_task_entry(name, value, file, changes) for name, value in tables.items()]
-        changes.append(f"[tasks.<id>]: {len(items)} tables moved to tasks.items")
+        changes.append(f"tasks.ids: {len(ids)} tasks moved to tasks.items")
+    if tables or "ids" not in table:
+        changes.append(f"[tasks.<id>]: {len(tables)} tables moved to tasks.items")
     rest = {k: v for k, v in table.items() if k not in ("ids", "dataset", "items") and not isinstance(v, Mapping)}
     if "dataset" in table:
         rest["default_dataset"] = table["dataset"]
@@ -167,19 +166,27 @@ def _tasks(document: Any, file: Path) -> None:
     table = document["tasks"]
     if "items" in table:
         return
-    if "ids" in table:
-        entries = [({"id": str(task)}, _comment_after(table["ids"], index)) for index, task in enumerate(table["ids"])]
-        del table["ids"]
-    else:
-        names = [name for name in table if isinstance(table[name], Mapping)]
-        entries = [(_task_entry(name, table[name], file, []), None) for name in names]
-        for name in names:
-            del table[name]
+    ids = table.get("ids", [])
+    tables = {name: table[name] for name in table if isinstance(table[name], Mapping)}
+    comments = [_comment_after(ids, index) for index in range(len(ids))]
+    names = [*map(str, ids), *_not_in(ids, tables)]
+    comments += [None] * (len(names) - len(ids))
+    entries = [
+        (_task_entry(name, tables.get(name, {}), file, []), comment)
+        for name, comment in zip(names, comments, strict=True)
+    ]
+    for name in ("ids", *tables):
+        table.pop(name, None)
     if "dataset" in table:
         dataset = table["dataset"]
         del table["dataset"]
         table.add("default_dataset", dataset)
     table.add("items", _items(entries))
+
+
+def _not_in(ids: list[str], tables: Mapping[str, Any]) -> list[str]:
+    """The tasks that only have a table."""
+    return [name for name in tables if name not in ids]
 
 
 def _task_entry(name: str, table: Mapping[str, Any], file: Path, changes: list[str]) -> dict[str, str]:

@@ -257,7 +257,7 @@ def select_profiles(experiment: Experiment, wanted: tuple[str, ...]) -> list[Pro
 
 
 def dataset_labels(experiment: Experiment, known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A short unique label for each dataset; `known` ones stay. Harbor joins labels with "__": none may contain it."""
+    """A short unique label for each dataset; `known` ones stay. Harbor joins labels with "__": none may hold it."""
     labels: dict[str, str] = dict(known or {})
     for name, dataset in experiment.datasets.items():
         if name in labels:
@@ -265,8 +265,9 @@ def dataset_labels(experiment: Experiment, known: Mapping[str, str] | None = Non
         base = Path(name).name if "/" in name or name.endswith(".json") else name
         if dataset.folder is not None and not base.strip("."):
             base = dataset.folder.resolve().name
-        while "__" in base:
-            base = base.replace("__", "_")
+        for mark in ("__", "::"):  # the second is ours, see `harbor.result_file.task_source`
+            while mark in base:
+                base = base.replace(mark, mark[0])
         label, number = base, 2
         while label in labels.values():
             label, number = f"{base}-{number}", number + 1

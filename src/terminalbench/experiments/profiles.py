@@ -4,9 +4,10 @@ A profile's id is a hash of everything that changes what the agent sees or does,
 and of nothing else: renaming a profile does not change it, one byte in a prompt does.
 """
 
+import fnmatch
 import hashlib
 import json
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Any
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.mcp import NO_MCP, McpSetup
 
-_NOT_SOURCE = {
-    ".git", "__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".env",
-    "results", ".terminalbench",
-}  # fmt: skip
+NOT_SOURCE = (
+    ".git", ".hg", ".venv", "venv", ".env", ".env.*", "node_modules", "__pycache__", "*.pyc", ".tox", ".nox",
+    ".pytest_cache", ".ruff_cache", ".mypy_cache",
+)  # fmt: skip
+"""Names that are no part of a folder's content, neither in the profile's id nor in what is uploaded: version control,
+environments, caches, and files that hold secrets by custom."""
+_IS_NOT_SOURCE = re.compile("|".join(map(fnmatch.translate, NOT_SOURCE)))
 _SERVER_FILES = {".mcp.json", "USAGE.md", "hooks.json"}
 
 
@@ -45,7 +49,7 @@ class Folder:
     def digest(self) -> str:
         """Hash of every file's relative path, mode and bytes."""
         total = hashlib.sha256()
-        for file in _source_files(self.path):
+        for file in source_files(self.path):
             executable = "x" if file.stat().st_mode & 0o100 else "-"
             total.update(f"{file.relative_to(self.path).as_posix()}\0{executable}\0".encode())
             total.update(_digest(file.read_bytes()).encode())
@@ -91,11 +95,7 @@ class Profile:
         """Folders of MCP servers that carry code of their own and are not installed from git."""
         if self.mcp_git_source is not None:
             return {}
-        return {
-            name: Folder(folder)
-            for name, folder in self.mcp.folders.items()
-            if any(file.name not in _SERVER_FILES for file in _source_files(folder))
-        }
+        return {name: Folder(folder) for name, folder in self.mcp.folders.items() if has_code(folder)}
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -125,10 +125,18 @@ class Profile:
         return f"p{_digest(canonical.encode())[:12]}"
 
 
-def _source_files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not _NOT_SOURCE.intersection(path.relative_to(folder).parts):
-            yield path
+def has_code(folder: Path) -> bool:
+    """Whether the folder of an MCP server holds more than its configuration."""
+    return any(file.name not in _SERVER_FILES for file in source_files(folder))
+
+
+def source_files(folder: Path) -> list[Path]:
+    """The files of a folder that count, in order."""
+    found: list[Path] = []
+    for place, folders, files in folder.walk():
+        folders[:] = [name for name in folders if not _IS_NOT_SOURCE.match(name)]
+        found += [place / name for name in files if not _IS_NOT_SOURCE.match(name)]
+    return sorted(path for path in found if path.is_file())
 
 
 def _digest(data: bytes) -> str:

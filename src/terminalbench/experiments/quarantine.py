@@ -37,12 +37,20 @@ def quarantine_file(experiment: Path) -> Path:
 
 def read_quarantine(experiment: Path) -> dict[tuple[str, str], str]:
     """The reason of each quarantined (dataset, id); empty without a file. A wrong file is a user error."""
+    file = quarantine_file(experiment)
+    return read_quarantine_file(file) if file.exists() else {}
+
+
+def is_quarantine_file(file: Path) -> bool:
+    """Whether a file is the quarantine of an experiment, by its name."""
+    return file.name.endswith(".quarantine.toml")
+
+
+def read_quarantine_file(file: Path) -> dict[tuple[str, str], str]:
+    """The same from the quarantine file itself, which must be there."""
     from terminalbench.errors import InvalidFile
     from terminalbench.experiments.config import read_toml
 
-    file = quarantine_file(experiment)
-    if not file.exists():
-        return {}
     problems = Problems()
     table: Quarantine = read(Quarantine, read_toml(file), "", problems)
     if problems.found:

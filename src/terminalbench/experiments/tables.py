@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from terminalbench.experiments.strict import key
 
-SLUG = r"(?!\.{1,2}$)[A-Za-z0-9._-]+"
-SLUG_DOC = 'letters, digits, ".", "_" and "-" (and not "." or "..")'
+SLUG = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}"
+SLUG_DOC = 'letters, digits, ".", "_" and "-" (at most 100, and not "." or "..")'
 SCHEMA_VERSION = 2
 DEFAULT_DATASET = "terminal-bench@2.0"
 DEFAULT_ENV_FILE = "experiments/.env"
@@ -124,7 +124,7 @@ class ProfileDefaults:
 
 @dataclass(frozen=True)
 class ProfileTable(ProfileDefaults):
-    """`[profiles.<key>]`: one way to attempt the tasks. Runs in the order of declaration."""
+    """`[profiles.<key>]`: one way to attempt the tasks, its key of at most 100 characters. Runs in file order."""
 
     no_mcp: bool | None = key("No MCP servers, and no inherited hooks.", default=None)
     workflow: str | None = key("Workflow file that guides the agent.", default=None)
@@ -228,7 +228,7 @@ class ExperimentTable:
 
     schema_version: int = key("Must be 2.", example="2")
     slug: str = key(
-        "Name of the results folder; the recommended shape is `<taskset>__<profileset>__<variant>`.",
+        "Name of the results folder, at most 100 characters; recommended: `<taskset>__<profileset>__<variant>`.",
         pattern=SLUG,
         pattern_doc=SLUG_DOC,
         example='"tb2-core7__t-cg-cc__haiku45-low"',

@@ -48,7 +48,8 @@ def number_planned(job: Any, name: str, events: Path) -> dict[str, int]:
     planned: list[tuple[str, Hashable]] = []
     for config in job._trial_configs:  # Harbor has no public list; it is in planned order
         agent = config.agent
-        cell = (str(config.task.get_task_id()), agent.name, agent.import_path, agent.model_name, repr(agent.kwargs))
+        task = (config.task.source, str(config.task.get_task_id()))
+        cell = (task, agent.name, agent.import_path, agent.model_name, repr(agent.kwargs))
         planned.append((config.trial_name, cell))
     return assign(planned, known)
 

@@ -5,22 +5,17 @@ before it started.
 """
 
 from collections import Counter
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from terminalbench.harbor.hangs import HELD, HUNG
-
-
-class _Task(msgspec.Struct):
-    path: str | None = None
-    name: str | None = None
-    source: str | None = None
+from terminalbench.harbor.result_file import TaskConfig
 
 
 class _Config(msgspec.Struct):
-    task: _Task
+    task: TaskConfig
 
 
 class _Held(msgspec.Struct):
@@ -68,5 +63,5 @@ def finished_trials(job_folder: Path) -> Counter[tuple[str, str]]:
     return +counts
 
 
-def _cell(task: _Task) -> tuple[str, str]:
-    return task.source or "", PurePosixPath(task.path or task.name or "").name
+def _cell(task: TaskConfig) -> tuple[str, str]:
+    return task.dataset or "", str(task)

@@ -16,6 +16,7 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.secrets import TEMPLATE, references
+from terminalbench.harbor.result_file import task_source
 
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
 VERIFIER = "terminalbench.harbor.verifier:SafeVerifier"
@@ -34,7 +35,7 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
         "environment": _environment(experiment),
         "verifier": {"import_path": VERIFIER},
         "agents": [_agent(experiment, profile)],
-        "tasks": [{**task.config, "source": task.label} for task in spec.tasks if task.found],
+        "tasks": [_task(task) for task in spec.tasks if task.found],
     }
     datasets = _datasets(spec.tasks)
     if datasets:
@@ -64,8 +65,12 @@ def with_settings(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
 
 def wave_config(template: dict[str, Any], wave: JobSpec, batch: Batch) -> dict[str, Any]:
     """The JobConfig of a further job of the same profile: another name and other trials, everything else the same."""
-    tasks = [{**task.config, "source": task.label} for task in wave.tasks]
+    tasks = [_task(task) for task in wave.tasks]
     return {**template, "job_name": wave.name, "jobs_dir": str(batch.runs), "n_attempts": wave.attempts, "tasks": tasks}
+
+
+def _task(task: PlannedTask) -> dict[str, Any]:
+    return {**task.config, "source": task_source(task.label, task.ref.id, task.config)}
 
 
 def command(settings: Mapping[str, Any], spec: JobSpec, batch: Batch, harbor: str = "harbor") -> list[str]:

@@ -7,6 +7,7 @@ writes, for each, its tasks by id as Harbor's `tasks[]` takes them, or why they 
 import asyncio
 import os
 import sys
+from collections import Counter
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -31,10 +32,20 @@ async def look_up(config: dict[str, Any]) -> Found:
         tasks = await dataset.get_task_configs()
     except Exception as error:  # noqa: BLE001  a registry may fail in any way; the reason is the user's to read
         return Found(problem=one_line(f"{type(error).__name__}: {error}"))
+    return by_id(
+        [t.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={"source"}) for t in tasks]
+    )
+
+
+def by_id(entries: list[dict[str, Any]]) -> Found:
+    """Tasks by id: the name of the folder or package; where several share it, the whole path or `org/name` of each."""
+    places = [PurePosixPath(entry.get("path") or entry.get("name") or "") for entry in entries]
+    shared = Counter(place.name for place in dict.fromkeys(places))
     found: dict[str, dict[str, Any]] = {}
-    for task in tasks:
-        entry = task.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={"source"})
-        found[PurePosixPath(entry.get("path") or entry.get("name") or "").name] = entry
+    for place, entry in zip(places, entries, strict=True):
+        task_id = place.name if shared[place.name] == 1 else str(place)
+        if found.setdefault(task_id, entry) != entry:
+            return Found(problem=f'two of its tasks are called "{task_id}"')
     return Found(tasks=found)
 
 

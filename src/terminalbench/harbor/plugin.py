@@ -388,7 +388,7 @@ class EventPlugin(BaseJobPlugin):
             about = {
                 "trial": event.trial_name,
                 "task": str(task) or event.task_name,
-                "dataset": task.source,
+                "dataset": task.dataset,
                 "attempt": self._attempts.get(event.trial_name),
             }
         record = Event(time=now, kind=kind, job=self._job, pid=os.getpid(), profile=self._profile, **about, **fields)

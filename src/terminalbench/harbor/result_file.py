@@ -4,11 +4,15 @@ They decode from the file and, with `from_result`, from Harbor's own `TrialResul
 (a result can carry megabytes of token ids). Unknown fields are ignored; only the names are required.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
+
+_ID_MARK = "::"
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -92,14 +96,43 @@ class TaskId(msgspec.Struct, frozen=True):
 
 
 class TaskConfig(msgspec.Struct, frozen=True):
-    """Where the task was asked for, and the dataset it was labelled with."""
+    """Where the task was asked for, and the dataset it was labelled with (`source`, see `task_source`)."""
 
     path: Any = None
     name: str | None = None
     source: str | None = None
 
     def __str__(self) -> str:
+        """The task's id: the one its label gives, else its folder's name, or `org/name` of a package."""
+        if (given := id_in(self.source)) is not None:
+            return given
         return PurePath(str(self.path)).name if self.path is not None else self.name or ""
+
+    @property
+    def dataset(self) -> str | None:
+        """The label of its dataset."""
+        return label_in(self.source)
+
+
+def task_source(label: str, task_id: str, config: Mapping[str, Any]) -> str:
+    """What the trials of a planned task carry as Harbor's `source`: the label of its dataset.
+
+    A task whose place does not tell its id (a registry names it otherwise) carries its id behind the label, so that
+    its trials are found again. Harbor splits at "__", so there is none in it.
+    """
+    if str(TaskConfig(config.get("path"), config.get("name"))) == task_id:
+        return label
+    return f"{label}{_ID_MARK}{task_id.replace('%', '%25').replace('__', '%5F%5F')}"
+
+
+def label_in(source: str | None) -> str | None:
+    """The dataset's label in Harbor's `source`."""
+    return None if source is None else source.partition(_ID_MARK)[0]
+
+
+def id_in(source: str | None) -> str | None:
+    """The task's id in Harbor's `source`, where it had to be given."""
+    return unquote((source or "").partition(_ID_MARK)[2]) or None
 
 
 class McpServer(msgspec.Struct, frozen=True):
@@ -159,8 +192,13 @@ class HarborResult(msgspec.Struct, frozen=True):
 
     @property
     def task(self) -> str:
-        """The task's id: its folder's name, a package's `org/name`, else the name it gives itself."""
-        return str(self.task_id) or self.task_name
+        """The task's id: the one its label gives, its folder's name, a package's `org/name`, else its own name."""
+        return id_in(self.source) or str(self.task_id) or self.task_name
+
+    @property
+    def dataset(self) -> str | None:
+        """The label of its dataset."""
+        return label_in(self.source)
 
     @property
     def model(self) -> str | None:

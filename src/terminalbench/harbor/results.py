@@ -211,7 +211,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: 
         agent_status=ending.agent_status,
         job_id=None if result.config.job_id is None else str(result.config.job_id),
         task_name=result.task_name,
-        dataset=result.source,
+        dataset=result.dataset,
         task_digest=_task_digest(trial_dir),
         task_checksum=result.task_checksum,
         profile=profile,
@@ -270,7 +270,7 @@ def _known(trial_dir: Path, *, state: ReadState, reason: str) -> TrialReading:
         job=trial_dir.parent.name,
         reason=reason,
         task=str(config.task) or None if config else None,
-        dataset=config.task.source if config else None,
+        dataset=config.task.dataset if config else None,
         usage=spent,
     )
 

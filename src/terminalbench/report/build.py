@@ -1,7 +1,8 @@
 """From a comparison, the state of its batch and the findings to a report. Pure: no clock, no files."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.report import evidence, signals
 from terminalbench.report.figures import plural
-from terminalbench.report.model import BatchLine, BatchPoint, Flaky, ProfileLine, Report, TaskLine, TrialRef
+from terminalbench.report.model import BatchLine, BatchPoint, Flaky, Group, ProfileLine, Report, TaskLine, TrialRef
 from terminalbench.report.text import batch_money, money
 
 
@@ -61,7 +62,7 @@ def build_report(this: Measured, others: Iterable[Measured] = (), pooled: Compar
         facts=_facts(view, names, tasks),
         not_measured=evidence.not_measured(cells, refs),
         suspects=evidence.suspects(cells, refs) + signals.tripwires(refs.values(), found),
-        failures=signals.failure_groups(refs.values()),
+        failures=_with_people(signals.failure_groups(refs.values()), refs.values()),
         judged=signals.judged(refs.values(), this.findings or ()),
         tools=signals.tool_use(refs.values(), found, len(names)),
         efforts=signals.efforts(refs.values(), found),
@@ -103,11 +104,24 @@ def _refs(
             reason=cell.reason,
             error_class=str(trial.error_class) if trial and trial.error_class else None,
             failure=signals.failure_class(found.get(name or "", {})),
+            failure_by=_author(found.get(name or "", {}).get(signals.FAILURE_CLASS)),
             cost_usd=row.usage.cost_usd if row else None,
             tokens=row.usage.total_tokens if row else None,
             sec=elapsed_sec(trial.started_at, trial.finished_at) if trial else None,
         )
     return refs
+
+
+def _author(finding: Finding | None) -> str | None:
+    """Who said it, when a person did."""
+    said = finding is not None and finding.analyzer.startswith(signals.LABEL)
+    return finding.analyzer.removeprefix(signals.LABEL) if finding is not None and said else None
+
+
+def _with_people(groups: Iterable[Group], refs: Iterable[TrialRef]) -> tuple[Group, ...]:
+    """Failure classes, and in how many trials each is a person's word."""
+    said = Counter((ref.failure, ref.profile) for ref in refs if ref.failure_by and ref.outcome is not Outcome.PASSED)
+    return tuple(replace(group, labelled=said[group.what, group.profile]) for group in groups)
 
 
 def _tasks(tasks: list[TaskRef], profiles: int, refs: Mapping[int, TrialRef]) -> tuple[TaskLine, ...]:

@@ -59,7 +59,8 @@ def _profiles(comparison: Comparison, width: int) -> str:
     head = ["profile", "passed", "measured", "pass rate", "interval", "of planned", "agent time"]
     if k > 1:
         head[6:6] = [f"pass@{k}", f"pass^{k}"]
-    head.append("not measured")
+    missing = {p.profile: _not_measured(p) for p in comparison.profiles}
+    head.append("not measured" if any(missing.values()) else "")
     rows = []
     for p in comparison.profiles:
         row = [
@@ -72,7 +73,7 @@ def _profiles(comparison: Comparison, width: int) -> str:
         ]
         if k > 1:
             row += [_share(p.pass_at.get(k)), _share(p.pass_hat.get(k))]
-        rows.append([*row, _seconds(p.mean_agent_sec), _not_measured(p)])
+        rows.append([*row, _seconds(p.mean_agent_sec), missing[p.profile] or ("-" if head[-1] else "")])
     return _fitted([head, *rows], (0, len(head) - 1), width)
 
 
@@ -83,10 +84,18 @@ def _tokens(profile: ProfileSummary) -> str:
     return f"{profile.tokens:,}{unknown}"
 
 
+def _per_success(profile: ProfileSummary) -> str:
+    """What a success cost; without one there is no such thing."""
+    if not profile.passed:
+        return "-"
+    each = profile.cost_per_success
+    return "unknown" if each is None else amount(each, "cost", sign=False)
+
+
 def _money(profiles: Sequence[ProfileSummary], width: int) -> str:
-    """What each profile cost, and what a success did; empty when nothing is known."""
+    """What each profile cost, and what a success did; a line when nothing is known, and none when nothing has run."""
     if all(p.cost_usd is None and p.tokens is None for p in profiles):
-        return ""
+        return "Cost and tokens are unknown." if any(p.cost_unknown_trials for p in profiles) else ""
     rows = [["profile", "cost", "a success", "interval", "tokens", ""]]
     for p in profiles:
         bounds = p.cost_per_success_interval
@@ -94,7 +103,7 @@ def _money(profiles: Sequence[ProfileSummary], width: int) -> str:
             [
                 p.profile,
                 f"{Money(p.cost_usd, p.cost_unknown_trials)}{' (simulated)' if p.simulated else ''}",
-                "unknown" if p.cost_per_success is None else amount(p.cost_per_success, "cost", sign=False),
+                _per_success(p),
                 _range(bounds, "cost") if bounds else "-",
                 _tokens(p),
                 ("on the Pareto front" if p.on_pareto_front else "")
@@ -180,7 +189,7 @@ def _tasks(tasks: Sequence[TaskRef]) -> str:
 def _not_measured(profile: ProfileSummary) -> str:
     measured = (Outcome.PASSED.value, Outcome.FAILED.value)
     rest = [f"{count} {name.replace('_', ' ')}" for name, count in profile.outcomes.items() if name not in measured]
-    return ", ".join(rest) or "-"
+    return ", ".join(rest)
 
 
 def _rate(value: float | None) -> str:

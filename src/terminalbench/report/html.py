@@ -126,7 +126,8 @@ def _reasons(cell: Sequence[TrialRef], brief: bool) -> list[str]:
         if ref.outcome is Outcome.PASSED:
             continue
         reason = ref.reason if ref.outcome is not Outcome.FAILED else None
-        text = ": ".join(part for part in (ref.failure or ref.error_class, reason) if part)
+        failure = f"{ref.failure} ({ref.failure_by} says)" if ref.failure_by else ref.failure
+        text = ": ".join(part for part in (failure or ref.error_class, reason) if part)
         if text:
             found[short(text, REASON_LETTERS // 3 if brief else REASON_LETTERS)] = None
     return list(found)[: 1 if brief else 3]

@@ -143,7 +143,8 @@ def _groups(report: Report, groups: Sequence[Group]) -> str:
     for group in groups:
         tasks = list(dict.fromkeys(report.tasks[ref.task].label for ref in group.trials))
         shown = ", ".join(tasks[:4]) + (" and more" if len(tasks) > 4 or group.count > len(group.trials) else "")
-        rows.append([str(group.count), names[group.profile], short(group.what, 160), shown])
+        people = f" ({group.labelled} by a person)" if group.labelled else ""
+        rows.append([str(group.count), names[group.profile], short(group.what, 160) + people, shown])
     return _table(["trials", "profile", "what", "on"], rows)
 
 

@@ -23,6 +23,8 @@ class TrialRef:
     reason: str | None = None
     error_class: str | None = None
     failure: str | None = None
+    failure_by: str | None = None
+    """Who says so, when it is a person's word."""
     cost_usd: float | None = None
     tokens: int | None = None
     sec: float | None = None
@@ -56,12 +58,13 @@ class ProfileLine:
 
 @dataclass(frozen=True)
 class Group:
-    """Trials that share something: a reason, a class, a doubt. `steps` are evidence in one of them."""
+    """Trials that share something: a reason, a class, a doubt; of `labelled` ones a person says so."""
 
     what: str
     profile: int
     trials: tuple[TrialRef, ...]
     count: int
+    labelled: int = 0
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ class App:
             limits=self.feed.limits,
             forward=time.monotonic() if self.feed.here else None,
             note=self.feed.note,
+            plan_problem=self.feed.plan_problem,
             signs=self._signs,
             tail=self._tail,
             stopping=self.stopping,

@@ -20,6 +20,7 @@ from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import ForeignJobs, scan_batch
 from terminalbench.records import Event, Outcome
 from terminalbench.runner.live import LiveProcess, live_processes
+from terminalbench.watch.foreign import ForeignRun
 from terminalbench.watch.state import LiveState
 
 ALIVE_EVERY_SEC = 1.0
@@ -29,6 +30,8 @@ ELSEWHERE_SEC = 120.0
 LINGER_SEC = 15.0
 """A batch whose runner lets go of it and lives on (a top-up decides on its next round) is over after so long."""
 WITHOUT_EVENTS = "no events.jsonl: read from the index"
+UNREADABLE_PLAN = "plan.json cannot be read, so what was planned is not known"
+EMPTY_EVENTS = "events.jsonl is empty: read from the index"
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -41,32 +44,35 @@ class Limits(msgspec.Struct, frozen=True):
     closed: str | None = None
 
 
-class _JobResult(msgspec.Struct, frozen=True):
-    finished_at: str | None = None
-
-
 @dataclass
 class Feed:
     """Follows one batch. `poll` brings `state` up to date; `over` is set when nothing of the batch runs any more.
 
     `here` says whether it runs on this machine. `each` is told of every event, right after the state has taken it in.
+    `plan_problem` says why its plan cannot be read.
     """
 
     batch: Batch
     state: LiveState = field(default_factory=LiveState)
     limits: Limits | None = None
     note: str | None = None
+    plan_problem: str | None = None
     over: bool = False
     here: bool = False
     each: Callable[[Event], None] = lambda _event: None
     _offset: int = 0
-    _plan_stamp: tuple[int, int] | None = None
-    _gate_stamp: tuple[int, int] | None = None
+    _plan_stamp: tuple[int, int, int] | None = None
+    _gate_stamp: tuple[int, int, int] | None = None
     _alive_at: float | None = None
     _let_go_at: float | None = None
     _seen: list[LiveProcess] = field(default_factory=list)
     _scanned_at: float | None = None
     _told: set[tuple[str, str | None, str]] = field(default_factory=set)
+    _foreign: ForeignRun | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.batch, ForeignJobs):
+            self._foreign = ForeignRun(self.batch.runs)
 
     def poll(self, now: float) -> bool:
         """Take in what happened since the last call, and say whether anything did. `now` is the time of day."""
@@ -93,6 +99,8 @@ class Feed:
     @property
     def cut_off(self) -> str | None:
         """How a batch that is over came to be so, when its run did not end by itself: its lock still names it."""
+        if self._foreign is not None:
+            return self._foreign.cut_off if self.over else None
         owner = lock_owner(self.batch.lock) if self.over else None
         if owner is None:
             return None
@@ -104,7 +112,7 @@ class Feed:
         if self._alive_at is not None and 0 <= now - self._alive_at < ALIVE_EVERY_SEC:
             return not self.over
         self._alive_at = now
-        alive = self._unfinished_jobs() if isinstance(self.batch, ForeignJobs) else self._has_processes(now)
+        alive = self._has_processes(now) if self._foreign is None else self._foreign.alive(now)
         if alive:
             self.over = False
         return alive
@@ -123,19 +131,18 @@ class Feed:
             return False
         return now - (self.state.last or 0.0) < ELSEWHERE_SEC
 
-    def _unfinished_jobs(self) -> bool:
-        files = [folder / "result.json" for folder in self.batch.runs.glob("*/") if (folder / "config.json").is_file()]
-        return any(_finished_at(file) is None for file in files)
-
     def _read_plan(self) -> bool:
         stamp = _stamp(self.batch.plan_json)
         if stamp is None or stamp == self._plan_stamp:
             return False
         try:
             plan: Plan = read_json(self.batch.plan_json, Plan)
-        except (OSError, TbenchError):
-            return False
-        self._plan_stamp = stamp
+        except (OSError, TbenchError) as error:
+            reason = error.what if isinstance(error, TbenchError) else error.strerror or str(error)
+            told, self.plan_problem = self.plan_problem, f"{UNREADABLE_PLAN}: {reason}"
+            self._plan_stamp = stamp if isinstance(error, TbenchError) else None
+            return told != self.plan_problem
+        self._plan_stamp, self.plan_problem = stamp, None
         learn_secrets(plan)
         self.state.replan(plan)
         return True
@@ -170,9 +177,13 @@ class Feed:
         if self._scanned_at is not None and 0 <= now - self._scanned_at < SCAN_EVERY_SEC:
             return False
         self._scanned_at = now
-        self.note = WITHOUT_EVENTS
+        bad_lines = self.state.bad_lines
+        self.note = f"events.jsonl holds no line that can be read ({bad_lines} cannot): read from the index"
+        if not bad_lines:
+            self.note = EMPTY_EVENTS if self.batch.events_jsonl.exists() else WITHOUT_EVENTS
         scan_batch(self.batch, self.root)
         self._restart()
+        self.state.bad_lines = bad_lines
         rows = trial_rows(self.root, self.batch.folder.relative_to(self.root).as_posix())
         events = sorted((event for row in rows for event in events_of(row)), key=lambda event: event.time)
         self._take(events, self._told)
@@ -218,16 +229,9 @@ def events_of(row: TrialRow) -> Iterator[Event]:
     )
 
 
-def _finished_at(file: Path) -> str | None:
-    try:
-        return read_json(file, _JobResult).finished_at
-    except (OSError, TbenchError):
-        return None
-
-
-def _stamp(file: Path) -> tuple[int, int] | None:
+def _stamp(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
     except OSError:
         return None
-    return (status.st_mtime_ns, status.st_size)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)  # replaced within one tick, a file has another number

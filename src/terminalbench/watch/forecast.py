@@ -61,6 +61,15 @@ def eta_sec(state: LiveState, now: float) -> float | None:
     return _scheduled(now_running, later, side_by_side)
 
 
+@dataclass
+class Forecast(LiveState):
+    """A live state that says how long it still takes: for whoever follows the events by himself."""
+
+    def left_sec(self, now: float) -> float | None:
+        """Seconds until the last trial ends."""
+        return eta_sec(self, now)
+
+
 def _typical(state: LiveState, like: LiveProfile) -> float | None:
     """What a trial takes in the profiles of the same kind: with a model, or without."""
     timed = [profile for profile in state.profiles.values() if profile.durations and profile.free == like.free]

@@ -31,6 +31,7 @@ class Frame:
     limits: Limits | None = None
     forward: float | None = None
     note: str | None = None
+    plan_problem: str | None = None
     signs: dict[TrialKey, float] = field(default_factory=dict)
     tail: LogTail | None = None
     stopping: bool = False

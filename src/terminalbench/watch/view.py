@@ -207,6 +207,8 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         mark = "!" if notice.severity in _SEVERITIES else "-"
         word = notice.kind if notice.severity == "info" else f"{notice.kind} ({notice.severity})"
         lines.append((notice.severity, f"{mark} {word}{who}: {notice.text}{times}{age}"))
+    if frame.plan_problem:
+        lines.append(("warning", f"! {frame.plan_problem}"))
     if frame.note:
         lines.append(("info", f"- {frame.note}"))
     lines += [("info", f"- {text}") for text in _left_out(state)]

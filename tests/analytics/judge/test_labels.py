@@ -17,6 +17,7 @@ from terminalbench.analytics.judge.labels import (
     Labels,
     add_label,
     apply_labels,
+    corrected,
     effective,
     findings_of,
     make_label,
@@ -25,6 +26,8 @@ from terminalbench.analytics.judge.labels import (
 )
 from terminalbench.analytics.judge.request import JudgeRequest
 from terminalbench.analytics.judge.run import judge_batch
+from terminalbench.analytics.measures import RECORDED
+from terminalbench.analytics.outcome_findings import Analyzer as TrialAnalyzer
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.records import Finding
@@ -86,10 +89,17 @@ def test_a_persons_word_counts_and_both_are_kept() -> None:
         ("critical_step", "7", 7),
         ("missed_insight", "it was in the log", "it was in the log"),
         ("failure_class", "loop", "loop"),
+        ("backtracks", "3", 3),
+        ("tool_mix.read", "3", 3),
+        ("context_growth", "1.5", 1.5),
+        ("tested_before_finish", "no", False),
+        ("failure_signature", "out of disk", "out of disk"),
+        ("mine", "nan", "nan"),
+        ("mine", "2", 2),
     ],
 )
 def test_values_take_the_form_of_their_rubric(name: str, text: str, value: object) -> None:
-    assert parse_value(name, text, [Finding("t", "failures", "1", "failure_class", "x")]) == value
+    assert parse_value(name, text, [Finding("t", "own", "1", "mine", "x")]) == value
 
 
 @pytest.mark.parametrize(
@@ -100,13 +110,68 @@ def test_values_take_the_form_of_their_rubric(name: str, text: str, value: objec
         ("strategy_quality", "2", "between 0.0 and 1.0"),
         ("strategy_quality", "good", "is a number"),
         ("strategy_quality", "nan", "cannot be nan"),
+        ("strategy_quality", "inf", "cannot be inf"),
         ("root_kause", "gave_up", 'did you mean "root_cause"'),
+        ("failure_class", "lop", 'did you mean "loop"'),
+        ("failure_class", "nonsense", "known: setup, infrastructure"),
+        ("failure_class", "unfinished", "cannot be"),
+        ("backtracks", "notanumber", "is a whole number"),
+        ("backtracks", "-1", "never below zero"),
+        ("context_growth", "nan", "cannot be nan"),
+        ("tested_before_finish", "perhaps", "true or false"),
+        ("tools", "{}", "is a table"),
+        ("success", "yes", "is recorded, not judged"),
+        ("cost_usd", "1", "is recorded, not judged"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(name: str, text: str, said: str) -> None:
     with pytest.raises(UserError) as caught:
         parse_value(name, text, [])
     assert said in str(caught.value)
+
+
+def test_what_the_result_records_is_what_its_analyzer_finds(tmp_path: Path) -> None:
+    found = TrialAnalyzer().analyze(write_trial(tmp_path).files, None)
+    assert {finding.name for finding in found} == set(RECORDED)
+
+
+def test_a_line_that_does_not_fit_is_counted_and_does_not_hold(tmp_path: Path) -> None:
+    add_label(tmp_path, label("j/a", "loop", name="failure_class"))
+    add_label(tmp_path, make_label("j/a", "backtracks", 2, "ada", "x", NOW))
+    for name, value in (("failure_class", "nonsense"), ("backtracks", "many"), ("backtracks", True), ("success", True)):
+        add_label(tmp_path, make_label("j/a", name, value, "ada", "x", NOW))
+    found = read_labels(tmp_path)
+    assert {name: held.value for (_, name), held in found.current().items()} == {
+        "failure_class": "loop",
+        "backtracks": 2,
+    }
+    assert found.unreadable == 4
+
+
+def test_a_line_that_does_not_count_is_said(results: Path, tbench) -> None:
+    analytics = results / "s/0/analytics"
+    add_label(analytics, label("2026-01-23__16-26-48__p/a__one", "nonsense", name="failure_class"))
+    said = "1 lines of labels.jsonl do not count"
+    assert said in tbench("label", "--list", "--results", results).out
+    assert f"note: s/0: {said}" in tbench("analyze", results / "s/0", "--no-llm").out
+    assert "nonsense" not in "".join(file.read_text() for file in analytics.iterdir() if file.name != "labels.jsonl")
+    (analytics / "labels.jsonl").unlink()
+    (analytics / "labels.jsonl").mkdir()
+    assert read_labels(analytics).unreadable == 1
+
+
+def test_a_persons_word_stands_in_the_rules_place() -> None:
+    findings = [
+        Finding("j/a", "failure", "1", "failure_class", "untested", "no test", [4]),
+        Finding("j/b", "failure", "1", "failure_class", None, "it passed"),
+        Finding("j/c", "failure", "1", "failure_class", "unfinished", "it runs"),
+    ]
+    people = Labels([label(f"j/{n}", "loop", name="failure_class") for n in "abc"]).current()
+    assert corrected(findings, {}) == findings
+    assert corrected(findings, people) == [
+        Finding("j/a", "failure", "1", "failure_class", "loop", "ada says: I looked"),
+        *findings[1:],
+    ]
 
 
 PAIRS = [("a", "a")] * 9 + [("b", "b")] * 6 + [("a", "b")] * 2 + [("b", "c")] * 3 + [("c", "c")] * 4
@@ -189,6 +254,7 @@ def test_label_list_and_remove_on_the_command_line(results: Path, tbench, tmp_pa
         (("a__", "root_cause", "gave_up", "--author", "a", "--reason", " "), "the reason is empty"),
         (("zz", "root_cause", "gave_up", "--author", "a", "--reason", "x"), "no trial is called"),
         (("a__", "root_cause", "--remove", "--author", "a", "--reason", "x"), "has no label"),
+        (("b__", "failure_class", "loop", "--author", "a", "--reason", "x"), "b__two passed: it has no failure_class"),
         (("a__", "nothing_like_it", "x", "--author", "a", "--reason", "x"), "nothing is called"),
         (("a__", "root_cause", "--list"), "--list takes a trial"),
     ],

@@ -19,22 +19,24 @@ _drivers: dict[str, Driver] = {}
 
 
 @pytest.fixture(params=["root", "ordinary"])
-def driver(request: pytest.FixtureRequest) -> Driver:
-    """The process that holds sandboxes, one per user, shared by the tests of a worker."""
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    """The process that holds sandboxes, one per user, shared by the tests of a worker; none is left to the next."""
     user = request.param
     if user == "root" and os.geteuid() != 0:
         pytest.skip("the tests do not run as root")
-    if user not in _drivers or _drivers[user].process.poll() is not None:
+    if user in _drivers and _drivers[user].process.poll() is not None:
+        shutil.rmtree(_drivers.pop(user).folder, ignore_errors=True)
+    if user not in _drivers:
         _drivers[user] = Driver(user)
-    return _drivers[user]
+    yield _drivers[user]
+    if _drivers[user].process.poll() is None:
+        _drivers[user]("stop_all")
 
 
 @pytest.fixture
-def box(driver: Driver) -> Iterator[Box]:
+def box(driver: Driver) -> Box:
     """A started sandbox without network."""
-    box = driver.box()
-    yield box
-    box.call("stop", True)
+    return driver.box()
 
 
 @pytest.fixture

@@ -117,6 +117,13 @@ async def streamed(box: int, command: str) -> list[list[str]]:
     return chunks
 
 
+async def stop_all() -> None:
+    """Stop what a test has left running."""
+    for result in await asyncio.gather(*(box.stop(delete=True) for box in boxes.values()), return_exceptions=True):
+        if result is not None:
+            raise result
+
+
 async def network(box: int, mode: str) -> None:
     await boxes[box].set_network_policy(policy(mode))
 
@@ -175,6 +182,7 @@ COMMANDS = {
         together,
         beside,
         streamed,
+        stop_all,
         network,
         call,
         counts,
@@ -195,8 +203,7 @@ async def main() -> None:
         except Exception as error:  # noqa: BLE001 - the test decides what it means
             answer = {"raised": type(error).__name__, "message": str(error)}
         print(json.dumps(answer), flush=True)
-    for box in boxes.values():
-        await box.stop(delete=True)
+    await stop_all()
 
 
 if __name__ == "__main__":

@@ -68,9 +68,14 @@ class Driver:
     def __call__(self, do: str, *args: Any, **options: Any) -> Any:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"do": do, "args": args, "options": options}) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
+        try:
+            self.process.stdin.write(json.dumps({"do": do, "args": args, "options": options}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BaseException:  # a test's timeout: the answer would be taken for that of the next request
+            self.process.kill()
+            self.process.wait()
+            raise
         assert line, "the driver died"
         answer = json.loads(line)
         if "raised" in answer:

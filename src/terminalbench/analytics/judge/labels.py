@@ -1,23 +1,33 @@
 """What people say about trials: append-only, with author and reason. A label goes before any analyzer's word."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
 
 import msgspec
 
+from terminalbench.analytics.failures import FAILURE_CLASSES
 from terminalbench.analytics.judge.output import read_result
 from terminalbench.analytics.judge.rubric import NAMES, Point, load_rubric
+from terminalbench.analytics.measures import MEASURES, MIX, RECORDED
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.files import append_jsonl, read_jsonl
 from terminalbench.records import Finding
 
 FILE = "labels.jsonl"
 ANALYZER = "label"
+FAILURE_CLASS = "failure_class"
+UNFIT = "they cannot be read, or hold a value that does not fit"
+_STATES = ("unfinished", "not_run", "unreadable")
+_CLASSES = tuple(name for name in FAILURE_CLASSES if name not in _STATES)
+_KINDS = {measure.name: measure.kind for measure in MEASURES}
 _SWITCHES = {"true": True, "yes": True, "false": False, "no": False}
 
 type Value = bool | int | float | str
+type People = Mapping[tuple[str, str], Label]
+"""What holds of what people said, by trial and name."""
 
 
 class Label(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -38,7 +48,7 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Labels:
-    """A batch's labels: every line in order, and the lines that could not be read."""
+    """A batch's labels: every line in order, and how many lines cannot be read or hold a value that does not fit."""
 
     lines: list[Label]
     unreadable: int = 0
@@ -50,9 +60,13 @@ class Labels:
 
 
 def read_labels(analytics: Path) -> Labels:
-    """The labels of a batch, from its analytics folder."""
-    found = read_jsonl(analytics / FILE, Label)
-    return Labels(found.records, len(found.bad))
+    """The labels of a batch, from its analytics folder. A file that cannot be opened counts as one bad line."""
+    try:
+        found = read_jsonl(analytics / FILE, Label)
+    except OSError:
+        return Labels([], 1)
+    lines = [label for label in found.records if _fits(label)]
+    return Labels(lines, len(found.bad) + len(found.records) - len(lines))
 
 
 def add_label(analytics: Path, label: Label) -> None:
@@ -91,6 +105,27 @@ def effective(findings: Iterable[Finding]) -> dict[tuple[str, str], Finding]:
     return found
 
 
+def said_of(finding: Finding, people: People) -> Label | None:
+    """What a person says in the place of an analyzer's finding. Why it failed is only said of a trial that did."""
+    label = people.get((finding.trial, finding.name))
+    failed = finding.name != FAILURE_CLASS or finding.value not in (None, *_STATES)
+    return label if failed else None
+
+
+def corrected(findings: Sequence[Finding], people: People) -> list[Finding]:
+    """An analyzer's findings with what people say in their place, and who does; its steps show something else."""
+    if not people:
+        return list(findings)
+    return [
+        finding
+        if (label := said_of(finding, people)) is None
+        else msgspec.structs.replace(
+            finding, value=label.value, reason=f"{label.author} says: {label.reason}", steps=[]
+        )
+        for finding in findings
+    ]
+
+
 def is_label(finding: Finding) -> bool:
     """Whether a person said it."""
     return finding.analyzer.startswith(f"{ANALYZER}:")
@@ -104,14 +139,17 @@ def findings_of(analytics: Path) -> list[Finding]:
 
 
 def parse_value(name: str, text: str, findings: Sequence[Finding]) -> Value:
-    """`text` as the value that `name` takes: by its rubric, else by what analyzers said under that name."""
+    """`text` as the value that `name` takes: by its rubric or measure, else by what analyzers said under that name."""
     points = {point.name: point for rubric in NAMES for point in load_rubric(rubric).points}
     if name in points:
         return _fitting(points[name], text)
+    if _kind(name) is not None:
+        return _measure(name, text)
     known = {finding.name for finding in findings}
     if name not in known:
         raise UserError(
-            f'nothing is called "{name}" in this batch', hint=did_you_mean(name, sorted(known | set(points)))
+            f'nothing is called "{name}" in this batch',
+            hint=did_you_mean(name, sorted(known | set(points) | (set(_KINDS) - set(RECORDED)))),
         )
     return _guessed(text)
 
@@ -124,16 +162,59 @@ def _fitting(point: Point, text: str) -> Value:
             raise UserError(f'{point.name} cannot be "{text}"', hint=did_you_mean(text, list(point.labels)))
         return text
     if point.kind == "bool":
-        if text.lower() not in _SWITCHES:
-            raise UserError(f'{point.name} is true or false, not "{text}"')
-        return _SWITCHES[text.lower()]
-    try:
-        number = int(text) if point.kind == "integer" else float(text)
-    except ValueError:
-        raise UserError(f'{point.name} is a number, not "{text}"') from None
+        return _switch(point.name, text)
+    number = _number(point.name, text, whole=point.kind == "integer")
     low, high = point.minimum, point.maximum
     if not (float("-inf") if low is None else low) <= number <= (float("inf") if high is None else high):
         raise UserError(f"{point.name} cannot be {text}", hint=f"it lies between {low} and {high}")
+    return number
+
+
+def _fits(label: Label) -> bool:
+    """Whether a line of the file says what could be said now; the file may be older, or written by hand."""
+    if label.removed or _kind(label.name) is None:
+        return True
+    try:
+        return _measure(label.name, str(label.value)) == label.value
+    except UserError:
+        return False
+
+
+def _kind(name: str) -> str | None:
+    return "count" if name.startswith(f"{MIX}.") else _KINDS.get(name)
+
+
+def _measure(name: str, text: str) -> Value:
+    """The value of one of the measures; what a result says is no matter of opinion."""
+    kind = _kind(name)
+    if name in RECORDED or kind == "table":
+        what = "is recorded, not judged" if name in RECORDED else "is a table"
+        raise UserError(f"{name} {what}: a label cannot change it", hint='label what is judged, as "failure_class"')
+    if kind == "yes_no":
+        return _switch(name, text)
+    if kind == "label":
+        if name == FAILURE_CLASS and text not in _CLASSES:
+            raise UserError(f'{name} cannot be "{text}"', hint=did_you_mean(text, _CLASSES, limit=len(_CLASSES)))
+        return text
+    number = _number(name, text, whole=kind == "count")
+    if number < 0:
+        raise UserError(f"{name} cannot be {text}", hint="it is never below zero")
+    return number
+
+
+def _switch(name: str, text: str) -> bool:
+    if text.lower() not in _SWITCHES:
+        raise UserError(f'{name} is true or false, not "{text}"')
+    return _SWITCHES[text.lower()]
+
+
+def _number(name: str, text: str, *, whole: bool) -> int | float:
+    try:
+        number = int(text) if whole else float(text)
+    except ValueError:
+        raise UserError(f'{name} is a {"whole " if whole else ""}number, not "{text}"') from None
+    if not isfinite(number):
+        raise UserError(f"{name} cannot be {text}", hint="it is a number")
     return number
 
 
@@ -142,7 +223,8 @@ def _guessed(text: str) -> Value:
         return text.lower() == "true"
     for kind in (int, float):
         try:
-            return kind(text)
+            number = kind(text)
         except ValueError:
             continue
+        return number if isfinite(number) else text
     return text

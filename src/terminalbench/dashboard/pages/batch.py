@@ -29,8 +29,14 @@ def batch_page(site: Site, ask: Ask) -> Page:
     """The page of a batch."""
     summary = site.summary(ask.batch)
     view = site.view(summary)
-    live = site.feed(summary.batch).state() if summary.batch in site.live else None
-    values: dict[str, Any] = {"batch": summary, "live": live, "window": Window(1, TASKS_PER_PAGE), "plan": None}
+    feed = site.feed(summary.batch) if summary.batch in site.live else None
+    values: dict[str, Any] = {
+        "batch": summary,
+        "live": feed.state() if feed is not None else None,
+        "left_sec": feed.left_sec(site.now().timestamp()) if feed is not None else None,
+        "window": Window(1, TASKS_PER_PAGE),
+        "plan": None,
+    }
 
     def trials() -> Table:
         return trial_table(find_trials(site.index, TrialFilter(batch=summary.batch), Window(size=None)).items)
@@ -50,7 +56,7 @@ def batch_page(site: Site, ask: Ask) -> Page:
         values=values,
         crumbs=(Crumb(summary.slug, experiment_path(summary.slug)),) if summary.batch != "." else (),
         tables=tables,
-        document=lambda: _document(summary, view, values.get("said")),
+        document=lambda: _document(view, values),
         feed=summary.batch,
     )
 
@@ -165,14 +171,35 @@ def _failure_table(causes: Causes) -> Table:
     return Table(("failure_class", "profile", "trials", "example_reason"), rows)
 
 
-def _document(summary: BatchSummary, view: BatchView | None, said: Said | None) -> dict[str, Any]:
-    if view is None or said is None:
-        return {"batch": summary}
+def _document(view: BatchView | None, shown: dict[str, Any]) -> dict[str, Any]:
+    found = {name: shown[name] for name in ("batch", "live", "left_sec")}
+    if view is None:
+        return found
+    cells, causes = _cell_table(view), shown["causes"]
     return {
-        "batch": summary,
+        **found,
         "plan": view.plan,
         "profiles": profile_lines(view),
-        "comparison": said.comparison,
-        "problem": said.problem,
+        "cells": [dict(zip(cells.columns, row, strict=True)) for row in cells.rows],
+        "comparison": shown["said"].comparison,
+        "problem": shown["said"].problem,
+        "failures": {"failed": causes.failed, "classified": causes.classified, "classes": _classes(causes)},
         "not_measured": not_measured(view),
+        "profile_differences": [
+            {"profile": key, "baseline": view.plan.baseline, "changes": found} for key, found in shown["changes"]
+        ],
     }
+
+
+def _classes(causes: Causes) -> list[dict[str, Any]]:
+    return [
+        {
+            "failure_class": one.name,
+            "trials": one.count,
+            "profiles": one.profiles,
+            "example": f"{one.example.job}/{one.example.name}" if one.example else None,
+            "example_reason": one.reason,
+            "example_steps": one.steps,
+        }
+        for one in causes.classes
+    ]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from terminalbench.dashboard.frame import FOREIGN, Ask, Crumb, NotFound, Page
+from terminalbench.dashboard.frame import FOREIGN, Ask, Crumb, Moved, NotFound, Page
 from terminalbench.dashboard.links import compare_path
 from terminalbench.dashboard.pages.batch import changes
 from terminalbench.dashboard.pages.verdicts import Said, Side, contrast_table, picked_verdict, task_table
@@ -16,10 +16,12 @@ _OFFERED = 100
 
 
 def choose_page(site: Site, ask: Ask) -> Page:
-    """A form to choose two sides; with both chosen, their comparison."""
+    """A form to choose two sides; with both chosen, it leads to the page of their comparison."""
     picked = [ask.text(name).rpartition("|")[::2] for name in ("new", "old")]
     if all(batch and profile for batch, profile in picked):
-        return _compared(site, ask, picked[0], picked[1])
+        for batch, _ in picked:
+            site.summary(batch)
+        raise Moved(compare_path(picked[0], picked[1]), {})
     found = find_batches(site.index, BatchFilter(), Window(size=_OFFERED), site.live)
     batches = [b for b in found.items if b.batch != "."]
     return Page(
@@ -47,10 +49,6 @@ def compare_page(site: Site, ask: Ask) -> Page:
         raise NotFound("a folder of Harbor jobs has no plan to compare by")
     new = (f"{parts['slug']}/{parts['number']}", parts["profile"])
     old = (f"{parts['slug2']}/{parts['number2']}", parts["profile2"])
-    return _compared(site, ask, new, old)
-
-
-def _compared(site: Site, ask: Ask, new: tuple[str, str], old: tuple[str, str]) -> Page:
     pairs = _pairs(site, new, old)
     said = picked_verdict(site, pairs) if pairs else Said(None, "the two batches have no profile in common")
     values: dict[str, Any] = {
@@ -59,7 +57,6 @@ def _compared(site: Site, ask: Ask, new: tuple[str, str], old: tuple[str, str]) 
         "every": EVERY,
         "said": said,
         "pairs": pairs,
-        "stable": compare_path(new, old),
         "swapped": compare_path(old, new),
         "changes": [_changes(one, other) for one, other in pairs],
     }
@@ -69,7 +66,15 @@ def _compared(site: Site, ask: Ask, new: tuple[str, str], old: tuple[str, str]) 
         values=values,
         crumbs=(Crumb("Compare", "compare/"),) if not ask.static else (),
         tables={"contrasts": lambda: contrast_table(said), "tasks": lambda: task_table(said)},
-        document=lambda: {"new": new, "old": old, "comparison": said.comparison, "problem": said.problem},
+        document=lambda: {
+            "new": new,
+            "old": old,
+            "comparison": said.comparison,
+            "problem": said.problem,
+            "profile_differences": [
+                {"profile": one, "baseline": other, "changes": found} for one, other, found in values["changes"]
+            ],
+        },
         section="compare/",
     )
 

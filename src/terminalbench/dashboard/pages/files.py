@@ -9,7 +9,7 @@ from terminalbench.dashboard.site import Site
 
 SHOWN_BYTES = 256 * 1024
 RAW = "application/octet-stream"
-_TEXT = re.compile(r".*\.(txt|log|json|jsonl|md|csv|toml|yaml|yml|py|sh|patch|diff|cast|xml|html|ini|cfg)")
+_TEXT = re.compile(r".*\.(txt|log|json|jsonl|md|csv|toml|yaml|yml|py|sh|patch|diff|cast|xml|html|ini|cfg)", re.DOTALL)
 _BATCH_FILES = re.compile(
     r"plan\.json|experiment\.toml|events\.jsonl|gate\.json|runs/index\.json|runs/[^/]+\.(log|job\.json)"
     r"|analytics/[^/]+\.(json|jsonl|csv|md|html)"

@@ -22,17 +22,12 @@ from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCod
 from harbor.environments.base import BaseEnvironment
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from terminalbench.experiments.profiles import NOT_SOURCE
 from terminalbench.harbor.agents.claude_scripts import ROOT, Place
 from terminalbench.harbor.agents.claude_settings import SYSTEM_PYTHON, Location, Locations, digest
 
 LOG_NAME = "setup/mcp-install.log"
 TAIL_LINES = 40
-
-# Never uploaded from a host folder: version control, environments, caches, and files that hold secrets by custom.
-NOT_UPLOADED = (
-    ".git", ".hg", ".venv", "venv", ".env", ".env.*", "node_modules", "__pycache__", "*.pyc", ".tox", ".nox",
-    ".pytest_cache", ".ruff_cache", ".mypy_cache",
-)  # fmt: skip
 
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 _EXTRA = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -157,7 +152,7 @@ class _Steps:
         await self.run("prepare", self._place.clear())
         with tempfile.TemporaryDirectory(prefix="tbench-mcp-") as temporary:
             staged = Path(temporary) / "src"
-            ignore = shutil.ignore_patterns(*NOT_UPLOADED)
+            ignore = shutil.ignore_patterns(*NOT_SOURCE)
             await asyncio.to_thread(shutil.copytree, path, staged, symlinks=True, ignore=ignore)
             content = await asyncio.to_thread(folder_digest, staged)
             await self._environment.upload_dir(staged, str(self._place.source))

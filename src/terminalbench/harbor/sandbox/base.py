@@ -143,9 +143,8 @@ def _host(ids: str) -> Base:
     marks = [_mark(Path("/", part)) for part in ("usr/bin", "usr/lib", "usr/local/bin", "usr/share", *folders)]
     fingerprint = _digest(["host 1", ids, marks, links, [(name, _mark(Path("/etc", name))) for name in files]])
     skeleton = store.root() / "base" / f"{HOST}-{fingerprint}"
-    if not skeleton.exists():
+    while store.keep(skeleton) is None:  # held for as long as this process lives, as is the answer
         _publish(skeleton, files, links, folders, own_folders=ids != "all")
-    os.utime(skeleton)  # in use: the collector removes what was not for a month
     overlays = [Overlay("", (str(skeleton / "root"),))]
     for name in folders:
         owned = skeleton / "folders" / name
@@ -174,6 +173,7 @@ def _publish(skeleton: Path, files: list[str], links: dict[str, str], folders: l
         if own_folders:
             for name in folders:
                 _own_folders(Path("/", name), claimed.folder / "folders" / name)
+        (claimed.folder / "lock").touch()
         skeleton.parent.mkdir(exist_ok=True)
         try:
             claimed.folder.rename(skeleton)

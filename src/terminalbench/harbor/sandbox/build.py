@@ -98,13 +98,10 @@ async def layer_for(definition: Definition, limits: Limits, *, force: bool) -> L
 
 def _open(folder: Path, base: Base) -> Layer | None:
     """The published layer, locked against the collector; None when there is none."""
-    try:
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    lock = cache.keep(folder)
+    if lock is None:
         return None
-    fcntl.flock(lock, fcntl.LOCK_SH)
     try:
-        os.utime(lock)
         return Layer(base, folder, read_json(folder / "meta.json", ImageConfig), lock)
     except FileNotFoundError:
         os.close(lock)
@@ -114,17 +111,23 @@ def _open(folder: Path, base: Base) -> Layer | None:
 @contextlib.asynccontextmanager
 async def _exclusive(path: Path) -> AsyncGenerator[None]:
     """Hold a lock file; waits without blocking the event loop, so that it can be cancelled."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                await asyncio.sleep(_LOCK_PAUSE_SEC)
-        yield
-    finally:
-        os.close(handle)
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            await _lock(handle)
+            if os.fstat(handle).st_nlink:  # else a collector took it for one of a layer that is gone
+                yield
+                return
+        finally:
+            os.close(handle)
+
+
+async def _lock(handle: int) -> None:
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            await asyncio.sleep(_LOCK_PAUSE_SEC)
 
 
 async def _build(definition: Definition, base: Base, limits: Limits, folder: Path) -> None:

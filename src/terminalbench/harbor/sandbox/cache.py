@@ -2,7 +2,7 @@
 
 <cache>/terminalbench/sandbox-<uid>/
   run/<name>/          one per running sandbox, with run/<name>.lock held by its guardian
-  base/<kind>-<hash>/  the host's system as sandboxes see it
+  base/<kind>-<hash>/  the host's system as sandboxes see it, with `lock`
   layers/<hash>/       one per built Dockerfile: meta.json, 0/ 1/ ... (a folder per overlay), `lock`
   layers/<hash>.lock   held while that layer is built
   building/<name>/     a layer being built, with building/<name>.lock
@@ -19,10 +19,12 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.harbor.sandbox.engine.cgroups import Group
 from terminalbench.harbor.sandbox.errors import SandboxError
 from terminalbench.harbor.sandbox.helper import helper
 
 LAYER_DAYS = 30
+_GROUP_PATIENCE_SEC = 1.0
 _counter = itertools.count(1)
 
 
@@ -67,11 +69,31 @@ def claim(kind: str) -> Claimed:
 
 
 def release(claimed: Claimed) -> None:
-    """Remove what is left of a claimed folder, and its lock."""
-    if claimed.folder.exists():
-        helper().ask({"op": "remove", "paths": [str(claimed.folder)]})
-    os.close(claimed.lock)
-    _lock_file(claimed.folder).unlink(missing_ok=True)
+    """Remove what is left of a claimed folder, and its lock; what does not go yet is left to the collector."""
+    try:
+        if not claimed.folder.exists():
+            _lock_file(claimed.folder).unlink(missing_ok=True)
+        elif _remove_groups(claimed.folder) is not None:
+            _remove(claimed.folder)
+    finally:
+        os.close(claimed.lock)
+
+
+def keep(folder: Path) -> int | None:
+    """Hold a published layer or base against the collector, as used just now, until the answer is closed.
+
+    None when there is none, or no longer.
+    """
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    if not os.fstat(lock).st_nlink:  # a collector had it first
+        os.close(lock)
+        return None
+    os.utime(lock)
+    return lock
 
 
 def _lock_file(folder: Path) -> Path:
@@ -92,12 +114,14 @@ def collect_leftovers() -> Collected:
     """Remove what dead sandboxes left: folders, control groups, unfinished builds, layers unused for a month."""
     sandboxes = groups = builds = layers = 0
     for folder in _dead(root() / "run"):
-        groups += _remove_groups(folder / "groups")
-        sandboxes += _remove(folder)
+        gone = _remove_groups(folder)
+        if gone is not None:
+            groups += gone
+            sandboxes += _remove(folder)
     for folder in _dead(root() / "building"):
         builds += _remove(folder)
-    for folder in (*_expired(root() / "layers", "*/lock"), *_expired(root() / "base", "*/root")):
-        layers += _remove(folder)
+    for folder in _published():
+        layers += _remove_expired(folder)
     return Collected(sandboxes, groups, builds, layers)
 
 
@@ -116,20 +140,32 @@ def _dead(parent: Path) -> Iterator[Path]:
                 lock_file.unlink(missing_ok=True)
 
 
-def _expired(parent: Path, pattern: str) -> list[Path]:
-    """Layers and bases by the time of their last use."""
+def _published() -> Iterator[Path]:
+    """Layers and bases."""
+    for mark in sorted((root() / "layers").glob("*/lock")):
+        yield mark.parent
+    for mark in sorted((root() / "base").glob("*/root")):
+        if not (mark.parent / "lock").exists():  # made by a version that gave bases none
+            with contextlib.suppress(FileNotFoundError):
+                (mark.parent / "lock").touch()
+        yield mark.parent
+
+
+def _remove_expired(folder: Path) -> int:
+    """Remove a layer or base that nobody holds or has used for long; set aside first: nobody may open half of it."""
     limit = time.time() - LAYER_DAYS * 86400
-    marks = {mark: mark if mark.name == "lock" else mark.parent for mark in sorted(parent.glob(pattern))}
-    return [
-        mark.parent
-        for mark, dated in marks.items()
-        if dated.stat().st_mtime < limit and (mark.name != "lock" or _unlocked(mark))
-    ]
-
-
-def _unlocked(path: Path) -> bool:
-    with _locked(path) as free:
-        return free
+    with _locked(folder / "lock") as free:
+        try:
+            if not free or (folder / "lock").stat().st_mtime >= limit:
+                return 0
+            aside = folder.rename(folder.with_name(f"{folder.name}.{secrets.token_hex(3)}"))
+        except FileNotFoundError:  # another process was faster
+            return 0
+        removed = _remove(aside)
+    with _locked(_lock_file(folder)) as free:
+        if free:  # nobody builds it anew
+            _lock_file(folder).unlink(missing_ok=True)
+    return removed
 
 
 @contextlib.contextmanager
@@ -158,11 +194,11 @@ def _remove(folder: Path) -> int:
     return 0 if left else 1
 
 
-def _remove_groups(note: Path) -> int:
-    removed = 0
-    with contextlib.suppress(FileNotFoundError):
-        for line in note.read_text().splitlines():
-            with contextlib.suppress(OSError):
-                os.rmdir(line)  # noqa: PTH106 - a control group can only be removed so
-                removed += 1
-    return removed
+def _remove_groups(folder: Path) -> int | None:
+    """Remove the control groups that a sandbox's folder names: how many there were, None if they are still in use."""
+    try:
+        names = (folder / "groups").read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    there = {name: name for name in names if os.path.lexists(name)}
+    return len(there) if Group(folders=there).remove(_GROUP_PATIENCE_SEC) else None

@@ -9,6 +9,7 @@ All kwargs are optional. See docs/sandbox.md for what it isolates, limits and re
 import asyncio
 import inspect
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, override
@@ -37,7 +38,19 @@ from terminalbench.harbor.sandbox.session import Counts, Finished, Sandbox
 SCRATCHES = ("memory", "disk")
 _SHELL = "bash"
 _KNOWN = {*inspect.signature(BaseEnvironment.__init__).parameters} - {"self", "args", "kwargs"}
+_collecting = threading.Lock()
 _collected = False
+
+
+def _collect_once() -> None:
+    """Clean up after dead sandboxes, once per process; whoever starts one waits until it is done."""
+    global _collected
+    with _collecting:
+        if not _collected:
+            try:
+                collect_leftovers()
+            finally:
+                _collected = True
 
 
 class LocalSandbox(BaseEnvironment):
@@ -159,10 +172,8 @@ class LocalSandbox(BaseEnvironment):
 
     @override
     async def start(self, force_build: bool) -> None:
-        global _collected
         if not _collected:
-            _collected = True
-            await asyncio.to_thread(collect_leftovers)
+            await asyncio.to_thread(_collect_once)
         limits = self._limits()
         try:
             self._layer = await build.layer_for(self._definition, limits, force=force_build)
@@ -229,7 +240,9 @@ class LocalSandbox(BaseEnvironment):
         """Run `bash -c command`. A timeout or a cancellation ends everything the command started."""
         try:
             done = await self._run([_SHELL, "-c", command], cwd=cwd, env=env, timeout_sec=timeout_sec, user=user)
-        except TimeoutError:
+        except TimeoutError as error:
+            for note in getattr(error, "__notes__", ()):
+                self.logger.warning("sandbox: %s", note)
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds") from None
         stderr = done.stderr
         if done.exit_code != 0:

@@ -129,8 +129,11 @@ class Sandbox:
             async with asyncio.timeout(timeout_sec):
                 while (answer := await _next(reply)) is not None and "root" in answer:
                     root = answer["root"]
-        except BaseException:
-            await self._end_tree(reply, root)
+        except BaseException as error:
+            try:
+                await self._end_tree(reply, root)
+            except SandboxError as problem:  # the caller still has to see its own timeout or cancellation
+                error.add_note(str(problem))
             raise
         if answer is None:
             raise SandboxError("the sandbox ended while the command ran")
@@ -142,10 +145,11 @@ class Sandbox:
             async with asyncio.timeout(_KILL_PATIENCE_SEC):
                 while root is None and (answer := await _next(reply)) is not None and "exit" not in answer:
                     root = answer["root"]
-                if root is not None:
-                    await self._kill("tree", root)
+                if root is None or not await self._left("tree", root):
+                    return
         except TimeoutError:
-            await self._kill("all")
+            pass
+        await self._kill("all")
 
     def _leave(self, stream: Stream) -> None:
         """A background process may still write: keep the pipe and read it empty, or it would get SIGPIPE."""
@@ -257,10 +261,13 @@ class Sandbox:
         """End every process but the sandbox's first; or only those started with the network on."""
         await self._kill("networked" if only_networked else "all")
 
-    async def _kill(self, which: str, root: int = 0) -> None:
-        answer = await self._ask({"do": "kill", "which": which, "root": root})
-        if answer["left"]:
-            raise SandboxError(f"{answer['left']} processes of the sandbox would not end")
+    async def _kill(self, which: str) -> None:
+        if left := await self._left(which):
+            raise SandboxError(f"{left if left > 0 else 'some'} processes of the sandbox would not end")
+
+    async def _left(self, which: str, root: int = 0) -> int:
+        """End processes; how many would not go, -1 if nobody could look."""
+        return (await self._ask({"do": "kill", "which": which, "root": root}))["left"]
 
     async def counts(self) -> Counts:
         """How often each limit was reached so far."""

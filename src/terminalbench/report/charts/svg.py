@@ -68,9 +68,9 @@ def linked(href: str | None, text: str, body: str) -> str:
 
 
 def marker(series: int, x: float, y: float, size: float, classes: str) -> str:
-    """The shape of a series: as telling as its colour."""
-    s, kind = size, series % SERIES
-    full = f"{classes} s{kind}"
+    """The shape of a series: as telling as its colour. Beyond as many as there are, shape and colour tell together."""
+    s, kind = size, (series + series // SERIES) % SERIES
+    full = f"{classes} s{series % SERIES}"
     if kind == 0:
         return f'<circle class="{full}" cx="{num(x)}" cy="{num(y)}" r="{num(s)}"/>'
     shapes = {

@@ -5,7 +5,7 @@ SIGKILL of the caller) it ends every process of the sandbox and removes what it 
 guardian itself be killed, the kernel still ends the sandbox with it (`--die-with-parent`).
 """
 
-# ruff: noqa: S606, PTH108, PTH123
+# ruff: noqa: S606, PTH108, PTH123, PTH208
 
 import contextlib
 import os
@@ -20,6 +20,7 @@ from terminalbench.harbor.sandbox.engine.watch import Watch
 
 _START_PATIENCE_SEC = 30
 _STOP_PATIENCE_SEC = 10
+_NOTE = "groups"
 
 
 def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: bytes) -> None:
@@ -65,7 +66,7 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
 
 def _note_groups(run_dir: str, group: cgroups.Group) -> None:
     """So that whoever finds the folder after a crash can remove the groups too."""
-    with open(f"{run_dir}/groups", "w", encoding="utf-8") as stream:
+    with open(f"{run_dir}/{_NOTE}", "w", encoding="utf-8") as stream:
         stream.write("".join(f"{folder}\n" for folder in sorted(set(group.folders.values()))))
 
 
@@ -248,10 +249,14 @@ def _take_down(child: int | None, pidfd: int | None, group: cgroups.Group, run_d
         select.select([pidfd], [], [], _STOP_PATIENCE_SEC)  # the whole process namespace ends with it
     if child is not None:
         _end(child)
-    group.remove()
-    shutil.rmtree(run_dir, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.unlink(f"{run_dir}.lock")
+    if group.remove():
+        shutil.rmtree(run_dir, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(f"{run_dir}.lock")
+        return
+    for name in os.listdir(run_dir):  # the note of its groups stays for the collector
+        if name != _NOTE:
+            shutil.rmtree(f"{run_dir}/{name}", ignore_errors=True)
 
 
 def _end(child: int) -> None:

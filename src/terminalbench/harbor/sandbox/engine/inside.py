@@ -11,14 +11,16 @@ import select
 import signal
 import socket
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from terminalbench.harbor.sandbox.engine import kernel, seccomp
 from terminalbench.harbor.sandbox.engine.ids import Account
 
 _SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC | os.CLONE_NEWUTS
 _MAX_OPEN_FILES = 1 << 20
-_KILL_ROUNDS = 200
+_STOP_ROUNDS = 200
+_KILL_PATIENCE_SEC = 6.0  # a process takes its time to give back gigabytes, or thousands of threads
 _RESERVED_PIDS = 300  # the kernel gives these to nobody but the first processes
 _OWN_PID_MAX = (6, 14)
 _ROOM_ROUNDS = 150
@@ -108,8 +110,16 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-def processes() -> dict[int, tuple[int, int]]:
-    """Every live process of the sandbox: its pid to (parent, session). Asks the sandbox's own /proc.
+class Process(NamedTuple):
+    """A live process: its parent, its session, and when it started, which tells it from another with its number."""
+
+    parent: int
+    session: int
+    started: int
+
+
+def processes() -> dict[int, Process]:
+    """Every live process of the sandbox by its pid. Asks the sandbox's own /proc.
 
     One whose first thread has ended is alive for as long as another of its threads is.
     """
@@ -117,56 +127,80 @@ def processes() -> dict[int, tuple[int, int]]:
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
-        data = _read(f"/proc/{name}/stat")
+        data = read(f"/proc/{name}/stat")
         fields = data.rpartition(b")")[2].split()
-        if len(fields) > 17 and (fields[0] not in (b"Z", b"X") or int(fields[17]) > 1):
-            found[int(name)] = (int(fields[1]), int(fields[3]))
+        if len(fields) > 19 and (fields[0] not in (b"Z", b"X") or int(fields[17]) > 1):
+            found[int(name)] = Process(int(fields[1]), int(fields[3]), int(fields[19]))
     return found
 
 
-def largest_process() -> int | None:
-    """The pid that holds most memory, the first process excepted."""
-    sizes = []
-    for pid in processes():
-        fields = _read(f"/proc/{pid}/statm").split()
-        if pid not in (1, os.getpid()) and len(fields) > 1:
-            sizes.append((int(fields[1]), pid))
-    return max(sizes)[1] if sizes else None
+def memory(process: str, proc: int | None = None) -> list[int]:
+    """What `statm` tells of a process, in pages; nothing once it is ending.
+
+    `process` is its folder, below the open folder `proc` if that is given.
+    """
+    for folder in threads(process, proc):
+        fields = [int(field) for field in read(f"{folder}/statm", proc).split()]
+        if len(fields) > 2 and fields[0]:
+            return fields
+    return []
 
 
-def kill_tree(root: int) -> None:
-    """End `root`, its descendants and everything in their sessions. Call it from inside the sandbox.
+def threads(process: str, proc: int | None) -> Iterator[str]:
+    """The folders that tell of a process: its own and, should its first thread have ended, those of its threads."""
+    yield process
+    with contextlib.suppress(OSError):
+        handle = os.open(f"{process}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
+        try:
+            yield from [f"{process}/task/{name}" for name in os.listdir(handle)]
+        finally:
+            os.close(handle)
 
-    All of them are stopped before the first is killed: a bomb could otherwise refill every place that gets free.
-    Its own process group first, in one system call that no fork escapes.
+
+def largest_process(*, patient: bool) -> int | None:
+    """The pid that holds most memory, the first process excepted; None, if `patient`, while one is giving its back."""
+    found = {pid: memory(f"/proc/{pid}") for pid in processes() if pid not in (1, os.getpid())}
+    if patient and not all(found.values()):
+        return None
+    return max((pid for pid in found if found[pid]), key=lambda pid: found[pid][1], default=None)
+
+
+def kill_tree(root: int) -> int:
+    """End `root`, its descendants and everything in their sessions; says how many would not go.
+
+    Call it from inside the sandbox. All of them are stopped before the first is killed: a bomb could otherwise refill
+    every place that gets free. Its own process group first, in one system call that no fork escapes.
     """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(root, signal.SIGSTOP)
-    stopped: set[int] = set()
-    for _ in range(_KILL_ROUNDS):
-        fresh = _tree(root) - stopped
-        _signal(fresh, signal.SIGSTOP)
-        stopped |= fresh
+    seen: dict[int, int] = {}  # who is orphaned by our own kill is no descendant any more
+    for _ in range(_STOP_ROUNDS):
+        fresh = _tree(root, seen).items() - seen.items()
+        _signal({pid for pid, _ in fresh}, signal.SIGSTOP)
+        seen |= dict(fresh)
         if not fresh:
             break
-    for attempt in range(_KILL_ROUNDS):
-        members = _tree(root)
-        if not members:
-            return
-        _signal(members | stopped, signal.SIGKILL)
-        stopped.clear()
-        time.sleep(0.002 if attempt < _KILL_ROUNDS // 2 else 0.02)  # thousands of threads take their time
+    started = time.monotonic()
+    while members := _tree(root, seen):
+        seen |= members
+        _signal(set(members), signal.SIGKILL)
+        waited = time.monotonic() - started
+        if waited > _KILL_PATIENCE_SEC:
+            break
+        time.sleep(0.002 if waited < 0.5 else 0.02)
+    return len(members)
 
 
-def _tree(root: int) -> set[int]:
+def _tree(root: int, seen: dict[int, int]) -> dict[int, int]:
+    """`root`, those that were `seen`, their descendants and sessions: the pid of each to when it started."""
     table = processes()
-    members = {pid for pid in table if pid == root}
+    members = {pid for pid, process in table.items() if pid == root or seen.get(pid) == process.started}
     sessions, size = {root}, -1
     while size != len(members):
         size = len(members)
-        members |= {pid for pid, (parent, session) in table.items() if parent in members or session in sessions}
-        sessions |= {session for _, session in table.values() if session in members}
-    return members - {1, os.getpid()}
+        members |= {pid for pid, one in table.items() if one.parent in members or one.session in sessions}
+        sessions |= {one.session for one in table.values() if one.session in members}
+    return {pid: table[pid].started for pid in members - {1, os.getpid()}}
 
 
 def _signal(pids: set[int], number: int) -> None:
@@ -177,15 +211,14 @@ def _signal(pids: set[int], number: int) -> None:
 
 def kill_all() -> int:
     """End every process but the first and ourselves; says how many would not go."""
-    left = 0
-    for _ in range(_KILL_ROUNDS):
+    deadline = time.monotonic() + _KILL_PATIENCE_SEC
+    while True:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)  # one system call: no process can fork its way around it
         left = len(processes().keys() - {1, os.getpid()})
-        if not left:
-            break
+        if not left or time.monotonic() > deadline:
+            return left
         time.sleep(0.01)
-    return left
 
 
 def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
@@ -272,12 +305,12 @@ def visit(pidfd: int, work: Any) -> int:
 
 def _make_room(pidfd: int, *, everyone: bool) -> None:
     """Kill the process of the sandbox that has most threads, or all of them; its first one stays."""
-    first = _read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0].decode()
+    first = read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0].decode()
     space = _space(first)
     members = []
     for name in os.listdir("/proc"):
         if name.isdigit() and name != first and space is not None and _space(name) == space:
-            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            fields = read(f"/proc/{name}/stat").rpartition(b")")[2].split()
             members.append((int(fields[17]) if len(fields) > 17 else 0, int(name)))
     _signal({pid for _, pid in (members if everyone else sorted(members)[-1:])}, signal.SIGKILL)
 
@@ -290,9 +323,10 @@ def _space(pid: str) -> str | None:
         return None
 
 
-def _read(path: str) -> bytes:
+def read(path: str, folder: int | None = None) -> bytes:
+    """The start of a file of /proc (below the open `folder`); nothing if it is gone."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return b""
     try:

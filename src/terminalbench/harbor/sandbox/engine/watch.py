@@ -2,12 +2,16 @@
 
 # ruff: noqa: PTH208
 
+import contextlib
 import errno
 import os
+import signal
+import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
-from terminalbench.harbor.sandbox.engine import inside
+from terminalbench.harbor.sandbox.engine import inside, wire
 from terminalbench.harbor.sandbox.engine.cgroups import Group, Limits
 
 _DISK_INTERVAL_SEC = 0.5
@@ -15,6 +19,8 @@ _SHARED_INTERVAL_SEC = 0.5
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _BEYOND = 1 << 62
 _FULL = 0.95
+_GROWN_BYTES = 4 << 20  # less may be a file system's own doing, after the last writer has gone
+_DYING_PATIENCE_SEC = 5.0
 
 
 class Watch:
@@ -29,6 +35,8 @@ class Watch:
         self._pidfd, self._group, self._limits, self._disk = pidfd, group, limits, disk
         self._proc = proc
         self._next_disk_check = self._next_shared_check = 0.0
+        self._disk_at_kill = 0
+        self._over_since: float | None = None
         self._kills = {"memory": 0, "processes": 0, "disk": 0}
 
     def counts(self) -> dict[str, Any]:
@@ -48,17 +56,58 @@ class Watch:
             if processes > self._limits.processes * _FULL:  # the kernel may hold it there: it is reached all the same
                 self._kills["processes"] = max(1, self._kills["processes"])
         if processes > self._limits.processes:
-            self._end("processes", inside.kill_all)
-        elif memory is not None and (memory > self._limits.memory_bytes or self._too_much_is_shared(memory, shared)):
-            self._end("memory", _kill_largest)
+            self._kill_all("processes")
+        elif memory is not None and memory > self._limits.memory_bytes:
+            self._end_largest(lambda: self._memory_used() > self._limits.memory_bytes)
+            return
+        elif memory is not None and self._too_much_is_shared(memory, shared):
+            self._end_largest(lambda: True)
+            return
         elif self._disk and time.monotonic() >= self._next_disk_check:
-            if sum(_disk_bytes(folder) for folder in self._disk) > self._limits.scratch_bytes:
-                self._end("disk", inside.kill_all)
+            self._check_disk()
             self._next_disk_check = time.monotonic() + _DISK_INTERVAL_SEC
+        self._over_since = None
 
-    def _end(self, reason: str, work: Any) -> None:
+    def _kill_all(self, reason: str) -> None:
         self._kills[reason] += 1
-        inside.visit(self._pidfd, work)
+        inside.visit(self._pidfd, inside.kill_all)
+
+    def _check_disk(self) -> None:
+        """End all when it is full. Who comes then may look and remove, and is ended only if it gets fuller still."""
+        used = self._disk_used()
+        if used <= self._limits.scratch_bytes:
+            self._disk_at_kill = 0
+        elif used >= _BEYOND or self._disk_at_kill == 0 or used > self._disk_at_kill + _GROWN_BYTES:
+            self._kill_all("disk")
+            self._disk_at_kill = self._disk_used()
+
+    def _disk_used(self) -> int:
+        return sum(_disk_bytes(folder) for folder in self._disk)
+
+    def _memory_used(self) -> int:
+        used = self._group.memory_used()
+        return self._scan(self._proc)[0] if used is None and self._proc is not None else used or 0
+
+    def _end_largest(self, still: Callable[[], bool]) -> None:
+        """End the process with most memory; in a group not while one is ending already, whoever killed it.
+
+        Its memory counts for the group until the last page is given back, and nobody can see any more whose it is: the
+        next one in size would be ended for it. So `still` measures again after the processes were looked at.
+        """
+        self._over_since = self._over_since or time.monotonic()
+        grouped = self._group.memory_used() is not None
+        patient = grouped and time.monotonic() - self._over_since < _DYING_PATIENCE_SEC
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            inside.visit(self._pidfd, lambda: _show_largest(theirs, patient=patient))
+            theirs.close()
+            _, handles = wire.take(ours, 1)
+        for handle in handles:
+            if still():
+                self._kills["memory"] += 1
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            os.close(handle)
 
     def _too_much_is_shared(self, memory: int, shared: int) -> bool:
         """Whether memory that processes share goes beyond the limits of memory and files together.
@@ -79,40 +128,26 @@ class Watch:
             if not name.isdigit():
                 continue
             count += 1
-            fields = _read(folder, f"{name}/statm", 256).split()
-            if len(fields) > 2:
-                own += int(fields[1]) - int(fields[2])
-                shared += int(fields[2])
+            if pages := inside.memory(name, folder):
+                own += pages[1] - pages[2]
+                shared += pages[2]
         return own * _PAGE, shared * _PAGE, count
 
 
 def _shared_bytes(folder: int, name: str) -> int:
     """A process's part of the shared memory it maps, files on disk excepted."""
-    for line in _read(folder, f"{name}/smaps_rollup", 4096).splitlines():
-        if line.startswith(b"Pss_Shmem:"):
-            return int(line.split()[1]) * 1024
+    for thread in inside.threads(name, folder):
+        for line in inside.read(f"{thread}/smaps_rollup", folder).splitlines():
+            if line.startswith(b"Pss_Shmem:"):
+                return int(line.split()[1]) * 1024
     return 0
 
 
-def _read(folder: int, name: str, size: int) -> bytes:
-    """The start of a file below `folder`; nothing if it is gone."""
-    try:
-        handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return b""
-    try:
-        return os.read(handle, size)
-    except OSError:
-        return b""
-    finally:
-        os.close(handle)
-
-
-def _kill_largest() -> int:
-    pid = inside.largest_process()
+def _show_largest(channel: socket.socket, *, patient: bool) -> None:
+    """Send a handle of the process that holds most memory; none if there is none or, if `patient`, while one ends."""
+    pid = inside.largest_process(patient=patient)
     if pid is not None:
-        os.kill(pid, 9)
-    return 0
+        socket.send_fds(channel, [b"p"], [os.pidfd_open(pid)])
 
 
 def _disk_bytes(folder: str) -> int:

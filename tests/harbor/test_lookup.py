@@ -1,0 +1,20 @@
+"""Tasks of a remote dataset get ids by which each can be asked for."""
+
+from terminalbench.harbor.lookup import by_id
+
+
+def test_a_task_is_called_like_its_folder_or_package() -> None:
+    entries = [{"path": "sets/a", "git_url": "r"}, {"name": "org/b"}, {"path": "sets/a", "git_url": "r"}]
+    assert by_id(entries).tasks == {"a": entries[0], "b": entries[1]}
+
+
+def test_tasks_that_share_a_name_are_told_apart_by_their_place() -> None:
+    entries = [{"path": "x/a"}, {"path": "y/a"}, {"path": "y/b"}, {"name": "org/a"}]
+    found = by_id(entries)
+    assert found.problem is None
+    assert found.tasks == {"x/a": entries[0], "y/a": entries[1], "b": entries[2], "org/a": entries[3]}
+
+
+def test_tasks_that_nothing_tells_apart_are_a_problem() -> None:
+    entries = [{"path": "x/a", "git_url": "r"}, {"path": "x/a", "git_url": "other"}]
+    assert by_id(entries).problem == 'two of its tasks are called "a"'

@@ -125,6 +125,15 @@ def test_only_the_judge_of_a_sample_leaves_the_report_of_the_selection(
     assert {finding.trial.split("/")[1] for finding in findings(ANALYTICS / "selection")} == {"a__other"}
 
 
+def test_only_the_judge_of_some_trials_keeps_what_it_said_of_others(experiment: Path, model: str, tbench: Any) -> None:
+    asked = ("--model", model, "--rubric", "strategy")
+    tbench("analyze", experiment, "--profiles", "other", *asked)
+    before = [f for f in findings(ANALYTICS / "selection") if f.analyzer.startswith("judge:")]
+    assert before
+    assert tbench("analyze", experiment, "--profiles", "oracle", "--llm-only", *asked).code == 0
+    assert [f for f in findings(ANALYTICS / "selection") if f in before] == before
+
+
 def test_only_the_judge_and_nothing_to_read(experiment: Path, model: str, tbench: Any) -> None:
     for file in Path("results").rglob("trajectory.json"):
         file.unlink()

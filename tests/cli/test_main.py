@@ -1,4 +1,5 @@
 import errno
+import io
 import os
 import subprocess
 import sys
@@ -104,6 +105,18 @@ def test_the_old_spelling_reaches_the_same_commands(project) -> None:
 def test_the_console_script_is_installed(project) -> None:
     script = Path(sys.executable).parent / "tbench"
     assert run(str(script), "--version", cwd=project.root).returncode == 0
+
+
+def test_messages_that_nobody_reads_change_no_exit_code(project) -> None:
+    project.experiment(BASE + ORACLE)
+    project.write("bad.toml", "schema_version = 2\n")
+    for files, code in ((["bad.toml"], 2), (["experiments/exp.toml", "bad.toml"], 2), (["experiments/exp.toml"], 0)):
+        assert unread("validate", *files, cwd=project.root, messages=True).returncode == code, files
+
+
+def test_output_without_a_file_is_left_alone(project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO()))
+    assert cli.main(["--version"]) == 0
 
 
 @pytest.mark.parametrize("arguments", ["plan experiments/exp.toml", "--help", "plan --help", "--version"])

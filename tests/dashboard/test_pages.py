@@ -259,6 +259,9 @@ def test_profiles_of_two_batches_are_compared(root: Root) -> None:
     with pytest.raises(Moved) as moved:
         root.get("compare/", new="study/1|p", old="study/0|p")
     assert (moved.value.path, moved.value.query) == ("compare/study/1/p/study/0/p/", {})
+    with pytest.raises(Moved) as moved:
+        root.get("compare/data.json", new="study/1|p", old="study/0|p")
+    assert moved.value.path == "compare/study/1/p/study/0/p/data.json"
     with pytest.raises(NotFound, match="there is no batch nonsense"):
         root.get("compare/", new="nonsense|p", old="study/0|p")
     every = json.loads(root.text("compare/study/1/~/study/0/~/data.json"))

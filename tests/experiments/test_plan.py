@@ -70,11 +70,11 @@ def test_an_unknown_filter_names_the_closest(project, selection: dict, expected:
 
 
 def test_labels_are_unique_and_free_of_harbors_separator(project) -> None:
-    for folder in ("x/tasks", "y/tasks", "a__b"):
+    for folder in ("x/tasks", "y/tasks", "a__b", "c:"):
         project.task(folder, "t")
-    items = ", ".join(f'{{ id = "t", dataset = "{d}" }}' for d in ("x/tasks", "y/tasks", "a__b", "n@1"))
+    items = ", ".join(f'{{ id = "t", dataset = "{d}" }}' for d in ("x/tasks", "y/tasks", "a__b", "c:", "n@1"))
     labels = dataset_labels(good(project, BASE.replace('{ id = "a" }', items) + ORACLE))
-    assert labels == {"x/tasks": "tasks", "y/tasks": "tasks-2", "a__b": "a_b", "n@1": "n@1"}
+    assert labels == {"x/tasks": "tasks", "y/tasks": "tasks-2", "a__b": "a_b", "c:": "c", "n@1": "n@1"}
 
 
 def test_batch_numbers(tmp_path: Path) -> None:

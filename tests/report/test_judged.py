@@ -18,6 +18,9 @@ def test_a_persons_word_stands_in_the_judges_place() -> None:
         Finding("j/1", "judge:root_cause", "v", "root_cause", "gave_up"),
         Finding("j/2", "judge:root_cause", "v", "root_cause", "gave_up"),
         Finding("j/3", "judge:root_cause", "v", "root_cause", None, "not judged: no answer"),
+        Finding("j/2", "failures", "1", "failure_class", "loop"),
+        Finding("j/4", "failures", "1", "failure_class", "unfinished"),
+        Finding("j/4", "label:ada", "2026", "failure_class", "loop"),
         Finding("j/2", "label:ada", "2026", "root_cause", "too_slow", "it ran out of time"),
         Finding("j/2", "label:ada", "2026", "failure_class", "timeout", "it ran out of time"),
     ]
@@ -28,6 +31,7 @@ def test_a_persons_word_stands_in_the_judges_place() -> None:
         "root_cause: too_slow (a person says)": ["j/2"],
     }
     assert by_trial(findings)["j/2"]["failure_class"].value == "timeout"
+    assert by_trial(findings)["j/4"]["failure_class"].value == "unfinished", "nobody can say why it failed"
 
 
 def test_a_persons_word_reaches_the_report(tmp_path: Path) -> None:

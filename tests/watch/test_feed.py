@@ -15,7 +15,7 @@ from terminalbench.files import Owner, append_jsonl, lock, write_json
 from terminalbench.harbor.gate import Gate, GateState
 from terminalbench.index.scan import ForeignJobs
 from terminalbench.watch.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
-from terminalbench.watch.foreign import QUIET_SEC
+from terminalbench.watch.foreign import QUIET_SEC, last_written
 from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
 
 
@@ -174,6 +174,11 @@ def test_a_job_of_others_that_was_killed_is_over_when_nothing_was_written_for_lo
     made_up.touch()
     os.utime(made_up, (START + 10**8, START + 10**8))
     os.utime(made_up.parent, (START, START))
+    ahead = tmp_path / "ahead"
+    (ahead / "job").mkdir(parents=True)
+    for place in (ahead, ahead / "job"):
+        os.utime(place, (START + 10**6, START + 10**6))
+    assert last_written(ahead, START + QUIET_SEC) == START, "the writer's clock is ahead: nobody knows"
     feed = Feed(batch)
     feed.poll(START + QUIET_SEC - 40)
     assert (feed.over, feed.cut_off) == (False, None)

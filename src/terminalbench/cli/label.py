@@ -75,6 +75,8 @@ def _write(root: Path, trial: str, name: str, value: str | None, author: str, re
         raise UserError(f'{row.name} has no label "{name}"', hint="tbench label --list shows what there is")
     if name == FAILURE_CLASS and value is not None and row.trial is not None and row.trial.outcome == "passed":
         raise UserError(f"{row.name} passed: it has no {FAILURE_CLASS}")
+    if name == FAILURE_CLASS and value is not None and row.trial is None:
+        raise UserError(f"{row.name} has no result: nobody can say why it failed")
     parsed = None if value is None else parse_value(name, value, findings_of(analytics))
     label = make_label(key, name, parsed, author, reason, datetime.now(UTC))
     add_label(analytics, label)

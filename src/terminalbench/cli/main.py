@@ -77,13 +77,13 @@ def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
 
 
 def _nobody_reads() -> bool:
-    """Whether standard output is a pipe whose reader has gone: it has seen enough."""
+    """Whether standard output is a pipe or a socket whose reader has gone: it has seen enough."""
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)
     except OSError:  # not a file at all
         return False
-    return any(event & select.POLLERR for _, event in poll.poll(0))
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def entry() -> None:

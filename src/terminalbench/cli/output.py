@@ -1,10 +1,10 @@
-"""Standard output whose reader may leave, as `head` does: the rest goes nowhere, the exit code stays the command's."""
+"""Output whose reader may leave, as `head` does: the rest goes nowhere, the exit code stays the command's."""
 
 import io
 import os
 import stat
 import sys
-from typing import Any, cast, override
+from typing import Any, TextIO, cast, override
 
 
 class _Pipe(io.FileIO):
@@ -24,24 +24,28 @@ class _Pipe(io.FileIO):
 
 
 def let_readers_leave() -> None:
-    """From here on, what nobody reads any more is dropped."""
-    old = sys.stdout
-    if not isinstance(old, io.TextIOWrapper) or not _is_pipe(old.fileno()):
-        return
-    old.flush()
-    sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(_Pipe(old.fileno(), "wb", closefd=False)),
-        encoding=old.encoding,
-        errors=old.errors,
-        line_buffering=old.line_buffering or old.write_through,
-    )
+    """From here on, what nobody reads any more is dropped: results and messages, which may share a pipe."""
+    sys.stdout, sys.stderr = _patient(sys.stdout), _patient(sys.stderr)
 
 
 def end_with_the_reader() -> None:
     """For a command that goes on for as long as it is read: a BrokenPipeError ends it."""
-    _Pipe.must_be_read = True
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, _Pipe):
+        raw.must_be_read = True
 
 
-def _is_pipe(handle: int) -> bool:
-    mode = os.fstat(handle).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+def _patient(stream: TextIO) -> TextIO:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):  # no file behind it, or closed
+        return stream
+    if not isinstance(stream, io.TextIOWrapper) or not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return stream
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Pipe(stream.fileno(), "wb", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering or stream.write_through,
+    )

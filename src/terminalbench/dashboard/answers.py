@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from terminalbench.dashboard.frame import Download, NotFound, OpenFile, Page, find_page
+from terminalbench.dashboard.frame import Download, Moved, NotFound, OpenFile, Page, find_page
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.pages.table import ROUTES
 from terminalbench.dashboard.render import render
@@ -42,7 +42,12 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
         return Reply(ASSETS[name], _asset(name))
     asked = find_page(ROUTES, path, query, static=static)
     seen = "" if static else site.state(asked.ask.batch if {"slug", "number"} <= asked.ask.parts.keys() else "")
-    found = asked.route.handler(site, asked.ask)
+    try:
+        found = asked.route.handler(site, asked.ask)
+    except Moved as to:
+        if asked.download is None:
+            raise
+        raise Moved(f"{to.path}{'.'.join(asked.download)}", to.query) from None
     if isinstance(found, Download):
         return Reply(found.media, _hidden(found.body), found.file, found.name)
     if asked.download is not None:

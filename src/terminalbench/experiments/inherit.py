@@ -18,7 +18,7 @@ from terminalbench.experiments.secrets import (
     looks_secret,
     secrets_in,
 )
-from terminalbench.experiments.server_code import check_code
+from terminalbench.experiments.server_code import check_code, held_in
 from terminalbench.experiments.strict import Problems, join
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 
@@ -284,8 +284,11 @@ class _Resolver:
                 self.problems.add(f"{self._where('skills')}[{index}]", f"{path} holds no SKILL.md")
             elif any(path.samefile(folder.path) for folder in folders):
                 self.problems.add(f"{self._where('skills')}[{index}]", f"{path} is named twice", "remove one")
+            elif (held := held_in(path, self.shared.private)) is not None:
+                what = f"{path} holds {held}, which the agent would see"
+                self.problems.add(f"{self._where('skills')}[{index}]", what, "give the skill a folder of its own")
             else:
-                folders.append(Folder(path))
+                folders.append(Folder(path, every=True))
         return tuple(folders)
 
     def _mcp(self) -> McpSetup:
@@ -347,7 +350,8 @@ class _Resolver:
 
     def _git_source(self, source: str | None) -> str | None:
         if source is None:
-            if self._text("mcp_git_ref") and not self._text("mcp_git_source"):
+            cleared = "mcp_git_source" in self.values  # and with it the ref that was inherited beside it
+            if self._text("mcp_git_ref") and not self._text("mcp_git_source") and not cleared:
                 self.problems.add(self._where("mcp_git_ref"), "only goes with mcp_git_source")
             return None
         if not self.info.hooks:

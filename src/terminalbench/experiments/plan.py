@@ -268,6 +268,7 @@ def dataset_labels(experiment: Experiment, known: Mapping[str, str] | None = Non
         for mark in ("__", "::"):  # the second is ours, see `harbor.result_file.task_source`
             while mark in base:
                 base = base.replace(mark, mark[0])
+        base = base.rstrip(":") or "tasks"
         label, number = base, 2
         while label in labels.values():
             label, number = f"{base}-{number}", number + 1

@@ -23,6 +23,8 @@ NOT_SOURCE = (
 """Names that are no part of a folder's content, neither in the profile's id nor in what is uploaded: version control,
 environments, caches, and files that hold secrets by custom."""
 _IS_NOT_SOURCE = re.compile("|".join(map(fnmatch.translate, NOT_SOURCE)))
+_PASSING = re.compile("|".join(map(fnmatch.translate, (".git", ".hg", "__pycache__", "*.pyc"))))
+"""What changes by itself in a folder that is handed over as it is."""
 _SERVER_FILES = {".mcp.json", "USAGE.md", "hooks.json"}
 
 
@@ -41,15 +43,16 @@ class TextFile:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder whose whole content counts."""
+    """A folder whose whole content counts: its source, or `every` file where it is handed to the agent as it is."""
 
     path: Path
+    every: bool = False
 
     @cached_property
     def digest(self) -> str:
         """Hash of every file's relative path, mode and bytes."""
         total = hashlib.sha256()
-        for file in source_files(self.path):
+        for file in source_files(self.path, _PASSING if self.every else _IS_NOT_SOURCE):
             executable = "x" if file.stat().st_mode & 0o100 else "-"
             total.update(f"{file.relative_to(self.path).as_posix()}\0{executable}\0".encode())
             total.update(_digest(file.read_bytes()).encode())
@@ -130,12 +133,17 @@ def has_code(folder: Path) -> bool:
     return any(file.name not in _SERVER_FILES for file in source_files(folder))
 
 
-def source_files(folder: Path) -> list[Path]:
+def is_source(name: str) -> bool:
+    """Whether a file or folder of that name is part of what a folder holds."""
+    return _IS_NOT_SOURCE.match(name) is None
+
+
+def source_files(folder: Path, without: re.Pattern[str] = _IS_NOT_SOURCE) -> list[Path]:
     """The files of a folder that count, in order."""
     found: list[Path] = []
     for place, folders, files in folder.walk():
-        folders[:] = [name for name in folders if not _IS_NOT_SOURCE.match(name)]
-        found += [place / name for name in files if not _IS_NOT_SOURCE.match(name)]
+        folders[:] = [name for name in folders if not without.match(name)]
+        found += [place / name for name in files if not without.match(name)]
     return sorted(path for path in found if path.is_file())
 
 

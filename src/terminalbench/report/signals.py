@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from terminalbench.analytics.judge.labels import STATES
 from terminalbench.records import Finding, Outcome
 from terminalbench.report.evidence import grouped
 from terminalbench.report.model import Effort, Group, ToolUse, TrialRef
@@ -35,10 +36,18 @@ def needed(finding: Finding) -> bool:
 
 
 def by_trial(findings: Iterable[Finding]) -> dict[str, dict[str, Finding]]:
-    """Findings by trial and name; a later one of the same name stands for an earlier one."""
+    """Findings by trial and name; a later one of the same name stands for an earlier one.
+
+    A person says why a trial failed only of one that did.
+    """
     found: dict[str, dict[str, Finding]] = defaultdict(dict)
     for finding in findings:
-        found[finding.trial][finding.name] = finding
+        mine = found[finding.trial]
+        if finding.name == FAILURE_CLASS and finding.analyzer.startswith(LABEL):
+            rule = mine.get(FAILURE_CLASS)
+            if rule is None or rule.value in (None, *STATES):
+                continue
+        mine[finding.name] = finding
     return dict(found)
 
 

@@ -236,7 +236,7 @@ def refuse_changed_folders(batch: Batch, plan: Plan) -> None:
         servers = agent.get("kwargs", {}).get("mcp_source", {}).get("paths", {})
         planned = {**(profile.content.get("skills") or {}), **(profile.content.get("mcp_code") or {})}
         for name, path in {**folders, **servers}.items():
-            if planned.get(name) is not None and Folder(Path(path)).digest != planned[name]:
+            if planned.get(name) is not None and Folder(Path(path), every=name in folders).digest != planned[name]:
                 raise UserError(
                     f'changed since batch {plan.batch} was planned; profile "{profile.key}" is another treatment now',
                     where=path,

@@ -118,6 +118,7 @@ def test_values_take_the_form_of_their_rubric(name: str, text: str, value: objec
         ("backtracks", "notanumber", "is a whole number"),
         ("backtracks", "-1", "never below zero"),
         ("context_growth", "nan", "cannot be nan"),
+        ("backtracks", "1" + "0" * 400, "cannot be"),
         ("tested_before_finish", "perhaps", "true or false"),
         ("tools", "{}", "is a table"),
         ("success", "yes", "is recorded, not judged"),

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from math import isfinite
 from pathlib import Path
 
 import msgspec
@@ -20,9 +19,11 @@ FILE = "labels.jsonl"
 ANALYZER = "label"
 FAILURE_CLASS = "failure_class"
 UNFIT = "they cannot be read, or hold a value that does not fit"
-_STATES = ("unfinished", "not_run", "unreadable")
-_CLASSES = tuple(name for name in FAILURE_CLASSES if name not in _STATES)
+STATES = ("unfinished", "not_run", "unreadable")
+"""Failure classes of trials that did not end: nobody can say why they failed."""
+_CLASSES = tuple(name for name in FAILURE_CLASSES if name not in STATES)
 _KINDS = {measure.name: measure.kind for measure in MEASURES}
+_MOST = 2.0**63
 _SWITCHES = {"true": True, "yes": True, "false": False, "no": False}
 
 type Value = bool | int | float | str
@@ -108,7 +109,7 @@ def effective(findings: Iterable[Finding]) -> dict[tuple[str, str], Finding]:
 def said_of(finding: Finding, people: People) -> Label | None:
     """What a person says in the place of an analyzer's finding. Why it failed is only said of a trial that did."""
     label = people.get((finding.trial, finding.name))
-    failed = finding.name != FAILURE_CLASS or finding.value not in (None, *_STATES)
+    failed = finding.name != FAILURE_CLASS or finding.value not in (None, *STATES)
     return label if failed else None
 
 
@@ -213,7 +214,7 @@ def _number(name: str, text: str, *, whole: bool) -> int | float:
         number = int(text) if whole else float(text)
     except ValueError:
         raise UserError(f'{name} is a {"whole " if whole else ""}number, not "{text}"') from None
-    if not isfinite(number):
+    if not -_MOST < number < _MOST:
         raise UserError(f"{name} cannot be {text}", hint="it is a number")
     return number
 
@@ -226,5 +227,5 @@ def _guessed(text: str) -> Value:
             number = kind(text)
         except ValueError:
             continue
-        return number if isfinite(number) else text
+        return number if -_MOST < number < _MOST else text
     return text

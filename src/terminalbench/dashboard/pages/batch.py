@@ -196,6 +196,7 @@ def _classes(causes: Causes) -> list[dict[str, Any]]:
         {
             "failure_class": one.name,
             "trials": one.count,
+            "by_a_person": one.labelled,
             "profiles": one.profiles,
             "example": f"{one.example.job}/{one.example.name}" if one.example else None,
             "example_reason": one.reason,

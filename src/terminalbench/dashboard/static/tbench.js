@@ -5,19 +5,23 @@
   const body = document.body;
 
   // --- new content: fetch the page again, swap the parts that are live ------------------------------------------
-  let busy = false, next = null, missed = null; // what a live part could not show yet
+  let busy = false, next = null, missed = false, again = 0; // missed: a live part could not show what is new
   async function refresh(url, ids) {
     if (busy) { next = [url, ids || next?.[1]]; return; } // what was asked for last is what counts
     busy = true;
     try {
       const answer = await fetch(url, { credentials: "same-origin", headers: { "x-part": "1" } });
-      if (!answer.ok) { if (!ids) setTimeout(() => refresh(url, null), 2000); return; }
+      if (!answer.ok) {
+        clearTimeout(again);
+        if (!ids && answer.status >= 500) again = setTimeout(() => refresh(location.href, null), 2000);
+        return;
+      }
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       const wanted = ids ? ids.map((id) => document.getElementById(id)) : [...document.querySelectorAll("[data-live]")];
       for (const old of wanted) {
         const made = old && fresh.getElementById(old.id);
         if (!made || made.innerHTML === old.innerHTML) continue;
-        if (old.contains(document.activeElement) && !ids) { missed = url; continue; } // a reader keeps the focus
+        if (old.contains(document.activeElement) && !ids) { missed = true; continue; } // a reader keeps the focus
         old.replaceWith(document.importNode(made, true));
       }
     } catch (error) {
@@ -29,10 +33,9 @@
   }
 
   addEventListener("focusout", () => {
-    if (missed === null) return;
-    const url = missed;
-    missed = null;
-    setTimeout(() => refresh(url, null), 0); // when the focus has arrived elsewhere
+    if (!missed) return;
+    missed = false;
+    setTimeout(() => refresh(location.href, null), 0); // when the focus has arrived elsewhere
   });
 
   // --- live ---------------------------------------------------------------------------------------------------------

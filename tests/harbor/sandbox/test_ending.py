@@ -1,6 +1,7 @@
 """Ending a command's processes: nobody is forgotten, and who would not go is told."""
 
 import asyncio
+import os
 import signal
 from typing import Any
 
@@ -74,6 +75,17 @@ def test_another_process_with_the_number_of_an_ended_one_lives(monkeypatch: pyte
     assert CHILD not in kernel.killed
 
 
+def test_who_is_stopped_from_inside_goes_on() -> None:
+    """Else the sandbox's root could hold whoever comes to end it, and with it the guardian."""
+
+    def stopped() -> int:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return 7
+
+    assert inside.in_sandbox(stopped) == 7
+
+
 class Stubborn(Sandbox):
     """A sandbox whose guardian answers that some processes are left, `left` times."""
 
@@ -112,4 +124,9 @@ def test_a_tree_that_would_not_end_takes_the_others_with_it(left: int, asked: li
     assert type(error) is (TimeoutError if how == "timeout" else asyncio.CancelledError)
     assert box.asked == asked
     if how == "timeout":
-        assert getattr(error, "__notes__", []) == (["1 processes of the sandbox would not end"] if left == 2 else [])
+        notes = {
+            0: [],
+            1: ["a command would not end, so every process of the sandbox was ended"],
+            2: ["1 processes of the sandbox would not end"],
+        }
+        assert getattr(error, "__notes__", []) == notes[left]

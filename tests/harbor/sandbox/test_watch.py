@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,8 +51,11 @@ def test_a_full_disk_ends_what_fills_it_and_not_what_cleans_up(tmp_path: Path, k
     assert ended_with(30) == 1
     assert ended_with(5) == 0
     assert ended_with(12) == 1, "it was below the limit in between"
+    assert ended_with(40) == 1
+    assert ended_with(14) == 0
+    assert ended_with(40) == 1, "what was removed may not be filled again"
     assert set(kills) == {"kill_all"}
-    assert watching.counts()["disk"] == 3
+    assert watching.counts()["disk"] == 5
 
 
 def test_growth_until_the_kill_does_not_count_against_who_comes_after(tmp_path: Path, kills: Kills) -> None:
@@ -74,6 +78,12 @@ def test_what_cannot_be_measured_is_ended_each_time(
     for _ in range(3):
         watching.check()
     assert len(kills) == 3
+    monkeypatch.setattr(watch, "_disk_bytes", lambda _: 12 * MEGABYTE)
+    watching.check()
+    assert len(kills) == 3, "it can be measured again, and is no fuller than before"
+    monkeypatch.setattr(watch, "_disk_bytes", lambda _: 50 * MEGABYTE)
+    watching.check()
+    assert len(kills) == 4
 
 
 class Members:
@@ -122,6 +132,18 @@ class Told(Group):
 
 
 LIMITS = Limits(memory_bytes=50, scratch_bytes=0, processes=100, cpus=None)
+
+
+def test_each_gets_its_time_to_end(members: Members) -> None:
+    """However long the others took before it."""
+    watching = Watch(-1, None, Told(100), LIMITS, [])
+    watching._over_since = time.monotonic() - 1000
+    watching.check()
+    assert members.running["hog"].wait(60) == -signal.SIGKILL
+    members.pages["hog"] = 0
+    watching.check()
+    assert members.ended() == {"hog"}
+    assert watching.counts()["memory"] == 1
 
 
 def test_the_largest_is_ended(members: Members) -> None:

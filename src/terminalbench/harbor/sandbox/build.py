@@ -80,17 +80,17 @@ async def layer_for(definition: Definition, limits: Limits, *, force: bool) -> L
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     folder = cache.root() / "layers" / key
     folder.parent.mkdir(exist_ok=True)
-    if not force and (layer := _open(folder, base)) is not None:
+    if not force and (layer := await asyncio.to_thread(_open, folder, base)) is not None:
         return layer
     before = time.time()
     async with _exclusive(folder.with_name(f"{key}.lock")):
-        layer = _open(folder, base)
+        layer = await asyncio.to_thread(_open, folder, base)
         if layer is not None and (not force or (folder / "meta.json").stat().st_mtime > before):
             return layer
         if layer is not None:
             os.close(layer.lock)
         await _build(definition, base, limits, folder)
-    layer = _open(folder, base)
+    layer = await asyncio.to_thread(_open, folder, base)
     if layer is None:
         raise SandboxError(f"the layer {folder} vanished while it was published")
     return layer

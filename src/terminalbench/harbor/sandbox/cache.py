@@ -122,6 +122,10 @@ def collect_leftovers() -> Collected:
         builds += _remove(folder)
     for folder in _published():
         layers += _remove_expired(folder)
+    for kind in ("layers", "base"):
+        for folder in (root() / kind).glob("*.??????"):  # set aside, and its removal was cut short
+            if folder.is_dir() and not (folder / "lock").exists():
+                layers += _remove(folder)
     return Collected(sandboxes, groups, builds, layers)
 
 

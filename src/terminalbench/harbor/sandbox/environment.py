@@ -240,9 +240,11 @@ class LocalSandbox(BaseEnvironment):
         """Run `bash -c command`. A timeout or a cancellation ends everything the command started."""
         try:
             done = await self._run([_SHELL, "-c", command], cwd=cwd, env=env, timeout_sec=timeout_sec, user=user)
-        except TimeoutError as error:
+        except (TimeoutError, asyncio.CancelledError) as error:
             for note in getattr(error, "__notes__", ()):
                 self.logger.warning("sandbox: %s", note)
+            if isinstance(error, asyncio.CancelledError):
+                raise
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds") from None
         stderr = done.stderr
         if done.exit_code != 0:

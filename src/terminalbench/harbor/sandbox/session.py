@@ -131,7 +131,8 @@ class Sandbox:
                     root = answer["root"]
         except BaseException as error:
             try:
-                await self._end_tree(reply, root)
+                if not await self._end_tree(reply, root):
+                    error.add_note("a command would not end, so every process of the sandbox was ended")
             except SandboxError as problem:  # the caller still has to see its own timeout or cancellation
                 error.add_note(str(problem))
             raise
@@ -139,17 +140,21 @@ class Sandbox:
             raise SandboxError("the sandbox ended while the command ran")
         return int(answer["exit"])
 
-    async def _end_tree(self, reply: socket.socket, root: int | None) -> None:
-        """End a command and all it started, from outside: inside there may be no room left to do it."""
+    async def _end_tree(self, reply: socket.socket, root: int | None) -> bool:
+        """End a command and all it started, from outside: inside there may be no room left to do it.
+
+        False: that did not do, and everything in the sandbox was ended.
+        """
         try:
             async with asyncio.timeout(_KILL_PATIENCE_SEC):
                 while root is None and (answer := await _next(reply)) is not None and "exit" not in answer:
                     root = answer["root"]
                 if root is None or not await self._left("tree", root):
-                    return
+                    return True
         except TimeoutError:
             pass
         await self._kill("all")
+        return False
 
     def _leave(self, stream: Stream) -> None:
         """A background process may still write: keep the pipe and read it empty, or it would get SIGPIPE."""

@@ -275,7 +275,9 @@ def in_sandbox(work: Any) -> int:
             code = _NO_ROOM
         finally:
             os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    while os.WIFSTOPPED(status := os.waitpid(child, os.WUNTRACED)[1]):
+        os.kill(child, signal.SIGCONT)  # somebody inside has stopped it
+    code = os.waitstatus_to_exitcode(status)
     if code == _NO_ROOM:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     return code if 0 <= code < _NO_ROOM else -1

@@ -80,6 +80,8 @@ class Watch:
         elif used >= _BEYOND or self._disk_at_kill == 0 or used > self._disk_at_kill + _GROWN_BYTES:
             self._kill_all("disk")
             self._disk_at_kill = self._disk_used()
+        else:
+            self._disk_at_kill = min(self._disk_at_kill, used)  # what was removed may not be filled again
 
     def _disk_used(self) -> int:
         return sum(_disk_bytes(folder) for folder in self._disk)
@@ -107,6 +109,7 @@ class Watch:
                 self._kills["memory"] += 1
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
+                self._over_since = time.monotonic()  # this one gets its time to end, too
             os.close(handle)
 
     def _too_much_is_shared(self, memory: int, shared: int) -> bool:

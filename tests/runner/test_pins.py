@@ -104,6 +104,18 @@ def test_a_batch_keeps_its_commit_and_what_is_added_shares_it(
     assert refs(batch) == {"fixed": "d" * 40, "p": first, "q": first}
 
 
+def test_a_profile_whose_commit_cannot_be_found_out_is_not_added(
+    project: Project, repository: Repository, started: Started, tmp_path: Path
+) -> None:
+    repository.commit()
+    batch = planned(everywhere(written(project, profile("p", repository))))
+    before = batch.plan_json.read_bytes()
+    gone = Repository(tmp_path / "gone")
+    with pytest.raises(UserError, match='could not be found out, so profile "q" was not added'):
+        resume(batch, ResumeRequest(), written(project, profile("p", repository), profile("q", gone)))
+    assert batch.plan_json.read_bytes() == before
+
+
 def test_what_the_file_pins_elsewhere_is_another_treatment(
     project: Project, repository: Repository, started: Started
 ) -> None:

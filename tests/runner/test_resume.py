@@ -3,6 +3,7 @@
 import pytest
 
 from support.experiments import Project
+from support.results import make_trial
 from support.resuming import ORACLE, Started, experiment, finished, planned
 from terminalbench.cli.running import going_on
 from terminalbench.errors import UserError
@@ -32,7 +33,7 @@ def test_a_batch_whose_results_lie_elsewhere_goes_on_by_every_name(project: Proj
         assert "nothing was missing" in ran.out
 
 
-def test_a_project_that_shares_its_results_by_a_link_is_another_project(project: Project) -> None:
+def test_a_project_that_shares_its_results_is_another_project(project: Project, tbench) -> None:
     batch = planned(experiment(project))
     finished(batch, "a", "b")
     (project.root.parent / "clone").mkdir()
@@ -41,6 +42,12 @@ def test_a_project_that_shares_its_results_by_a_link_is_another_project(project:
     other = experiment(clone)
     with pytest.raises(UserError, match=f"was started in {project.root}"):
         resume(Batch(other.results_root / "s" / "0"), ResumeRequest(), other)
+    outside = f'results_root = "{project.root}/results"'
+    other = experiment(clone, run=outside)
+    with pytest.raises(UserError, match=f"was started in {project.root}"):
+        resume(batch, ResumeRequest(), other)
+    ran = tbench("kill", other.file, "--root", clone.root, "--yes")
+    assert (ran.code, f"was started in {project.root}" in ran.err) == (2, True)
 
 
 KEYED = '[profiles.p]\nagent = "oracle"\nenv = ["LATER_KEY"]\n'
@@ -104,6 +111,49 @@ def test_a_quarantine_counts_as_it_is_now(project: Project, started: Started) ->
     assert going_on(view_batch(batch), "x", interrupted=False) == ["go on with it: tbench resume x"]
 
 
+def test_errors_of_a_quarantined_task_stay_what_they_are(project: Project, started: Started) -> None:
+    made = experiment(project)
+    batch = planned(made)
+    for task in ("a", "b"):
+        make_trial(batch, f"{task}__1", reward=None, error="RuntimeError")
+    write_quarantine(made.file, [QuarantinedTask("b", "d", "flaky")])
+    resume(batch, ResumeRequest(retry_errors="all"), load(made.file))
+    assert started.cells() == {("p", "a")}
+    assert [name.split("/")[1] for name in read_json(batch.plan_json, Plan).superseded] == ["a__1"]
+    make_trial(batch, "a__2")
+    scan_batch(batch)
+    assert going_on(view_batch(batch), "x", interrupted=False) == []
+
+
+def test_a_quarantined_task_of_another_family_stays_in_quarantine(project: Project, started: Started) -> None:
+    made = experiment(project)
+    batch = planned(made)
+    write_quarantine(made.file, [QuarantinedTask("b", "d", "flaky")])
+    made.file.write_text(made.file.read_text().replace('{ id = "b" }', '{ id = "b", family = "new" }'))
+    resume(batch, ResumeRequest(), load(made.file))
+    assert started.cells() == {("p", "a")}
+
+
+def test_a_copy_of_the_file_releases_nothing(project: Project, started: Started) -> None:
+    made = experiment(project)
+    write_quarantine(made.file, [QuarantinedTask("b", "d", "flaky")])
+    batch = planned(load(made.file))
+    copy = made.file.with_name("copy.toml")
+    copy.write_bytes(made.file.read_bytes())
+    resume(batch, ResumeRequest(), load(copy))
+    assert started.cells() == {("p", "a")}
+
+
+def test_the_keys_of_an_env_file_that_is_no_longer_named_stay_hidden(project: Project, started: Started) -> None:
+    project.write("old.env", "LATER_KEY=the-old-key-1234567890\n")
+    batch = planned(experiment(project, KEYED.replace("env =", 'env_file = "old.env"\nenv =')))
+    log = batch.runs / read_json(batch.plan_json, Plan).jobs[0].name / "a__1" / "agent" / "log.txt"
+    project.write(log.relative_to(project.root).as_posix(), "key: the-old-key-1234567890")
+    project.write("new.env", "LATER_KEY=the-new-key-1234567890\n")
+    resume(batch, ResumeRequest(), experiment(project, KEYED.replace("env =", 'env_file = "new.env"\nenv =')))
+    assert log.read_text() == "key: [redacted]", "a trial that was cut off is scrubbed by the resume"
+
+
 def test_whom_to_notify_and_what_to_copy_are_as_the_file_says_now(project: Project, started: Started) -> None:
     batch = planned(experiment(project, ORACLE + '[artifacts]\ntargets = ["old"]\n'))
     tables = '[artifacts]\ntargets = ["new"]\n[notify]\nurls = ["${WHERE}"]\non = ["finished"]\n'
@@ -138,6 +188,17 @@ def test_strict_goes_for_a_batch_that_goes_on(project: Project, tbench, monkeypa
     assert ran.code == 2
     assert "would be left out (--strict):\n  q: no key" in ran.err
     assert not [path for path in batch.runs.iterdir() if path.is_dir()]
+    assert not batch.events_jsonl.exists(), "nothing is recorded of what is refused"
+    assert read_json(batch.plan_json, Plan).excluded == ()
+
+
+def test_strict_minds_only_what_is_missing(project: Project, started: Started) -> None:
+    made = experiment(project)
+    batch = planned(made)
+    finished(batch, "a")
+    write_quarantine(made.file, [QuarantinedTask("a", "d", "flaky")])
+    resume(batch, ResumeRequest(strict=True), load(made.file))
+    assert started.cells() == {("p", "b")}
 
 
 def test_a_batch_that_was_never_set_up_says_so(project: Project, tbench) -> None:

@@ -67,7 +67,7 @@ def command(
 def _batch(target: Path | None, number: int | None, results: Path | None, root: Path | None):
     from terminalbench.cli.targets import find_target, live_batches, of_this_project
 
-    if target is not None:
+    if target is not None or number is not None:
         return find_target(target, number, results, root).batch
     live = live_batches(results)
     here = [batch for batch in live if of_this_project(batch)]

@@ -23,6 +23,7 @@ def command(experiment: Path, batch: int | None, targets: tuple[str, ...], dest_
     """
     import re
 
+    from terminalbench.cli.targets import of_its_file
     from terminalbench.experiments.batch import Batch, batch_numbers, latest
     from terminalbench.experiments.config import load
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
@@ -47,6 +48,7 @@ def command(experiment: Path, batch: int | None, targets: tuple[str, ...], dest_
     )
     if folder is None:
         raise UserError(f"{loaded.slug} has no batch with data yet", hint=f"tbench run {experiment}")
+    of_its_file(folder, loaded)
     done = mirror_batch(folder.runs, wanted, folder.folder / dest_dirname)
     click.echo(f"{done.copied} copied, {done.unchanged} unchanged, {len(done.failed)} failed")
     for failure in done.failed:

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -12,7 +13,7 @@ import msgspec
 
 from terminalbench.cli.targets import Target
 from terminalbench.cli.topping_up import top_up_target
-from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
+from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Plan, Selection
@@ -26,6 +27,7 @@ from terminalbench.report.text import batch_money, summary
 from terminalbench.report.trial import printable
 from terminalbench.runner.extend import is_quarantined
 from terminalbench.runner.notify import Notifier
+from terminalbench.runner.preflight import exclusion_lines, refuse_left_out
 from terminalbench.runner.progress import Progress
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult, prepare_run, run
@@ -45,7 +47,7 @@ def run_file(
     teller.say("checking tasks, profiles and environment ...")
     prepared = prepare_run(experiment, selection)
     if strict:
-        _refuse_left_out(prepared.plan, str(file))
+        refuse_left_out(prepared.plan.excluded, str(file))
     listener = Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped, event=teller.event)
     with teller:
         result = run(experiment, prepared, listener)
@@ -64,18 +66,12 @@ def resume_target(
     """Go on with a batch; print what a person or a machine wants to know."""
     teller = Teller(quiet=as_json, watch=watch)
     teller.say("looking at what is there ...")
-
-    def resumed(plan: Plan, batch: Batch, trials: int) -> None:
-        if strict:
-            _refuse_left_out(plan, str(batch.folder))
-        teller.resumed(plan, batch, trials)
-
-    listener = Listener(prepared=resumed, progress=teller.progress, stopped=teller.stopped, event=teller.event)
+    listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped, event=teller.event)
     with teller:
         if top_up:
             result = top_up_target(target, listener, teller.tell)
         else:
-            result = resume(target.batch, request, target.experiment, listener)
+            result = resume(target.batch, replace(request, strict=strict), target.experiment, listener)
     return _tell_end(teller, result, as_json=as_json)
 
 
@@ -111,7 +107,8 @@ def going_on(view: BatchView, place: str, *, interrupted: bool, nothing_ran: boo
     not_run = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)]
     open_cells = [cell for cell in not_run if not is_quarantined(excluded(cell.profile, cell.task))]
     left_out = len(not_run) - len(open_cells)
-    broken = sum(cell.outcome is Outcome.ERRORED for cell in view.cells)
+    errored = [cell for cell in view.cells if cell.outcome is Outcome.ERRORED]
+    broken = sum(not is_quarantined(excluded(cell.profile, cell.task)) for cell in errored)
     lines = ["nothing was missing, so nothing ran"] if nothing_ran and not open_cells else []
     if any((cell.reason or "").startswith(BUDGET_IS) for cell in open_cells) and not interrupted:
         lines.append(
@@ -197,20 +194,6 @@ def as_document(view: BatchView, interrupted: bool) -> dict:
     }
 
 
-def _refuse_left_out(plan: Plan, where: str) -> None:
-    if plan.excluded:
-        reasons = "\n  ".join(_exclusion_lines(plan))
-        raise UserError(f"would be left out (--strict):\n  {reasons}", where=where)
-
-
-def _exclusion_lines(plan: Plan) -> list[str]:
-    lines = []
-    for exclusion in plan.excluded:
-        names = [exclusion.profile, exclusion.task.id if exclusion.task else None]
-        lines.append(f"{' / '.join(filter(None, names))}: {exclusion.reason}")
-    return lines
-
-
 def _watching(*, as_json: bool) -> "Watching":
     from terminalbench.cli.watching import Watching
 
@@ -253,7 +236,7 @@ class Teller:
     def started(self, plan: Plan, batch: Batch, trials: int) -> None:
         """Say what runs where, and what is left out."""
         self.done()
-        for line in _exclusion_lines(plan):
+        for line in exclusion_lines(plan.excluded):
             click.echo(f"left out: {line}", err=True)
         if not self.quiet:
             place = os.path.relpath(batch.folder)
@@ -264,7 +247,7 @@ class Teller:
     def resumed(self, plan: Plan, batch: Batch, trials: int) -> None:
         """Say which batch goes on, and what is left out."""
         self.done()
-        for line in _exclusion_lines(plan):
+        for line in exclusion_lines(plan.excluded):
             click.echo(f"left out: {line}", err=True)
         if not self.quiet:
             place = os.path.relpath(batch.folder)

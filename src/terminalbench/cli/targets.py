@@ -61,7 +61,7 @@ def find_target(
 
 def of_its_file(batch: Batch, experiment: Experiment, *, own: bool = False) -> Batch:
     """The batch; it is said, or with `own` refused, when another file with the same slug has started it."""
-    other = _other_file(batch, experiment)
+    other = _other_file(batch, experiment, own=own)
     if other is not None and own:
         hint = f"if you mean it, name the batch: {from_here(batch.folder)}"
         raise UserError(other, where=str(experiment.file), hint=hint)
@@ -70,13 +70,18 @@ def of_its_file(batch: Batch, experiment: Experiment, *, own: bool = False) -> B
     return batch
 
 
-def _other_file(batch: Batch, experiment: Experiment) -> str | None:
-    """A sentence when a batch was started from another file than this experiment's, which has the same slug."""
+def _other_file(batch: Batch, experiment: Experiment, *, own: bool) -> str | None:
+    """A sentence when a batch was started from another file than this experiment's, which has the same slug.
+
+    With `own`, also from a file of the same name in another project; a project that only moved is the same otherwise.
+    """
     try:
         plan: Plan = read_json(batch.plan_json, Plan)
     except (OSError, TbenchError):
         return None  # whoever opens it says what is wrong
-    file = plan.provenance.get("experiment_file")
+    file, root = plan.provenance.get("experiment_file"), plan.provenance.get("root")
+    if own and root is not None and Path(root).resolve() != experiment.root.resolve():
+        return f"batch {batch.number} of {experiment.slug} was started in {root}, not in {experiment.root}"
     if file is None or file == experiment.file.name:
         return None
     return f"batch {batch.number} of {experiment.slug} was started from {file}, not from {experiment.file.name}"

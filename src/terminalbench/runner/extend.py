@@ -32,13 +32,20 @@ def refreshed(plan: Plan, now: Plan) -> Plan:
     These are the paths of env files, whom to notify, what to copy, and which tasks are left out.
     """
     env_files = {profile.key: profile.env_file for profile in now.profiles}
+    refs = {(task.ref.dataset, task.ref.id): task.ref for job in plan.jobs for task in job.tasks}
     return msgspec.structs.replace(
         plan,
         profiles=tuple(msgspec.structs.replace(p, env_file=env_files.get(p.key, p.env_file)) for p in plan.profiles),
         notify=now.notify,
         artifacts=now.artifacts,
         excluded=(
-            *(exclusion for exclusion in now.excluded if is_quarantined(exclusion)),
+            *(
+                msgspec.structs.replace(exclusion, task=refs.get((exclusion.task.dataset, exclusion.task.id)))
+                for exclusion in now.excluded
+                if is_quarantined(exclusion)
+                and exclusion.task is not None
+                and (exclusion.task.dataset, exclusion.task.id) in refs
+            ),
             *(exclusion for exclusion in plan.excluded if not is_quarantined(exclusion)),
         ),
     )

@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -93,3 +93,15 @@ def free_mb(folder: Path) -> int | None:
     except OSError:
         return None
     return usage.free // (1024 * 1024) if usage.total else None
+
+
+def refuse_left_out(excluded: Sequence[Exclusion], where: str) -> None:
+    """With `--strict`, rather nothing than less."""
+    if excluded:
+        reasons = "\n  ".join(exclusion_lines(excluded))
+        raise UserError(f"would be left out (--strict):\n  {reasons}", where=where)
+
+
+def exclusion_lines(excluded: Iterable[Exclusion]) -> list[str]:
+    """What is left out and why, a line each."""
+    return [f"{' / '.join(filter(None, [e.profile, e.task.id if e.task else None]))}: {e.reason}" for e in excluded]

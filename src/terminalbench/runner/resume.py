@@ -22,6 +22,7 @@ from terminalbench.experiments.difference import differences
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Folder
+from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.experiments.secrets import references
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.files import LockHeld, append_jsonl, lock, read_json, write_bytes, write_json
@@ -39,7 +40,7 @@ from terminalbench.runner.hiding import scrub_leftovers
 from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.live import forget_dead_workers, live_processes
 from terminalbench.runner.pins import as_planned, batch_commits, pinned, planned_ref
-from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk
+from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk, refuse_left_out
 from terminalbench.runner.prepare import known_problem, prepare
 from terminalbench.runner.run import Listener, RunResult, Spent, free_profiles, run_jobs
 from terminalbench.runner.supervise import free_wave_name
@@ -52,12 +53,14 @@ ALL_ERRORS = "all"
 class ResumeRequest:
     """What to do beyond finishing the plan: more attempts, and which errors to try again (`all`, or a class).
 
-    `used_sec` of the deadline are used up already, by earlier rounds of the same command.
+    `used_sec` of the deadline are used up already, by earlier rounds of the same command. `strict`: rather nothing than
+    less than what is missing.
     """
 
     attempts: int | None = None
     retry_errors: str | None = None
     used_sec: float = 0.0
+    strict: bool = False
 
     @property
     def first_round(self) -> bool:
@@ -92,10 +95,7 @@ def resume(
         _end_leftovers(batch)
         scrub_leftovers(batch)  # only now: a container that was left behind would go on writing
         refuse_changed_folders(batch, plan)
-        view = _without_retried(batch, view, request.retry_errors)
-        _note(batch, plan, request, missing)
-        spent = dataclasses.replace(spent_so_far(view), seconds=request.used_sec)
-        return _run(batch, view, missing, spent, listener or Listener())
+        return _run(batch, view, missing, request, listener or Listener())
 
 
 @contextmanager
@@ -153,6 +153,7 @@ def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
 def _grown(batch: Batch, request: ResumeRequest, experiment: Experiment | None) -> Plan:
     """The batch's plan with what was added to it, written before anything runs."""
     plan: Plan = read_json(batch.plan_json, Plan)
+    learn_secrets(plan)  # what earlier trials may hold, before the file names other env files
     before = plan
     _refuse_a_moved_project(batch, plan, experiment)
     plan = _as_of_now(batch, plan, experiment) if experiment is not None else _with_default_env_file(plan)
@@ -174,7 +175,12 @@ def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment) -> Plan:
     wanted = make_plan(pinned_now, batch, datetime.now(UTC), selection, labels)
     if experiment.file.read_bytes() != batch.experiment_toml.read_bytes():
         plan = _added(batch, plan, pinned_now, wanted)
-    return refreshed(plan, wanted)
+    # A quarantine belongs to its file: a copy of the file releases nothing.
+    own = (
+        plan.provenance.get("experiment_file") in (None, experiment.file.name)
+        or quarantine_file(experiment.file).exists()
+    )
+    return refreshed(plan, wanted if own else msgspec.structs.replace(wanted, excluded=plan.excluded))
 
 
 def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:
@@ -183,7 +189,16 @@ def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:
     selected = plan.selected_profiles or [profile.key for profile in experiment.profiles]
     added = [key for key in selected if key not in planned]
     known = batch_commits(batch, plan, experiment) if added else {}
-    return pinned(as_planned(experiment, plan), added, known)
+    made = pinned(as_planned(experiment, plan), added, known)
+    for profile in made.profiles:
+        if profile.key in added and profile.mcp_git_source is not None and profile.mcp_git_ref is None:
+            raise UserError(
+                f'the newest commit of {profile.mcp_git_source} could not be found out, so profile "{profile.key}" was'
+                " not added",
+                where=str(experiment.file),
+                hint="try again later, or set mcp_git_ref; tbench resume with the batch folder goes on without it",
+            )
+    return made
 
 
 def _with_default_env_file(plan: Plan) -> Plan:
@@ -200,7 +215,7 @@ def _refuse_a_moved_project(batch: Batch, plan: Plan, experiment: Experiment | N
         raise UserError("does not say which project it was run from", where=str(batch.plan_json))
     recorded, place = Path(plan.provenance["root"]), Path(plan.folder)
     moved = (recorded / place).resolve() != batch.folder.resolve()
-    if experiment is not None and not place.is_absolute():  # two projects can share a folder of results by a link
+    if experiment is not None:  # two projects can share a folder of results
         moved = moved or experiment.root.resolve() != recorded.resolve()
     if moved:
         raise UserError(
@@ -246,10 +261,14 @@ def refuse_changed_folders(batch: Batch, plan: Plan) -> None:
 
 def _without_retried(batch: Batch, view: BatchView, retry_errors: str | None) -> BatchView:
     """The view in which the errors that are run again are superseded, recorded before they are."""
+    excluded = view.plan.exclusions()
     again = [
         f"{cell.row.job}/{cell.row.name}"
         for cell in view.cells
-        if cell.row is not None and cell.row.trial is not None and _is_retried(cell, retry_errors)
+        if cell.row is not None
+        and cell.row.trial is not None
+        and _is_retried(cell, retry_errors)
+        and not is_quarantined(excluded(cell.profile, cell.task))
     ]
     if not again:
         return view
@@ -281,9 +300,9 @@ def spent_so_far(view: BatchView) -> Spent:
 
 
 def _run(
-    batch: Batch, view: BatchView, missing: dict[str, Counter[Cell]], spent: Spent, listener: Listener
+    batch: Batch, view: BatchView, missing: dict[str, Counter[Cell]], request: ResumeRequest, listener: Listener
 ) -> RunResult:
-    """Check what is missing as a run would, and run it."""
+    """Check what is missing as a run would, and run it. Nothing is recorded of what is refused."""
     plan = view.plan
     first = {job.profile: job for job in plan.jobs}
     templates = {profile: read_json(batch.job_config(first[profile].name)) for profile in missing}
@@ -303,8 +322,13 @@ def _run(
     report = ask_harbor(requests, environments[next(iter(missing))])
     if report.environment is not None:
         raise UserError(report.environment, where="run.container_env")
-    found = exclusions([union[p] for p in missing], report)
-    plan = msgspec.structs.replace(plan, excluded=(*_kept(plan), *_beforehand(plan, templates), *found))
+    left_out = (*_beforehand(plan, templates), *exclusions([union[p] for p in missing], report))
+    if request.strict:
+        refuse_left_out((*_held(view), *left_out), str(batch.folder))
+    view = _without_retried(batch, view, request.retry_errors)
+    _note(batch, plan, request, missing)
+    spent = dataclasses.replace(spent_so_far(view), seconds=request.used_sec)
+    plan = msgspec.structs.replace(view.plan, excluded=(*_kept(plan), *left_out))
     write_json(batch.plan_json, plan)
     jobs = []
     for profile, cells in missing.items():
@@ -325,6 +349,13 @@ def _name(batch: Batch, job: JobSpec) -> str:
 
 def _kept(plan: Plan) -> tuple[Exclusion, ...]:
     return tuple(e for e in plan.excluded if is_quarantined(e))
+
+
+def _held(view: BatchView) -> list[Exclusion]:
+    """The quarantined tasks that are not measured."""
+    excluded = view.plan.exclusions()
+    found = [excluded(cell.profile, cell.task) for cell in view.cells if not cell.measured]
+    return list(dict.fromkeys(e for e in found if e is not None and is_quarantined(e)))
 
 
 def _beforehand(plan: Plan, templates: Mapping[str, Mapping]) -> Iterator[Exclusion]:

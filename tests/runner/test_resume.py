@@ -162,6 +162,15 @@ def test_whom_to_notify_and_what_to_copy_are_as_the_file_says_now(project: Proje
     assert (plan.artifacts, plan.notify) == (("new",), {"urls": ["${WHERE}"], "on": ["finished"]})
 
 
+def test_what_a_killed_run_did_not_copy_is_copied_though_no_trial_is_missing(project: Project) -> None:
+    batch = planned(experiment(project, ORACLE + '[artifacts]\ntargets = ["sess"]\n'))
+    finished(batch, "a", "b")
+    (folder,) = batch.runs.glob("*/a__1")
+    project.write(f"{folder.relative_to(project.root)}/agent/sessions/sess/note.txt", "said")
+    resume(batch, ResumeRequest())
+    assert (batch.artifacts / "sess" / "a__1" / "note.txt").read_text() == "said"
+
+
 def test_a_profile_that_was_left_out_for_good_does_not_slip_in(project: Project, started: Started) -> None:
     project.write("flow.md", "first this, then that")
     project.server("srv")

@@ -42,7 +42,7 @@ from terminalbench.runner.live import forget_dead_workers, live_processes
 from terminalbench.runner.pins import as_planned, batch_commits, pinned, planned_ref
 from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk, refuse_left_out
 from terminalbench.runner.prepare import known_problem, prepare
-from terminalbench.runner.run import Listener, RunResult, Spent, free_profiles, run_jobs
+from terminalbench.runner.run import Listener, RunResult, Spent, copy_artifacts, free_profiles, run_jobs
 from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
 
@@ -90,7 +90,7 @@ def resume(
         missing = missing_cells(view, request.retry_errors)
         if not missing:
             scrub_leftovers(batch)
-            problems = tuple(f"unreadable: {problem}" for problem in scanned.unreadable)
+            problems = (*(f"unreadable: {problem}" for problem in scanned.unreadable), *copy_artifacts(batch, plan))
             return RunResult(batch, view.plan, False, problems, view)
         _end_leftovers(batch)
         scrub_leftovers(batch)  # only now: a container that was left behind would go on writing

@@ -167,10 +167,14 @@ def run_jobs(
     scrub_leftovers(batch)
     plan = _with_left_overs(plan, ends)
     write_json(batch.plan_json, plan)
-    mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
-    problems = tuple(f"artifacts were not copied: {failure}" for failure in mirrored.failed)
-    problems += tuple(notifier.finish())
+    problems = (*copy_artifacts(batch, plan), *notifier.finish())
     return RunResult(batch, plan, bool(supervisor.signals), problems, stopped=supervisor.stop_reason)
+
+
+def copy_artifacts(batch: Batch, plan: Plan) -> list[str]:
+    """Copy the session folders that are not copied yet; what went wrong."""
+    mirrored = mirror_batch(batch.runs, plan.artifacts, batch.artifacts) if plan.artifacts else Mirrored()
+    return [f"artifacts were not copied: {failure}" for failure in mirrored.failed]
 
 
 def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launch:

@@ -24,7 +24,7 @@ class TaskRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Outcome(StrEnum):
-    """How a trial ended. Computed once, in `terminalbench.harbor.results`."""
+    """How a trial ended. Computed once, in `terminalbench.harbor.read.results`."""
 
     PASSED = "passed"
     FAILED = "failed"

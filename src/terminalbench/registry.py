@@ -27,7 +27,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "replay": "terminalbench.llm.replay:ReplayModel",
     },
     "environments": {
-        "local": "terminalbench.harbor.sandbox.environment:LocalSandbox",
+        "local": "terminalbench.sandbox.environment:LocalSandbox",
     },
 }
 """Kind, then name, then import path. Nothing is imported until `resolve` is asked for it."""

@@ -14,7 +14,7 @@ from terminalbench.analytics.failures import FAILURE_CLASSES, normalised
 from terminalbench.analytics.measures import NAMES
 from terminalbench.analytics.taxonomy import known_agents, taxonomy_for
 from terminalbench.analytics.trial_files import TrialFiles, read_story
-from terminalbench.harbor.results import read_trial
+from terminalbench.harbor.read.results import read_trial
 from terminalbench.records import Finding
 
 PASSED = "===== 3 passed in 0.10s ====="

@@ -27,7 +27,7 @@ from terminalbench.analytics.views import Filter, find_jobs
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import encode_line, read_json, read_jsonl, write_json
-from terminalbench.harbor.results import read_trial
+from terminalbench.harbor.read.results import read_trial
 from terminalbench.records import Finding
 
 GOOD = trajectory(bash("grep foo a.py", "x"), edit("a.py"), bash("pytest", "== 3 passed in 1s =="))

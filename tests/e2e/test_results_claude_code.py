@@ -10,7 +10,7 @@ from e2e.test_claude_code_real import ASK, CLIENTS, COST, DO, END, VERSION, run_
 from servers.anthropic import AnthropicServer
 from servers.base import Refusal
 from servers.mcp_package import LAB
-from terminalbench.harbor.results import read_trial
+from terminalbench.harbor.read.results import read_trial
 from terminalbench.records import AgentStatus, ErrorClass, Outcome, Trial
 
 SERVER = {"mcpServers": {"lab": {"command": "uv", "args": ["run", "python", "server.py"]}}}

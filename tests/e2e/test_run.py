@@ -13,7 +13,7 @@ import tomlkit
 from support.tasks import SOLVE, write_task
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json, start_ticks
-from terminalbench.harbor.results import read_job
+from terminalbench.harbor.read.results import read_job
 
 LIMIT_SEC = 240.0
 """How long anything may take on any machine; the limit of a whole test comes soon after."""
@@ -152,7 +152,7 @@ def test_an_environment_that_is_not_there_is_refused(lab) -> None:
 FRAGILE = '''
 from pathlib import Path
 
-from terminalbench.harbor.sandbox.environment import LocalSandbox
+from terminalbench.sandbox.environment import LocalSandbox
 
 
 class Fragile(LocalSandbox):

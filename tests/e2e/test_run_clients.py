@@ -21,7 +21,7 @@ from servers.openai import OpenAIServer
 from support.judging import point, recorded
 from support.tasks import SOLVE
 from terminalbench.files import read_jsonl
-from terminalbench.harbor.results import read_job
+from terminalbench.harbor.read.results import read_job
 from terminalbench.records import Finding
 
 VERSION = json.loads((REPO / "tests/clients/package.json").read_text())["optionalDependencies"][

@@ -10,7 +10,7 @@ from typing import Any, override
 
 from harbor.environments.capabilities import EnvironmentCapabilities
 
-from terminalbench.harbor.sandbox.environment import LocalSandbox
+from terminalbench.sandbox.environment import LocalSandbox
 
 
 class ContainerLike(LocalSandbox):

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, override
 
-from terminalbench.harbor.sandbox.environment import LocalSandbox
+from terminalbench.sandbox.environment import LocalSandbox
 
 
 class HangsWhenCollecting(LocalSandbox):

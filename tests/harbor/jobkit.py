@@ -16,10 +16,10 @@ from typing import Any
 
 import terminalbench
 from terminalbench.files import read_jsonl
-from terminalbench.harbor.results import TrialReading, read_job, read_trial
+from terminalbench.harbor.read.results import TrialReading, read_job, read_trial
 from terminalbench.records import Event, Trial
 
-ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.harbor.sandbox.environment:LocalSandbox")
+ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
 SAFE = "terminalbench.harbor.verifier:SafeVerifier"
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
 TIMEOUT_SEC = 240

@@ -9,8 +9,8 @@ from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 
-from terminalbench.harbor.admission import Admission
-from terminalbench.harbor.gate import GateState
+from terminalbench.harbor.limits.admission import Admission
+from terminalbench.harbor.limits.gate import GateState
 from terminalbench.harbor.plugin import EventPlugin
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.harbor import admission
-from terminalbench.harbor.admission import Admission, Wait
-from terminalbench.harbor.gate import Gate, GateState, Refusal
+from terminalbench.harbor.limits import admission
+from terminalbench.harbor.limits.admission import Admission, Wait
+from terminalbench.harbor.limits.gate import Gate, GateState, Refusal
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from results_kit import claude, result, write_trial
 
-from terminalbench.harbor.delivery import server_of
-from terminalbench.harbor.results import read_trial
+from terminalbench.harbor.read.delivery import server_of
+from terminalbench.harbor.read.results import read_trial
 from terminalbench.records import Delivery, Trial
 
 NOTE = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.harbor.gate import Gate, GateState, Known, Refusal
+from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal
 
 
 def gate(tmp_path: Path, **fields: object) -> Gate:

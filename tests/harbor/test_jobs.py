@@ -11,9 +11,10 @@ import pytest
 from harbor.models.job.config import JobConfig
 
 from support.experiments import BASE, good
+from terminalbench import registry
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import HARBOR_PARALLEL, make_plan
-from terminalbench.harbor.jobs import PLUGIN, command, job_config
+from terminalbench.harbor.jobs import PLUGIN, command, job_config, wave_config
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
 
@@ -221,3 +222,13 @@ def test_the_command(project) -> None:
         "--plugin", PLUGIN, "--pk", f"events={runs / 'events.jsonl'}", "--pk", "profile=o",
         "--pk", f"gate={runs / 'gate.json'}", "--debug",
     ]  # fmt: skip
+
+
+def test_a_job_recorded_before_the_sandbox_moved_still_names_a_class_that_loads(project) -> None:
+    experiment = good(project, BASE + "[profiles.p]\n")
+    batch = Batch(experiment.results_root / "s" / "0")
+    job = make_plan(experiment, batch, NOW).jobs[0]
+    old = {"environment": {"import_path": "terminalbench.harbor.sandbox.environment:LocalSandbox", "kwargs": {"a": 1}}}
+    environment = wave_config(old, job, batch)["environment"]
+    assert environment["kwargs"] == {"a": 1}
+    assert registry.resolve("environments", environment["import_path"]).__name__ == "LocalSandbox"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from jobkit import SOLVE, Job, scripted, write_task
 
-from terminalbench.harbor.gate import Gate, GateState
-from terminalbench.harbor.hangs import AGENT_SEC, GRACE_SEC, has_agent_limit, phase_limits
-from terminalbench.harbor.phase_watch import INSIST_SEC, Overdue, PhaseWatch
+from terminalbench.harbor.limits.gate import Gate, GateState
+from terminalbench.harbor.limits.hangs import AGENT_SEC, GRACE_SEC, has_agent_limit, phase_limits
+from terminalbench.harbor.limits.phase_watch import INSIST_SEC, Overdue, PhaseWatch
 
 
 def test_a_rate_limit_holds_the_next_trial_as_long_as_the_log_asks(tmp_path: Path) -> None:

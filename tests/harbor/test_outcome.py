@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from results_kit import claude, error, phase, result, rewarded
 
-from terminalbench.harbor.claude_stream import ResultEvent, read_stream
-from terminalbench.harbor.error_classes import (
+from terminalbench.harbor.read.claude_stream import ResultEvent, read_stream
+from terminalbench.harbor.read.error_classes import (
     BY_PHASE,
     HARBOR_EXCEPTIONS,
     NOT_IN_TRIALS,
     OTHER_EXCEPTIONS,
     error_class,
 )
-from terminalbench.harbor.outcome import classify
+from terminalbench.harbor.read.outcome import classify
 from terminalbench.records import AgentStatus, ErrorClass, Outcome
 
 NOT_VERIFIED = {"verifier_result": None, "verifier": None}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.harbor.admission import Wait, waiting
-from terminalbench.harbor.gate import Gate, GateState
-from terminalbench.harbor.pacing import (
+from terminalbench.harbor.limits.admission import Wait, waiting
+from terminalbench.harbor.limits.gate import Gate, GateState
+from terminalbench.harbor.limits.pacing import (
     FIRST_SEC,
     LONGEST_SEC,
     Lane,

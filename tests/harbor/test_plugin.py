@@ -16,12 +16,12 @@ from harbor.cli.job_plugins import plugin_configs_from_cli
 from harbor.trial.hooks import TrialEvent
 from jobkit import SOLVE, Job, scripted, stop, write_task
 
-from terminalbench.harbor.admission import Wait
+from terminalbench.harbor.agents.installs import LOCAL_SANDBOX
 from terminalbench.harbor.attempts import attempts_from_events
-from terminalbench.harbor.gate import Gate, GateState
-from terminalbench.harbor.installs import LOCAL_SANDBOX
+from terminalbench.harbor.limits.admission import Wait
+from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.plugin import IMPORT_PATH, EventPlugin
-from terminalbench.harbor.results import read_job
+from terminalbench.harbor.read.results import read_job
 from terminalbench.harbor.scripts import EARLY_SEC
 from terminalbench.records import Event, Outcome
 

@@ -11,7 +11,7 @@ from support.tasks import AGENTS, write_task
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import make_plan
-from terminalbench.harbor import installs
+from terminalbench.harbor.agents import installs
 from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.preflight import JobRequest, Report, Request, check, dropped
 from terminalbench.runner import preflight

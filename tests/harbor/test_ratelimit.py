@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.harbor.ratelimit import LONGEST_ASKED_SEC, asked_wait, wait_in_logs
+from terminalbench.harbor.limits.ratelimit import LONGEST_ASKED_SEC, asked_wait, wait_in_logs
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
 

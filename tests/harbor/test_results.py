@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from results_kit import at, claude, error, phase, result, rewarded, write_trial
 
-from terminalbench.harbor.result_file import from_result
-from terminalbench.harbor.results import ReadState, live_ending, read_job, read_trial
+from terminalbench.harbor.read.result_file import from_result
+from terminalbench.harbor.read.results import ReadState, live_ending, read_job, read_trial
 from terminalbench.records import AgentStatus, ErrorClass, Outcome, Phases, Trial
 
 FUZZ = settings(

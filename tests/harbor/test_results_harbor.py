@@ -8,7 +8,7 @@ import pytest
 from jobkit import SOLVE, run_trial, run_trial_dir, scripted, write_task
 from results_kit import claude
 
-from terminalbench.harbor.results import read_trial
+from terminalbench.harbor.read.results import read_trial
 from terminalbench.records import AgentStatus, ErrorClass, Outcome, Trial
 
 NO_VERIFIER = {"disable": True}

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from results_kit import claude, result, write_trial
 
-from terminalbench.harbor import usage
-from terminalbench.harbor.claude_stream import Stream, read_stream
-from terminalbench.harbor.prices import Price, PriceTable, price_table
-from terminalbench.harbor.result_file import AgentContext
-from terminalbench.harbor.results import read_trial
-from terminalbench.harbor.trajectory import FinalMetrics
+from terminalbench.harbor.read import usage
+from terminalbench.harbor.read.claude_stream import Stream, read_stream
+from terminalbench.harbor.read.prices import Price, PriceTable, price_table
+from terminalbench.harbor.read.result_file import AgentContext
+from terminalbench.harbor.read.results import read_trial
+from terminalbench.harbor.read.trajectory import FinalMetrics
 from terminalbench.records import Usage
 
 PRICES = PriceTable(
@@ -167,8 +167,8 @@ def test_usage_in_a_trial(tmp_path: Path) -> None:
 
 
 def test_long_stream_is_read_at_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("terminalbench.harbor.claude_stream.SCAN_LIMIT", 4000)
-    monkeypatch.setattr("terminalbench.harbor.claude_stream._CHUNK", 700)
+    monkeypatch.setattr("terminalbench.harbor.read.claude_stream.SCAN_LIMIT", 4000)
+    monkeypatch.setattr("terminalbench.harbor.read.claude_stream._CHUNK", 700)
     lines = claude("mcp_and_hooks").splitlines()
     filler = '{"type":"user","message":{"content":"' + "x" * 990 + '"}}'
     found = stream(tmp_path, "\n".join([*lines[:3], *[filler] * 50, *lines[3:]]) + "\n")
@@ -180,7 +180,7 @@ def test_long_stream_is_read_at_both_ends(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000, 1 << 20])
 def test_stream_does_not_depend_on_how_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr("terminalbench.harbor.claude_stream._CHUNK", chunk)
+    monkeypatch.setattr("terminalbench.harbor.read.claude_stream._CHUNK", chunk)
     found = stream(tmp_path, claude("mcp_and_hooks").rstrip("\n"))
     assert found.calls == {"Bash": 1, "mcp__lab__ping": 1}
     assert found.hooks == {"SessionStart": 1, "PreToolUse": 2, "Stop": 1}

@@ -12,7 +12,7 @@ import pytest
 
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.harbor.gate import GUESS_USD, Gate
+from terminalbench.harbor.limits.gate import GUESS_USD, Gate
 from terminalbench.runner.run import Spent, put_up_gate
 
 BATCHES = 100

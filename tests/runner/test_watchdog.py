@@ -7,16 +7,16 @@ import pytest
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_jsonl
-from terminalbench.harbor.control import ControlFile
-from terminalbench.harbor.gate import Gate, GateState
-from terminalbench.harbor.pacing import Lane
-from terminalbench.harbor.sandbox.activity import Activity, live_hits
+from terminalbench.harbor.limits.control import ControlFile
+from terminalbench.harbor.limits.gate import Gate, GateState
+from terminalbench.harbor.limits.pacing import Lane
 from terminalbench.records import Event
 from terminalbench.runner.alerts import AlertBoard
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.observe import Observer, memory_mb
 from terminalbench.runner.progress import Progress
 from terminalbench.runner.watchdog import Alert, Change, Order, Policy, Sample, Watchdog
+from terminalbench.sandbox.activity import Activity, live_hits
 
 
 def event(kind: str, trial: str | None = "t", profile: str | None = "p", **fields: object) -> Event:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SANDBOX = "terminalbench.harbor.sandbox.environment:LocalSandbox"
+SANDBOX = "terminalbench.sandbox.environment:LocalSandbox"
 INSTRUCTION = "Write the word hello into /app/out.txt.\n"
 SOLVE = "echo hello > /app/out.txt"
 TASK_TOML = """schema_version = "1.4"

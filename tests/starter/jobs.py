@@ -17,7 +17,7 @@ import pytest
 
 import terminalbench
 
-ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.harbor.sandbox.environment:LocalSandbox")
+ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
 """Where the trials run: "module:Class", or one of Harbor's types, such as "docker"."""
 
 HARBOR = "import sys; from harbor.cli.main import app; sys.exit(app())"

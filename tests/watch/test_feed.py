@@ -12,7 +12,7 @@ from support.live import START, Teller, plan
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import Owner, append_jsonl, lock, write_json
-from terminalbench.harbor.gate import Gate, GateState
+from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.index.scan import ForeignJobs
 from terminalbench.watch.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
 from terminalbench.watch.foreign import QUIET_SEC, last_written

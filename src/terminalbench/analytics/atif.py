@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.harbor.agent_files import read_plain
+from terminalbench.files import read_plain
 
 SIZE_LIMIT = 512 << 20
 _ERROR_FLAGS = ("is_error", "isError", "tool_result_is_error", "tool_use_is_error")

@@ -14,7 +14,7 @@ from terminalbench.analytics.run import Progress, analyse
 from terminalbench.analytics.views import Filter, ran
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.results import ReadState
+from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import CellState
 from terminalbench.records import Finding, Outcome, TaskRef
 

@@ -13,7 +13,7 @@ from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.behaviour import loop_steps
 from terminalbench.analytics.outcome_findings import CtrfTest, read_ctrf
 from terminalbench.analytics.trial_files import TrialFiles
-from terminalbench.harbor.agent_files import open_plain
+from terminalbench.files import open_plain
 from terminalbench.records import AgentStatus, ErrorClass, Finding, Outcome, Trial
 
 FEW_CALLS = 3

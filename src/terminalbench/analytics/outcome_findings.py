@@ -9,7 +9,7 @@ import msgspec
 
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.trial_files import TrialFiles
-from terminalbench.harbor.agent_files import read_plain
+from terminalbench.files import read_plain
 from terminalbench.index.export import elapsed_sec
 from terminalbench.records import Finding, Outcome, Usage
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import profile_names
-from terminalbench.harbor.results import ReadState
+from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import spend

@@ -12,7 +12,7 @@ import msgspec
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
-from terminalbench.harbor.results import ReadState
+from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_rows, view_batch
 from terminalbench.index.scan import ForeignJobs, profile_of, scan_batch
 from terminalbench.records import Outcome, TaskRef

@@ -15,9 +15,9 @@ from terminalbench.experiments.difference import differences
 from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Profile
 from terminalbench.files import encode_json, read_json, write_json
-from terminalbench.harbor.finished import finished_trials
 from terminalbench.harbor.jobs import command, job_config, shown
-from terminalbench.harbor.suspicion import WITHOUT_MODEL
+from terminalbench.harbor.read.finished import finished_trials
+from terminalbench.harbor.read.suspicion import WITHOUT_MODEL
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import profile_of
 from terminalbench.report.forecast import forecast_lines

@@ -18,7 +18,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Plan, Selection
 from terminalbench.files import encode_json
-from terminalbench.harbor.gate import BUDGET_IS
+from terminalbench.harbor.limits.gate import BUDGET_IS
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from terminalbench.dashboard.safe_files import Listed
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
-from terminalbench.harbor.results import ReadState
+from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.pages import BatchSummary
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records import Finding, Outcome

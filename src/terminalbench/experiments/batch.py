@@ -47,12 +47,12 @@ class Batch:
 
     @property
     def gate_json(self) -> Path:
-        """Budget, deadline, spend and rate limits: see `terminalbench.harbor.gate`."""
+        """Budget, deadline, spend and rate limits: see `terminalbench.harbor.limits.gate`."""
         return self.folder / "gate.json"
 
     @property
     def control_json(self) -> Path:
-        """What was told to the live run: see `terminalbench.harbor.control`."""
+        """What was told to the live run: see `terminalbench.harbor.limits.control`."""
         return self.folder / "control.json"
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.files import special_files
-from terminalbench.harbor.result_file import HarborResult
+from terminalbench.harbor.read.result_file import HarborResult
 
 FOLDER = "superseded"
 

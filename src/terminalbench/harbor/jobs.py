@@ -16,7 +16,7 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.secrets import TEMPLATE, references
-from terminalbench.harbor.result_file import task_source
+from terminalbench.harbor.read.result_file import task_source
 
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
 VERIFIER = "terminalbench.harbor.verifier:SafeVerifier"
@@ -63,10 +63,24 @@ def with_settings(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
     return found
 
 
+MOVED = {"terminalbench.harbor.sandbox.environment:LocalSandbox": registry.BUILTIN["environments"]["local"]}
+"""Classes that recorded JobConfigs name by where they were when the batch was made."""
+
+
 def wave_config(template: dict[str, Any], wave: JobSpec, batch: Batch) -> dict[str, Any]:
     """The JobConfig of a further job of the same profile: another name and other trials, everything else the same."""
     tasks = [_task(task) for task in wave.tasks]
-    return {**template, "job_name": wave.name, "jobs_dir": str(batch.runs), "n_attempts": wave.attempts, "tasks": tasks}
+    environment = dict(template.get("environment") or {})
+    if (old := environment.get("import_path")) in MOVED:
+        environment["import_path"] = MOVED[old]
+    return {
+        **template,
+        "environment": environment,
+        "job_name": wave.name,
+        "jobs_dir": str(batch.runs),
+        "n_attempts": wave.attempts,
+        "tasks": tasks,
+    }
 
 
 def _task(task: PlannedTask) -> dict[str, Any]:

@@ -9,7 +9,7 @@ job, so a hook only notes what happened and never raises; a thread of its own wr
 be written (a full disk) is kept and written later, and the next line says how often that happened.
 
 It also keeps trials waiting while the gate says so, ends a trial whose phase hangs where Harbor has no limit (see
-`terminalbench.harbor.hangs`), and takes pipes and links out of the agent's log folder before Harbor reads it.
+`terminalbench.harbor.limits.hangs`), and takes pipes and links out of the agent's log folder before Harbor reads it.
 """
 
 import asyncio
@@ -27,25 +27,32 @@ import msgspec
 from harbor.models.job.plugin import BaseJobPlugin
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
-from terminalbench.files import write_json
+from terminalbench.files import remove_traps, write_json
 from terminalbench.harbor import evidence
-from terminalbench.harbor.admission import Admission, Wait
-from terminalbench.harbor.agent_files import remove_traps
 from terminalbench.harbor.attempts import number_planned
-from terminalbench.harbor.control import Control, ControlFile
 from terminalbench.harbor.event_writer import EventWriter
-from terminalbench.harbor.gate import Gate
-from terminalbench.harbor.hangs import GRACE_SEC, HELD, bound_agents, early_sec, leave_word, limits_of, write_hang
-from terminalbench.harbor.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
-from terminalbench.harbor.pacing import is_pressure, lane_of
-from terminalbench.harbor.phase_watch import INSIST_SEC, PhaseWatch
-from terminalbench.harbor.ratelimit import count_hits, pressure_told, wait_in_logs
-from terminalbench.harbor.result_file import HarborResult, TaskConfig, from_result
-from terminalbench.harbor.results import LiveEnding, live_ending
+from terminalbench.harbor.limits.admission import Admission, Wait
+from terminalbench.harbor.limits.control import Control, ControlFile
+from terminalbench.harbor.limits.gate import Gate
+from terminalbench.harbor.limits.hangs import (
+    GRACE_SEC,
+    HELD,
+    bound_agents,
+    early_sec,
+    leave_word,
+    limits_of,
+    write_hang,
+)
+from terminalbench.harbor.limits.pacing import is_pressure, lane_of
+from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
+from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
+from terminalbench.harbor.limits.slots import Slots
+from terminalbench.harbor.read.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
+from terminalbench.harbor.read.result_file import HarborResult, TaskConfig, from_result
+from terminalbench.harbor.read.results import LiveEnding, live_ending
+from terminalbench.harbor.read.suspicion import WITHOUT_MODEL
+from terminalbench.harbor.read.usage import from_contexts
 from terminalbench.harbor.scrub_files import hide_secrets
-from terminalbench.harbor.slots import Slots
-from terminalbench.harbor.suspicion import WITHOUT_MODEL
-from terminalbench.harbor.usage import from_contexts
 from terminalbench.records import Event, Usage, stamp
 
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"

@@ -105,8 +105,8 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     from pydantic import ValidationError
 
     from terminalbench.experiments.secrets import references
-    from terminalbench.harbor.installs import not_installable
-    from terminalbench.harbor.keys import missing_key
+    from terminalbench.harbor.agents.installs import not_installable
+    from terminalbench.harbor.agents.keys import missing_key
 
     config = job.config
     try:

@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 
-from terminalbench.files import overwrite, write_bytes
-from terminalbench.harbor.agent_files import open_plain, read_plain
+from terminalbench.files import open_plain, overwrite, read_plain, write_bytes
 from terminalbench.llm.scrub import HIDDEN, secret_values
 
 _LARGEST = 64 << 20

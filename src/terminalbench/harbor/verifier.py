@@ -43,10 +43,9 @@ from harbor.verifier.verifier import (
     VerifierOutputParseError,
 )
 
-from terminalbench.files import write_json
-from terminalbench.harbor.agent_files import read_plain, remove_traps
-from terminalbench.harbor.outcome import PASS_REWARD, primary_reward
-from terminalbench.harbor.safety import FILE_NAME, SafetyNote, read_safety
+from terminalbench.files import read_plain, remove_traps, write_json
+from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
+from terminalbench.harbor.read.safety import FILE_NAME, SafetyNote, read_safety
 from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
 
 REWARDS = ("reward.json", "reward.txt")

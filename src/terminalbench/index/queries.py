@@ -13,7 +13,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, Plan
 from terminalbench.files import read_json
-from terminalbench.harbor.results import ReadState
+from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.store import open_index
 from terminalbench.records import Outcome, TaskRef, Trial, Usage
 

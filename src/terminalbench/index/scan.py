@@ -20,7 +20,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json
-from terminalbench.harbor.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
+from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.index.queries import plan_or_none
 from terminalbench.index.store import IndexFixed, open_index, transaction
 from terminalbench.index.summary import summarize

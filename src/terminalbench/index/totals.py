@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from terminalbench.harbor.results import ReadState
+from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import CellState, TrialRow
 from terminalbench.records import Outcome
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Call, Step, Trajectory, UnreadableTrajectory, read_trajectory
-from terminalbench.harbor.agent_files import read_plain
+from terminalbench.files import read_plain
 from terminalbench.harbor.redact import conceal, conceal_bytes
 from terminalbench.report.foreign import printable
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from terminalbench.harbor.agent_files import is_plain, open_plain
+from terminalbench.files import is_plain, open_plain
 from terminalbench.harbor.redact import conceal
 from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import TrialRow

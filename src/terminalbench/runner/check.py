@@ -19,9 +19,9 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, Plan, Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.secrets import is_template
-from terminalbench.harbor.endpoint import EndpointReport, EndpointRequest
+from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
 from terminalbench.harbor.jobs import command, job_config
-from terminalbench.harbor.results import read_job
+from terminalbench.harbor.read.results import read_job
 from terminalbench.records import Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.prepare import Prepared
@@ -211,7 +211,7 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
     anthropic = profile.agent.name == "claude-code" and "/" not in profile.model
     model = f"anthropic/{profile.model}" if anthropic else profile.model
     request = msgspec.json.encode(EndpointRequest(model, base))
-    argv = tied([sys.executable, "-m", "terminalbench.harbor.endpoint"])
+    argv = tied([sys.executable, "-m", "terminalbench.harbor.agents.endpoint"])
     try:
         ran = subprocess.run(
             argv, input=request, env=variables, capture_output=True, timeout=_PROBE_TIMEOUT_SEC, start_new_session=True

@@ -11,7 +11,7 @@ from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import append_jsonl, read_json, read_jsonl
-from terminalbench.harbor.control import ALL, Control, ControlFile
+from terminalbench.harbor.limits.control import ALL, Control, ControlFile
 from terminalbench.records import Event, stamp
 from terminalbench.runner.live import live_processes
 

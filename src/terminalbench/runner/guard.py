@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import HARBOR_PARALLEL, Plan
 from terminalbench.files import append_jsonl, read_jsonl
-from terminalbench.harbor.control import Control, ControlFile
+from terminalbench.harbor.limits.control import Control, ControlFile
 from terminalbench.records import Event, stamp
 from terminalbench.runner import control
 from terminalbench.runner.alerts import KIND, AlertBoard

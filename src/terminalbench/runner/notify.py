@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from terminalbench.experiments.plan import Plan
-from terminalbench.harbor.gate import BUDGET_IS
+from terminalbench.harbor.limits.gate import BUDGET_IS
 from terminalbench.runner.watchdog import Alert
 
 WAIT_SEC = 15.0

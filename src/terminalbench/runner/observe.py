@@ -11,14 +11,13 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.agent_files import open_plain
-from terminalbench.harbor.gate import Gate
-from terminalbench.harbor.ratelimit import HITS
-from terminalbench.harbor.sandbox.activity import FILE_NAME as ACTIVITY
-from terminalbench.harbor.sandbox.activity import live_hits
+from terminalbench.files import open_plain
+from terminalbench.harbor.limits.gate import Gate
 from terminalbench.records import Event
 from terminalbench.runner.preflight import free_mb
 from terminalbench.runner.watchdog import Sample
+from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
+from terminalbench.sandbox.activity import HITS, live_hits
 
 _MOST_FILES = 2000
 _MOST_BYTES = 256 << 10

@@ -26,10 +26,10 @@ from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.experiments.secrets import references
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.files import LockHeld, append_jsonl, lock, read_json, write_bytes, write_json
-from terminalbench.harbor.control import ControlFile
 from terminalbench.harbor.jobs import job_config, wave_config
+from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
-from terminalbench.harbor.results import ReadState
+from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import ErrorClass, Event, Outcome, stamp

@@ -14,9 +14,9 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan, select_profiles
 from terminalbench.files import lock, read_json, write_bytes, write_json
-from terminalbench.harbor.control import ControlFile
-from terminalbench.harbor.gate import Gate, GateState, Known
 from terminalbench.harbor.jobs import command, job_config, wave_config, with_settings
+from terminalbench.harbor.limits.control import ControlFile
+from terminalbench.harbor.limits.gate import Gate, GateState, Known
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard

@@ -17,8 +17,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.files import append_jsonl, lock, read_json, write_json
-from terminalbench.harbor.control import ControlFile
-from terminalbench.harbor.gate import Gate
+from terminalbench.harbor.limits.control import ControlFile
+from terminalbench.harbor.limits.gate import Gate
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import Event, TaskRef, stamp

@@ -15,7 +15,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import lock_owner, read_json, tail_jsonl
-from terminalbench.harbor.results import ReadState
+from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import ForeignJobs, scan_batch
 from terminalbench.records import Event, Outcome

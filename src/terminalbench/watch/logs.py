@@ -7,8 +7,8 @@ from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.redact import redact
-from terminalbench.harbor.sandbox.activity import FILE_NAME as ACTIVITY
 from terminalbench.report.trial import printable
+from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
 from terminalbench.watch.model import TrialKey
 
 TAIL_BYTES = 64 * 1024

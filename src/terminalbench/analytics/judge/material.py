@@ -13,7 +13,7 @@ from terminalbench.analytics.atif import Result, Step, Trajectory
 from terminalbench.analytics.judge.clean import clean
 from terminalbench.analytics.judge.request import JudgeTrial
 from terminalbench.analytics.trial_files import read_story
-from terminalbench.harbor.agent_files import open_plain
+from terminalbench.files import open_plain
 
 _VERIFIER_BYTES = 6000
 _VERIFIER_FILE = "test-stdout.txt"

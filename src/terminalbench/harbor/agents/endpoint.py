@@ -1,0 +1,64 @@
+"""One tiny call to a model, to see that its endpoint answers: in a process of its own, with a profile's variables.
+
+`python -m terminalbench.harbor.agents.endpoint` reads an `EndpointRequest` from standard input and writes a
+`EndpointReport`. Keys come through its environment and are never written.
+"""
+
+import os
+import sys
+import time
+
+import msgspec
+
+_TIMEOUT_SEC = 30
+
+
+class EndpointRequest(msgspec.Struct, frozen=True):
+    """The model as LiteLLM names it, and where it is, when it is not at its provider's."""
+
+    model: str
+    api_base: str | None = None
+
+
+class EndpointReport(msgspec.Struct, frozen=True):
+    """Whether it answered, how fast, and what it said when it did not."""
+
+    answered: bool
+    seconds: float
+    problem: str | None = None
+
+
+def ask(request: EndpointRequest) -> EndpointReport:
+    """Call the model for one token."""
+    import litellm
+
+    from terminalbench.harbor.redact import one_line
+
+    litellm.suppress_debug_info = True
+    started = time.monotonic()
+    try:
+        litellm.completion(
+            model=request.model,
+            api_base=request.api_base,
+            messages=[{"role": "user", "content": "Answer with the word ok."}],
+            max_tokens=1,
+            timeout=_TIMEOUT_SEC,
+            num_retries=0,
+        )
+    except Exception as error:  # noqa: BLE001  providers raise anything; its message is the finding
+        return EndpointReport(False, time.monotonic() - started, one_line(f"{type(error).__name__}: {error}"))
+    return EndpointReport(True, time.monotonic() - started)
+
+
+def main() -> int:
+    """Answer one request. Everything that is printed on the way goes to standard error."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    report = ask(msgspec.json.decode(sys.stdin.buffer.read(), type=EndpointRequest))
+    with os.fdopen(answer, "wb") as stream:
+        stream.write(msgspec.json.encode(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

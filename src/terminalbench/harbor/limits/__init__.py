@@ -1,0 +1,1 @@
+"""What holds trials back or ends them: budget, deadline, rate limits, orders, hangs."""

@@ -1,0 +1,192 @@
+"""Whether a trial may start now, and if not, what it waits for: by the batch's gate and by what the run was told."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from terminalbench.harbor.limits.control import Control, ControlFile
+from terminalbench.harbor.limits.gate import Gate, GateState
+from terminalbench.harbor.limits.pacing import draw, retry_at
+from terminalbench.records import stamp
+
+POLL_SEC = 1.0
+_SETTLE_SEC = (0.1, 0.5, 2.0, None)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Why a trial does not start yet, and until when, by `time.monotonic`; None: until somebody says so."""
+
+    cause: str
+    reason: str
+    until: float | None = None
+
+    def detail(self) -> dict[str, Any]:
+        """What the event `trial_waiting` says besides the reason."""
+        if self.until is None:
+            return {"cause": self.cause}
+        until = datetime.now(UTC) + timedelta(seconds=self.until - time.monotonic())
+        return {"cause": self.cause, "until": stamp(until)}
+
+    def left_sec(self) -> float:
+        """How long to sleep before looking again."""
+        return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - time.monotonic()))
+
+
+class Admission:
+    """Asks for the trials of one Harbor process, and remembers what they did before."""
+
+    def __init__(self, gate: Gate | None, control: ControlFile | None, profile: str) -> None:
+        self.gate = gate
+        self.control = control
+        self._profile = profile
+        self._inside: set[str] = set()
+        self._gone: set[str] = set()
+        self._settled: set[str] = set()
+        self._owed: dict[str, Callable[[], None]] = {}
+        self._entered: dict[str, float] = {}
+        self._failed: dict[str, float] = {}
+        self._tries: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def ask(self, trial: str, lane: str) -> Wait | str | None:
+        """Let a trial in (None), or say what it waits for, or, as a text, why it may never start.
+
+        Where gate or orders cannot be read, it is let in, and the error is raised to be told.
+        """
+        now = time.monotonic()
+        self._pay_owed()
+        try:
+            state = self.gate.read() if self.gate is not None else GateState()
+            control = self.told()
+            stopped = control.why_stopped(self._profile)
+            with self._lock:
+                if stopped is None and state.why_closed(self._profile, now) is None:
+                    wait = told_to_wait(control, self._profile, len(self._inside))
+                    wait = wait or waiting(state, trial, lane, self._retry_at(state, trial), now)
+                    if wait is not None:
+                        return wait
+                self._inside.add(trial)
+            refusal = self.gate.enter(trial, self._profile) if self.gate is not None and stopped is None else None
+        except (OSError, msgspec.DecodeError):
+            self._let_in(trial)
+            raise
+        if stopped is None and refusal is None and self._let_in(trial):
+            return None
+        if trial in self._gone:
+            self._give_back(trial)
+        self.left(trial)
+        if refusal is None or refusal.final:
+            return stopped or (refusal.reason if refusal else None)
+        return Wait("budget", refusal.reason)
+
+    def withdraw(self, trial: str) -> None:
+        """A trial was ended before it began, maybe while it is being let in: its place and its money are free."""
+        with self._lock:
+            self._inside.discard(trial)
+            self._gone.add(trial)
+        self._give_back(trial)
+
+    def _give_back(self, trial: str) -> None:
+        if self.gate is None:
+            return
+        try:
+            self.gate.give_back(trial)
+        except (OSError, msgspec.DecodeError):
+            self._owed[trial] = partial(self.gate.give_back, trial)
+
+    def _let_in(self, trial: str) -> bool:
+        """Note that a trial is in; False when it was withdrawn meanwhile."""
+        with self._lock:
+            if trial in self._gone:
+                self._inside.discard(trial)
+                return False
+            self._inside.add(trial)
+            self._settled.discard(trial)
+            self._entered[trial] = time.monotonic()
+            self._tries[trial] += 1
+            return True
+
+    def settle(self, trial: str, cost_usd: float | None) -> None:
+        """Tell the gate, once, what a trial has cost. Tried again for a while: others wait for what it has reserved.
+
+        What cannot be told then is told when the next trial asks: it would wait for ever for what nobody gives back.
+        """
+        if self.gate is None or trial in self._settled:
+            return
+        self._settled.add(trial)
+        for pause in _SETTLE_SEC:
+            try:
+                self.gate.leave(trial, self._profile, cost_usd)
+            except (OSError, msgspec.DecodeError):
+                if pause is None:
+                    self._owed[trial] = partial(self.gate.leave, trial, self._profile, cost_usd)
+                    raise
+                time.sleep(pause)
+            else:
+                return
+
+    def _pay_owed(self) -> None:
+        for trial in list(self._owed):
+            pay = self._owed.pop(trial, None)
+            if pay is None:
+                continue  # another thread does it
+            try:
+                pay()
+            except (OSError, msgspec.DecodeError):
+                self._owed[trial] = pay
+                return
+
+    def left(self, trial: str) -> None:
+        """A trial is over, or will never start: its place is free."""
+        with self._lock:
+            self._inside.discard(trial)
+
+    def told(self) -> Control:
+        """What the run was told."""
+        return self.control.read() if self.control is not None else Control()
+
+    def failed(self, trial: str) -> None:
+        """A trial will be tried again."""
+        self._failed[trial] = time.monotonic()
+
+    def press(self, trial: str, lane: str, asked_sec: float | None) -> None:
+        """A trial was rate limited."""
+        if self.gate is not None:
+            self.gate.press(lane, started_at=self._entered.get(trial, 0.0), asked_sec=asked_sec)
+
+    def ease(self, trial: str, lane: str) -> None:
+        """A trial was let through by its provider."""
+        if self.gate is not None:
+            self.gate.ease(lane, started_at=self._entered.get(trial, 0.0))
+
+    def _retry_at(self, state: GateState, trial: str) -> float:
+        if trial not in self._failed:
+            return 0.0
+        return retry_at(self._failed[trial], self._tries[trial], draw(state.seed, "retry", trial, self._tries[trial]))
+
+
+def told_to_wait(control: Control, profile: str, running: int) -> Wait | None:
+    """What a trial waits for because somebody said so, while `running` others of its profile run. Pure."""
+    reason = control.why_paused(profile)
+    if reason is not None:
+        return Wait("paused", f"paused: {reason}")
+    limit = control.at_once(profile)
+    if limit is not None and running >= limit:
+        return Wait("parallel", f"at most {limit} trial{'s' if limit > 1 else ''} of {profile} at once")
+    return None
+
+
+def waiting(state: GateState, trial: str, lane: str, retry_at: float, now: float) -> Wait | None:
+    """What an open gate makes a trial wait for: the rate limit of its lane, or the pause before a further try. Pure."""
+    let_in_at = state.let_in_at(trial, lane)
+    if let_in_at > now and let_in_at >= retry_at:
+        return Wait("rate_limit", f"rate limit of {lane}", let_in_at)
+    return Wait("retry", "pause before it is tried again", retry_at) if retry_at > now else None

@@ -1,0 +1,156 @@
+"""How long each phase of a trial may take, and the note that is left when one took longer.
+
+Harbor bounds the start of the environment, the agent's set-up, the agent and the verifier. It does not bound an agent
+whose task names no time, nor what lies between: uploads, downloads, the collection of artifacts, the end of the
+environment. `AGENT_SEC` is the limit of such an agent; every phase as a whole may take its own limits and `GRACE_SEC`.
+"""
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.files import read_plain, write_json
+from terminalbench.harbor.agents.installs import LOCAL_SANDBOX
+from terminalbench.harbor.scripts import EARLY_SEC
+
+HUNG = "hung.json"
+"""Left in the folder of a trial that we ended: a phase of it did not end, or somebody asked."""
+
+HELD = "held.json"
+"""Left in the folder of a trial that was not let in: it never started."""
+
+AGENT_SEC = 3600.0
+"""The limit of an agent on a task that names none, before `timeout_multiplier`."""
+
+GRACE_SEC = 600.0
+"""What a phase may take beyond the limits of its own, for everything that has none."""
+
+_BUILD_SEC = 600.0
+_SETUP_SEC = 1200.0  # the longest that an agent of Harbor's gives itself
+_VERIFIER_SEC = 600.0
+_SIZE_LIMIT = 1 << 20
+
+
+class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why we ended a trial: a phase that did not end in time, or because somebody `asked`."""
+
+    phase: str
+    reason: str
+    asked: bool = False
+
+
+def read_hang(trial_dir: Path) -> Hang | None:
+    """The note in a trial's folder, if there is one."""
+    data = read_plain(trial_dir / HUNG, _SIZE_LIMIT)
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Hang)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def write_hang(trial_dir: Path, phase: str, limit_sec: float) -> Hang:
+    """Leave the note."""
+    found = Hang(phase, f"{_SPOKEN.get(phase, phase)} did not end within {limit_sec:g} s")
+    write_json(trial_dir / HUNG, found)
+    return found
+
+
+def leave_word(trial_dir: Path, reason: str, *, started: bool) -> None:
+    """Leave the word that somebody cancelled a trial: it counts as finished, and this run does not run it again."""
+    if started:
+        write_json(trial_dir / HUNG, Hang("cancelled", f"cancelled: {reason}", asked=True))
+    else:
+        write_json(trial_dir / HELD, {"reason": f"cancelled: {reason}", "cancelled": True})
+
+
+_SPOKEN = {
+    "environment": "the start of the environment and the agent's set-up",
+    "agent": "the agent",
+    "collect": "collecting the agent's files",
+    "verifier": "the verifier, or the end of the environment,",
+}
+
+
+def read_task(folder: Path) -> dict[str, Any]:
+    """A task's `task.toml`; empty when it cannot be read, which Harbor reports by itself."""
+    try:
+        return tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def has_agent_limit(task: dict[str, Any]) -> bool:
+    """Whether a task bounds its agent: by itself, or in each of its steps."""
+    if _number(_table(task, "agent"), "timeout_sec") is not None:
+        return True
+    steps = task.get("steps")
+    if not isinstance(steps, list) or not steps:
+        return False
+    return all(isinstance(s, dict) and _number(_table(s, "agent"), "timeout_sec") is not None for s in steps)
+
+
+def bound_agents(configs: Iterable[Any]) -> None:
+    """Give every trial whose task does not bound its agent a limit: Harbor would wait for it for ever."""
+    bounded: dict[str, bool] = {}
+    for config in configs:
+        folder = config.task.get_local_path()
+        if str(folder) not in bounded:
+            bounded[str(folder)] = has_agent_limit(read_task(folder))
+        if not bounded[str(folder)] and config.agent.override_timeout_sec is None:
+            config.agent = config.agent.model_copy(update={"override_timeout_sec": AGENT_SEC})
+
+
+def limits_of(config: Any, grace_sec: float) -> dict[str, float]:
+    """The limits of the phases of a trial as Harbor configures it."""
+    return phase_limits(read_task(config.task.get_local_path()), config, grace_sec)
+
+
+def phase_limits(task: dict[str, Any], config: Any, grace_sec: float = GRACE_SEC) -> dict[str, float]:
+    """The limit of each phase of a trial by what its task and Harbor's `TrialConfig` say; the longest of its steps."""
+    steps = [s for s in task.get("steps") or () if isinstance(s, dict)] or [{}]
+    build = _number(_table(task, "environment"), "build_timeout_sec") or _BUILD_SEC
+    build *= _factor(config, "environment_build")
+    agent = max(_limit(config.agent, s, task, "agent", AGENT_SEC) for s in steps) * _factor(config, "agent")
+    verifier = max(_limit(config.verifier, s, task, "verifier", _VERIFIER_SEC) for s in steps)
+    verifier *= _factor(config, "verifier")
+    setup = (config.agent.override_setup_timeout_sec or _SETUP_SEC) * _factor(config, "agent_setup")
+    return {
+        "environment": build + setup + grace_sec,
+        "agent": agent + grace_sec,
+        "collect": grace_sec,
+        "verifier": verifier + build + grace_sec,
+    }
+
+
+def _limit(given: Any, step: dict[str, Any], task: dict[str, Any], name: str, default: float) -> float:
+    own = _number(_table(step, name), "timeout_sec") or _number(_table(task, name), "timeout_sec")
+    base = given.override_timeout_sec or own or default
+    return min(base, given.max_timeout_sec or base)
+
+
+def _factor(config: Any, name: str) -> float:
+    own = getattr(config, f"{name}_timeout_multiplier")
+    return config.timeout_multiplier if own is None else own
+
+
+def _table(parent: dict[str, Any], name: str) -> dict[str, Any]:
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _number(table: dict[str, Any], name: str) -> float | None:
+    value = table.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def early_sec(happened: str, environment: str | None) -> float:
+    """How long an agent that is about to start has to wait, so that nothing of it is as old as its container.
+
+    What is, the safe verifier takes for a part of the container and spares. The local sandbox needs no such guess.
+    """
+    return EARLY_SEC + 0.1 if happened == "agent-start" and environment != LOCAL_SANDBOX else 0.0

@@ -1,0 +1,1 @@
+"""From Harbor's job folder to `Trial` records: reading only."""

@@ -1,0 +1,202 @@
+"""Claude Code's own account of a session: the stream of JSON events in `agent/claude-code.txt`.
+
+Only the few event kinds we use are decoded; everything else is skipped over as bytes, so a stream of
+hundreds of megabytes costs about as much as reading it.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from terminalbench.files import open_plain
+
+FILE_NAME = "claude-code.txt"
+SCAN_LIMIT = 256 << 20
+"""A longer stream is read in its first and last parts only, and its calls are not counted."""
+_TAIL = 4 << 20
+_CHUNK = 1 << 20
+_LINE_LIMIT = 32 << 20
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """`usage` of a message or of a result."""
+
+    input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class ModelTokens(msgspec.Struct, frozen=True, rename="camel"):
+    """One model's share of a session. `cost_basis` is "unknown" where the CLI invented the cost."""
+
+    input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = msgspec.field(default=None, name="costUSD")
+    cost_basis: str | None = None
+
+
+class ResultEvent(msgspec.Struct, frozen=True):
+    """The last word of a session. `subtype` is "success" even for API errors: look at `is_error` too."""
+
+    subtype: str | None = None
+    is_error: bool = False
+    api_error_status: int | None = None
+    terminal_reason: str | None = None
+    total_cost_usd: float | None = None
+    usage: Tokens | None = None
+    model_usage: dict[str, ModelTokens] = msgspec.field(default_factory=dict, name="modelUsage")
+    permission_denials: list[Any] = []
+    result: str | None = None
+    errors: list[str] = []
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """An MCP server as the session saw it when it started."""
+
+    name: str
+    status: str | None = None
+
+
+class InitEvent(msgspec.Struct, frozen=True):
+    """The session as it was set up."""
+
+    model: str | None = None
+    tools: list[str] = []
+    mcp_servers: list[ServerStatus] = []
+    claude_code_version: str | None = None
+
+
+class Stream:
+    """What a session's stream says. `calls` is None when the stream is too long to be counted.
+
+    `late_hooks` are hooks that the CLI gave up because they did not end in time.
+    """
+
+    def __init__(self) -> None:
+        self.init: InitEvent | None = None
+        self.result: ResultEvent | None = None
+        self.calls: Counter[str] | None = Counter()
+        self.hooks: Counter[str] = Counter()
+        self.late_hooks: Counter[str] = Counter()
+        self.messages: dict[str, Tokens] = {}
+        self._seen: set[str] = set()
+
+    def first_time(self, key: str | None) -> bool:
+        """Whether `key` is new; events without one always are."""
+        if key is None:
+            return True
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+
+class _Block(msgspec.Struct):
+    type: str | None = None
+    id: str | None = None
+    name: str | None = None
+
+
+class _Message(msgspec.Struct):
+    id: str | None = None
+    usage: Tokens | None = None
+    content: list[_Block] | str | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str | None = None
+    subtype: str | None = None
+    hook_id: str | None = None
+    hook_event: str | None = None
+    outcome: str | None = None
+    message: _Message | None = None
+
+
+_MARK = re.compile(rb'"type":\s?"(?:assistant|result)"|"subtype":\s?"(?:init|hook_started|hook_response)"')
+_event = msgspec.json.Decoder(_Event)
+_init = msgspec.json.Decoder(InitEvent)
+_result = msgspec.json.Decoder(ResultEvent)
+
+
+def read_stream(path: Path) -> Stream | None:
+    """What the stream at `path` says; None when there is no such file. Lines that are not events are passed over."""
+    with open_plain(path) as stream:
+        if stream is None:
+            return None
+        found = Stream()
+        try:
+            size = os.fstat(stream.fileno()).st_size
+            for line in _marked_lines(stream, min(size, SCAN_LIMIT)):
+                _take(found, line)
+            if size > SCAN_LIMIT:
+                found.calls = None
+                stream.seek(max(SCAN_LIMIT, size - _TAIL))
+                for line in _marked_lines(stream, _TAIL):
+                    _take(found, line)
+        except OSError:
+            return found if found.init or found.result else None
+        return found
+
+
+def _marked_lines(stream: BinaryIO, limit: int) -> Iterator[bytes]:
+    rest = b""
+    left = limit
+    while left > 0:
+        chunk = stream.read(min(_CHUNK, left))
+        if not chunk:
+            break
+        left -= len(chunk)
+        data = rest + chunk
+        end = data.rfind(b"\n") + 1
+        yield from _marked(data[:end])
+        rest = data[end:]
+        if len(rest) > _LINE_LIMIT:
+            rest = b""
+    yield from _marked(rest)
+
+
+def _marked(data: bytes) -> Iterator[bytes]:
+    done = 0
+    for match in _MARK.finditer(data):
+        if match.start() < done:
+            continue
+        start = data.rfind(b"\n", done, match.start()) + 1 or done
+        end = data.find(b"\n", match.end())
+        done = len(data) if end < 0 else end
+        yield data[start:done]
+
+
+def _take(found: Stream, line: bytes) -> None:
+    try:
+        event = _event.decode(line)
+        if event.type == "result":
+            found.result = _result.decode(line)
+        elif event.type == "assistant":
+            _take_message(found, event.message)
+        elif event.type == "system" and event.subtype == "init":
+            found.init = _init.decode(line)
+        elif event.type == "system" and event.hook_event:
+            if event.outcome == "cancelled":
+                found.late_hooks[event.hook_event] += 1
+            if found.first_time(event.hook_id):
+                found.hooks[event.hook_event] += 1
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+
+
+def _take_message(found: Stream, message: _Message | None) -> None:
+    if message is None:
+        return
+    if message.id is not None and message.usage is not None:
+        found.messages[message.id] = message.usage
+    for block in message.content if isinstance(message.content, list) else []:
+        if block.type == "tool_use" and block.name and found.calls is not None and found.first_time(block.id):
+            found.calls[block.name] += 1

@@ -1,0 +1,331 @@
+"""From a trial's folder to a `Trial` record: reading only, and never an exception for what is on the disk.
+
+    <job>/<trial>/result.json                 Harbor's result; a trial without it has not finished
+                  config.json, lock.json      how it was configured; digest of the task
+                  safety.json                 what the safe verifier found
+                  agent/{claude-code.txt,trajectory.json,delivery.json}
+                  steps/<step>/agent/...      the same, of a multi-step task
+
+Files under `agent` are the agent's own words. The outcome comes from `result.json` alone, except that an error
+which Claude Code reports of its own session can turn a 0 into an error.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.files import is_plain, read_plain
+from terminalbench.harbor.attempts import number_attempts
+from terminalbench.harbor.limits.hangs import HELD, read_hang
+from terminalbench.harbor.read import claude_stream, trajectory
+from terminalbench.harbor.read import usage as usage_sources
+from terminalbench.harbor.read.claude_stream import Stream
+from terminalbench.harbor.read.delivery import deliver, read_notes
+from terminalbench.harbor.read.outcome import Ending, classify
+from terminalbench.harbor.read.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
+from terminalbench.harbor.read.safety import read_safety
+from terminalbench.harbor.read.suspicion import WITHOUT_MODEL, suspect
+from terminalbench.records import Phases, Trial, Usage
+
+RESULT = "result.json"
+NOT_READABLE = f"{RESULT} may not be read, or is too large"
+_RESULT_LIMIT = 1 << 30
+_SMALL_LIMIT = 16 << 20
+_SIMULATED = "simulated"
+
+
+class ReadState(StrEnum):
+    """What a trial folder holds."""
+
+    FINISHED = "finished"
+    UNFINISHED = "unfinished"
+    UNREADABLE = "unreadable"
+    HELD = "held"
+
+
+class TrialReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What could be read of one trial folder.
+
+    `trial` is there when it finished. Otherwise `reason` says why not, and `task`, `dataset` and `usage` hold
+    what is known all the same: an interrupted trial has spent money too.
+    """
+
+    state: ReadState
+    name: str
+    job: str
+    trial: Trial | None = None
+    reason: str | None = None
+    task: str | None = None
+    dataset: str | None = None
+    usage: Usage = Usage()
+
+
+class _Held(msgspec.Struct):
+    reason: str
+
+
+class _TaskLock(msgspec.Struct):
+    digest: str | None = None
+
+
+class _Lock(msgspec.Struct):
+    task: _TaskLock = msgspec.field(default_factory=_TaskLock)
+
+
+class _AgentLogs:
+    """Everything the agent's log folders of a trial tell, read once. Trajectories are decoded only on demand."""
+
+    def __init__(self, trial_dir: Path, result: HarborResult | None) -> None:
+        self.folders = _agent_folders(trial_dir, result)
+        found = [claude_stream.read_stream(folder / claude_stream.FILE_NAME) for folder in self.folders]
+        self.by_folder: list[Stream | None] = found
+        self.streams: list[Stream] = [stream for stream in found if stream is not None]
+        self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / trajectory.FILE_NAME)]
+        self._summaries: list[trajectory.TrajectorySummary] | None = None
+
+    @property
+    def session(self) -> claude_stream.ResultEvent | None:
+        """The last word of the last Claude Code session, if there was one."""
+        last = self.by_folder[-1]
+        return last.result if last is not None else None
+
+    @property
+    def summaries(self) -> list[trajectory.TrajectorySummary]:
+        if self._summaries is None:
+            found = map(trajectory.summarize, self.trajectory_paths)
+            self._summaries = [summary for summary in found if summary is not None]
+        return self._summaries
+
+    @property
+    def calls(self) -> Counter[str] | None:
+        """Every tool call by name, from the streams where there are any, else from the trajectories."""
+        counts = [stream.calls for stream in self.streams] or [summary.calls for summary in self.summaries]
+        total: Counter[str] = Counter()
+        for count in counts:
+            if count is None:
+                return None
+            total.update(count)
+        return total if counts else None
+
+    def usage(self, model: str | None, result: HarborResult) -> Usage:
+        complete = self.streams and all(stream and stream.result for stream in self.by_folder)
+        metrics = [] if complete else [s.final_metrics for s in self.summaries if s.final_metrics is not None]
+        return usage_sources.best(model, result.contexts, self.by_folder, metrics)
+
+
+def read_trial(trial_dir: Path, *, profile: str | None = None, attempt: int | None = None) -> TrialReading:
+    """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
+    name, job = trial_dir.name, trial_dir.parent.name
+    data = read_plain(trial_dir / RESULT, _RESULT_LIMIT)
+    if data is None and is_plain(trial_dir / RESULT):
+        return _known(trial_dir, state=ReadState.UNREADABLE, reason=NOT_READABLE)
+    if data is None:
+        return _unfinished(trial_dir)
+    try:
+        result = decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = "empty" if not data.strip() else f"not a Harbor result: {error}"
+        return _known(trial_dir, state=ReadState.UNREADABLE, reason=f"{RESULT} is {reason}")
+    trial = _trial(trial_dir, result, profile, attempt)
+    return TrialReading(
+        state=ReadState.FINISHED,
+        name=name,
+        job=job,
+        trial=trial,
+        task=trial.task,
+        dataset=trial.dataset,
+        usage=trial.usage,
+    )
+
+
+def trial_dirs(job_dir: Path) -> Iterator[Path]:
+    """The trial folders of a Harbor job folder, by name; anything else in it is passed over."""
+    try:
+        entries = sorted(job_dir.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or entry.is_symlink() or not entry.is_dir():
+            continue
+        if any((entry / name).is_file() for name in (RESULT, "config.json", "lock.json")):
+            yield entry
+
+
+def read_job(
+    job_dir: Path, *, profile: str | None = None, attempts: dict[str, int] | None = None
+) -> list[TrialReading]:
+    """Every trial of a Harbor job folder, ours or not, each with its attempt number.
+
+    `attempts` are the numbers by trial name that are known already (`attempts.attempts_from_events`); the
+    others are given out in the order the trials started.
+    """
+    readings = [read_trial(folder, profile=profile) for folder in trial_dirs(job_dir)]
+    trials = [reading.trial for reading in readings if reading.trial is not None]
+    numbers = number_attempts(trials, attempts or {})
+    return [
+        reading
+        if reading.trial is None
+        else msgspec.structs.replace(
+            reading, trial=msgspec.structs.replace(reading.trial, attempt=numbers[reading.trial.name])
+        )
+        for reading in readings
+    ]
+
+
+class LiveEnding(msgspec.Struct, frozen=True):
+    """How a trial that has just ended did end, and what it used."""
+
+    ending: Ending
+    usage: Usage
+
+
+def live_ending(trial_dir: Path, result: Any) -> LiveEnding:
+    """The same judgement for a trial whose result is at hand as Harbor's object; decodes no trajectory."""
+    found = from_result(result)
+    logs = _AgentLogs(trial_dir, found)
+    used = usage_sources.best(found.model, found.contexts, logs.by_folder, [])
+    return LiveEnding(classify(found, logs.session, read_hang(trial_dir)), used)
+
+
+def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: int | None) -> Trial:
+    logs = _AgentLogs(trial_dir, result)
+    ending = classify(result, logs.session, read_hang(trial_dir))
+    used = logs.usage(result.model, result)
+    calls = logs.calls
+    notes = read_notes([context.metadata for context in result.contexts], logs.folders)
+    delivery = deliver(result.config.agent, notes, logs.streams, calls)
+    agent = result.agent_info.name if result.agent_info else result.config.agent.name
+    phases = _phases(result)
+    counted = None if calls is None else calls.total()
+    simulated = _is_simulated(result)
+    return Trial(
+        id=str(result.id) if result.id is not None else result.trial_name,
+        name=result.trial_name,
+        job=trial_dir.parent.name,
+        task=result.task,
+        outcome=ending.outcome,
+        agent_status=ending.agent_status,
+        job_id=None if result.config.job_id is None else str(result.config.job_id),
+        task_name=result.task_name,
+        dataset=result.dataset,
+        task_digest=_task_digest(trial_dir),
+        task_checksum=result.task_checksum,
+        profile=profile,
+        attempt=attempt,
+        agent=agent,
+        agent_version=_version(result),
+        model=result.model,
+        reward=ending.reward,
+        rewards=ending.rewards,
+        error_class=ending.error_class,
+        error_type=ending.error_type,
+        error_message=ending.error_message,
+        error_phase=ending.phase,
+        phases=phases,
+        started_at=iso(result.started_at),
+        finished_at=iso(result.finished_at),
+        usage=used,
+        tool_calls=counted,
+        suspect=suspect(
+            ending,
+            uses_model=result.model is not None and agent not in WITHOUT_MODEL and not simulated,
+            agent_sec=phases.agent_sec,
+            calls=counted,
+            usage=used,
+            delivery=delivery,
+            streams=logs.streams,
+            safety=read_safety(trial_dir),
+        ),
+        delivery=delivery,
+        simulated=simulated,
+        result_path=f"{trial_dir.name}/{RESULT}",
+        trajectory_paths=[str(path.relative_to(trial_dir.parent)) for path in logs.trajectory_paths],
+    )
+
+
+def _unfinished(trial_dir: Path) -> TrialReading:
+    if not trial_dir.is_dir():
+        return _known(trial_dir, state=ReadState.UNREADABLE, reason="no such folder")
+    if (trial_dir / RESULT).exists() or (trial_dir / RESULT).is_symlink():
+        return _known(trial_dir, state=ReadState.UNREADABLE, reason=f"{RESULT} cannot be read as a plain file")
+    held = _read_small(trial_dir / HELD, _Held)
+    if held is not None:
+        return _known(trial_dir, state=ReadState.HELD, reason=held.reason)
+    return _known(trial_dir, state=ReadState.UNFINISHED, reason=f"no {RESULT}: running, or interrupted")
+
+
+def _known(trial_dir: Path, *, state: ReadState, reason: str) -> TrialReading:
+    config = _read_small(trial_dir / "config.json", TrialConfig)
+    logs = _AgentLogs(trial_dir, None)
+    spent = Usage()
+    if any(logs.by_folder):
+        spent = usage_sources.best(config.agent.model_name if config else None, [], logs.by_folder, [])
+    return TrialReading(
+        state=state,
+        name=trial_dir.name,
+        job=trial_dir.parent.name,
+        reason=reason,
+        task=str(config.task) or None if config else None,
+        dataset=config.task.dataset if config else None,
+        usage=spent,
+    )
+
+
+def _agent_folders(trial_dir: Path, result: HarborResult | None) -> list[Path]:
+    names = [step.step_name for step in (result.step_results or ()) if result] if result else _step_names(trial_dir)
+    steps = [trial_dir / "steps" / name / "agent" for name in names if name and "/" not in name and name != ".."]
+    folders = [folder for folder in steps if folder.is_dir()]
+    return folders or [trial_dir / "agent"]
+
+
+def _step_names(trial_dir: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in (trial_dir / "steps").iterdir() if entry.is_dir())
+    except OSError:
+        return []
+
+
+def _phases(result: HarborResult) -> Phases:
+    return Phases(
+        environment_sec=_seconds([result.environment_setup]),
+        agent_setup_sec=_seconds([result.agent_setup]),
+        agent_sec=_seconds(result.agent_timings),
+        verifier_sec=_seconds(result.verifier_timings),
+    )
+
+
+def _seconds(timings: list[Timing] | list[Timing | None]) -> float | None:
+    known = [timing.seconds for timing in timings if timing is not None]
+    if not known or any(seconds is None for seconds in known):
+        return None
+    return round(sum(seconds for seconds in known if seconds is not None), 6)
+
+
+def _version(result: HarborResult) -> str | None:
+    version = result.agent_info.version if result.agent_info else None
+    return None if version in (None, "", "unknown") else version
+
+
+def _is_simulated(result: HarborResult) -> bool:
+    if result.agent_info is not None and result.agent_info.name == _SIMULATED:
+        return True
+    return any((context.metadata or {}).get(_SIMULATED) is True for context in result.contexts)
+
+
+def _task_digest(trial_dir: Path) -> str | None:
+    lock = _read_small(trial_dir / "lock.json", _Lock)
+    return lock.task.digest if lock else None
+
+
+def _read_small(path: Path, kind: type[Any]) -> Any:
+    data = read_plain(path, _SMALL_LIMIT)
+    if not data:
+        return None
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

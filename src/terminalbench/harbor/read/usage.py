@@ -1,0 +1,183 @@
+"""Tokens and cost of a trial from the best source there is.
+
+1. `claude-code`: the CLI's own `result` event. It counts every model of the session, subagents included.
+2. `harbor`: what the agent reported to Harbor (input includes cached tokens there; here it does not).
+3. `trajectory`: the totals of the trajectory.
+4. `claude-code:partial`: a session that never came to its end: input as seen so far, output unknown.
+
+A cost the source does not know, or that Claude Code invented for a model it has no price for, is computed
+from the tokens with the recorded price table, and stays unknown when that has no price either.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from terminalbench.harbor.read.claude_stream import ModelTokens, ResultEvent, Stream, Tokens
+from terminalbench.harbor.read.prices import PriceTable, price_table
+from terminalbench.harbor.read.result_file import AgentContext
+from terminalbench.harbor.read.trajectory import FinalMetrics
+from terminalbench.records import Usage
+
+_ANTHROPIC = re.compile(r"(?i)claude|sonnet|opus|haiku")
+
+
+def from_stream(stream: Stream, prices: PriceTable) -> Usage | None:
+    """What a finished Claude Code session says it used; None when it never said."""
+    result = stream.result
+    if result is None or (result.usage is None and not result.model_usage):
+        return None
+    if result.model_usage:
+        models = result.model_usage
+    else:  # nothing was answered, or an old CLI: `usage` is all there is
+        name = stream.init.model if stream.init and stream.init.model else ""
+        models = {name: _model_tokens(result)}
+    parts = [_model_usage(name, tokens, prices) for name, tokens in models.items()]
+    return _add(parts, "claude-code")
+
+
+def partial(stream: Stream) -> Usage | None:
+    """What an unfinished Claude Code session had sent when it stopped. Output is not known before the end."""
+    if not stream.messages:
+        return None
+    parts = [
+        Usage(
+            input_tokens=tokens.input_tokens,
+            cache_read_tokens=tokens.cache_read_input_tokens,
+            cache_write_tokens=tokens.cache_creation_input_tokens,
+        )
+        for tokens in stream.messages.values()
+    ]
+    return _add(parts, "claude-code:partial")
+
+
+def from_contexts(contexts: Sequence[AgentContext]) -> Usage | None:
+    """What the agent reported to Harbor. All zeros are Harbor's way of saying that it does not know."""
+    parts = [
+        _split(context.n_input_tokens, context.n_cache_tokens, context.n_output_tokens, context.cost_usd)
+        for context in contexts
+    ]
+    usage = _add([part for part in parts if part.known], "harbor")
+    return usage if usage is not None and _any_tokens(usage) else None
+
+
+def from_metrics(metrics: Sequence[FinalMetrics]) -> Usage | None:
+    """The totals of a trajectory, or of one for each step."""
+    parts = []
+    for total in metrics:
+        extra = total.extra or {}
+        written = extra.get("total_cache_creation_input_tokens")
+        part = _split(
+            total.total_prompt_tokens, total.total_cached_tokens, total.total_completion_tokens, total.total_cost_usd
+        )
+        if isinstance(written, int) and part.input_tokens is not None and written <= part.input_tokens:
+            part = _replace(part, input_tokens=part.input_tokens - written, cache_write_tokens=written)
+        parts.append(part)
+    usage = _add([part for part in parts if part.known], "trajectory")
+    return usage if usage is not None and _any_tokens(usage) else None
+
+
+def best(
+    model: str | None,
+    contexts: Sequence[AgentContext],
+    streams: Sequence[Stream | None],
+    metrics: Sequence[FinalMetrics],
+    prices: PriceTable | None = None,
+) -> Usage:
+    """The usage of a trial from the best of its sources; `streams` has one entry for each run of the agent."""
+    table = prices if prices is not None else price_table()
+    sessions = [from_stream(stream, table) if stream else None for stream in streams]
+    if sessions and all(session is not None for session in sessions):
+        return _add([session for session in sessions if session is not None], "claude-code") or Usage()
+    usage = from_contexts(contexts)
+    counted = from_metrics(metrics)
+    if usage is None:
+        usage = counted
+    elif counted is not None and counted.cache_write_tokens is not None and _same_input(usage, counted):
+        usage = _replace(
+            usage, input_tokens=counted.input_tokens, cache_write_tokens=counted.cache_write_tokens
+        )  # the trajectory also knows how much was written to the cache
+    if usage is None:
+        seen = [partial(stream) for stream in streams if stream is not None]
+        usage = _add([part for part in seen if part is not None], "claude-code:partial")
+    if usage is None:
+        return Usage()
+    if usage.cost_usd is not None:
+        return _replace(usage, cost_source=usage.source)
+    cost = table.cost(model, usage)
+    return usage if cost is None else _replace(usage, cost_usd=cost, cost_source=table.source)
+
+
+def _model_tokens(result: ResultEvent) -> ModelTokens:
+    tokens = result.usage or Tokens()
+    return ModelTokens(
+        input_tokens=tokens.input_tokens,
+        cache_read_input_tokens=tokens.cache_read_input_tokens,
+        cache_creation_input_tokens=tokens.cache_creation_input_tokens,
+        output_tokens=tokens.output_tokens,
+        cost_usd=result.total_cost_usd,
+        # With no model named and no token used, a total of 0 is not an invention.
+        cost_basis="list" if not result.total_cost_usd else None,
+    )
+
+
+def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable) -> Usage:
+    usage = Usage(
+        input_tokens=tokens.input_tokens,
+        cache_read_tokens=tokens.cache_read_input_tokens,
+        cache_write_tokens=tokens.cache_creation_input_tokens,
+        output_tokens=tokens.output_tokens,
+    )
+    if tokens.cost_usd is not None and _cost_is_real(name, tokens.cost_basis):
+        return _replace(usage, cost_usd=tokens.cost_usd, cost_source="claude-code")
+    cost = prices.cost(name, usage)
+    return usage if cost is None else _replace(usage, cost_usd=cost, cost_source=prices.source)
+
+
+def _cost_is_real(model: str, basis: str | None) -> bool:
+    """Older CLIs do not say on what a cost is based, and price any model they do not know like one they do."""
+    return _ANTHROPIC.search(model) is not None if basis is None else basis != "unknown"
+
+
+def _split(total_input: int | None, cached: int | None, output: int | None, cost: float | None) -> Usage:
+    fresh = total_input if total_input is None or cached is None else max(0, total_input - cached)
+    return Usage(input_tokens=fresh, cache_read_tokens=cached, output_tokens=output, cost_usd=cost)
+
+
+def _add(parts: Sequence[Usage], source: str) -> Usage | None:
+    if not parts:
+        return None
+    costs = sorted({part.cost_source for part in parts if part.cost_source})
+    return Usage(
+        input_tokens=_total(part.input_tokens for part in parts),
+        cache_read_tokens=_total(part.cache_read_tokens for part in parts),
+        cache_write_tokens=_total(part.cache_write_tokens for part in parts),
+        output_tokens=_total(part.output_tokens for part in parts),
+        cost_usd=_total(part.cost_usd for part in parts),
+        source=source,
+        cost_source="+".join(costs) if costs and all(part.cost_usd is not None for part in parts) else None,
+    )
+
+
+def _total[N: (int, float)](values: Iterable[N | None]) -> N | None:
+    """The sum, or unknown as soon as one of them is."""
+    total: N | None = None
+    for value in values:
+        if value is None:
+            return None
+        total = value if total is None else total + value
+    return total
+
+
+def _any_tokens(usage: Usage) -> bool:
+    return any((usage.input_tokens, usage.cache_read_tokens, usage.output_tokens, usage.cost_usd))
+
+
+def _same_input(usage: Usage, counted: Usage) -> bool:
+    fresh = None if counted.input_tokens is None else counted.input_tokens + (counted.cache_write_tokens or 0)
+    return usage.input_tokens == fresh
+
+
+def _replace(usage: Usage, **changes: object) -> Usage:
+    return msgspec.structs.replace(usage, **changes)

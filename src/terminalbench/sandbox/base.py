@@ -1,0 +1,238 @@
+"""What a sandbox has as its operating system: the host's system folders, or a rootfs folder.
+
+The host base shows usr (and bin, sbin, lib* where they are folders of their own) through an overlay, so
+nothing written reaches the host. /etc is a copy of what programs need, from a list: no accounts of the
+host, no keys, no shadow, no repository credentials. home, root, var, run, tmp, opt and srv are new and empty.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from terminalbench.sandbox import cache as store
+from terminalbench.sandbox.errors import Refused, SandboxError
+
+HOST = "host"
+
+_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_EMPTY = {
+    **dict.fromkeys(("boot", "dev", "etc", "home", "media", "mnt", "opt", "proc", "run", "srv", "sys", "usr"), 0o755),
+    **dict.fromkeys(("var", "var/cache", "var/lib", "var/log", "var/mail", "var/opt", "var/spool"), 0o755),
+    **dict.fromkeys(("run/lock", "tmp", "var/tmp"), 0o1777),
+    "root": 0o700,
+}
+_ETC = (
+    *("alternatives", "bash.bashrc", "ca-certificates.conf", "crypto-policies", "debian_version", "fonts"),
+    *("gai.conf", "host.conf", "inputrc", "issue", "java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d"),
+    *("locale.alias", "locale.conf", "localtime", "login.defs", "lsb-release", "magic", "magic.mime", "mime.types"),
+    *("nanorc", "netconfig", "os-release", "*-release", "pam.conf", "pam.d", "perl", "protocols", "python*"),
+    *("pki/ca-trust/extracted", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf", "profile", "rpc", "ruby*"),
+    *("adduser.conf", "deluser.conf", "default/useradd", "default/locale", "security/limits.conf", "services"),
+    *("shells", "skel", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "texmf", "timezone", "vim", "R"),
+)
+_NEVER_CHANGED = ("/share/doc", "/share/help", "/share/icons", "/share/locale", "/usr/src")
+_MAX_ETC_FILE_BYTES = 16 << 20
+_ACCOUNTS = """root:x:0:0:root:/root:/bin/bash
+daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin
+bin:x:2:2:bin:/bin:/usr/sbin/nologin
+sys:x:3:3:sys:/dev:/usr/sbin/nologin
+games:x:5:60:games:/usr/games:/usr/sbin/nologin
+man:x:6:12:man:/var/cache/man:/usr/sbin/nologin
+mail:x:8:8:mail:/var/mail:/usr/sbin/nologin
+www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin
+backup:x:34:34:backup:/var/backups:/usr/sbin/nologin
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+"""
+_GROUPS = """root:x:0:
+daemon:x:1:
+bin:x:2:
+sys:x:3:
+adm:x:4:
+tty:x:5:
+disk:x:6:
+mail:x:8:
+man:x:12:
+sudo:x:27:
+www-data:x:33:
+backup:x:34:
+shadow:x:42:
+utmp:x:43:
+staff:x:50:
+games:x:60:
+users:x:100:
+nogroup:x:65534:
+"""
+_SWITCH = """passwd: files
+group: files
+shadow: files
+hosts: files dns
+networks: files
+protocols: files
+services: files
+ethers: files
+rpc: files
+"""
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One overlay of the root: where it is mounted, and its layers from the top down."""
+
+    at: str
+    lower: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base file system. `fingerprint` changes when a layer built on it would have to be built anew."""
+
+    name: str
+    overlays: tuple[Overlay, ...]
+    fingerprint: str
+
+    def has_program(self, name: str) -> bool:
+        """Whether a program of that name is in one of the usual folders."""
+        folders = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
+        root = Path("/") if self.name == HOST else Path(self.name)
+        return any(os.path.lexists(root / folder / name) for folder in folders)
+
+
+def open_base(name: str, ids: str) -> Base:
+    """The base called `name`: "host", or the path of a rootfs folder. `ids` is what the helper may map."""
+    return _host(ids) if name == HOST else _rootfs(name)
+
+
+def _rootfs(name: str) -> Base:
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise Refused(f"the rootfs {name} is not a folder", hint="give the folder of an unpacked root file system")
+    folder = folder.resolve()
+    if folder == Path("/"):
+        raise Refused(
+            'the rootfs "/" would show the whole machine', hint="leave rootfs out to use its system folders only"
+        )
+    if not os.path.lexists(folder / "bin" / "sh") and not os.path.lexists(folder / "usr/bin/sh"):
+        raise Refused(f"the rootfs {folder} has no /bin/sh", hint="give the folder of an unpacked root file system")
+    marks = [_mark(folder / part) for part in ("", "usr", "usr/bin", "usr/lib", "etc", "lib", "var/lib/dpkg/status")]
+    return Base(str(folder), (Overlay("", (str(folder),)),), _digest([str(folder), *marks]))
+
+
+def _mark(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError:
+        return "-"
+    return f"{status.st_mtime_ns}:{status.st_size}:{status.st_ino}"
+
+
+def _digest(parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@cache
+def _host(ids: str) -> Base:
+    files = sorted(set(_etc_files()))
+    links = {name: str(Path("/", name).readlink()) for name in _SYSTEM if Path("/", name).is_symlink()}
+    folders = [name for name in _SYSTEM if name not in links and Path("/", name).is_dir()]
+    marks = [_mark(Path("/", part)) for part in ("usr/bin", "usr/lib", "usr/local/bin", "usr/share", *folders)]
+    fingerprint = _digest(["host 1", ids, marks, links, [(name, _mark(Path("/etc", name))) for name in files]])
+    skeleton = store.root() / "base" / f"{HOST}-{fingerprint}"
+    while store.keep(skeleton) is None:  # held for as long as this process lives, as is the answer
+        _publish(skeleton, files, links, folders, own_folders=ids != "all")
+    overlays = [Overlay("", (str(skeleton / "root"),))]
+    for name in folders:
+        owned = skeleton / "folders" / name
+        overlays.append(Overlay(name, (*([str(owned)] if owned.exists() else []), f"/{name}")))
+    return Base(HOST, tuple(overlays), fingerprint)
+
+
+def _publish(skeleton: Path, files: list[str], links: dict[str, str], folders: list[str], *, own_folders: bool) -> None:
+    """Build the skeleton beside its place, then rename it there; a second builder's copy is dropped."""
+    claimed = store.claim("building")
+    try:
+        root = claimed.folder / "root"
+        root.mkdir()
+        for name, mode in _EMPTY.items():
+            (root / name).mkdir(parents=True, exist_ok=True)
+            (root / name).chmod(mode)
+        for name in folders:
+            (root / name).mkdir(exist_ok=True)
+        for name, target in links.items():
+            (root / name).symlink_to(target)
+        for name in files:
+            _copy(Path("/etc") / name, root / "etc" / name)
+        for name, text in (("passwd", _ACCOUNTS), ("group", _GROUPS), ("nsswitch.conf", _SWITCH)):
+            (root / "etc" / name).write_text(text)
+        root.chmod(0o755)
+        if own_folders:
+            for name in folders:
+                _own_folders(Path("/", name), claimed.folder / "folders" / name)
+        (claimed.folder / "lock").touch()
+        skeleton.parent.mkdir(exist_ok=True)
+        try:
+            claimed.folder.rename(skeleton)
+        except OSError as error:
+            if not skeleton.exists():
+                raise SandboxError(f"cannot prepare {skeleton}: {error}") from error
+    finally:
+        store.release(claimed)
+
+
+def _own_folders(source: Path, target: Path) -> None:
+    """The folders of `source` without their files, owned by us.
+
+    An ordinary user cannot map the host's root, so its folders would be nobody's, and not even the sandbox's
+    root could add a file. Laid above, these make root the owner; the files below stay nobody's until replaced.
+    """
+    target.mkdir(parents=True)
+    for folder, names, _ in os.walk(source):
+        here = target / Path(folder).relative_to(source)
+        names[:] = [name for name in names if _enterable(Path(folder, name))]
+        for name in names:
+            (here / name).mkdir(mode=0o755)
+
+
+def _enterable(path: Path) -> bool:
+    return not path.is_symlink() and not str(path).endswith(_NEVER_CHANGED) and os.access(path, os.R_OK | os.X_OK)
+
+
+def _etc_files() -> Iterator[str]:
+    """Names below /etc that a sandbox may see: listed above, and readable by everybody on the host."""
+    etc = Path("/etc")
+    for pattern in _ETC:
+        for path in etc.glob(pattern):
+            if path.is_dir() and not path.is_symlink():
+                for folder, folders, names in os.walk(path):
+                    links = [name for name in folders if Path(folder, name).is_symlink()]
+                    yield from (
+                        str(Path(folder, n).relative_to(etc)) for n in (*names, *links) if _public(Path(folder, n))
+                    )
+            elif _public(path):
+                yield str(path.relative_to(etc))
+
+
+def _public(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    if stat.S_ISLNK(status.st_mode):
+        return True
+    return (
+        stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IROTH) and status.st_size <= _MAX_ETC_FILE_BYTES
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_symlink():
+        target.symlink_to(source.readlink())
+    else:
+        shutil.copyfile(source, target)
+        target.chmod(0o755 if source.stat().st_mode & 0o111 else 0o644)

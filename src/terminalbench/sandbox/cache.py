@@ -1,0 +1,208 @@
+"""What sandboxes keep on this machine, and the removal of what dead ones left behind.
+
+<cache>/terminalbench/sandbox-<uid>/
+  run/<name>/          one per running sandbox, with run/<name>.lock held by its guardian
+  base/<kind>-<hash>/  the host's system as sandboxes see it, with `lock`
+  layers/<hash>/       one per built Dockerfile: meta.json, 0/ 1/ ... (a folder per overlay), `lock`
+  layers/<hash>.lock   held while that layer is built
+  building/<name>/     a layer being built, with building/<name>.lock
+"""
+
+import contextlib
+import fcntl
+import itertools
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.sandbox.engine.cgroups import Group
+from terminalbench.sandbox.errors import SandboxError
+from terminalbench.sandbox.helper import helper
+
+LAYER_DAYS = 30
+_GROUP_PATIENCE_SEC = 1.0
+_counter = itertools.count(1)
+
+
+def root() -> Path:
+    """The cache folder of this user, private to it."""
+    base = os.environ.get("XDG_CACHE_HOME") or None
+    if base is None:
+        home = Path.home()
+        base = str(home / ".cache") if os.access(home, os.W_OK) else tempfile.gettempdir()
+    folder = Path(base) / "terminalbench" / f"sandbox-{os.geteuid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise SandboxError(
+            f"cannot make {folder}: {error.strerror}", hint="set XDG_CACHE_HOME to a writable folder"
+        ) from error
+    if folder.stat().st_uid != os.geteuid():
+        raise SandboxError(f"{folder} belongs to another user", hint="set XDG_CACHE_HOME to a folder of your own")
+    return folder
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A folder of ours with its locked lock file; whoever holds `lock` open keeps the folder alive."""
+
+    folder: Path
+    lock: int
+
+
+def claim(kind: str) -> Claimed:
+    """A new empty folder below `kind` that the collector leaves alone while its lock is held."""
+    parent = root() / kind
+    parent.mkdir(exist_ok=True)
+    while True:
+        folder = parent / f"{os.getpid()}-{next(_counter)}-{secrets.token_hex(3)}"
+        lock = os.open(_lock_file(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if os.fstat(lock).st_nlink:  # else a collector took it for a leftover before we held it
+            folder.mkdir()
+            return Claimed(folder, lock)
+        os.close(lock)
+
+
+def release(claimed: Claimed) -> None:
+    """Remove what is left of a claimed folder, and its lock; what does not go yet is left to the collector."""
+    try:
+        if not claimed.folder.exists():
+            _lock_file(claimed.folder).unlink(missing_ok=True)
+        elif _remove_groups(claimed.folder) is not None:
+            _remove(claimed.folder)
+    finally:
+        os.close(claimed.lock)
+
+
+def keep(folder: Path) -> int | None:
+    """Hold a published layer or base against the collector, as used just now, until the answer is closed.
+
+    None when there is none, or no longer.
+    """
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    if not os.fstat(lock).st_nlink:  # a collector had it first
+        os.close(lock)
+        return None
+    os.utime(lock)
+    return lock
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+@dataclass(frozen=True)
+class Collected:
+    """How much garbage was removed."""
+
+    sandboxes: int = 0
+    groups: int = 0
+    builds: int = 0
+    layers: int = 0
+
+
+def collect_leftovers() -> Collected:
+    """Remove what dead sandboxes left: folders, control groups, unfinished builds, layers unused for a month."""
+    sandboxes = groups = builds = layers = 0
+    for folder in _dead(root() / "run"):
+        gone = _remove_groups(folder)
+        if gone is not None:
+            groups += gone
+            sandboxes += _remove(folder)
+    for folder in _dead(root() / "building"):
+        builds += _remove(folder)
+    for folder in _published():
+        layers += _remove_expired(folder)
+    for kind in ("layers", "base"):
+        for folder in (root() / kind).glob("*.??????"):  # set aside, and its removal was cut short
+            if folder.is_dir() and not (folder / "lock").exists():
+                layers += _remove(folder)
+    return Collected(sandboxes, groups, builds, layers)
+
+
+def _dead(parent: Path) -> Iterator[Path]:
+    """Claimed folders whose lock nobody holds. We hold it until the next one is asked for.
+
+    So a folder that is being claimed right now is not taken for one that was left: whoever waits for its lock finds
+    the file removed, and claims another.
+    """
+    for lock_file in sorted(parent.glob("*.lock")):
+        with _locked(lock_file) as free:
+            folder = lock_file.with_suffix("")
+            if free and folder.exists():
+                yield folder
+            elif free:
+                lock_file.unlink(missing_ok=True)
+
+
+def _published() -> Iterator[Path]:
+    """Layers and bases."""
+    for mark in sorted((root() / "layers").glob("*/lock")):
+        yield mark.parent
+    for mark in sorted((root() / "base").glob("*/root")):
+        if not (mark.parent / "lock").exists():  # made by a version that gave bases none
+            with contextlib.suppress(FileNotFoundError):
+                (mark.parent / "lock").touch()
+        yield mark.parent
+
+
+def _remove_expired(folder: Path) -> int:
+    """Remove a layer or base that nobody holds or has used for long; set aside first: nobody may open half of it."""
+    limit = time.time() - LAYER_DAYS * 86400
+    with _locked(folder / "lock") as free:
+        try:
+            if not free or (folder / "lock").stat().st_mtime >= limit:
+                return 0
+            aside = folder.rename(folder.with_name(f"{folder.name}.{secrets.token_hex(3)}"))
+        except FileNotFoundError:  # another process was faster
+            return 0
+        removed = _remove(aside)
+    with _locked(_lock_file(folder)) as free:
+        if free:  # nobody builds it anew
+            _lock_file(folder).unlink(missing_ok=True)
+    return removed
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Generator[bool]:
+    """Hold a lock file; or False: somebody else does, or it is gone."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
+def _remove(folder: Path) -> int:
+    left = helper().ask({"op": "remove", "paths": [str(folder)]})["left"]
+    if not left:
+        _lock_file(folder).unlink(missing_ok=True)
+    return 0 if left else 1
+
+
+def _remove_groups(folder: Path) -> int | None:
+    """Remove the control groups that a sandbox's folder names: how many there were, None if they are still in use."""
+    try:
+        names = (folder / "groups").read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    there = {name: name for name in names if os.path.lexists(name)}
+    return len(there) if Group(folders=there).remove(_GROUP_PATIENCE_SEC) else None

@@ -1,0 +1,339 @@
+"""Going into a running sandbox: join its namespaces, its group and its limits, give up every other right."""
+
+# ruff: noqa: PTH115, PTH208
+
+import contextlib
+import errno
+import os
+import re
+import resource
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from terminalbench.sandbox.engine import kernel, seccomp
+from terminalbench.sandbox.engine.ids import Account
+
+_SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC | os.CLONE_NEWUTS
+_MAX_OPEN_FILES = 1 << 20
+_STOP_ROUNDS = 200
+_KILL_PATIENCE_SEC = 6.0  # a process takes its time to give back gigabytes, or thousands of threads
+_RESERVED_PIDS = 300  # the kernel gives these to nobody but the first processes
+_OWN_PID_MAX = (6, 14)
+_ROOM_ROUNDS = 150
+_ROOM_INTERVAL_SEC = 0.02
+_NO_ROOM, _FAILED = 254, 255
+
+
+def enter(pidfd: int, *, network: bool) -> None:
+    """Join the namespaces of the sandbox that `pidfd` holds; children are born in its process namespace.
+
+    With `network` the process stays in the host's network. Until it gives them up, it has all capabilities
+    over the sandbox (and none over the host), and nobody inside can look into it.
+    """
+    kernel.hide_memory()
+    os.setns(pidfd, _SPACES if network else _SPACES | os.CLONE_NEWNET)
+    os.chdir("/")
+
+
+def wait(child: int, reply: socket.socket) -> bool:
+    """Until `child` ends; True if the caller let go of `reply` first."""
+    handle = os.pidfd_open(child)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.register(reply, select.POLLIN | select.POLLHUP)
+    ready = dict(poll.poll())
+    os.close(handle)
+    return handle not in ready
+
+
+def default_signals() -> None:
+    """Undo what Python and the helper ignore: a program started from here would inherit it."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def prefer_as_victim() -> None:
+    """When the machine runs out of memory, this process and its children go first."""
+    with contextlib.suppress(OSError):
+        handle = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(handle, b"1000")
+        os.close(handle)
+
+
+def join(procs: list[int]) -> None:
+    """Move this process into the groups whose open `cgroup.procs` files are given."""
+    for handle in procs:
+        os.write(handle, b"0")
+
+
+def hide_groups() -> None:
+    """Let this process and its children see their control group as the root of all groups."""
+    with contextlib.suppress(OSError):
+        os.unshare(os.CLONE_NEWCGROUP)
+
+
+def confine(account: Account, sandbox: dict[str, Any], program: bytes) -> None:
+    """Become `account` with Docker's capabilities at most. What is given up here cannot be had again."""
+    os.umask(0o022)
+    _limit(resource.RLIMIT_CORE, 1)  # 0 would still hand cores to a program the host has set for them
+    _limit(resource.RLIMIT_NOFILE, _MAX_OPEN_FILES)
+    for name, value in sandbox["rlimits"].items():
+        _limit(getattr(resource, name), value)
+    if sandbox["processors"]:
+        os.sched_setaffinity(0, sandbox["processors"])
+    kernel.no_new_privileges()
+    kernel.limit_capabilities()
+    if sandbox["ids"] != "one":
+        os.setgroups(account.groups)
+    elif account.uid or account.gid:
+        raise PermissionError(
+            f"user {account.name} does not exist here: started by an ordinary user without subordinate ids, the sandbox"
+            " has root only (run as root, install newuidmap and add /etc/subuid entries, or use docker)"
+        )
+    os.setresgid(account.gid, account.gid, account.gid)
+    os.setresuid(account.uid, account.uid, account.uid)
+    kernel.set_capabilities(kernel.allowed_bits() if account.uid == 0 else 0)
+    kernel.install_filter(program)
+    if program and sandbox["memory_by_process"]:
+        kernel.install_filter(seccomp.without_memory_files())
+
+
+def _limit(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+class Process(NamedTuple):
+    """A live process: its parent, its session, and when it started, which tells it from another with its number."""
+
+    parent: int
+    session: int
+    started: int
+
+
+def processes() -> dict[int, Process]:
+    """Every live process of the sandbox by its pid. Asks the sandbox's own /proc.
+
+    One whose first thread has ended is alive for as long as another of its threads is.
+    """
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        data = read(f"/proc/{name}/stat")
+        fields = data.rpartition(b")")[2].split()
+        if len(fields) > 19 and (fields[0] not in (b"Z", b"X") or int(fields[17]) > 1):
+            found[int(name)] = Process(int(fields[1]), int(fields[3]), int(fields[19]))
+    return found
+
+
+def memory(process: str, proc: int | None = None) -> list[int]:
+    """What `statm` tells of a process, in pages; nothing once it is ending.
+
+    `process` is its folder, below the open folder `proc` if that is given.
+    """
+    for folder in threads(process, proc):
+        fields = [int(field) for field in read(f"{folder}/statm", proc).split()]
+        if len(fields) > 2 and fields[0]:
+            return fields
+    return []
+
+
+def threads(process: str, proc: int | None) -> Iterator[str]:
+    """The folders that tell of a process: its own and, should its first thread have ended, those of its threads."""
+    yield process
+    with contextlib.suppress(OSError):
+        handle = os.open(f"{process}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
+        try:
+            yield from [f"{process}/task/{name}" for name in os.listdir(handle)]
+        finally:
+            os.close(handle)
+
+
+def largest_process(*, patient: bool) -> int | None:
+    """The pid that holds most memory, the first process excepted; None, if `patient`, while one is giving its back."""
+    found = {pid: memory(f"/proc/{pid}") for pid in processes() if pid not in (1, os.getpid())}
+    if patient and not all(found.values()):
+        return None
+    return max((pid for pid in found if found[pid]), key=lambda pid: found[pid][1], default=None)
+
+
+def kill_tree(root: int) -> int:
+    """End `root`, its descendants and everything in their sessions; says how many would not go.
+
+    Call it from inside the sandbox. All of them are stopped before the first is killed: a bomb could otherwise refill
+    every place that gets free. Its own process group first, in one system call that no fork escapes.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(root, signal.SIGSTOP)
+    seen: dict[int, int] = {}  # who is orphaned by our own kill is no descendant any more
+    for _ in range(_STOP_ROUNDS):
+        fresh = _tree(root, seen).items() - seen.items()
+        _signal({pid for pid, _ in fresh}, signal.SIGSTOP)
+        seen |= dict(fresh)
+        if not fresh:
+            break
+    started = time.monotonic()
+    while members := _tree(root, seen):
+        seen |= members
+        _signal(set(members), signal.SIGKILL)
+        waited = time.monotonic() - started
+        if waited > _KILL_PATIENCE_SEC:
+            break
+        time.sleep(0.002 if waited < 0.5 else 0.02)
+    return len(members)
+
+
+def _tree(root: int, seen: dict[int, int]) -> dict[int, int]:
+    """`root`, those that were `seen`, their descendants and sessions: the pid of each to when it started."""
+    table = processes()
+    members = {pid for pid, process in table.items() if pid == root or seen.get(pid) == process.started}
+    sessions, size = {root}, -1
+    while size != len(members):
+        size = len(members)
+        members |= {pid for pid, one in table.items() if one.parent in members or one.session in sessions}
+        sessions |= {one.session for one in table.values() if one.session in members}
+    return {pid: table[pid].started for pid in members - {1, os.getpid()}}
+
+
+def _signal(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def kill_all() -> int:
+    """End every process but the first and ourselves; says how many would not go."""
+    deadline = time.monotonic() + _KILL_PATIENCE_SEC
+    while True:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)  # one system call: no process can fork its way around it
+        left = len(processes().keys() - {1, os.getpid()})
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)
+
+
+def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
+    """Let the kernel hold the sandbox's number of processes and its System V shared memory; says if it does the first.
+
+    They belong to namespaces since Linux 6.14 and 6.11. Before, they are only watched, and a watcher can be outrun.
+    An older kernel is not even asked: root of the sandbox is root of the host to it, and would set the host's number.
+    """
+    own_pid_max = _release() >= _OWN_PID_MAX
+
+    def write(name: str, value: int) -> bool:
+        try:
+            handle = os.open(f"/proc/sys/kernel/{name}", os.O_WRONLY | os.O_CLOEXEC)
+            os.write(handle, str(max(1, value)).encode())
+        except OSError:
+            return False
+        return True
+
+    def go() -> int:
+        write("shmall", shared_bytes // resource.getpagesize())
+        return int(own_pid_max and write("pid_max", processes + _RESERVED_PIDS))
+
+    def enter() -> int:
+        os.setns(pidfd, os.CLONE_NEWUSER | os.CLONE_NEWIPC | os.CLONE_NEWPID)
+        return in_sandbox(go)
+
+    return in_sandbox(enter) == 1
+
+
+def _release() -> tuple[int, int]:
+    """The version of the running kernel, (0, 0) if it does not say."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def go_first() -> None:
+    """Take the processor before everybody else, if that is allowed: who ends a fork bomb must not wait for it."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
+def in_sandbox(work: Any) -> int:
+    """Run `work()` in a child of this process, which has entered; what it returned, -1 if it was killed.
+
+    Raises BlockingIOError if there is no room for another process, here or where `work` wanted one.
+    """
+    child = os.fork()
+    if child == 0:
+        code = _FAILED
+        try:
+            result = int(work() or 0)
+            code = min(result, _NO_ROOM - 1) if result >= 0 else _FAILED
+        except BlockingIOError:
+            code = _NO_ROOM
+        finally:
+            os._exit(code)
+    while os.WIFSTOPPED(status := os.waitpid(child, os.WUNTRACED)[1]):
+        os.kill(child, signal.SIGCONT)  # somebody inside has stopped it
+    code = os.waitstatus_to_exitcode(status)
+    if code == _NO_ROOM:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return code if 0 <= code < _NO_ROOM else -1
+
+
+def visit(pidfd: int, work: Any) -> int:
+    """Run `work()` in the sandbox with all rights over it, from a process that stays outside.
+
+    A sandbox whose threads have taken every number has no room for us either: then the process with most of them
+    is killed from outside, and should that not help, all of them.
+    """
+
+    def go() -> int:
+        go_first()
+        enter(pidfd, network=False)
+        return in_sandbox(work)
+
+    for attempt in range(_ROOM_ROUNDS):
+        try:
+            return in_sandbox(go)
+        except BlockingIOError:
+            if attempt % (_ROOM_ROUNDS // 3) == 0:
+                _make_room(pidfd, everyone=attempt > 0)
+            time.sleep(_ROOM_INTERVAL_SEC)
+    return -1
+
+
+def _make_room(pidfd: int, *, everyone: bool) -> None:
+    """Kill the process of the sandbox that has most threads, or all of them; its first one stays."""
+    first = read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0].decode()
+    space = _space(first)
+    members = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and name != first and space is not None and _space(name) == space:
+            fields = read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            members.append((int(fields[17]) if len(fields) > 17 else 0, int(name)))
+    _signal({pid for _, pid in (members if everyone else sorted(members)[-1:])}, signal.SIGKILL)
+
+
+def _space(pid: str) -> str | None:
+    """The process namespace of a process."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
+
+
+def read(path: str, folder: int | None = None) -> bytes:
+    """The start of a file of /proc (below the open `folder`); nothing if it is gone."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return b""
+    try:
+        return os.read(handle, 4096)
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)

@@ -1,0 +1,171 @@
+"""Making the file system of a sandbox: scratch, overlays, and the arguments of bwrap.
+
+Runs in a process of its own, in a mount namespace of its own: nothing of it shows in the host's mount
+table, and the kernel takes it all down with the last process of the sandbox.
+"""
+
+# ruff: noqa: PTH101, PTH102, PTH103, PTH110, PTH112, PTH114, PTH211
+
+import os
+from typing import Any
+
+from terminalbench.sandbox.engine import kernel
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
+# Parts of /proc that the kernel opens to root by ownership, not by capability. (bwrap adds irq and bus.)
+_PROC_READ_ONLY = ("sys", "sysrq-trigger", "fs", "driver", "tty", "mtrr", "dynamic_debug", "asound")
+_PROC_EMPTY_FILES = ("kcore", "keys", "key-users", "timer_list", "sched_debug", "latency_stats", "kmsg")
+_PROC_EMPTY_FOLDERS = ("acpi", "scsi", "pressure")
+_SYS_VISIBLE = "/sys/devices/system/cpu"
+
+
+def make_scratch(request: dict[str, Any], *, privileged: bool) -> str:
+    """Prepare the folder that takes all writes; says what it became: "memory" or "disk".
+
+    An ordinary user's overlay keeps its notes in user attributes, which files in memory can hold since
+    Linux 6.6 only; before that the scratch is on disk, and the guardian measures it.
+    """
+    folder = f"{request['run_dir']}/s"
+    os.mkdir(folder, 0o755)
+    if request["scratch"] == "disk":
+        return "disk"
+    options = f"size={request['scratch_bytes']},nr_inodes={request['scratch_files']},mode=755"
+    kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NODEV, options)
+    if not privileged:
+        try:
+            os.setxattr(folder, "user.overlay.probe", b"y")
+            os.removexattr(folder, "user.overlay.probe")
+        except OSError:
+            kernel.umount(folder)
+            return "disk"
+    return "memory"
+
+
+def mount_overlays(request: dict[str, Any], *, privileged: bool) -> str:
+    """Stack the layers; returns the folder that holds the finished root."""
+    scratch = f"{request['run_dir']}/s"
+    root = f"{scratch}/root"
+    os.mkdir(root, 0o755)
+    for number, spec in enumerate(request["mounts"]):
+        upper, work = spec.get("upper") or f"{scratch}/up{number}", spec.get("work") or f"{scratch}/wk{number}"
+        for folder in (upper, work):
+            if not os.path.isdir(folder):
+                os.mkdir(folder, 0o755)
+        if not spec["at"]:
+            _prepare(upper, request)
+        # Descriptors instead of paths: a path may hold ":" or ",", and the sandbox can read these options.
+        handles = [os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for path in (upper, work, *spec["lower"])]
+        upper_now, work_now, *lowers = (f"/proc/self/fd/{handle}" for handle in handles)
+        options = f"lowerdir={':'.join(lowers)},upperdir={upper_now},workdir={work_now}"
+        target = f"{root}/{spec['at']}" if spec["at"] else root
+        kernel.mount("overlay", target, "overlay", kernel.MS_NODEV, options + ("" if privileged else ",userxattr"))
+        for handle in handles:
+            os.close(handle)
+    _mount_devices(f"{root}/dev", request["shared_bytes"])
+    _mount_sys(f"{root}/sys")
+    return root
+
+
+def _mount_devices(folder: str, shared_bytes: int) -> None:
+    """A /dev with the harmless devices.
+
+    The nodes are the host's own: through a writable mount, root could change their mode for everybody. Writing
+    to a device needs no writable mount.
+    """
+    kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NOEXEC, "size=65536,mode=755")
+    for name in _DEVICES:
+        os.close(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        kernel.mount(f"/dev/{name}", f"{folder}/{name}", None, kernel.MS_BIND)
+        kernel.make_read_only(f"{folder}/{name}")
+    for name, target in _DEVICE_LINKS.items():
+        os.symlink(target, f"{folder}/{name}")
+    for name in ("pts", "shm"):
+        os.mkdir(f"{folder}/{name}", 0o755)
+    flags = kernel.MS_NOSUID | kernel.MS_NOEXEC
+    kernel.mount("devpts", f"{folder}/pts", "devpts", flags, "newinstance,ptmxmode=0666,mode=0620")
+    kernel.mount("tmpfs", f"{folder}/shm", "tmpfs", flags | kernel.MS_NODEV, f"size={shared_bytes},mode=1777")
+    kernel.make_read_only(folder)
+
+
+def _mount_sys(folder: str) -> None:
+    """A /sys that tells how many processors there are, and nothing else of the machine."""
+    flags = kernel.MS_NOSUID | kernel.MS_NOEXEC | kernel.MS_NODEV
+    kernel.mount("tmpfs", folder, "tmpfs", flags, "size=65536,mode=555")
+    if os.path.isdir(_SYS_VISIBLE):
+        inner = folder + _SYS_VISIBLE.removeprefix("/sys")
+        os.makedirs(inner)
+        kernel.mount(_SYS_VISIBLE, inner, None, kernel.MS_BIND)
+        kernel.make_read_only(inner)
+    kernel.make_read_only(folder)
+
+
+def _prepare(upper: str, request: dict[str, Any]) -> None:
+    """Folders and files that every sandbox gets, put above whatever the layers hold in their place."""
+    for name in ("dev", "proc", "sys"):
+        _folder(f"{upper}/{name}", 0o755)
+    for path, mode in request["folders"].items():
+        parent = upper
+        for part in path.strip("/").split("/"):
+            parent = f"{parent}/{part}"
+            _folder(parent, 0o755)
+        os.chmod(parent, mode)
+    _folder(f"{upper}/etc", 0o755)
+    for name, text in request["etc"].items():
+        handle = os.open(
+            f"{upper}/etc/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+        )
+        os.write(handle, text.encode())
+        os.close(handle)
+
+
+def _folder(path: str, mode: int) -> None:
+    try:
+        os.mkdir(path, mode)
+        os.chmod(path, mode)
+    except FileExistsError:
+        if os.path.islink(path) or not os.path.isdir(path):
+            raise
+
+
+def bwrap_arguments(request: dict[str, Any], root: str, info: int, program: int | None) -> list[str]:
+    """The command line of bwrap for a finished root; `info` and `program` are inherited descriptors."""
+    arguments = ["--dev-bind", root, "/", "--proc", "/proc"]
+    for name in _PROC_READ_ONLY:
+        if os.path.exists(f"/proc/{name}"):
+            arguments += ["--ro-bind", f"/proc/{name}", f"/proc/{name}"]
+    for name in _PROC_EMPTY_FILES:
+        if os.path.exists(f"/proc/{name}"):
+            arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    for name in _PROC_EMPTY_FOLDERS:
+        if os.path.isdir(f"/proc/{name}"):
+            arguments += [
+                "--perms",
+                "0555",
+                "--size",
+                "4096",
+                "--tmpfs",
+                f"/proc/{name}",
+                "--remount-ro",
+                f"/proc/{name}",
+            ]
+    for bind in request["binds"]:
+        _check_target(root, bind["target"])
+        arguments += ["--ro-bind" if bind["read_only"] else "--bind", bind["source"], bind["target"]]
+    arguments += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
+    arguments += ["--hostname", request["hostname"], "--die-with-parent", "--new-session", "--as-pid-1"]
+    arguments += ["--cap-drop", "ALL", "--chdir", "/", "--info-fd", str(info)]
+    if program is not None:
+        arguments += ["--seccomp", str(program)]
+    # The first process: takes in orphans (SIGCHLD is ignored, so the kernel reaps them), repeats one line to say
+    # that it runs, and ends with its input. Not a shell: those set SIGCHLD back.
+    return [*arguments, "--", "cat"]
+
+
+def _check_target(root: str, target: str) -> None:
+    """A link on the way would have bwrap make the mount point where the link leads on the host."""
+    path = root
+    for part in target.strip("/").split("/"):
+        path = f"{path}/{part}"
+        if part in ("", ".", "..") or os.path.islink(path):
+            raise OSError(40, f"cannot mount on {target}: the image has a link in that path")

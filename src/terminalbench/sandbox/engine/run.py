@@ -1,0 +1,137 @@
+"""The shim: runs one command in a sandbox, reports how it ended, and ends it when the caller goes away."""
+
+# ruff: noqa: S606, PTH115
+
+import contextlib
+import os
+import socket
+import time
+from typing import Any
+
+from terminalbench.sandbox.engine import ids, inside, wire
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CANNOT_RUN = 126
+NOT_FOUND = 127
+
+
+def run(request: dict[str, Any], reply: socket.socket, descriptors: list[int], program: bytes) -> None:
+    """Start `argv`, say which process it is, wait for it; the caller letting go of `reply` kills the whole tree.
+
+    Descriptors: the sandbox's pidfd, standard input (if `input`), standard output, standard error.
+    """
+    pidfd, *streams = descriptors
+    if not request["input"]:
+        streams.insert(0, -1)
+    procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
+    inside.enter(pidfd, network=request["network"])
+    status_read, status_write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        reply.close()
+        _become(request, streams, procs, status_write, program)
+    for handle in (*streams, *procs, pidfd, status_write):
+        if handle >= 0:
+            os.close(handle)
+    inner = os.read(status_read, 16)
+    os.close(status_read)
+    if inner:
+        wire.send(reply, {"root": int(inner)})
+    if inside.wait(child, reply) and inner:
+        with contextlib.suppress(OSError):  # at the process limit we cannot; then the guardian ends everything
+            inside.in_sandbox(lambda: inside.kill_tree(int(inner)))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    wire.send(reply, {"exit": code if code >= 0 else 128 - code})
+
+
+def _become(request: dict[str, Any], streams: list[int], procs: list[int], status: int, program: bytes) -> None:
+    """Turn this process, already inside the sandbox, into the command. Does not return."""
+    code = CANNOT_RUN
+    try:
+        os.write(status, str(os.getpid()).encode())
+        os.setsid()
+        inside.default_signals()
+        inside.prefer_as_victim()
+        inside.join(procs)
+        inside.hide_groups()
+        _take_streams(streams)
+        account = ids.find_account(request["user"])
+        for handle in (1, 2):  # so that the command may open /dev/stdout, as under Docker
+            _own(handle, account)
+        # A working folder such as /proc/self/fd/9 must not lead back out: no descriptor may be left.
+        os.closerange(3, 1024)
+        inside.confine(account, request["sandbox"], program)
+        os.chdir(request["cwd"])
+        environment = {"PATH": DEFAULT_PATH, "HOME": account.home, **request["env"]}
+        code = NOT_FOUND
+        _execute(request["argv"], environment)
+    except BaseException as error:  # noqa: BLE001 - nothing may unwind into the helper from inside a sandbox
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        name = getattr(error, "filename", None)
+        os.write(2, f"sandbox: {text}{f': {name}' if name else ''}\n".encode("utf-8", "replace"))
+    finally:
+        os._exit(code)
+
+
+def _take_streams(streams: list[int]) -> None:
+    if streams[0] < 0:
+        streams[0] = os.open("/dev/null", os.O_RDONLY)
+    for number, handle in enumerate(streams):
+        os.dup2(handle, number)
+
+
+def _own(handle: int, account: ids.Account) -> None:
+    if account.uid:
+        try:
+            os.fchown(handle, account.uid, account.gid)
+        except OSError:
+            pass  # not a pipe of ours: the command can still write to it, only not reopen it
+
+
+def _execute(argv: list[str], environment: dict[str, str]) -> None:
+    name = argv[0]
+    folders = [""] if "/" in name else [f"{folder}/" for folder in environment["PATH"].split(":")]
+    error: OSError = FileNotFoundError(2, "not found", name)
+    for folder in folders:
+        try:
+            os.execve(f"{folder}{name}", argv, environment)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as problem:
+            error = problem
+    raise error
+
+
+def kill(pidfd: int, which: str, root: int) -> int:
+    """End processes of the sandbox: "all" but the first, one "tree", or the "networked" ones; how many would not go."""
+    works = {"all": inside.kill_all, "networked": _kill_networked, "tree": lambda: inside.kill_tree(root)}
+    left = -1
+    for _ in range(10):
+        left = inside.visit(pidfd, works[which])
+        if left >= 0:  # else we were killed ourselves, by a limit that was reached
+            break
+    return left
+
+
+def _kill_networked() -> int:
+    own = os.readlink("/proc/self/ns/net")
+    left = 0
+    for _ in range(500):
+        victims = [pid for pid in inside.processes() if pid not in (1, os.getpid()) and _network_of(pid) != own]
+        left = len(victims)
+        if not victims:
+            break
+        for pid in victims:
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.01)  # we may go before them, and they have to run to end
+    return left
+
+
+def _network_of(pid: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None

@@ -1,0 +1,54 @@
+"""The loop of a fork server: take a request, fork, let the child answer it."""
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from terminalbench.sandbox.engine import wire
+
+Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
+
+
+def serve(channel: socket.socket, ids: str, program: bytes, operations: Mapping[str, Operation]) -> None:
+    """Answer requests until the caller closes `channel`. Keeps nothing: what a request says dies with its child."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps our children
+    while True:
+        data, descriptors = wire.take(channel, 1)
+        if not data:
+            return
+        try:
+            child = os.fork()
+        except OSError as error:  # a sandbox at its process limit
+            _refuse(descriptors, f"cannot start another process: {error.strerror}")
+            child = -1
+        if child == 0:
+            try:
+                channel.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _answer(descriptors, ids, program, operations)
+            finally:
+                os._exit(1)
+        for handle in descriptors:
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+
+def _refuse(descriptors: list[int], text: str) -> None:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptors[1])) as reply:
+        wire.send(reply, {"error": text})
+
+
+def _answer(descriptors: list[int], ids: str, program: bytes, operations: Mapping[str, Operation]) -> None:
+    reply = socket.socket(fileno=descriptors[1])
+    try:
+        request = wire.unpack_request(descriptors[0])
+        request["ids"] = ids
+        operations[request["op"]](request, reply, descriptors[2:], program)
+    except BaseException as error:  # noqa: BLE001 - told to the caller, who raises
+        with contextlib.suppress(OSError):
+            wire.send(reply, {"error": str(error), "kind": type(error).__name__})
+        os._exit(1)
+    os._exit(0)

@@ -1,0 +1,366 @@
+"""The Harbor environment `container_env = "local"`: a sandbox of namespaces and overlays on this machine.
+
+    "environment": {"import_path": "terminalbench.sandbox.environment:LocalSandbox",
+                    "kwargs": {"rootfs": "/folder", "images": {"node:*": "/folder"}, "scratch": "memory"}}
+
+All kwargs are optional. See docs/sandbox.md for what it isolates, limits and refuses.
+"""
+
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, override
+
+from harbor.environments.base import BaseEnvironment, ExecResult, SandboxBuildFailedError
+from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
+from harbor.environments.definition import require_agent_environment_definition
+from harbor.models.task.config import NetworkMode, NetworkPolicy
+from harbor.models.trial.config import ResourceMode
+from harbor.utils.path_filter import filter_paths_by_patterns
+
+from terminalbench.errors import did_you_mean
+from terminalbench.sandbox import transfer
+from terminalbench.sandbox.activity import Activity
+from terminalbench.sandbox.base import HOST
+from terminalbench.sandbox.cache import collect_leftovers
+from terminalbench.sandbox.errors import Refused, SandboxError
+from terminalbench.sandbox.image import build
+from terminalbench.sandbox.image.builder import ImageConfig
+from terminalbench.sandbox.image.images import ImageTable
+from terminalbench.sandbox.limits import MEGABYTE, Limits, limits_for
+from terminalbench.sandbox.live_logs import LiveLogs
+from terminalbench.sandbox.plan import Bind, Plan
+from terminalbench.sandbox.probe import probe
+from terminalbench.sandbox.session import Counts, Finished, Sandbox
+
+SCRATCHES = ("memory", "disk")
+_SHELL = "bash"
+_KNOWN = {*inspect.signature(BaseEnvironment.__init__).parameters} - {"self", "args", "kwargs"}
+_collecting = threading.Lock()
+_collected = False
+
+
+def _collect_once() -> None:
+    """Clean up after dead sandboxes, once per process; whoever starts one waits until it is done."""
+    global _collected
+    with _collecting:
+        if not _collected:
+            try:
+                collect_leftovers()
+            finally:
+                _collected = True
+
+
+class LocalSandbox(BaseEnvironment):
+    """A sandbox on this machine, without daemon, image registry or root."""
+
+    def __init__(
+        self,
+        *args: Any,
+        rootfs: str | None = None,
+        images: Mapping[str, str] | None = None,
+        scratch: str = "memory",
+        **kwargs: Any,
+    ) -> None:
+        """`rootfs` stands in for the host's system; `images` maps image patterns to folders or "host";
+        `scratch` says where written files go: "memory" (limited exactly) or "disk" (limited by measuring)."""
+        options = ("rootfs", "images", "scratch")
+        for name in kwargs:
+            if name not in _KNOWN:
+                raise Refused(f'the local sandbox has no option "{name}"', hint=did_you_mean(name, options))
+        if scratch not in SCRATCHES:
+            raise Refused(f'scratch = "{scratch}"', hint='use "memory" or "disk"')
+        self._table = ImageTable(dict(images or {}), rootfs)
+        self._scratch = scratch
+        self._sandbox: Sandbox | None = None
+        self._layer: build.Layer | None = None
+        self._seen = Counts()
+        self._background: list[asyncio.Task[Finished]] = []
+        super().__init__(*args, **kwargs)
+        self._activity = Activity(self.trial_paths.trial_dir)
+        self._live_logs = LiveLogs(self._agent_logs(), self._activity)
+
+    @staticmethod
+    @override
+    def type() -> str:
+        return "local"
+
+    @property
+    @override
+    def capabilities(self) -> EnvironmentCapabilities:
+        """Log folders are not mounted but copied out: a link, a pipe or a setuid file in them stays inside."""
+        return EnvironmentCapabilities(disable_internet=True, dynamic_network_policy=True)
+
+    @classmethod
+    @override
+    def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
+        return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True)
+
+    @classmethod
+    @override
+    def preflight(cls) -> None:
+        found = probe()
+        if not found.works:
+            raise SystemExit("\n".join(found.lines()))
+
+    # What a task may ask for
+
+    @override
+    def _validate_definition(self) -> None:
+        require_agent_environment_definition(self.environment_dir, docker_image=self.task_env_config.docker_image)
+        for name in ("docker-compose.yaml", "docker-compose.yml"):
+            if (self.environment_dir / name).exists():
+                raise Refused("a task with Docker Compose services", where=str(self.environment_dir / name))
+        self._definition = build.define(self.environment_dir, self.task_env_config.docker_image, self._table)
+        if not self._enable_environment_dir_upload and self._definition.base == HOST and not self._has_dockerfile():
+            raise Refused(f"the verifier image {self._definition.image}, which brings its own tests")
+        self._binds = [self._bind(mount) for mount in self._mounts if not self._is_log(mount)]
+
+    def _has_dockerfile(self) -> bool:
+        return (self.environment_dir / "Dockerfile").is_file()
+
+    @override
+    def _validate_extra_docker_compose_support(self) -> None:
+        if self.extra_docker_compose_paths:
+            raise Refused("extra_docker_compose", where=str(self.environment_dir))
+
+    @override
+    def _validate_gpu_support(self) -> None:
+        if self._effective_gpus > 0:
+            raise Refused(f"a task that needs {self._effective_gpus} GPU(s)", where=str(self.environment_dir))
+
+    @override
+    def validate_network_policy_support(self, network_policy: NetworkPolicy | None = None) -> None:
+        policy = network_policy or self._network_policy
+        if policy.network_mode == NetworkMode.ALLOWLIST:
+            raise Refused("a network allowlist (the sandbox's network is on or off)", where=str(self.environment_dir))
+        super().validate_network_policy_support(policy)
+
+    def _is_log(self, mount: Mapping[str, Any]) -> bool:
+        """Harbor's own folders of the trial: made inside, copied out by Harbor."""
+        trial = self.trial_paths.trial_dir.resolve()
+        return mount["type"] == "bind" and Path(mount["source"]).resolve().is_relative_to(trial)
+
+    def _agent_logs(self) -> str | None:
+        """Where the agent's logs are inside."""
+        logs = (mount for mount in self._mounts if self._is_log(mount) and Path(mount["source"]).name == "agent")
+        return next((mount["target"] for mount in logs), None)
+
+    def _bind(self, mount: Mapping[str, Any]) -> Bind:
+        if mount["type"] != "bind":
+            raise Refused(f"a mount of type {mount['type']} on {mount['target']}")
+        source = Path(mount["source"]).expanduser().resolve()
+        if not source.exists():
+            raise Refused(f"the mount source {source} does not exist", hint="create it or correct environment.mounts")
+        return Bind(str(source), mount["target"], bool(mount.get("read_only")))
+
+    def _limits(self) -> Limits:
+        config = self.task_env_config
+        limits = limits_for(
+            self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT),
+            config.storage_mb,
+            self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT),
+            scratch=self._scratch,
+        )
+        for text in limits.clamped:
+            self.logger.warning("sandbox: lowered %s", text)
+        return limits
+
+    # Life
+
+    @override
+    async def start(self, force_build: bool) -> None:
+        if not _collected:
+            await asyncio.to_thread(_collect_once)
+        limits = self._limits()
+        try:
+            self._layer = await build.layer_for(self._definition, limits, force=force_build)
+        except SandboxError as error:
+            raise SandboxBuildFailedError(str(error)) from error
+        layer = self._layer
+        modes = {self._network_policy.network_mode, *(policy.network_mode for policy in self._phase_network_policies)}
+        plan = Plan(
+            layer.base,
+            limits,
+            layer=layer.folder,
+            scratch=self._scratch,
+            folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
+            binds=tuple(self._binds),
+            resolver=NetworkMode.PUBLIC in modes,
+            holds=(layer.lock,),
+        )
+        try:
+            self._sandbox = await Sandbox.start(plan)
+        finally:
+            os.close(layer.lock)
+        if layer.config.entrypoint:
+            argv = [*layer.config.entrypoint, "sh", "-c", "sleep infinity"]
+            self._background.append(asyncio.create_task(self._run(argv)))
+        await self._upload_environment_dir_after_start()
+
+    @override
+    async def stop(self, delete: bool) -> None:
+        """End everything. Nothing is kept: files live as long as the sandbox (built layers are cached apart)."""
+        sandbox, self._sandbox = self._sandbox, None
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self._background.clear()
+        if sandbox is not None:
+            await sandbox.stop()
+
+    async def kill_processes(self) -> None:
+        """End every process in the sandbox but the one that holds it; files and settings stay."""
+        await self._running().kill_processes()
+
+    @override
+    async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
+        """Each command gets the network of its time; what still runs with the network on must not keep it."""
+        if self._sandbox is not None and network_policy.network_mode == NetworkMode.NO_NETWORK:
+            await self._sandbox.kill_processes(only_networked=True)
+
+    def _running(self) -> Sandbox:
+        if self._sandbox is None:
+            raise SandboxError("the sandbox is not running")
+        return self._sandbox
+
+    # Commands
+
+    @override
+    async def exec(
+        self,
+        command: str,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Run `bash -c command`. A timeout or a cancellation ends everything the command started."""
+        try:
+            done = await self._run([_SHELL, "-c", command], cwd=cwd, env=env, timeout_sec=timeout_sec, user=user)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            for note in getattr(error, "__notes__", ()):
+                self.logger.warning("sandbox: %s", note)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise RuntimeError(f"Command timed out after {timeout_sec} seconds") from None
+        stderr = done.stderr
+        if done.exit_code != 0:
+            stderr += await self._limit_notes()
+        return ExecResult(stdout=done.stdout, stderr=stderr, return_code=done.exit_code)
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> Finished:
+        sandbox, layer = self._running(), self._layer
+        config = layer.config if layer is not None else ImageConfig("")
+        who = self._resolve_user(user)
+        self._activity.stir()
+        callback = self._output_callback()
+
+        async def on_output(text: str, stream: str) -> None:
+            self._activity.stir()
+            if callback is None:
+                await asyncio.sleep(0)
+            else:
+                await callback(text, stream)  # ty: ignore[invalid-argument-type] - Harbor's stream name is a Literal
+
+        async with self._live_logs.followed(sandbox):
+            return await sandbox.run(
+                argv,
+                env={**config.env, **(self._merge_env(env) or {})},
+                cwd=cwd or self.task_env_config.workdir or config.workdir,
+                user=str(who) if who is not None else config.user or "root",
+                network=self._network_is_public,
+                timeout_sec=timeout_sec,
+                on_output=on_output,
+            )
+
+    async def _limit_notes(self) -> str:
+        """One line for each limit that was reached since the last command that failed."""
+        try:
+            counts = await self._running().counts()
+        except SandboxError as error:
+            return f"\nsandbox: {error}\n"
+        limits = self._running().plan.limits
+        texts = {
+            "memory": f"memory limit of {limits.memory_mb} MB reached: processes were killed",
+            "processes": f"process limit of {limits.processes} reached",
+            "disk": f"storage limit of {limits.storage_mb} MB reached: processes were killed",
+        }
+        reached = [text for name, text in texts.items() if getattr(counts, name) > getattr(self._seen, name)]
+        self._seen = counts
+        for text in reached:
+            self.logger.warning("sandbox: %s", text)
+        return "".join(f"\nsandbox: {text}\n" for text in reached)
+
+    # Files
+
+    @property
+    def _most_bytes(self) -> int:
+        """How much one download may bring out."""
+        return 2 * self._running().plan.limits.storage_mb * MEGABYTE
+
+    @override
+    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
+        source = Path(source_path)
+        await self._running().put(target_path, transfer.pack_file(source), rename=source.name)
+
+    @override
+    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
+        await self._running().put(target_dir, transfer.pack_folder(Path(source_dir)))
+
+    @override
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        target = Path(target_path)
+        if target.is_dir():
+            target /= Path(source_path).name
+        await self._running().get(source_path, transfer.unpack_file(target, self._most_bytes), single=True)
+
+    @override
+    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
+        await self._take(source_dir, target_dir)
+
+    @override
+    async def download_dir_with_exclusions(
+        self, *, source_dir: str, target_dir: Path | str, exclude: list[str]
+    ) -> None:
+        await self._take(source_dir, target_dir, exclude=exclude)
+
+    @override
+    async def download_dir_filtered(
+        self,
+        *,
+        source_dir: str,
+        target_dir: Path | str,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+        protect: Sequence[str] | None = None,
+    ) -> None:
+        paths = await self._running().list_files(source_dir)
+        selected = filter_paths_by_patterns(paths, include=include, exclude=exclude)
+        selected += [path for path in paths if path in (protect or ()) and path not in selected]
+        await self._take(source_dir, target_dir, names=selected)
+
+    async def _take(
+        self, source: str, target: Path | str, *, names: Sequence[str] | None = None, exclude: Sequence[str] = ()
+    ) -> None:
+        """Bring a folder out as far as it can be taken, and say what was left."""
+        read = transfer.unpack_folder(Path(target), self._most_bytes)
+        left = await self._running().get(source, read, names=names, exclude=exclude, limit_bytes=self._most_bytes)
+        if left.count:
+            self.logger.warning(
+                "sandbox: %d files or folders of %s stay inside (nested too deep, too many or too large), as %s",
+                left.count,
+                source,
+                left.example,
+            )

@@ -1,0 +1,262 @@
+"""Carrying out a Dockerfile in a sandbox, instruction by instruction."""
+
+import os
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+import msgspec
+
+from terminalbench.sandbox import helper
+from terminalbench.sandbox.errors import Refused, SandboxError
+from terminalbench.sandbox.image.context import Context, Entry, archive_entries, write_entries
+from terminalbench.sandbox.image.dockerfile import Instruction, expand, fill, words
+from terminalbench.sandbox.image.images import normalized
+from terminalbench.sandbox.session import Sandbox
+
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_SHELL = ("/bin/sh", "-c")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What is to be built: a checked Dockerfile, its context, and the name of its base."""
+
+    instructions: tuple[Instruction, ...]
+    text: str
+    context: Context
+    image: str
+    base: str
+    where: str
+
+
+class ImageConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an image says about the commands run in it."""
+
+    image: str
+    workdir: str = "/"
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    user: str | None = None
+    entrypoint: list[str] = msgspec.field(default_factory=list)
+
+
+def platform_arguments() -> dict[str, str]:
+    """The arguments BuildKit declares by itself, for this machine."""
+    machine = os.uname().machine
+    arch = _MACHINES.get(machine, machine)
+    values = {"ARCH": arch, "OS": "linux", "PLATFORM": f"linux/{arch}"}
+    return {f"{side}{name}": value for side in ("TARGET", "BUILD") for name, value in values.items()}
+
+
+def declared(instruction: Instruction, known: Mapping[str, str]) -> dict[str, str]:
+    """What an ARG line sets: its default, else the value known so far; nothing when there is neither."""
+    found = {}
+    for word in words(instruction.value, known):
+        name, given, value = word.partition("=")
+        if given:
+            found[name] = value
+        elif name in known:
+            found[name] = known[name]
+    return found
+
+
+@dataclass
+class Builder:
+    """Carries out one Dockerfile in a sandbox, instruction by instruction."""
+
+    definition: Definition
+    sandbox: Sandbox
+    workdir: str = "/"
+    user: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, str] = field(default_factory=dict)
+    outer: dict[str, str] = field(default_factory=platform_arguments)
+    shell: list[str] = field(default_factory=lambda: list(_SHELL))
+    entrypoint: list[str] = field(default_factory=list)
+    started: bool = False
+
+    async def build(self) -> ImageConfig:
+        """Every instruction in order; the configuration the image ends up with."""
+        for instruction in self.definition.instructions:
+            await self._step(instruction)
+        return ImageConfig(self.definition.image, self.workdir, self.env, self.user, self.entrypoint)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What an instruction can refer to; ENV wins over ARG."""
+        return {**self.arguments, **self.env}
+
+    def _place(self, instruction: Instruction) -> str:
+        return f"{self.definition.where}:{instruction.line}"
+
+    async def _step(self, instruction: Instruction) -> None:
+        match instruction.name:
+            case "FROM":
+                self.started = True
+                await self._stand_in()
+            case "ARG" if not self.started:
+                self.outer |= declared(instruction, self.outer)
+            case "ARG":
+                self.arguments |= declared(instruction, {**self.outer, **self.variables})
+            case "ENV":
+                self.env |= _assignments(instruction.value, self.variables)
+            case "WORKDIR":
+                self.workdir = str(PurePosixPath(self.workdir, expand(instruction.value, self.variables)))
+                await self._make_folders([self.workdir])
+            case "VOLUME":
+                await self._make_folders(instruction.items or words(instruction.value, self.variables))
+            case "USER":
+                self.user = expand(instruction.value, self.variables) or None
+            case "SHELL":
+                self.shell = instruction.items or self.shell
+            case "ENTRYPOINT":
+                self.entrypoint = (
+                    instruction.items if instruction.items is not None else [*self.shell, instruction.value]
+                )
+            case "RUN":
+                await self._run(instruction)
+            case "COPY" | "ADD":
+                await self._copy(instruction)
+
+    async def _stand_in(self) -> None:
+        """The one thing a python image has that a host may lack under that name."""
+        base = self.sandbox.plan.base
+        if normalized(self.definition.image).startswith("python:") and not base.has_program("python"):
+            await self._must(["/bin/sh", "-c", "ln -s $(command -v python3) /usr/local/bin/python"], "FROM")
+
+    async def _make_folders(self, folders: list[str]) -> None:
+        await self._must(["mkdir", "-p", "--", *folders], "WORKDIR", cwd="/", user="root")
+
+    async def _run(self, instruction: Instruction) -> None:
+        value = instruction.value
+        if instruction.heredocs:
+            only = len(instruction.heredocs) == 1 and len(value.split()) == 1
+            content = instruction.heredocs[0].content
+            if only and content.startswith("#!"):
+                await self._script(content, instruction)
+                return
+            value = content if only else f"{value}\n{instruction.raw_heredocs}"
+        argv = instruction.items if not instruction.heredocs else None
+        await self._must(
+            argv or [*self.shell, value],
+            f"{self._place(instruction)}: RUN {instruction.value}",
+            cwd=self.workdir,
+            user=self.user or "root",
+            network=instruction.flag("network") != "none",
+        )
+
+    async def _script(self, content: str, instruction: Instruction) -> None:
+        path = "tmp/.run-heredoc"
+        entry = [Entry(path, content.encode())]
+        await self.sandbox.put("/", lambda stream: write_entries(stream, entry, owner=(0, 0), mode=0o755))
+        where = f"{self._place(instruction)}: RUN {instruction.value}"
+        await self._must([f"/{path}"], where, cwd=self.workdir, user=self.user or "root", network=True)
+        await self._must(["rm", "-f", f"/{path}"], where)
+
+    async def _must(
+        self, argv: list[str], what: str, *, cwd: str = "/", user: str = "root", network: bool = False
+    ) -> None:
+        done = await self.sandbox.run(argv, env=self.variables, cwd=cwd, user=user, network=network)
+        if done.exit_code != 0:
+            output = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())[-4000:]
+            hint = None
+            if helper.helper().ids == "one":
+                hint = "an ordinary user's sandbox has one user id: chown and USER need root or subordinate ids"
+            raise SandboxError(f"{what} failed with exit code {done.exit_code}\n{output}", hint=hint)
+
+    async def _copy(self, instruction: Instruction) -> None:
+        where = self._place(instruction)
+        given = instruction.items
+        paths = [expand(item, self.variables) for item in given] if given else words(instruction.value, self.variables)
+        if len(paths) < 2:
+            raise Refused(
+                f"{instruction.name} needs a source and a destination", where=where, hint="add the missing one"
+            )
+        *sources, last = paths
+        target = str(PurePosixPath(self.workdir, last))
+        into_folder = last.endswith(("/", "/.")) or last == "." or len(sources) > 1
+        owner = await self._owner(instruction)
+        mode = int(instruction.flag("chmod") or "0", 8) if instruction.flag("chmod") else None
+        documents = {document.name: document for document in instruction.heredocs}
+        for source in sources:
+            document = documents.get(source.removeprefix("<<").removeprefix("-")) if source.startswith("<<") else None
+            if document is not None:
+                content = fill(document.content, self.variables) if document.expand else document.content
+                await self._place_file(Entry(document.name, content.encode()), target, into_folder, owner, mode)
+                continue
+            found = self.definition.context.find(source, where)
+            for path in found:
+                await self._copy_one(instruction, path, target, into_folder or len(found) > 1, owner, mode)
+
+    async def _copy_one(
+        self,
+        instruction: Instruction,
+        path: Path,
+        target: str,
+        into_folder: bool,
+        owner: tuple[int, int],
+        mode: int | None,
+    ) -> None:
+        real = path.resolve()
+        if real.is_dir():
+            inner = [Entry(name, entry) for name, entry in self.definition.context.below(real)]
+            await self.sandbox.put(target, lambda stream: write_entries(stream, inner, owner=owner, mode=mode))
+            return
+        archive = archive_entries(real) if instruction.name == "ADD" else None
+        if archive is not None:
+            with archive:
+                await self.sandbox.put(target, lambda stream: _repack(archive, stream, owner))
+            return
+        await self._place_file(Entry(path.name, real), target, into_folder, owner, mode)
+
+    async def _place_file(
+        self, entry: Entry, target: str, into_folder: bool, owner: tuple[int, int], mode: int | None
+    ) -> None:
+        def write(stream: BinaryIO) -> None:
+            write_entries(stream, [entry], owner=owner, mode=mode)
+
+        if into_folder:
+            await self.sandbox.put(target, write)
+        else:
+            await self.sandbox.put(target, write, rename=entry.target)
+
+    async def _owner(self, instruction: Instruction) -> tuple[int, int]:
+        wanted = expand(instruction.flag("chown") or "", self.variables)
+        if not wanted:
+            return 0, 0
+        name, _, group = wanted.partition(":")
+        command = 'id -u -- "$1" && { [ -z "$2" ] && id -g -- "$1" || getent group "$2" | cut -d: -f3; }'
+        numbers = [part for part in (name, group or name) if part.isdigit()]
+        if len(numbers) == 2:
+            return int(numbers[0]), int(numbers[1])
+        done = await self.sandbox.run(["/bin/sh", "-c", command, "sh", name, group], env={})
+        found = done.stdout.split()
+        if done.exit_code != 0 or len(found) != 2:
+            raise SandboxError(f"{instruction.name} --chown={wanted}: no such user or group in the image")
+        return int(found[0]), int(found[1])
+
+
+def _assignments(value: str, variables: Mapping[str, str]) -> dict[str, str]:
+    first = value.split(None, 1)
+    if first and "=" not in first[0]:  # the old form: ENV NAME the rest of the line
+        return {first[0]: expand(first[1], variables) if len(first) > 1 else ""}
+    return dict(word.split("=", 1) for word in words(value, variables) if "=" in word)
+
+
+def _repack(archive: tarfile.TarFile, stream: BinaryIO, owner: tuple[int, int]) -> None:
+    """Pass the members of an archive on; names that climb out of it are dropped."""
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as out:
+        for member in archive:
+            if member.name.startswith("/") or ".." in member.name.split("/"):
+                continue
+            member.uid, member.gid = owner
+            if member.islnk():
+                target = archive.getmember(member.linkname)
+                member.type, member.size = tarfile.REGTYPE, target.size
+                out.addfile(member, archive.extractfile(target))
+            elif member.isreg():
+                out.addfile(member, archive.extractfile(member))
+            elif member.isdir() or member.issym():
+                out.addfile(member)

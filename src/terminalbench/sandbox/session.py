@@ -1,0 +1,337 @@
+"""One running sandbox: start it, run commands, move files, end its processes, stop it."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from terminalbench.sandbox import cache, helper
+from terminalbench.sandbox.engine import wire
+from terminalbench.sandbox.errors import SandboxError
+from terminalbench.sandbox.plan import Plan
+from terminalbench.sandbox.streams import OnOutput, Stream
+
+_KILL_PATIENCE_SEC = 8
+_STOP_PATIENCE_SEC = 30
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended and what it wrote."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How often each limit of a sandbox was reached."""
+
+    memory: int = 0
+    processes: int = 0
+    disk: int = 0
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What did not come out of a folder: nested too deep, too many, or larger than there is room for."""
+
+    count: int = 0
+    example: str | None = None
+
+
+class Sandbox:
+    """A running sandbox. Everything in it ends when it is stopped, or when this process goes away."""
+
+    def __init__(
+        self, plan: Plan, claimed: cache.Claimed, reply: socket.socket, opened: list[int], answer: dict[str, Any]
+    ) -> None:
+        self.plan = plan
+        self.limits_by: dict[str, str] = answer["limits_by"]
+        self._about: dict[str, Any] = answer["sandbox"]
+        self._claimed, self._reply, self._pidfd = claimed, reply, opened[0]
+        self._door: socket.socket | None = socket.socket(fileno=opened[1])
+        self._question = 0
+        self._open_pipes: set[int] = set()
+        self._asking = asyncio.Lock()
+        self._stopped = False
+
+    @property
+    def scratch(self) -> str:
+        """Where files written in it go: "memory" or "disk"."""
+        return self._about["scratch"]
+
+    @classmethod
+    async def start(cls, plan: Plan) -> "Sandbox":
+        """Bring a sandbox up; when this returns, commands can be run in it."""
+        server = helper.running() or await asyncio.to_thread(helper.helper)
+        claimed = cache.claim("run")
+        reply = None
+        try:
+            reply = server.request(plan.request(claimed.folder, server.bwrap), (claimed.lock, *plan.holds))
+            answer, descriptors = await helper.receive(reply)
+            if answer is None or "error" in answer:
+                raise SandboxError(f"the sandbox did not start: {(answer or {}).get('error', 'no answer')}")
+            return cls(plan, claimed, reply, descriptors, answer)
+        except BaseException:
+            if reply is not None:
+                reply.close()
+            await asyncio.to_thread(cache.release, claimed)
+            raise
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str = "/",
+        user: str = "root",
+        network: bool = False,
+        timeout_sec: float | None = None,
+        on_output: OnOutput | None = None,
+    ) -> Finished:
+        """Run a command and wait for it. A timeout (TimeoutError) or cancellation ends its whole process tree."""
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
+        request = {"op": "run", "argv": list(argv), "env": {**env}, "cwd": cwd, "user": user, "network": network}
+        try:
+            reply = self._request({**request, "input": False}, *(pipe[1] for pipe in pipes))
+        except BaseException:
+            for handle, _ in pipes:
+                os.close(handle)
+            raise
+        finally:
+            for _, handle in pipes:
+                os.close(handle)
+        streams = [Stream(pipe[0], name, on_output) for pipe, name in zip(pipes, ("stdout", "stderr"), strict=True)]
+        pumps = [asyncio.create_task(stream.pump()) for stream in streams]
+        try:
+            code = await self._exit_code(reply, timeout_sec)
+            for stream in streams:
+                stream.finish()
+            await asyncio.gather(*pumps)
+            return Finished(code, streams[0].text(), streams[1].text())
+        finally:
+            reply.close()
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            for stream in streams:
+                self._leave(stream)
+
+    async def _exit_code(self, reply: socket.socket, timeout_sec: float | None) -> int:
+        root: int | None = None
+        try:
+            async with asyncio.timeout(timeout_sec):
+                while (answer := await _next(reply)) is not None and "root" in answer:
+                    root = answer["root"]
+        except BaseException as error:
+            try:
+                if not await self._end_tree(reply, root):
+                    error.add_note("a command would not end, so every process of the sandbox was ended")
+            except SandboxError as problem:  # the caller still has to see its own timeout or cancellation
+                error.add_note(str(problem))
+            raise
+        if answer is None:
+            raise SandboxError("the sandbox ended while the command ran")
+        return int(answer["exit"])
+
+    async def _end_tree(self, reply: socket.socket, root: int | None) -> bool:
+        """End a command and all it started, from outside: inside there may be no room left to do it.
+
+        False: that did not do, and everything in the sandbox was ended.
+        """
+        try:
+            async with asyncio.timeout(_KILL_PATIENCE_SEC):
+                while root is None and (answer := await _next(reply)) is not None and "exit" not in answer:
+                    root = answer["root"]
+                if root is None or not await self._left("tree", root):
+                    return True
+        except TimeoutError:
+            pass
+        await self._kill("all")
+        return False
+
+    def _leave(self, stream: Stream) -> None:
+        """A background process may still write: keep the pipe and read it empty, or it would get SIGPIPE."""
+        if stream.ended or self._stopped:
+            os.close(stream.handle)
+            return
+        self._open_pipes.add(stream.handle)
+        loop = asyncio.get_running_loop()
+
+        def discard(handle: int = stream.handle) -> None:
+            with contextlib.suppress(BlockingIOError):
+                if not os.read(handle, 1 << 16):
+                    loop.remove_reader(handle)
+                    self._open_pipes.discard(handle)
+                    os.close(handle)
+
+        loop.add_reader(stream.handle, discard)
+
+    def _request(self, message: dict[str, Any], *descriptors: int) -> socket.socket:
+        if self._stopped:
+            raise SandboxError("the sandbox is not running")
+        message = {**message, "sandbox": self._about, "join": []}
+        if self._door is not None:
+            try:
+                return helper.send_request(self._door, message, (self._pidfd, *descriptors))
+            except OSError:
+                self._door = None  # the porter is gone; the helper can do it, a little slower
+        message["join"] = self._about["procs"]
+        return helper.helper().request(message, (self._pidfd, *descriptors))
+
+    async def put(self, target: str, write: Callable[[BinaryIO], None], *, rename: str | None = None) -> None:
+        """Unpack the tar stream that `write` makes into the folder `target`, as root.
+
+        With `rename`, the stream holds one file; it goes to `target` itself unless that is a folder, in
+        which it then takes the name `rename`.
+        """
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        message = {"op": "transfer", "kind": "put", "target": target, "rename": rename}
+        await self._transfer(message, reader, writer, lambda: _feed(writer, write))
+
+    async def get(
+        self,
+        source: str,
+        read: Callable[[BinaryIO], None],
+        *,
+        single: bool = False,
+        names: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        limit_bytes: int = 0,
+    ) -> LeftOut:
+        """Hand a tar stream of the folder `source` (at most `limit_bytes` of it), or the `single` file, to `read`."""
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        message: dict[str, Any] = {"op": "transfer", "kind": "get", "source": source, "single": single}
+        message |= {"names": list(names) if names is not None else None, "exclude": list(exclude), "limit": limit_bytes}
+        answer = await self._transfer(message, writer, reader, lambda: _drain(reader, read))
+        return LeftOut(answer.get("left_out", 0), answer.get("for_example"))
+
+    async def list_files(self, source: str) -> list[str]:
+        """The regular files below the folder `source`, relative to it."""
+        found: list[bytes] = []
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        message = {"op": "transfer", "kind": "list", "source": source}
+        await self._transfer(
+            message, writer, reader, lambda: _drain(reader, lambda stream: found.append(stream.read()))
+        )
+        return [os.fsdecode(name) for name in b"".join(found).split(b"\0") if name]
+
+    async def news(self, source: str, known: Mapping[str, int], most_bytes: int) -> bytes:
+        """What is new in the files below the folder `source`, of which `known` bytes are known; `live_logs` reads it.
+
+        Made inside the sandbox: at most twice `most_bytes` are taken from it.
+        """
+        found: list[bytes] = []
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        message = {"op": "transfer", "kind": "news", "source": source, "known": dict(known), "most": most_bytes}
+        await self._transfer(
+            message, writer, reader, lambda: _drain(reader, lambda stream: found.append(stream.read(2 * most_bytes)))
+        )
+        return b"".join(found)
+
+    async def _transfer(
+        self, message: dict[str, Any], theirs: int, ours: int, work: Callable[[], None]
+    ) -> dict[str, Any]:
+        try:
+            reply = self._request(message, theirs)
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        try:
+            worker = asyncio.ensure_future(asyncio.to_thread(work))
+            answer, _ = await helper.receive(reply)
+            problem = None
+            try:
+                await worker
+            except (OSError, EOFError, tarfile.TarError, SandboxError) as error:
+                problem = error
+            if isinstance(problem, SandboxError):  # ours to refuse, and the sandbox's side only saw us leave
+                raise problem
+            told = helper.checked(answer)
+            if problem is not None:
+                raise problem
+            return told
+        finally:
+            reply.close()  # ends the transfer if it still runs, and with it the worker's stream
+
+    async def kill_processes(self, *, only_networked: bool = False) -> None:
+        """End every process but the sandbox's first; or only those started with the network on."""
+        await self._kill("networked" if only_networked else "all")
+
+    async def _kill(self, which: str) -> None:
+        if left := await self._left(which):
+            raise SandboxError(f"{left if left > 0 else 'some'} processes of the sandbox would not end")
+
+    async def _left(self, which: str, root: int = 0) -> int:
+        """End processes; how many would not go, -1 if nobody could look."""
+        return (await self._ask({"do": "kill", "which": which, "root": root}))["left"]
+
+    async def counts(self) -> Counts:
+        """How often each limit was reached so far."""
+        answer = await self._ask({"do": "count"})
+        return Counts(answer["memory"], answer["processes"], answer["disk"])
+
+    async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Ask the guardian, one question at a time; an answer nobody waited for is skipped."""
+        async with self._asking:
+            self._question += 1
+            try:
+                wire.send(self._reply, {**message, "number": self._question})
+                while (answer := await _next(self._reply)) is not None:
+                    if answer["number"] == self._question:
+                        return answer
+            except OSError:
+                pass
+        raise SandboxError("the sandbox has ended")
+
+    async def stop(self) -> None:
+        """End everything in it and remove what it left on the host. Stopping twice is harmless."""
+        if self._stopped:
+            return
+        self._stopped = True
+        loop = asyncio.get_running_loop()
+        for handle in self._open_pipes:
+            loop.remove_reader(handle)
+            os.close(handle)
+        self._open_pipes.clear()
+        if self._door is not None:
+            self._door.close()
+        with contextlib.suppress(OSError):
+            self._reply.shutdown(socket.SHUT_WR)
+        async with self._asking:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_PATIENCE_SEC):
+                    while (await helper.receive(self._reply))[0] is not None:
+                        pass
+        self._reply.close()
+        os.close(self._pidfd)
+        if self._claimed.folder.exists():
+            await asyncio.to_thread(cache.release, self._claimed)
+        else:
+            cache.release(self._claimed)
+
+
+async def _next(reply: socket.socket) -> dict[str, Any] | None:
+    """The shim's next message; None when it is gone."""
+    answer, _ = await helper.receive(reply)
+    return None if answer is None else helper.checked(answer)
+
+
+def _feed(writer: int, write: Callable[[BinaryIO], None]) -> None:
+    with os.fdopen(writer, "wb") as stream:
+        write(stream)
+
+
+def _drain(reader: int, read: Callable[[BinaryIO], None]) -> None:
+    with os.fdopen(reader, "rb") as stream:
+        read(stream)
+        while stream.read(1 << 18):
+            pass

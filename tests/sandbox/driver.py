@@ -1,0 +1,210 @@
+"""A process that holds sandboxes and does with them what a test says: one JSON request per line, one answer each.
+
+So the same test drives sandboxes of root and of an ordinary user, and can kill the process that holds them.
+"""
+
+import asyncio
+import ctypes
+import functools
+import json
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
+from harbor.models.trial.paths import TrialPaths
+
+from terminalbench.sandbox import cache, environment, helper
+from terminalbench.sandbox.activity import HITS, live_hits
+from terminalbench.sandbox.environment import LocalSandbox
+from terminalbench.sandbox.live_logs import MOST_BYTES, parse
+from terminalbench.sandbox.plan import Plan
+from terminalbench.sandbox.probe import probe
+
+boxes: dict[int, LocalSandbox] = {}
+
+
+def policy(mode: str) -> NetworkPolicy:
+    return NetworkPolicy(network_mode=NetworkMode(mode))
+
+
+async def new(
+    folder: str,
+    files: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+    network: str = "no-network",
+    phases: tuple[str, ...] = (),
+    mounts: list[dict[str, Any]] | None = None,
+    no_groups: bool = False,
+    start: bool = True,
+    force: bool = False,
+    kwargs: dict[str, Any] | None = None,
+) -> int:
+    """Make an environment folder and a sandbox of it; `no_groups` forbids control groups, as many machines do."""
+    root = Path(tempfile.mkdtemp(dir=folder))
+    for name, text in (files or {"Dockerfile": "FROM debian:bookworm-slim\nWORKDIR /app\n"}).items():
+        path = root / "environment" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    trial = TrialPaths(root / "trial")
+    trial.mkdir()
+    logs = [("verifier", trial.verifier_dir), ("agent", trial.agent_dir), ("artifacts", trial.artifacts_dir)]
+    binds = [{"type": "bind", "source": str(path), "target": f"/logs/{name}"} for name, path in logs]
+    box = LocalSandbox(
+        environment_dir=root / "environment",
+        environment_name="test",
+        session_id="test__env",
+        trial_paths=trial,
+        task_env_config=EnvironmentConfig(**(config or {})),
+        mounts=[*binds, *(mounts or [])],
+        network_policy=policy(network),
+        phase_network_policies=[policy(mode) for mode in phases],
+        **(kwargs or {}),
+    )
+    number = len(boxes) + 1
+    boxes[number] = box
+    if start:
+        with mock.patch.object(environment, "Plan", functools.partial(Plan, use_groups=not no_groups)):
+            await box.start(force)
+    return number
+
+
+async def execute(box: int, command: str, **options: Any) -> dict[str, Any]:
+    return (await boxes[box].exec(command, **options)).model_dump()
+
+
+async def cancel(box: int, command: str, once: str) -> str:
+    """Cancel a command once another one succeeds in the same sandbox."""
+    task = asyncio.create_task(boxes[box].exec(command))
+    while (await boxes[box].exec(once)).return_code != 0:
+        assert not task.done(), "it ended by itself"
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        return "cancelled"
+    return "finished"
+
+
+async def together(box: int, commands: list[str]) -> list[dict[str, Any]]:
+    return [done.model_dump() for done in await asyncio.gather(*(boxes[box].exec(command) for command in commands))]
+
+
+async def beside(box: int, watcher: str, commands: list[str]) -> dict[str, Any]:
+    """What a watcher says that makes /tmp/ready when it looks, and ends when /tmp/over is there; commands come between."""
+    watching = asyncio.create_task(boxes[box].exec(watcher))
+    while not watching.done() and (await boxes[box].exec("test -e /tmp/ready")).return_code != 0:
+        pass
+    done = await asyncio.gather(*(boxes[box].exec(command) for command in commands))
+    await boxes[box].exec("touch /tmp/over")
+    return {"codes": [one.return_code for one in done], "watcher": (await watching).model_dump()}
+
+
+async def streamed(box: int, command: str) -> list[list[str]]:
+    """What a command writes, piece by piece. It may wait for /tmp/1, /tmp/2: they are made when that piece has come."""
+    chunks: list[list[str]] = []
+
+    async def keep(text: str, stream: str) -> None:
+        chunks.append([stream, text])
+        await boxes[box].exec(f"touch /tmp/{len(chunks)}")
+
+    with boxes[box].scoped_output_callback(keep):
+        await boxes[box].exec(command)
+    return chunks
+
+
+async def stop_all() -> None:
+    """Stop what a test has left running."""
+    for result in await asyncio.gather(*(box.stop(delete=True) for box in boxes.values()), return_exceptions=True):
+        if result is not None:
+            raise result
+
+
+async def network(box: int, mode: str) -> None:
+    await boxes[box].set_network_policy(policy(mode))
+
+
+async def call(box: int, method: str, *args: Any, **options: Any) -> Any:
+    return await getattr(boxes[box], method)(*args, **options)
+
+
+async def counts(box: int) -> dict[str, int]:
+    return vars(await boxes[box]._running().counts())
+
+
+async def news(box: int, known: dict[str, int], most: int = MOST_BYTES) -> list[list[Any]]:
+    """What is new in the agent's logs: name, size now, how much of it came out, answers 429 in that."""
+    pieces = parse(await boxes[box]._running().news("/logs/agent", known, most))
+    return [
+        [piece.name, piece.size, len(piece.data), len(HITS.findall(piece.data.decode(errors="replace")))]
+        for piece in pieces
+    ]
+
+
+async def seen_while(box: int, command: str, wanted: int) -> dict[str, Any]:
+    """Run a command that waits for the file /go, which is made when the trial's folder tells of `wanted` answers 429."""
+    trial = boxes[box].trial_paths.trial_dir
+    boxes[box]._live_logs._look_sec = 0.05
+    running = asyncio.create_task(boxes[box].exec(command))
+    found = [live_hits(trial)]
+    while not running.done() and found[-1] < wanted:
+        await asyncio.sleep(0.02)
+        found.append(live_hits(trial))
+    live = not running.done()
+    await boxes[box].exec("touch /go")
+    await running
+    return {"live": live, "told": [*found, live_hits(trial)]}
+
+
+async def about(box: int) -> dict[str, Any]:
+    running = boxes[box]._running()
+    return {"limits_by": running.limits_by, "scratch": running.scratch, "ids": helper.helper().ids}
+
+
+async def collect() -> dict[str, int]:
+    return vars(await asyncio.to_thread(cache.collect_leftovers))
+
+
+async def probe_lines() -> list[str]:
+    return (await asyncio.to_thread(probe)).lines()
+
+
+COMMANDS = {
+    f.__name__: f
+    for f in (
+        new,
+        execute,
+        cancel,
+        together,
+        beside,
+        streamed,
+        stop_all,
+        network,
+        call,
+        counts,
+        news,
+        seen_while,
+        about,
+        collect,
+        probe_lines,
+    )
+}
+
+
+async def main() -> None:
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        request = json.loads(line)
+        try:
+            answer = {"value": await COMMANDS[request["do"]](*request["args"], **request["options"])}
+        except Exception as error:  # noqa: BLE001 - the test decides what it means
+            answer = {"raised": type(error).__name__, "message": str(error)}
+        print(json.dumps(answer), flush=True)
+    await stop_all()
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a killed test run leaves no driver
+    asyncio.run(main())

@@ -1,0 +1,293 @@
+"""Dockerfiles built in the sandbox: what each instruction leaves behind, once per content."""
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.driving import Box, Driver, Raised
+
+EVERYTHING = r"""
+ARG VERSION=12
+FROM debian:${VERSION} AS base
+ARG VERSION
+ARG NAME=world UNSET
+ENV GREETING="hello $NAME" PLAIN=a\ b
+ENV OLD the rest of the line
+LABEL ignored=yes
+WORKDIR /app
+WORKDIR sub
+RUN pwd > /where && echo "$GREETING $VERSION $NAME [$UNSET]" > /greeting
+RUN ["/bin/sh", "-c", "echo exec form > /exec"]
+RUN <<EOF
+set -e
+x=heredoc
+echo $x > /heredoc
+EOF
+RUN <<SCRIPT
+#!/usr/bin/env python3
+open("/script", "w").write("python")
+SCRIPT
+RUN cat <<A > /both && cat <<'B' >> /both
+one $NAME
+A
+two $NAME
+B
+COPY a.txt /one
+COPY a.txt /folder/
+COPY a.txt b.txt many/
+COPY tree /tree
+COPY *.txt /glob/
+COPY --chmod=600 a.txt /secret
+COPY <<FILE /doc
+to $NAME
+FILE
+COPY ["b.txt", "/with space"]
+ADD packed.tar.gz /unpacked/
+SHELL ["/bin/bash", "-c"]
+RUN [[ a == a ]] && echo bash > /shell
+RUN --mount=type=cache,target=/cache echo cached > /cached
+RUN --network=none true
+USER root
+VOLUME /data
+EXPOSE 80
+CMD ["ignored"]
+"""
+
+
+def packed() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        member = tarfile.TarInfo("inner/file")
+        member.size, member.uid, member.mode = 4, 0, 0o755
+        archive.addfile(member, io.BytesIO(b"tar\n"))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def folder(driver: Driver, work: Path) -> Path:
+    """An environment folder with files that need more than text."""
+    (work / "packed.tar.gz").write_bytes(packed())
+    return work
+
+
+def test_every_instruction(driver: Driver, folder: Path) -> None:
+    files = {
+        "Dockerfile": EVERYTHING,
+        "a.txt": "a\n",
+        "b.txt": "b\n",
+        "tree/x/y": "y\n",
+        "tree/ignored.log": "no",
+        ".dockerignore": "**/*.log\n",
+    }
+    box = driver.box(files=files, start=False)
+    environment = Path(_folder_of(box))
+    (environment / "packed.tar.gz").write_bytes((folder / "packed.tar.gz").read_bytes())
+    box.call("start", False)
+    assert box.out('pwd; echo $GREETING; echo "$PLAIN"; echo $OLD; echo [$NAME]').splitlines() == [
+        *("/app/sub", "hello world", "a b", "the rest of the line", "[]"),
+    ]
+    cat = "cat /where /greeting /exec /heredoc /script; echo; cat /both /one /folder/a.txt many/a.txt many/b.txt /tree/x/y"
+    assert box.out(cat).splitlines() == [
+        *("/app/sub", "hello world 12 world []", "exec form", "heredoc", "python", "one world", "two $NAME"),
+        *("a", "a", "a", "b", "y"),
+    ]
+    assert box.out(
+        "ls /tree /glob; stat -c %a /secret; cat /doc '/with space' /unpacked/inner/file /shell /cached"
+    ).split() == [
+        *("/glob:", "a.txt", "b.txt", "/tree:", "x", "600", "to", "world", "b", "tar", "bash", "cached"),
+    ]
+    assert box.out("ls -d /data; id -u").split() == ["/data", "0"]
+    box.call("stop", True)
+
+
+def _folder_of(box: Box) -> str:
+    return str(max((box.driver.folder / "work").glob("*/environment"), key=lambda path: path.stat().st_ctime_ns))
+
+
+def layers(driver: Driver) -> dict[str, int]:
+    root = driver.folder / "cache" / "terminalbench" / f"sandbox-{driver.uid}" / "layers"
+    return {path.parent.name: path.stat().st_mtime_ns for path in root.glob("*/meta.json")}
+
+
+def test_a_layer_is_built_once_per_content(driver: Driver) -> None:
+    files = {"Dockerfile": "FROM debian:12\nRUN date +%N > /built\nCOPY f /f\n", "f": "1"}
+    before = layers(driver)
+    one, two = driver.box(files=files), driver.box(files=files)
+    assert one.out("cat /built") == two.out("cat /built")
+    assert len(layers(driver)) == len(before) + 1
+    other = driver.box(files={**files, "f": "2"})
+    assert other.out("cat /built") != one.out("cat /built")
+    forced = driver.box(files=files, force=True)
+    assert forced.out("cat /built") != one.out("cat /built")
+    again = driver.box(files=files)
+    assert again.out("cat /built") == forced.out("cat /built")
+    assert one.out("cat /built; echo x > /built; cat /f").split()[1] == "1"  # a replaced layer still serves its sandbox
+    for box in (one, two, other, forced, again):
+        box.call("stop", True)
+    driver("collect")
+    assert len(layers(driver)) == len(before) + 2
+
+
+def test_what_a_sandbox_writes_does_not_reach_its_layer(driver: Driver) -> None:
+    files = {"Dockerfile": "FROM debian:12\nRUN mkdir /d && echo one > /d/f && echo tool > /usr/local/bin/tool\n"}
+    first = driver.box(files=files)
+    first.out("rm -rf /d /usr/local/bin/tool; echo changed > /etc/hostname; echo new > /new")
+    first.call("stop", True)
+    second = driver.box(files=files)
+    assert second.out("cat /d/f /usr/local/bin/tool; ls /new 2>/dev/null || true").split() == ["one", "tool"]
+    second.call("stop", True)
+
+
+def test_deletions_and_replacements_in_a_layer_hold(driver: Driver) -> None:
+    """Also across the host's system folders, and for a folder that was removed and made again."""
+    text = "FROM debian:12\nRUN rm -rf /usr/share/perl5 /etc/skel && mkdir /usr/share/perl5 && touch /usr/share/perl5/mine\n"
+    box = driver.box(files={"Dockerfile": text})
+    assert box.out("ls /usr/share/perl5; ls -d /etc/skel 2>/dev/null || true").split() == ["mine"]
+    box.call("stop", True)
+
+
+def test_many_builders_of_one_layer_build_it_once(driver: Driver, work: Path) -> None:
+    """In different processes: they wait for each other, and all get the same."""
+    (work / "environment").mkdir()
+    (work / "environment" / "Dockerfile").write_text("FROM debian:12\nRUN sleep 0.5; date +%N > /built\n")
+    code = f"""
+import asyncio
+from pathlib import Path
+from terminalbench.sandbox.image.build import define, layer_for
+from terminalbench.sandbox.image.images import ImageTable
+from terminalbench.sandbox.limits import limits_for
+async def main():
+    definition = define(Path({str(work / "environment")!r}), None, ImageTable({{}}))
+    layer = await layer_for(definition, limits_for(None, None, None, scratch="disk"), force=False)
+    print((layer.folder / "0" / "built").read_text().strip())
+asyncio.run(main())
+"""
+    command = driver.command(sys.executable, "-c", code)
+    running = [
+        subprocess.Popen(command, env=driver.environment(), stdout=subprocess.PIPE, text=True, start_new_session=True)
+        for _ in range(3)
+    ]
+    answers = [process.communicate(timeout=120)[0].strip() for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert answers[0]
+    assert len(set(answers)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "FROM debian:12\nRUN echo out; echo oops >&2; exit 3\n",
+            r"Dockerfile:2: RUN echo out.*exit code 3\nout\noops",
+        ),
+        ("FROM debian:12\nRUN <<X\n#!/bin/sh\nexit 4\nX\n", "exit code 4"),
+        ("FROM debian:12\nCOPY nothing /x\n", "no such file"),
+        ("FROM debian:12\nUSER nobody-here\nRUN true\n", "no user nobody-here"),
+        ("FROM debian:12\nRUN apt-get install -y no-such-package-at-all\n", "exit code"),
+    ],
+)
+def test_a_failed_build_says_which_line_and_why(driver: Driver, text: str, message: str) -> None:
+    before = layers(driver)
+    with pytest.raises(Raised, match=f"(?s){message}"):
+        driver.box(files={"Dockerfile": text})
+    assert layers(driver) == before
+    root = driver.folder / "cache" / "terminalbench" / f"sandbox-{driver.uid}"
+    assert list((root / "building").iterdir()) == []
+
+
+def test_a_build_is_limited_too(driver: Driver) -> None:
+    text = "FROM debian:12\nRUN for i in $(seq 400); do head -c 20000000 /dev/urandom > /fill$i || exit 9; done\n"
+    with pytest.raises(Raised, match="exit code (137|9)"):
+        driver.box(files={"Dockerfile": text}, config={"storage_mb": 50})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"files": {"Dockerfile": "FROM alpine:3\n"}}, "alpine:3 is not mapped"),
+        ({"files": {"Dockerfile": "FROM a AS b\nFROM debian:12\n"}}, "several stages"),
+        ({"files": {"docker-compose.yaml": "services: {}\n", "Dockerfile": "FROM debian:12\n"}}, "Docker Compose"),
+        ({"config": {"gpus": 1}}, "needs 1 GPU"),
+        ({"config": {"docker_image": "org/image:1"}, "files": {"readme": ""}}, "org/image:1 is not mapped"),
+        ({"mounts": [{"type": "volume", "source": "v", "target": "/v"}]}, "a mount of type volume"),
+        (
+            {
+                "config": {"docker_image": "debian:12"},
+                "kwargs": {"enable_environment_dir_upload": False},
+                "files": {"t": ""},
+            },
+            "own tests",
+        ),
+        ({"files": {"Dockerfile": "FROM --platform=linux/s390x debian:12\n"}}, "--platform=linux/s390x"),
+    ],
+)
+def test_what_it_cannot_honour_is_refused_before_anything_starts(
+    driver: Driver, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(Raised, match=message) as caught:
+        driver.box(**options, start=False)
+    assert caught.value.kind == "Refused"
+    assert 'container_env = "docker"' in caught.value.message
+
+
+def test_options_are_checked(driver: Driver) -> None:
+    with pytest.raises(Raised, match='no option "rootsf".*did you mean "rootfs"'):
+        driver.box(kwargs={"rootsf": "/x"}, start=False)
+    with pytest.raises(Raised, match='use "memory" or "disk"'):
+        driver.box(kwargs={"scratch": "tape"}, start=False)
+    with pytest.raises(Raised, match='"/" would show the whole machine'):
+        driver.box(kwargs={"rootfs": "/"})
+    with pytest.raises(Raised, match="is not a folder"):
+        driver.box(kwargs={"images": {"debian:*": "/no/such/folder"}})
+
+
+def test_a_prebuilt_image_without_dockerfile_gets_the_folders_files(driver: Driver) -> None:
+    box = driver.box(config={"docker_image": "debian:12", "workdir": "/work"}, files={"data.txt": "x"})
+    assert box.out("pwd; cat data.txt").split() == ["/work", "x"]
+    box.call("stop", True)
+
+
+def test_a_python_image_has_python(driver: Driver) -> None:
+    box = driver.box(files={"Dockerfile": "FROM python:3.13-slim\nRUN python -c 'print(1)'\n"})
+    assert box.out("python -c 'import sys; print(sys.version_info[0])'") == "3"
+    box.call("stop", True)
+
+
+def test_a_rootfs_folder_is_the_whole_system(driver: Driver, work: Path) -> None:
+    rootfs = work / "rootfs"
+    libraries = subprocess.run(
+        ["ldd", "/bin/bash", "/bin/cat"], capture_output=True, text=True, check=True, timeout=20
+    ).stdout
+    needed = {word for word in libraries.split() if word.startswith("/")} | {"/bin/bash", "/bin/cat", "/bin/sh"}
+    for name in sorted(needed):
+        source = Path(name.rstrip(":"))
+        target = rootfs / source.relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+        target.chmod(0o755)
+    (rootfs / "marker").write_text("rootfs")
+    subprocess.run(["chown", "-R", f"{driver.uid}:{driver.gid}", str(rootfs)], check=True, timeout=20)
+    box = driver.box(files={"Dockerfile": "FROM debian:12\nENV A=b\n"}, kwargs={"rootfs": str(rootfs)})
+    assert box.out("echo /*; cat /marker; echo; echo $A").splitlines() == [
+        "/bin /dev /etc /lib /logs /marker /proc /sys" + (" /usr" if (rootfs / "usr").exists() else ""),
+        "rootfs",
+        "b",
+    ]
+    assert box.run("ls /")["return_code"] == 127  # nothing but what the folder holds
+    box.out("echo changed > /marker")
+    assert (rootfs / "marker").read_text() == "rootfs"
+    box.call("stop", True)
+
+
+def test_meta_is_readable(driver: Driver) -> None:
+    box = driver.box(files={"Dockerfile": "FROM debian:12\nENV UNIQUE=meta-test\nWORKDIR /w\n"})
+    box.call("stop", True)
+    root = driver.folder / "cache" / "terminalbench" / f"sandbox-{driver.uid}" / "layers"
+    metas = [json.loads(path.read_text()) for path in root.glob("*/meta.json")]
+    assert {"image": "debian:12", "workdir": "/w", "env": {"UNIQUE": "meta-test"}} in metas

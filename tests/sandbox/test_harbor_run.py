@@ -1,0 +1,155 @@
+"""The real `harbor run` on the local sandbox: a task that must pass, an agent that must fail, a killed run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.driving import Driver
+
+TASK = """schema_version = "1.4"
+{top}
+[task]
+name = "tests/{name}"
+version = "0.1.0"
+description = "a task of the sandbox's tests"
+[verifier]
+timeout_sec = 60.0
+{verifier}
+[agent]
+timeout_sec = 60.0
+[environment]
+build_timeout_sec = 60.0
+cpus = 1
+memory_mb = 256
+storage_mb = 100
+network_mode = "no-network"
+"""
+DOCKERFILE = "FROM debian:bookworm-slim\nWORKDIR /app\nCOPY numbers.txt .\nENV WANTED=15\n"
+SOLVE = "#!/bin/bash\nset -e\npaste -sd+ /app/numbers.txt | bc > /app/sum 2>/dev/null || python3 -c \"print(sum(map(int, open('/app/numbers.txt'))))\" > /app/sum\n"
+TEST = '#!/bin/bash\nif [ "$(cat /app/sum 2>/dev/null)" = "$WANTED" ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n'
+
+
+def make_task(root: Path, name: str, *, solve: str = SOLVE, separate: bool = False) -> Path:
+    """A small task; a `separate` one is verified in a sandbox of its own, which gets /app as an artifact."""
+    folder = root / name
+    for part in ("environment", "solution", "tests"):
+        (folder / part).mkdir(parents=True)
+    verifier = 'environment_mode = "separate"' if separate else ""
+    top = 'artifacts = ["/app"]' if separate else ""
+    (folder / "task.toml").write_text(TASK.format(name=name, top=top, verifier=verifier))
+    (folder / "instruction.md").write_text("Write the sum of the numbers in /app/numbers.txt to /app/sum.\n")
+    (folder / "environment" / "Dockerfile").write_text(DOCKERFILE)
+    (folder / "environment" / "numbers.txt").write_text("4\n5\n6\n")
+    (folder / "solution" / "solve.sh").write_text(solve)
+    (folder / "tests" / "test.sh").write_text(TEST.replace("$WANTED", "15") if separate else TEST)
+    if separate:
+        (folder / "tests" / "Dockerfile").write_text("FROM debian:12\nCOPY . /tests/\nWORKDIR /tests\n")
+    return folder
+
+
+def job(driver: Driver, work: Path, tasks: list[Path], **more: Any) -> Path:
+    config = {
+        "job_name": "job",
+        "jobs_dir": str(work / "jobs"),
+        "n_concurrent_trials": 2,
+        "environment": {"import_path": "terminalbench.sandbox.environment:LocalSandbox"},
+        "agents": [{"name": "oracle"}, {"name": "nop"}],
+        "tasks": [{"path": str(task)} for task in tasks],
+        **more,
+    }
+    path = work / "job.json"
+    path.write_text(json.dumps(config))
+    for folder, _, names in os.walk(work):
+        for name in ("", *names):
+            os.chown(Path(folder) / name, driver.uid, driver.gid)
+    return path
+
+
+def harbor(driver: Driver, config: Path) -> list[str]:
+    code = "import sys; from harbor.cli.main import app; sys.argv = ['harbor', *sys.argv[1:]]; app()"
+    return driver.command(sys.executable, "-c", code, "run", "-c", str(config), "-y")
+
+
+def results(work: Path) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for path in sorted((work / "jobs" / "job").glob("*/result.json")):
+        result = json.loads(path.read_text())
+        reward = (result["verifier_result"] or {}).get("rewards", {}).get("reward")
+        error = result["exception_info"] and result["exception_info"]["exception_type"]
+        found.setdefault(result["agent_info"]["name"], []).append(error or reward)
+    return found
+
+
+def test_the_oracle_passes_and_doing_nothing_fails(driver: Driver, work: Path) -> None:
+    tasks = [make_task(work / "tasks", "shared"), make_task(work / "tasks", "separate", separate=True)]
+    config = job(driver, work, tasks)
+    done = subprocess.run(
+        harbor(driver, config), env=driver.environment(), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert results(work) == {"oracle": [1.0, 1.0], "nop": [0.0, 0.0]}
+    oracle = next(path for path in (work / "jobs" / "job").glob("*/agent/oracle.txt"))
+    assert oracle.stat().st_mode & 0o6000 == 0
+
+
+def test_a_task_with_a_bomb_ends_while_others_pass(driver: Driver, work: Path) -> None:
+    bomb = "#!/bin/bash\npython3 -c 'x = bytearray()\nwhile True: x += b\"y\" * (4 << 20)'\n"
+    tasks = [make_task(work / "tasks", "bomb", solve=bomb), make_task(work / "tasks", "fine")]
+    config = job(driver, work, tasks, agents=[{"name": "oracle"}])
+    done = subprocess.run(
+        harbor(driver, config), env=driver.environment(), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(results(work)["oracle"]) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_leaves_nothing(driver: Driver, work: Path, number: int) -> None:
+    token = str(9000 + os.getpid() % 100000)
+    task = make_task(work / "tasks", "slow", solve=f"#!/bin/bash\nsetsid sleep {token} &\nsleep {token}\n")
+    config = job(driver, work, [task], agents=[{"name": "oracle"}])
+    running = subprocess.Popen(
+        harbor(driver, config),
+        env=driver.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert _until(lambda: len(_sleeping(token)) == 2)
+        os.kill(running.pid, number)
+        running.wait(60)
+        assert _until(lambda: not _sleeping(token))
+        run = driver.folder / "cache" / "terminalbench" / f"sandbox-{driver.uid}" / "run"
+        assert _until(lambda: not any(path.name.startswith(f"{running.pid}-") for path in run.iterdir()))
+    finally:
+        if running.poll() is None:
+            running.kill()
+            running.wait(60)
+
+
+def _sleeping(token: str) -> list[str]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and (folder / "cmdline").read_text() == f"sleep\0{token}\0":
+                found.append(folder.name)
+        except OSError:
+            continue
+    return found
+
+
+def _until(condition: Any, patience_sec: float = 60) -> bool:
+    deadline = time.monotonic() + patience_sec
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return bool(condition())

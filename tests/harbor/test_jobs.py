@@ -225,7 +225,7 @@ def test_the_command(project) -> None:
 
 
 def test_a_job_recorded_before_the_sandbox_moved_still_names_a_class_that_loads(project) -> None:
-    experiment = good(project, BASE + "[profiles.p]\n")
+    experiment = good(project, BASE + "[profiles.p]\nno_mcp = true\n")
     batch = Batch(experiment.results_root / "s" / "0")
     job = make_plan(experiment, batch, NOW).jobs[0]
     old = {"environment": {"import_path": "terminalbench.harbor.sandbox.environment:LocalSandbox", "kwargs": {"a": 1}}}

@@ -15,7 +15,7 @@ from terminalbench.cli.watch import _find
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import lock, write_json
-from terminalbench.runner.live import announced
+from terminalbench.live.processes import announced
 
 
 @contextmanager

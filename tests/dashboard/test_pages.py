@@ -27,9 +27,9 @@ from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import append_jsonl, write_json
 from terminalbench.index.scan import scan_all
+from terminalbench.live.forecast import Forecast, eta_sec
+from terminalbench.live.state import replay
 from terminalbench.records import Event, Finding
-from terminalbench.watch.forecast import Forecast, eta_sec
-from terminalbench.watch.state import replay
 
 
 def rows(root: Root, path: str, **query: str) -> list[dict[str, str]]:

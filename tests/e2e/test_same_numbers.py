@@ -12,8 +12,8 @@ from terminalbench.dashboard.site import Site
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json
 from terminalbench.index.results import open_results
-from terminalbench.runner.progress import Progress
-from terminalbench.watch.feed import Feed
+from terminalbench.live.feed import Feed
+from terminalbench.live.progress import Progress
 
 # The luck of seed 24 on task a: crash, fail, pass, fail, crash, pass; on task b it always passes.
 PROFILES = """

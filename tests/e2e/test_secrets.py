@@ -8,7 +8,7 @@ from pathlib import Path
 
 from test_run import wait_for
 
-from terminalbench.watch.feed import Feed
+from terminalbench.live.feed import Feed
 from terminalbench.watch.logs import log_names, read_tail
 
 CANARIES = {

@@ -6,7 +6,7 @@ import signal
 
 from test_run import LIMIT_SEC, wait_for
 
-from terminalbench.runner.alerts import AlertBoard, Standing
+from terminalbench.live.alerts import AlertBoard, Standing
 
 AGENTS = '''
 import asyncio

@@ -10,11 +10,11 @@ from terminalbench.files import read_jsonl
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.pacing import Lane
+from terminalbench.live.alerts import AlertBoard
+from terminalbench.live.progress import Progress
 from terminalbench.records import Event
-from terminalbench.runner.alerts import AlertBoard
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.observe import Observer, memory_mb
-from terminalbench.runner.progress import Progress
 from terminalbench.runner.watchdog import Alert, Change, Order, Policy, Sample, Watchdog
 from terminalbench.sandbox.activity import Activity, live_hits
 

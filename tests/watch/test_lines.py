@@ -10,9 +10,9 @@ from support.live import Teller, at, job, job_event, plan
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import append_jsonl, write_json
+from terminalbench.live.state import LiveState
 from terminalbench.records import Event
 from terminalbench.watch.lines import Lines
-from terminalbench.watch.state import LiveState
 
 
 @pytest.fixture(autouse=True)

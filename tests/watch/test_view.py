@@ -10,14 +10,14 @@ from rich.cells import cell_len
 from conftest import REPO
 from support.live import START, Teller, at, job, job_event, plan
 from terminalbench.experiments.plan import Exclusion
+from terminalbench.live.feed import Limits
+from terminalbench.live.model import LiveProfile
+from terminalbench.live.state import LiveState, replay
 from terminalbench.records import Event, TaskRef
 from terminalbench.watch.controls import Controls, Mode
-from terminalbench.watch.feed import Limits
 from terminalbench.watch.layout import Cell, Column, Row, cut, table
 from terminalbench.watch.lines import Lines
 from terminalbench.watch.logs import LogTail
-from terminalbench.watch.model import LiveProfile
-from terminalbench.watch.state import LiveState, replay
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render
 

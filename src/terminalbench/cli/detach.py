@@ -11,7 +11,7 @@ import click
 
 from terminalbench.errors import EXIT_OK
 from terminalbench.files import lock_owner
-from terminalbench.runner.live import announced_batches
+from terminalbench.live.processes import announced_batches
 
 _START_SEC = 900.0
 

@@ -73,7 +73,7 @@ def command(
 def _every(results: Path | None) -> "list[Batch]":
     """Every batch this user's runs have announced; of one results folder, those of it and whatever else runs there."""
     from terminalbench.cli.targets import live_batches
-    from terminalbench.runner.live import announced_batches
+    from terminalbench.live.processes import announced_batches
 
     if results is None:
         return announced_batches()

@@ -22,13 +22,13 @@ from terminalbench.harbor.limits.gate import BUDGET_IS
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.live.progress import Progress
 from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money, summary
 from terminalbench.report.trial import printable
 from terminalbench.runner.extend import is_quarantined
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.preflight import exclusion_lines, refuse_left_out
-from terminalbench.runner.progress import Progress
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult, prepare_run, run
 

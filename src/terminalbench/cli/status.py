@@ -17,11 +17,11 @@ def command(results: Path | None, as_json: bool) -> int:
     from terminalbench.cli.targets import of_this_project
     from terminalbench.experiments.batch import Batch
     from terminalbench.files import encode_json
+    from terminalbench.live.alerts import AlertBoard
+    from terminalbench.live.status import running_batches
+    from terminalbench.live.waiting import WaitingRoom
     from terminalbench.report.text import Money, columns
     from terminalbench.report.trial import printable
-    from terminalbench.runner.alerts import AlertBoard
-    from terminalbench.runner.status import running_batches
-    from terminalbench.runner.waiting import WaitingRoom
 
     found = running_batches(results_root(results) if results else None)
     found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))

@@ -90,7 +90,7 @@ def _other_file(batch: Batch, experiment: Experiment, *, own: bool) -> str | Non
 def live_batches(results: Path | None) -> list[Batch]:
     """The batches that run: of one results folder, else of this user; those of this project first, then the newest."""
     from terminalbench.index.scan import find_batches
-    from terminalbench.runner.live import announced_batches, live_processes
+    from terminalbench.live.processes import announced_batches, live_processes
 
     there = find_batches(results.resolve()) if results is not None else announced_batches()
     since = {batch: min(p.since for p in found) for batch in there if (found := live_processes(batch))}

@@ -36,7 +36,7 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
     RESULTS is the results folder. Default: results/ of the project around the current folder.
     """
     from terminalbench.dashboard.site import Site
-    from terminalbench.watch.forecast import Forecast
+    from terminalbench.live.forecast import Forecast
 
     site = Site(results_root(results), forecast=Forecast)
     if export_to is not None:

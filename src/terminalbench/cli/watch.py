@@ -12,7 +12,7 @@ from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, Tbe
 
 if TYPE_CHECKING:
     from terminalbench.experiments.batch import Batch
-    from terminalbench.watch.feed import Feed
+    from terminalbench.live.feed import Feed
 
 _TERMINATED = 143
 
@@ -30,7 +30,7 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
     the results folder. Not on a terminal: one plain line for each finished trial. Exit code 0: left, or every planned
     trial was measured; 3: some were not.
     """
-    from terminalbench.watch.feed import Feed
+    from terminalbench.live.feed import Feed
     from terminalbench.watch.terminal import usable
 
     feed = Feed(_find(target, batch, results, root))
@@ -121,10 +121,11 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
     from terminalbench.report.text import summary
+    from terminalbench.report.trial import printable
 
     for text in (feed.plan_problem, feed.note, feed.cut_off):
         if text:
-            click.echo(text, err=True)
+            click.echo(printable(text), err=True)
     if feed.state.plan is None:
         return _tell_state(feed, as_json=as_json)
     try:

@@ -12,9 +12,9 @@ import click
 import msgspec
 
 from terminalbench.experiments.batch import Batch
+from terminalbench.live.feed import Feed
 from terminalbench.records import Event
 from terminalbench.watch.attached import EXIT_LEFT, EXIT_OVER, EXIT_STOP, AttachedView
-from terminalbench.watch.feed import Feed
 from terminalbench.watch.lines import Lines
 from terminalbench.watch.terminal import usable
 

@@ -11,9 +11,9 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import tail_jsonl
 from terminalbench.index.queries import plan_or_none
+from terminalbench.live.alerts import Standing
+from terminalbench.live.progress import Progress
 from terminalbench.records import Event
-from terminalbench.runner.alerts import Standing
-from terminalbench.runner.progress import Progress
 
 _RECENT = 8
 _ENDINGS = ("trial_ended", "trial_cancelled", "trial_held")

@@ -11,7 +11,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.scan import ForeignJobs, find_batches, scan_all, scan_batch
-from terminalbench.runner.live import live_processes
+from terminalbench.live.processes import live_processes
 
 EVERY_SEC = 1.0
 WHOLE_EVERY_SEC = 60.0

@@ -22,11 +22,11 @@ from terminalbench.experiments.secrets import is_template
 from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.read.results import read_job
+from terminalbench.live.progress import Progress
 from terminalbench.records import Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.prepare import Prepared
 from terminalbench.runner.process import tied
-from terminalbench.runner.progress import Progress
 from terminalbench.runner.run import prepare_run
 from terminalbench.runner.supervise import Launch, Supervisor
 

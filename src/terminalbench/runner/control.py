@@ -12,8 +12,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import append_jsonl, read_json, read_jsonl
 from terminalbench.harbor.limits.control import ALL, Control, ControlFile
+from terminalbench.live.processes import live_processes
 from terminalbench.records import Event, stamp
-from terminalbench.runner.live import live_processes
 
 TRIALS = ("cancel", "requeue")
 ACTIONS = ("pause", "resume", "set", *TRIALS)

@@ -10,9 +10,9 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import HARBOR_PARALLEL, Plan
 from terminalbench.files import append_jsonl, read_jsonl
 from terminalbench.harbor.limits.control import Control, ControlFile
+from terminalbench.live.alerts import KIND, AlertBoard
 from terminalbench.records import Event, stamp
 from terminalbench.runner import control
-from terminalbench.runner.alerts import KIND, AlertBoard
 from terminalbench.runner.observe import Observer
 from terminalbench.runner.watchdog import Alert, AlertKey, Order, Policy, Watchdog
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
+from terminalbench.live.processes import LiveProcess, forget_dead_workers, live_processes
 from terminalbench.runner.containers import Container, NoAnswer, running_containers, stop_containers
-from terminalbench.runner.live import LiveProcess, forget_dead_workers, live_processes
 
 GRACE_SEC = 40.0
 _HARD_SEC = 10.0

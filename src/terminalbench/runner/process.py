@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from terminalbench.files import start_ticks, write_json
+from terminalbench.live.processes import Worker
 
 # Between fork and exec: ask for a signal when our process dies, so that a killed runner leaves nothing that goes on
 # spending. Checks the parent once more, because it may have died before the request was made. What a shell script
@@ -29,19 +28,6 @@ def tied(argv: list[str], number: int = signal.SIGKILL) -> list[str]:
     if sys.platform != "linux":
         return argv
     return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), str(int(number)), *argv]
-
-
-class Worker(msgspec.Struct, frozen=True):
-    """Who runs a job: enough to find the process again, and to be sure that it is the same one."""
-
-    job: str
-    profile: str
-    pid: int
-    group: int
-    host: str
-    started_at: str
-    start_ticks: int | None
-    command: list[str]
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,13 @@ from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.live.processes import forget_dead_workers, live_processes
 from terminalbench.records import ErrorClass, Event, Outcome, stamp
 from terminalbench.registry import is_import_path
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.extend import extended, is_quarantined, refreshed, with_attempts
 from terminalbench.runner.hiding import scrub_leftovers
 from terminalbench.runner.kill import end_leftovers
-from terminalbench.runner.live import forget_dead_workers, live_processes
 from terminalbench.runner.pins import as_planned, batch_commits, pinned, planned_ref
 from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk, refuse_left_out
 from terminalbench.runner.prepare import known_problem, prepare

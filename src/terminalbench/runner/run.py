@@ -18,17 +18,17 @@ from terminalbench.harbor.jobs import command, job_config, wave_config, with_set
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState, Known
 from terminalbench.index.queries import BatchView
+from terminalbench.live.processes import announced
+from terminalbench.live.progress import Progress
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.hiding import scrub_leftovers
-from terminalbench.runner.live import announced
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, missing_variables
 from terminalbench.runner.observe import Observer
 from terminalbench.runner.pins import pinned
 from terminalbench.runner.preflight import disk_is_full, refuse_a_full_disk, refuse_if_nothing_is_left
 from terminalbench.runner.prepare import Prepared, prepare
-from terminalbench.runner.progress import Progress
 from terminalbench.runner.provenance import provenance
 from terminalbench.runner.supervise import JobEnd, Launch, Supervisor
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.live.alerts import AlertKey
 from terminalbench.records import ErrorClass, Event
 
 STREAK = 2
@@ -24,10 +25,6 @@ LOW_MEMORY_MB = 256.0
 CLOCK_SEC = 30.0
 CLOCK_SHOWN_SEC = 300.0
 SILENT_SEC = 60.0
-
-
-type AlertKey = tuple[str, str | None, str | None, str | None]
-"""Cause, profile, trial and model."""
 
 
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True):

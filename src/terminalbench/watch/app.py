@@ -10,10 +10,10 @@ from enum import StrEnum
 from rich.console import Console, Group
 from rich.live import Live
 
+from terminalbench.live.feed import Feed
+from terminalbench.live.model import TrialKey
 from terminalbench.watch.controls import Controls, Mode, Wish, keys
-from terminalbench.watch.feed import Feed
 from terminalbench.watch.logs import LogTail, last_sign, read_tail
-from terminalbench.watch.model import TrialKey
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.terminal import Heard, Terminal
 from terminalbench.watch.view import render

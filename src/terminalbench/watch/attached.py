@@ -88,8 +88,8 @@ class AttachedView:
 
 def main(arguments: list[str]) -> int:
     """The view's own process."""
+    from terminalbench.live.feed import Feed
     from terminalbench.watch.app import Ending, show
-    from terminalbench.watch.feed import Feed
 
     folder, channel = Path(arguments[0]), int(arguments[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is meant for the run, until the view listens itself

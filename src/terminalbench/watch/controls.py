@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from terminalbench.watch.model import TrialKey
+from terminalbench.live.model import TrialKey
 
 PAGE = 10
 

@@ -1,9 +1,9 @@
 """Numbers as the live view writes them: unknown is said, never shown as zero. Pure."""
 
+from terminalbench.live.forecast import wilson
+from terminalbench.live.model import LiveProfile
+from terminalbench.live.progress import clock
 from terminalbench.report.text import MARKS, Money
-from terminalbench.runner.progress import clock
-from terminalbench.watch.forecast import wilson
-from terminalbench.watch.model import LiveProfile
 
 NOTHING = "-"
 _MARKS = {outcome.value: mark for outcome, mark in MARKS.items()}

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from terminalbench.live.notices import notice_of
+from terminalbench.live.state import LiveState
 from terminalbench.records import Event
 from terminalbench.watch import figures
 from terminalbench.watch.layout import clean
-from terminalbench.watch.notices import notice_of
-from terminalbench.watch.state import LiveState
 
 _SILENT = ("job_started", "job_ended", "trial_started", "trial_phase", "trial_cancelled", "heartbeat")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.redact import redact
+from terminalbench.live.model import TrialKey
 from terminalbench.report.trial import printable
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
-from terminalbench.watch.model import TrialKey
 
 TAIL_BYTES = 64 * 1024
 _SHOWN_FILES = 20

@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from terminalbench.runner.progress import clock
+from terminalbench.live.feed import Limits
+from terminalbench.live.model import LiveProfile, LiveTrial, TrialKey
+from terminalbench.live.progress import clock
+from terminalbench.live.state import LiveState
 from terminalbench.watch import figures
 from terminalbench.watch.controls import Controls
-from terminalbench.watch.feed import Limits
 from terminalbench.watch.layout import Cell, Column, Row, clean, cut, fitting, table
 from terminalbench.watch.logs import LogTail
-from terminalbench.watch.model import LiveProfile, LiveTrial, TrialKey
-from terminalbench.watch.state import LiveState
 
 NARROW = 100
 _STYLES = {"passed": "green", "failed": "red", "timed_out": "yellow", "errored": "yellow", "cancelled": "dim"}

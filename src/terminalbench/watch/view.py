@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 
 from rich.text import Text
 
-from terminalbench.runner.progress import clock
+from terminalbench.live.forecast import eta_sec
+from terminalbench.live.model import LiveProfile
+from terminalbench.live.progress import clock
+from terminalbench.live.state import LiveState, seconds
 from terminalbench.watch import figures
 from terminalbench.watch.controls import Controls, Mode
-from terminalbench.watch.forecast import eta_sec
 from terminalbench.watch.layout import Piece, clean, cut, fit, joined
-from terminalbench.watch.model import LiveProfile
 from terminalbench.watch.pages import ask_lines, help_lines, tail_lines
-from terminalbench.watch.state import LiveState, seconds
 from terminalbench.watch.tables import (
     NARROW,
     Frame,

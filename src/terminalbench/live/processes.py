@@ -16,7 +16,19 @@ import msgspec
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import lock_owner, read_json, start_ticks, write_json
-from terminalbench.runner.process import Worker
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """Who runs a job: enough to find the process again, and to be sure that it is the same one."""
+
+    job: str
+    profile: str
+    pid: int
+    group: int
+    host: str
+    started_at: str
+    start_ticks: int | None
+    command: list[str]
 
 
 class LiveProcess(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ from math import sqrt
 from statistics import pstdev
 
 from terminalbench.experiments.plan import HARBOR_PARALLEL
-from terminalbench.watch.model import LiveProfile, LiveTrial
-from terminalbench.watch.state import LiveState
+from terminalbench.live.model import LiveProfile, LiveTrial
+from terminalbench.live.state import LiveState
 
 _LATE = 0.25
 """A trial that has taken longer than it should takes so much of its age more."""

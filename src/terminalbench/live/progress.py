@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from terminalbench.experiments.plan import JobSpec, Plan
+from terminalbench.live.alerts import AlertBoard
+from terminalbench.live.ended import EndedTrials
+from terminalbench.live.waiting import WaitingRoom
 from terminalbench.records import Event
-from terminalbench.runner.alerts import AlertBoard
-from terminalbench.runner.ended import EndedTrials
-from terminalbench.runner.waiting import WaitingRoom
 
 
 @dataclass

@@ -13,11 +13,11 @@ from support.live import START, Teller, at, job, job_event, plan
 from terminalbench.analytics import stats
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import TrialRow, assign_cells
+from terminalbench.live.forecast import eta_sec, wilson
+from terminalbench.live.progress import Progress
+from terminalbench.live.state import LiveState, replay
 from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage
-from terminalbench.runner.progress import Progress
-from terminalbench.watch.forecast import eta_sec, wilson
 from terminalbench.watch.lines import Lines
-from terminalbench.watch.state import LiveState, replay
 
 PROFILES, TASKS = ("p", "q"), ("a", "b", "c")
 

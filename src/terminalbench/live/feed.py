@@ -18,10 +18,10 @@ from terminalbench.files import lock_owner, read_json, tail_jsonl
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import ForeignJobs, scan_batch
+from terminalbench.live.foreign import ForeignRun
+from terminalbench.live.processes import LiveProcess, live_processes
+from terminalbench.live.state import LiveState
 from terminalbench.records import Event, Outcome
-from terminalbench.runner.live import LiveProcess, live_processes
-from terminalbench.watch.foreign import ForeignRun
-from terminalbench.watch.state import LiveState
 
 ALIVE_EVERY_SEC = 1.0
 SCAN_EVERY_SEC = 5.0

@@ -7,9 +7,9 @@ from heapq import heapify, heappop, heappush
 import pytest
 
 from support.live import START, Teller, job_event, plan
+from terminalbench.live.forecast import eta_sec
+from terminalbench.live.state import LiveState
 from terminalbench.records import Event
-from terminalbench.watch.forecast import eta_sec
-from terminalbench.watch.state import LiveState
 
 SHARES = (0.25, 0.5, 0.75)
 PROFILES, TASKS = ("p", "q", "r", "s"), tuple(f"t{n}" for n in range(12))

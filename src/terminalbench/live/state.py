@@ -1,6 +1,6 @@
 """The state of a batch from its events, one at a time: no clock, no files, the same result whichever way they mix.
 
-`LiveState.apply` costs the same for the first event and for the hundred-thousandth; `terminalbench.watch.tally` adds
+`LiveState.apply` costs the same for the first event and for the hundred-thousandth; `terminalbench.live.tally` adds
 up.
 """
 
@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from terminalbench.experiments.plan import Plan
+from terminalbench.live.alerts import AlertBoard
+from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, Records, TrialKey
+from terminalbench.live.notices import Notices, notice_of
+from terminalbench.live.tally import Tally, charge
+from terminalbench.live.waiting import WaitingRoom
 from terminalbench.records import Event, Outcome
-from terminalbench.runner.alerts import AlertBoard
-from terminalbench.runner.waiting import WaitingRoom
-from terminalbench.watch.model import LiveJob, LiveProfile, LiveTrial, Records, TrialKey
-from terminalbench.watch.notices import Notices, notice_of
-from terminalbench.watch.tally import Tally, charge
 
 
 @dataclass

@@ -5,11 +5,11 @@ import pytest
 
 from support.live import Teller, job_event, plan
 from terminalbench.experiments.plan import Exclusion, JobSpec, PlannedTask
+from terminalbench.live.progress import Progress, clock
+from terminalbench.live.waiting import WaitingRoom
 from terminalbench.records import Event, TaskRef, Usage
 from terminalbench.runner.process import log_tail
-from terminalbench.runner.progress import Progress, clock
 from terminalbench.runner.supervise import SILENT_SEC, START_SEC, _Line
-from terminalbench.runner.waiting import WaitingRoom
 
 
 def event(kind: str, trial: str, outcome: str | None = None, **fields: object) -> Event:

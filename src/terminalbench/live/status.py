@@ -10,11 +10,11 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json, read_jsonl
 from terminalbench.index.scan import find_batches
+from terminalbench.live.alerts import Standing
+from terminalbench.live.processes import announced_batches, live_processes
+from terminalbench.live.progress import Progress
+from terminalbench.live.waiting import Waiting
 from terminalbench.records import Event
-from terminalbench.runner.alerts import Standing
-from terminalbench.runner.live import announced_batches, live_processes
-from terminalbench.runner.progress import Progress
-from terminalbench.runner.waiting import Waiting
 
 
 class RunningBatch(msgspec.Struct, frozen=True):

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from terminalbench.experiments.plan import Plan
 from terminalbench.index.queries import standing
-from terminalbench.records import Outcome, Usage
-from terminalbench.watch.model import (
+from terminalbench.live.model import (
     MEASURED,
     OVER,
     Forecast,
@@ -20,6 +19,7 @@ from terminalbench.watch.model import (
     TaskKey,
     TrialKey,
 )
+from terminalbench.records import Outcome, Usage
 
 
 @dataclass

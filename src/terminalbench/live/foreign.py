@@ -8,7 +8,6 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.files import read_json
-from terminalbench.report.trial import printable
 
 QUIET_SEC = 1800.0
 """A job that has not finished, and to which nothing was written for so long, is taken to be over."""
@@ -39,7 +38,7 @@ class ForeignRun:
         """What is to be said of jobs that never finished; None: there is none."""
         if not self.silent:
             return None
-        names = [printable(name) for name in sorted(self.silent)]
+        names = sorted(self.silent)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         age = min(self.silent.values())
         ago = f"{age / 60:.0f} minutes" if age < 7200 else f"{age / 3600:.0f} hours"

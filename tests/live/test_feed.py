@@ -14,8 +14,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import Owner, append_jsonl, lock, write_json
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.index.scan import ForeignJobs
-from terminalbench.watch.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
-from terminalbench.watch.foreign import QUIET_SEC, last_written
+from terminalbench.live.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
+from terminalbench.live.foreign import QUIET_SEC, last_written
 from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
 
 

@@ -1,4 +1,4 @@
-"""What the live view knows: profiles, cells, jobs, trials. Filled by `terminalbench.watch.state` and `tally`."""
+"""What the live view knows: profiles, cells, jobs, trials. Filled by `terminalbench.live.state` and `tally`."""
 
 from bisect import bisect_left, insort
 from collections import Counter, deque

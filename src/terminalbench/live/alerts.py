@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from terminalbench.records import Event
-from terminalbench.runner.watchdog import AlertKey
 
 KIND = "alert"
+
+type AlertKey = tuple[str, str | None, str | None, str | None]
+"""Cause, profile, trial and model."""
 
 
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -151,7 +151,7 @@ def migrate_ids() -> list[str]:
 
 @pytest.mark.parametrize("file", sorted((REPO / "experiments").glob("*.toml")), ids=lambda f: f.stem)
 def test_every_example_plans_as_its_golden_file(file: Path, golden) -> None:
-    from terminalbench.cli.planning import ShownPlan
+    from terminalbench.lab.plan import ShownPlan
 
     experiment = load(file)
     batch = Batch(experiment.results_root / experiment.slug / "0")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.options import ListCommand, profiles_option, root_option, tasks_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.options import ListCommand, profiles_option, results_option, root_option, tasks_option
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
 if TYPE_CHECKING:
@@ -175,8 +174,8 @@ class Batches:
 def find_batches_of(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> Batches:
     """The batches that are meant: of an experiment file, a batch folder, a folder of Harbor jobs, or the newest one."""
     from terminalbench.analytics.views import find_jobs
-    from terminalbench.cli.targets import find_target, of_its_file
     from terminalbench.experiments.config import load, project_root
+    from terminalbench.lab.select import find_target, of_its_file
 
     if name is not None and not name.is_dir() and name.suffix == ".toml":
         loaded = load(name, root)

@@ -47,7 +47,7 @@ def command(
     from terminalbench.experiments.config import load
     from terminalbench.experiments.plan import Selection
     from terminalbench.files import encode_json
-    from terminalbench.runner.check import as_document, check
+    from terminalbench.lab.check import as_document, check
 
     loaded = load(experiment, root)
     held = set(loaded.quarantine)

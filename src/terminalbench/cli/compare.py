@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from terminalbench.cli.options import json_option, root_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.options import json_option, results_option, root_option
 from terminalbench.errors import EXIT_OK
 
 METRICS = ("pass", "cost", "tokens", "time")

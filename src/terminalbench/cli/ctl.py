@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import root_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.options import results_option, root_option
 from terminalbench.errors import EXIT_OK, UserError
 
 _ACTIONS = ("pause", "resume", "set", "requeue", "cancel")
@@ -65,7 +64,7 @@ def command(
 
 
 def _batch(target: Path | None, number: int | None, results: Path | None, root: Path | None):
-    from terminalbench.cli.targets import find_target, live_batches, of_this_project
+    from terminalbench.lab.select import find_target, live_batches, of_this_project
 
     if target is not None or number is not None:
         return find_target(target, number, results, root).batch

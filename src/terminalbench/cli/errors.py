@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING
 import click
 
 from terminalbench.cli.analyze import find_batches_of
-from terminalbench.cli.options import ListCommand, json_option, profiles_option, root_option, tasks_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.options import (
+    ListCommand,
+    json_option,
+    profiles_option,
+    results_option,
+    root_option,
+    tasks_option,
+)
 from terminalbench.errors import EXIT_OK
 
 if TYPE_CHECKING:

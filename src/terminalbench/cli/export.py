@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from terminalbench.cli.options import root_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.options import results_option, root_option
 from terminalbench.errors import EXIT_OK, UserError
 
 FORMATS = ("csv", "json", "parquet", "junit")
@@ -38,10 +37,9 @@ def command(
     In JUnit XML a profile is a suite; what was not measured is an error or skipped, never a failure. Parquet needs the
     extra "dataframes".
     """
-    from terminalbench.cli.places import results_root
-    from terminalbench.cli.targets import find_target
     from terminalbench.files import write_bytes
     from terminalbench.index.results import open_results
+    from terminalbench.lab.select import find_target, results_root
     from terminalbench.report.export import encode_table, export_trials
 
     if form == "parquet" and output is None:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.options import root_option
-from terminalbench.cli.places import from_here, results_option, results_root
+from terminalbench.cli.options import results_option, root_option
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, UserError
+from terminalbench.lab.select import from_here, results_root
 
 if TYPE_CHECKING:
     from terminalbench.experiments.batch import Batch
@@ -41,7 +41,7 @@ def command(
     and on this user's processes. Afterwards the batch can be resumed. Exit code 0: nothing of it runs any more
     (verified); 1: something is left, or could not be looked at; 2: something runs and --yes was not given.
     """
-    from terminalbench.cli.targets import find_target
+    from terminalbench.lab.select import find_target
     from terminalbench.runner.kill import end, find
 
     if everything:
@@ -72,7 +72,7 @@ def command(
 
 def _every(results: Path | None) -> "list[Batch]":
     """Every batch this user's runs have announced; of one results folder, those of it and whatever else runs there."""
-    from terminalbench.cli.targets import live_batches
+    from terminalbench.lab.select import live_batches
     from terminalbench.live.processes import announced_batches
 
     if results is None:
@@ -84,7 +84,7 @@ def _every(results: Path | None) -> "list[Batch]":
 
 def _running(results: Path | None) -> "Batch":
     """The one batch that runs in a results folder; the newest when none does, for what it may have left behind."""
-    from terminalbench.cli.targets import find_target, live_batches
+    from terminalbench.lab.select import find_target, live_batches
 
     running = live_batches(results_root(results))
     if len(running) > 1:

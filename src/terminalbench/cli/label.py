@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.options import json_option
-from terminalbench.cli.places import results_option, results_root
+from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.lab.select import results_root
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judge.agreement import Agreement

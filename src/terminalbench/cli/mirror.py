@@ -23,10 +23,10 @@ def command(experiment: Path, batch: int | None, targets: tuple[str, ...], dest_
     """
     import re
 
-    from terminalbench.cli.targets import of_its_file
     from terminalbench.experiments.batch import Batch, batch_numbers, latest
     from terminalbench.experiments.config import load
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
+    from terminalbench.lab.select import of_its_file
     from terminalbench.runner.mirror_artifacts import mirror_batch
 
     loaded = load(experiment, root)

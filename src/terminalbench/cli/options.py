@@ -83,3 +83,10 @@ watch_option: Any = click.option(
     "--watch", is_flag=True, help="Show it live; not on a terminal, a line for each finished trial."
 )
 json_option: Any = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+results_option: Any = click.option(
+    "--results",
+    "results",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Results folder. Default: results/ of the project around the current folder.",
+)

@@ -36,8 +36,8 @@ def command(
 
     Needs no key and no network, takes no batch number, and writes nothing (but what --job-configs asks for).
     """
-    from terminalbench.cli.planning import plan_file
     from terminalbench.experiments.plan import Selection
+    from terminalbench.lab.plan import plan_file
 
     shown = plan_file(experiment, root, Selection(tasks, profiles), batch)
     if job_configs is not None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import json_option
-from terminalbench.cli.places import results_option, results_root
+from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import EXIT_OK
+from terminalbench.lab.select import results_root
 
 _CELL = 80
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.options import root_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.options import results_option, root_option
 from terminalbench.errors import EXIT_OK, UserError
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def command(
 
 def _batches(targets: tuple[Path, ...], numbers: str | None, results: Path | None, root: Path | None) -> "list[Batch]":
     from terminalbench.cli.analyze import find_batches_of
-    from terminalbench.cli.targets import find_target
+    from terminalbench.lab.select import find_target
 
     if numbers is not None:
         if len(targets) != 1 or targets[0].is_dir():

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import json_option, root_option, watch_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.options import json_option, results_option, root_option, watch_option
 
 
 @click.command("resume")
@@ -45,7 +44,7 @@ def command(
     is refused. Without a target: the newest batch of the results folder.
     """
     from terminalbench.cli.running import resume_target
-    from terminalbench.cli.targets import find_target
+    from terminalbench.lab.select import find_target
     from terminalbench.runner.resume import ResumeRequest
 
     if top_up and (attempts is not None or retry_errors is not None):

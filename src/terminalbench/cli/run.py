@@ -48,7 +48,7 @@ def command(
 
     selection = Selection(tasks, profiles)
     if dry_run:
-        from terminalbench.cli.planning import plan_file
+        from terminalbench.lab.plan import plan_file
 
         shown = plan_file(experiment, root, selection, batch)
         click.echo(shown.as_json() if as_json else shown.as_text(), nl=False)
@@ -62,7 +62,7 @@ def command(
         return run_detached()
     if batch is not None:
         from terminalbench.cli.running import resume_target
-        from terminalbench.cli.targets import find_target
+        from terminalbench.lab.select import find_target
         from terminalbench.runner.resume import ResumeRequest
 
         if tasks or profiles:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self
 import click
 import msgspec
 
-from terminalbench.cli.targets import Target
 from terminalbench.cli.topping_up import top_up_target
 from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK
 from terminalbench.experiments.batch import Batch
@@ -22,6 +21,7 @@ from terminalbench.harbor.limits.gate import BUDGET_IS
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.lab.select import Target
 from terminalbench.live.progress import Progress
 from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money, summary
@@ -33,7 +33,7 @@ from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult, prepare_run, run
 
 if TYPE_CHECKING:
-    from terminalbench.cli.watching import Watching
+    from terminalbench.watch.follow import Watching
 
 _REFRESH_SEC = 0.5
 
@@ -195,7 +195,7 @@ def as_document(view: BatchView, interrupted: bool) -> dict:
 
 
 def _watching(*, as_json: bool) -> "Watching":
-    from terminalbench.cli.watching import Watching
+    from terminalbench.watch.follow import Watching
 
     return Watching(as_json=as_json)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import json_option
-from terminalbench.cli.places import results_option, results_root
+from terminalbench.cli.options import json_option, results_option
 from terminalbench.cli.trials import find_trial
 from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.lab.select import results_root
 
 
 @click.command("show")

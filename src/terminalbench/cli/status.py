@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import json_option
-from terminalbench.cli.places import from_here, results_option, results_root
+from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import EXIT_OK
+from terminalbench.lab.select import from_here, results_root
 
 
 @click.command("status")
@@ -14,9 +14,9 @@ from terminalbench.errors import EXIT_OK
 @json_option
 def command(results: Path | None, as_json: bool) -> int:
     """Show what runs now, for this user: batches (this project's first), their processes, how far they are."""
-    from terminalbench.cli.targets import of_this_project
     from terminalbench.experiments.batch import Batch
     from terminalbench.files import encode_json
+    from terminalbench.lab.select import of_this_project
     from terminalbench.live.alerts import AlertBoard
     from terminalbench.live.status import running_batches
     from terminalbench.live.waiting import WaitingRoom

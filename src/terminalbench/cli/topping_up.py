@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from terminalbench.cli.targets import Target
 from terminalbench.errors import UserError
 from terminalbench.experiments.plan import Plan
 from terminalbench.index.queries import BatchView
+from terminalbench.lab.select import Target
+from terminalbench.lab.top_up import Choice, top_up
 from terminalbench.runner.run import Listener, RunResult
-from terminalbench.runner.top_up import Choice, top_up
 
 
 def top_up_target(target: Target, listener: Listener, tell: Callable[[str], None]) -> RunResult:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.places import results_root
 from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.lab.select import results_root
 
 PORT = 8642
 

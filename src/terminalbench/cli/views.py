@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.cli.targets import Target, find_target, of_its_file
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import latest
 from terminalbench.experiments.config import load
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.lab.select import Target, find_target, of_its_file
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.options import root_option
-from terminalbench.cli.places import results_option
+from terminalbench.cli.options import results_option, root_option
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, TbenchError, UserError
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
 
 
 def _find(target: Path | None, number: int | None, results: Path | None, root: Path | None) -> "Batch":
-    from terminalbench.cli.targets import find_target
+    from terminalbench.lab.select import find_target
 
     if target is None:
         if number is not None:
@@ -87,7 +86,7 @@ def _meant(folder: Path) -> "Batch":
 
 def _running(results: Path | None) -> "Batch | None":
     """The batch that runs, said on the error stream: this project's before any other, the one started last."""
-    from terminalbench.cli.targets import live_batches, of_this_project
+    from terminalbench.lab.select import live_batches, of_this_project
 
     found = live_batches(results)
     if not found:
@@ -103,7 +102,7 @@ def _stream(feed: "Feed", *, as_json: bool) -> None:
     import time
 
     from terminalbench.cli.output import end_with_the_reader
-    from terminalbench.cli.watching import POLL_SEC, Stream
+    from terminalbench.watch.follow import POLL_SEC, Stream
 
     end_with_the_reader()
     stream = Stream(feed, as_json=as_json)

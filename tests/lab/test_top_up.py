@@ -10,9 +10,9 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.files import write_json
+from terminalbench.lab.top_up import top_up, with_extra
 from terminalbench.records import TaskRef
 from terminalbench.runner.extend import extended, with_attempts
-from terminalbench.runner.top_up import top_up, with_extra
 from terminalbench.runner.waves import next_wave, remaining
 
 A, B = TaskRef("a", "d"), TaskRef("b", "d")
@@ -65,7 +65,7 @@ def test_a_rule_that_comes_late_is_a_departure_and_one_that_changes_is_refused()
 
 
 def test_without_a_rule_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from terminalbench.runner import top_up as module
+    from terminalbench.lab import top_up as module
 
     batch = Batch(tmp_path / "s" / "0")
     write_json(batch.plan_json, plan())

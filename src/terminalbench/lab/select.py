@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.places import from_here, results_root
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest_started
 from terminalbench.experiments.config import Experiment, load, project_root
@@ -132,3 +131,22 @@ def _newest(folder: Path) -> Batch:
 def _first_job(batch: Path) -> str:
     """The name of its first job, which begins with the time it was planned."""
     return min((path.name for path in (batch / "runs").glob("*.job.json")), default="")
+
+
+def results_root(results: Path | None) -> Path:
+    """The results folder that was named, or that of the project around the current folder."""
+    from terminalbench.experiments.config import project_root
+    from terminalbench.index.scan import root_around
+
+    root = results or project_root(Path.cwd() / "any.toml", None) / "results"
+    if not root.is_dir():
+        beside = Path("experiments") / "results"  # where those of a folder land that is no project
+        hint = f"--results {beside}" if beside.is_dir() else "tbench run makes some; or name the results folder"
+        raise UserError("there are no results here", where=str(root), hint=hint)
+    return root_around(root.resolve())
+
+
+def from_here(place: str | Path) -> str:
+    """A path as a person in the current folder would type it."""
+    path = Path(place)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

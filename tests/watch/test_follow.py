@@ -6,9 +6,9 @@ import click
 import pytest
 
 from support.live import Teller, plan
-from terminalbench.cli import watching
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import append_jsonl, lock, write_json
+from terminalbench.watch import follow
 from terminalbench.watch.attached import EXIT_LEFT
 
 
@@ -40,11 +40,11 @@ def test_what_ends_as_soon_as_the_view_is_gone_is_printed(
             for event in ended.whole(2, 4):
                 append_jsonl(batch.events_jsonl, event)
 
-    monkeypatch.setattr(watching.click, "echo", said)
+    monkeypatch.setattr(follow.click, "echo", said)
     with lock(batch.lock, "a run"):
         for event in shown.whole(0, 1):
             append_jsonl(batch.events_jsonl, event)
-        watch = watching.Watching(as_json=False)
+        watch = follow.Watching(as_json=False)
         watch._view = LeftView(batch)  # ty: ignore[invalid-assignment]
         watch.tick()
         watch.end()

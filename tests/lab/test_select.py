@@ -10,11 +10,11 @@ import pytest
 
 from support.results import make_plan
 from terminalbench.cli.ctl import _batch
-from terminalbench.cli.targets import live_batches, of_this_project
 from terminalbench.cli.watch import _find
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import lock, write_json
+from terminalbench.lab.select import live_batches, of_this_project
 from terminalbench.live.processes import announced
 
 

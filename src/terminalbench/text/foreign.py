@@ -1,0 +1,54 @@
+"""Text that agents, models, tasks and tools wrote, made fit to be shown: it must not act or hide. Pure."""
+
+import re
+from unicodedata import category
+
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+def visible(text: str) -> str:
+    """The text with its line ends and tabs; terminal colours are dropped, and what would act or hide is a visible mark.
+
+    A control character is its picture, a half character is `�`, any other unseen one is `[U+202E]`.
+    """
+    if text.isprintable():
+        return text
+    lines = _COLOUR.sub("", text.replace("\r\n", "\n")).split("\n")
+    return "\n".join(one if one.isprintable() else "".join(map(_shown, one)) for one in lines)
+
+
+def line(text: object) -> str:
+    """The text as one line that cannot drive a terminal: line ends are pictures too, tabs are spaces."""
+    return visible(str(text)).replace("\n", "␊").replace("\t", " ")
+
+
+def flat(text: str, limit: int | None = None) -> str:
+    """The text as one line with single spaces, of at most `limit` characters."""
+    return cut(" ".join(visible(text).split()), limit)
+
+
+def cut(text: str, limit: int | None) -> str:
+    """The text with at most `limit` characters; the end gives way to `…`."""
+    return text if limit is None or len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def short(text: str, limit: int) -> str:
+    """One line of at most `limit` characters; the middle gives way, for names often differ at their ends."""
+    text = flat(text)
+    if len(text) <= limit:
+        return text
+    head = (limit - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character == "\t":
+        return character
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    if category(character) == "Zs":  # a space of another width
+        return " "
+    return "�" if 0xD800 <= code <= 0xDFFF else f"[U+{code:04X}]"

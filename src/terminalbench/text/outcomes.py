@@ -1,0 +1,63 @@
+"""How a trial ended, as people read it: a word, a mark of one letter, a colour. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from terminalbench.records import Outcome
+
+MARKS = {
+    Outcome.PASSED: "+",
+    Outcome.FAILED: "x",
+    Outcome.TIMED_OUT: "T",
+    Outcome.ERRORED: "E",
+    Outcome.CANCELLED: "C",
+    Outcome.NOT_RUN: ".",
+}
+COLOURS = {
+    Outcome.PASSED: "green",
+    Outcome.FAILED: "red",
+    Outcome.TIMED_OUT: "yellow",
+    Outcome.ERRORED: "yellow",
+    Outcome.CANCELLED: "dim",
+    Outcome.NOT_RUN: "dim",
+}
+"""In a terminal; a page has its own shades of the same colours, for light and dark."""
+LOST = tuple(outcome for outcome in Outcome if not outcome.measured)
+
+
+def word(outcome: str) -> str:
+    """An outcome as a word: `timed out`."""
+    return str(outcome).replace("_", " ")
+
+
+def mark(outcome: str) -> str:
+    """An outcome as one letter: `T`; what is no outcome is `?`."""
+    return MARKS[Outcome(outcome)] if outcome in MARKS else "?"
+
+
+def colour(outcome: str) -> str:
+    """The colour of an outcome in a terminal; "" for what is no outcome."""
+    return COLOURS[Outcome(outcome)] if outcome in COLOURS else ""
+
+
+def ending(outcome: str) -> str:
+    """An outcome by its mark and its word: `T timed out`."""
+    return f"{mark(outcome)} {word(outcome)}"
+
+
+def legend(outcomes: Iterable[Outcome] = tuple(Outcome)) -> str:
+    """What the marks mean, in one line."""
+    return "   ".join(map(ending, outcomes))
+
+
+def marks(outcomes: Iterable[Outcome]) -> str:
+    """Attempts as marks, one each: `++x`."""
+    return "".join(map(mark, outcomes))
+
+
+def fractions(outcomes: Sequence[Outcome]) -> str:
+    """Attempts as counts: passed of measured, then what was not measured by its mark: `3/5 2T 1E`."""
+    counts = Counter(outcomes)
+    measured = counts[Outcome.PASSED] + counts[Outcome.FAILED]
+    rest = [f"{counts[lost]}{MARKS[lost]}" for lost in LOST if counts[lost]]
+    return " ".join([f"{counts[Outcome.PASSED]}/{measured}", *rest]) if outcomes else ""

@@ -1,0 +1,40 @@
+"""Foreign text is shown and does not act."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from terminalbench.text.foreign import cut, flat, line, short, visible
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("plain ünïcode ✓", "plain ünïcode ✓"),
+        ("two\r\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07", "␛]0;title␇"),
+        ("\x7f \x9b \u202e \ufeff", "␡ [U+009B] [U+202E] [U+FEFF]"),
+        ("a\u2028b", "a[U+2028]b"),
+        ("wide\u3000space\xa0", "wide space "),
+        ("half \ud800", "half �"),
+    ],
+)
+def test_what_would_act_or_hide_is_made_visible(text, wanted):
+    assert visible(text) == wanted
+
+
+@given(st.text(st.characters(codec=None), max_size=60))
+def test_a_line_is_printable_whatever_it_was(text):
+    assert line(text).isprintable()
+    assert flat(text).isprintable()
+    assert all(part.isprintable() for part in visible(text).replace("\t", "").split("\n"))
+
+
+def test_cut_at_the_end_and_in_the_middle():
+    assert line("a\nb") == "a␊b"
+    assert flat("  a\n\n b\t c ") == "a b c"
+    assert flat("one two three", 8) == "one two…"
+    assert cut("short", 5) == "short"
+    assert cut("longer", None) == "longer"
+    assert short("a-task-of-a-family__v2", 11) == "a-tas…y__v2"

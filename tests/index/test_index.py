@@ -13,13 +13,13 @@ from terminalbench.experiments.batch import Batch, allocate, latest
 from terminalbench.experiments.plan import Exclusion, Plan, ProfileRecord
 from terminalbench.files import read_json, write_json
 from terminalbench.harbor.evidence import set_aside
-from terminalbench.index import place, scan, summary
+from terminalbench.index import scan, summary
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import find_trials, list_batches, trial_rows, view_batch
 from terminalbench.index.results import open_results
 from terminalbench.index.scan import ScanReport, profile_of, scan_all, scan_batch
 from terminalbench.index.sql import ask
-from terminalbench.index.store import FILE_NAME, MIGRATIONS, index_place, open_index
+from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
 from terminalbench.records import Outcome, TaskRef
 
 
@@ -288,26 +288,6 @@ def test_migrations_are_applied_once_and_kept_in_order(tmp_path: Path) -> None:
         with open_index(tmp_path) as connection:
             rows = [row[0] for row in connection.execute("SELECT name FROM migrations ORDER BY name")]
     assert rows == [name for name, _ in MIGRATIONS] == sorted(name for name, _ in MIGRATIONS)
-
-
-def test_a_cache_folder_without_hard_links_still_holds_the_index(
-    batch: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_trial(batch, "a__1")
-    root = batch.folder.parent.parent
-    scan_all(root)
-
-    def refused(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(place, "can_be_written", lambda _root: False)
-    monkeypatch.setattr(place.os, "link", refused)
-    found = index_place(root, write=True).file
-    assert found is not None
-    assert found.is_relative_to(tmp_path / "cache")
-    assert scan_all(root).read == 1
-    assert list_batches(root)[0]["passed"] == 1
 
 
 def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:

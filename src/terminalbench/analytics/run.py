@@ -222,7 +222,7 @@ def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Pro
     done = read = 0
     hide = Hider()
     for part in chosen:
-        with open_index(part.source.root, write=True) as connection:
+        with open_index(part.source.root) as connection:
             cache = FindingsCache(connection, batch_key(part.source))
             for row in part.trials:
                 read += _analyse_trial(cache, trial_files(part.source, row), analyzers, hide)

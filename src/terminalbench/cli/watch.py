@@ -34,10 +34,10 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
 
     feed = Feed(_find(target, batch, results, root))
     if not as_json and usable():
-        from terminalbench.index.store import index_place
+        from terminalbench.index.store import index_file
         from terminalbench.watch.app import Ending, show
 
-        index_place(feed.root, write=True)  # what there is to say of it is said before the screen is taken
+        index_file(feed.root)  # what there is to say of it is said before the screen is taken
         ending = show(feed)
         if ending is Ending.TERMINATED:
             return _TERMINATED

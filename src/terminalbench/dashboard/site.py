@@ -21,7 +21,7 @@ from terminalbench.harbor.redact import conceal_bytes
 from terminalbench.index.pages import BatchSummary, find_batch, find_trial
 from terminalbench.index.queries import BatchView, TrialRow, plan_or_none, view_batch
 from terminalbench.index.scan import ForeignJobs
-from terminalbench.index.store import index_place, open_for_reading
+from terminalbench.index.store import index_mark, open_for_reading
 from terminalbench.records import Finding
 
 TRAJECTORY_LIMIT = 256 << 20
@@ -59,11 +59,11 @@ class Site:
     def index(self) -> sqlite3.Connection:
         """This thread's connection; opened anew when the index was deleted or replaced meanwhile."""
         found = getattr(self._local, "index", None)
-        if found is None or found[0] != index_place(self.root).mark():
+        if found is None or found[0] != index_mark(self.root):
             if found is not None:
                 found[1].close()
             connection = open_for_reading(self.root)
-            found = (index_place(self.root).mark(), connection)
+            found = (index_mark(self.root), connection)
             self._local.index = found
         return found[1]
 

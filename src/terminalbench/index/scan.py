@@ -7,7 +7,7 @@ a reason: counted and shown, never fatal.
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.index.queries import plan_or_none
-from terminalbench.index.store import IndexFixed, open_index, transaction
+from terminalbench.index.store import open_index, transaction
 from terminalbench.index.summary import summarize
 
 _MARKS = (RESULT, "config.json", "lock.json")
@@ -54,10 +54,8 @@ def scan_all(results_root: Path, *, rebuild: bool = False, in_root: bool = False
 
     With `in_root` it is the one in the results root that is brought up to date, or an error.
     """
-    if in_root or rebuild:
-        with open_index(results_root, write=True, in_root=in_root) as connection:
-            return _scan_all(connection, results_root, rebuild=rebuild)
-    return _up_to_date(results_root, lambda connection: _scan_all(connection, results_root, rebuild=False))
+    with open_index(results_root, in_root=in_root) as connection:
+        return _scan_all(connection, results_root, rebuild=rebuild)
 
 
 def _scan_all(connection: sqlite3.Connection, results_root: Path, *, rebuild: bool) -> ScanReport:
@@ -94,17 +92,8 @@ def _scan_all(connection: sqlite3.Connection, results_root: Path, *, rebuild: bo
 def scan_batch(batch: Batch, results_root: Path | None = None) -> ScanReport:
     """Bring the index of one batch up to date."""
     root = results_root or batch.folder.parent.parent
-    return _up_to_date(root, lambda connection: _scan(connection, root, batch))
-
-
-def _up_to_date(results_root: Path, scan: Callable[[sqlite3.Connection], ScanReport]) -> ScanReport:
-    """Scan with an index as it is found; with one that can be written when there is something to write."""
-    try:
-        with open_index(results_root) as connection:
-            return scan(connection)
-    except IndexFixed:
-        with open_index(results_root, write=True) as connection:
-            return scan(connection)
+    with open_index(root) as connection:
+        return _scan(connection, root, batch)
 
 
 class ForeignJobs(Batch):

@@ -1,14 +1,23 @@
-"""The database file: opening it, and its numbered migrations."""
+"""The database file: where it lies, opening it, and its numbered migrations.
 
+It lies in the results root. A root that cannot be written (an archive, another user's folder, a read-only disk) has its
+index in this user's cache folder, and where that cannot be written either, in the memory of the process.
+"""
+
+import hashlib
+import logging
+import os
 import sqlite3
 import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 from terminalbench.errors import TbenchError
-from terminalbench.index.place import FILE_NAME, Place, can_be_written, into_memory, place_of
 
+FILE_NAME = "index.db"
+_SIDE_FILES = ("", "-wal", "-shm")
 _WAIT_SEC = 30.0
 
 MIGRATIONS: list[tuple[str, str]] = [
@@ -71,66 +80,122 @@ MIGRATIONS: list[tuple[str, str]] = [
 """Applied once each, in order, and recorded. Never edit one that was released; add another."""
 
 
-class IndexFixed(TbenchError):
-    """Something has to be written to an index that is only read. `open_index(root, write=True)` has one to write to."""
-
-
 @contextmanager
-def open_index(results_root: Path, *, write: bool = False, in_root: bool = False) -> Generator[sqlite3.Connection]:
+def open_index(results_root: Path, *, in_root: bool = False) -> Generator[sqlite3.Connection]:
     """The index of a results root, made or brought up to date. A file that is no database is set aside.
 
-    Where the root cannot be written it lies elsewhere, or is one that raises IndexFixed when something is written;
-    with `write` it can be written. With `in_root` it is the one in the root, or an error.
+    With `in_root` it is the one in the root, or an error.
     """
-    if in_root and not can_be_written(results_root):
+    if in_root and not _can_be_written(results_root):
         raise TbenchError("the index cannot be written", where=str(results_root / FILE_NAME), hint=_why(results_root))
     results_root.mkdir(parents=True, exist_ok=True)
-    place = index_place(results_root, write=write)
-    connection = _opened(place, reading=True) if place.fixed else _made(results_root, place)
-    with closing(connection):
+    file = index_file(results_root)
+    with closing(_made(file) if file is not None else _connect(_in_memory(results_root.resolve()))) as connection:
         try:
             yield connection
         except sqlite3.OperationalError as error:
-            raise _unusable(place, error) from error
+            raise _unusable(file, error) from error
 
 
 def open_for_reading(results_root: Path, *, timeout_sec: float = 5.0) -> sqlite3.Connection:
     """A connection that cannot write. The caller closes it; any thread may use it. The index is made if need be."""
     with open_index(results_root):
-        pass
-    return _opened(index_place(results_root), reading=True, timeout_sec=timeout_sec)
+        file = index_file(results_root)
+        uri = _in_memory(results_root.resolve()) if file is None else f"{file.as_uri()}?mode=ro"
+        connection = _opened(uri, timeout_sec)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
 
 
-def index_place(results_root: Path, *, write: bool = False) -> Place:
-    """Where the index of a root lies now."""
-    return place_of(results_root, [name for name, _ in MIGRATIONS], write=write)
+def index_file(results_root: Path) -> Path | None:
+    """The file of the index now: in the root, or elsewhere where that cannot be written; None is in memory."""
+    if _can_be_written(results_root):
+        return (results_root / FILE_NAME).absolute()
+    return _elsewhere(results_root.resolve())
+
+
+def index_mark(results_root: Path) -> tuple[object, ...]:
+    """Changes when the index was deleted or replaced, or lies elsewhere now."""
+    file = index_file(results_root)
+    try:
+        return (file, file.stat().st_ino if file is not None else None)
+    except OSError:
+        return (file, None)
+
+
+def _can_be_written(results_root: Path) -> bool:
+    """Whether the index can lie in the root. One that does not exist is made."""
+    if not results_root.exists():
+        return True
+    file = results_root / FILE_NAME
+    if not os.access(results_root, os.W_OK | os.X_OK) or file.is_dir():
+        return False
+    beside = [file.with_name(FILE_NAME + suffix) for suffix in _SIDE_FILES]
+    return not any(_is_shut(path) and _is_shut(path) for path in beside)  # twice: SQLite removes some at any moment
+
+
+def _is_shut(path: Path) -> bool:
+    return path.exists() and not os.access(path, os.R_OK | os.W_OK)
 
 
 def _why(results_root: Path) -> str:
     if (results_root / FILE_NAME).is_dir():
-        return "it is a folder; remove it, the index comes back"
+        return f"{FILE_NAME} is a folder; remove it, the index comes back"
     return "the results folder cannot be written"
 
 
-def _made(results_root: Path, place: Place) -> sqlite3.Connection:
-    """The database of a place, with every table; one that is damaged is set aside first."""
-    path = place.file
+@cache
+def _elsewhere(root: Path) -> Path | None:
+    """A file of this user's for this root and this version of the tables; None where it cannot be. Said once."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    file = None
     try:
-        return _connect(place)
+        home = Path(base) if base.startswith("/") else Path.home() / ".cache"
+        folder = home / "terminalbench" / "index" / f"{_digest(root)}-{len(MIGRATIONS)}"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _made(folder / FILE_NAME).close()
+        file = folder / FILE_NAME
+    except (OSError, RuntimeError, TbenchError):
+        pass  # no folder of this user's can be written: memory is left
+    where = f"in {file.parent}" if file is not None else "in memory, for this process only"
+    logging.getLogger(__name__).warning("%s: %s; its index is kept %s", root, _why(root), where)
+    return file
+
+
+@cache
+def _in_memory(root: Path) -> str:
+    """What SQLite opens. The database lives as long as a connection is open: one is, while the process lives."""
+    uri = f"file:/tbench-{_digest(root)}?vfs=memdb"
+    _kept_open(uri)
+    return uri
+
+
+@cache
+def _kept_open(uri: str) -> sqlite3.Connection:
+    return _opened(uri)
+
+
+def _digest(root: Path) -> str:
+    return hashlib.blake2b(os.fsencode(root), digest_size=12).hexdigest()
+
+
+def _made(file: Path) -> sqlite3.Connection:
+    """The database in a file, with every table; one that is damaged is set aside first."""
+    uri = f"{file.as_uri()}?mode=rwc"
+    try:
+        return _connect(uri)
     except sqlite3.DatabaseError as error:
         damaged = error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-        if not damaged and path is not None and path.parent != results_root.absolute():
-            return _connect(into_memory(results_root))
-        if not damaged or path is None or not path.is_file():
-            raise _unusable(place, error) from error
-    for suffix in ("", "-wal", "-shm"):
-        found = path.with_name(path.name + suffix)
+        if not damaged or not file.is_file():
+            raise _unusable(file, error) from error
+    for suffix in _SIDE_FILES:
+        found = file.with_name(file.name + suffix)
         if found.exists():
-            found.replace(path.with_name(f"{path.name}{suffix}.damaged"))
-    return _connect(place)
+            found.replace(file.with_name(f"{found.name}.damaged"))
+    return _connect(uri)
 
 
-def _unusable(place: Place, error: sqlite3.Error) -> TbenchError:
+def _unusable(file: Path | None, error: sqlite3.Error) -> TbenchError:
     hints = {
         sqlite3.SQLITE_ERROR: "another version of terminalbench may have made it; delete it, it comes back",
         sqlite3.SQLITE_FULL: "free some space; trials are not touched by this",
@@ -140,21 +205,17 @@ def _unusable(place: Place, error: sqlite3.Error) -> TbenchError:
         sqlite3.SQLITE_BUSY: "another process has been writing to it for long; try again",
     }
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return TbenchError(f"the index cannot be used: {error}", where=place.name, hint=hints.get(code))
+    return TbenchError(f"the index cannot be used: {error}", where=str(file or "in memory"), hint=hints.get(code))
 
 
-def _opened(place: Place, *, reading: bool, timeout_sec: float = _WAIT_SEC) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        place.uri(reading=reading), uri=True, timeout=timeout_sec, isolation_level=None, check_same_thread=False
-    )
+def _opened(uri: str, timeout_sec: float = _WAIT_SEC) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout_sec, isolation_level=None, check_same_thread=False)
     connection.row_factory = sqlite3.Row
-    if reading:
-        connection.execute("PRAGMA query_only = ON")
     return connection
 
 
-def _connect(place: Place) -> sqlite3.Connection:
-    connection = _opened(place, reading=False)
+def _connect(uri: str) -> sqlite3.Connection:
+    connection = _opened(uri)
     try:
         _write_ahead(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -206,8 +267,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
-        kind = IndexFixed if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY else TbenchError
-        raise kind(f"the index cannot be written: {error}") from error
+        raise TbenchError(f"the index cannot be written: {error}") from error
     try:
         yield
     except BaseException:

@@ -15,10 +15,10 @@ BUILTIN: dict[str, dict[str, str]] = {
         "simulated": "terminalbench.harbor.agents.simulated:SimulatedAgent",
     },
     "analyzers": {
-        "trial": "terminalbench.analytics.outcome_findings:Analyzer",
-        "behaviour": "terminalbench.analytics.behaviour:Analyzer",
-        "tripwires": "terminalbench.analytics.tripwires:Analyzer",
-        "failure": "terminalbench.analytics.failures:Analyzer",
+        "trial": "terminalbench.analytics.findings.trial:Analyzer",
+        "behaviour": "terminalbench.analytics.findings.behaviour:Analyzer",
+        "tripwires": "terminalbench.analytics.findings.tripwires:Analyzer",
+        "failure": "terminalbench.analytics.findings.failure:Analyzer",
     },
     "chat models": {
         "claude-code": "terminalbench.llm.claude_code:ClaudeCodeModel",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.analytics.failures import FAILURE_CLASSES
-from terminalbench.analytics.measures import MEASURES
+from terminalbench.analytics.findings.failure import FAILURE_CLASSES
+from terminalbench.analytics.findings.measures import MEASURES
 from terminalbench.analytics.metrics import IDENTITY, SUMMARY_COLUMNS, detail_columns
 from terminalbench.analytics.model import (
     Comparison,

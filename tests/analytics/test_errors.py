@@ -9,9 +9,9 @@ import pytest
 
 from support.results import STAMP, make_plan, make_trial
 from support.trajectories import bash, call, edit, put, trajectory
-from terminalbench.analytics.actions import actions_of
 from terminalbench.analytics.atif import parse_trajectory
 from terminalbench.analytics.divergence import Divergence, Told, first_divergence
+from terminalbench.analytics.findings.actions import actions_of
 from terminalbench.experiments.batch import Batch, allocate
 
 PASSED = "===== 3 passed in 0.10s ====="

@@ -8,12 +8,12 @@ import pytest
 from results_kit import error, phase, result, rewarded, write_trial
 
 from support.trajectories import bash, call, edit, keys, put, step, trajectory
-from terminalbench.analytics.analyzers import load_analyzers, run_analyzer
-from terminalbench.analytics.behaviour import NAMES as BEHAVIOUR
-from terminalbench.analytics.failures import FAILURE_CLASSES, normalised
-from terminalbench.analytics.measures import NAMES
-from terminalbench.analytics.taxonomy import known_agents, taxonomy_for
-from terminalbench.analytics.trial_files import TrialFiles, read_story
+from terminalbench.analytics.findings.analyzers import load_analyzers, run_analyzer
+from terminalbench.analytics.findings.behaviour import NAMES as BEHAVIOUR
+from terminalbench.analytics.findings.failure import FAILURE_CLASSES, normalised
+from terminalbench.analytics.findings.measures import NAMES
+from terminalbench.analytics.findings.taxonomy import known_agents, taxonomy_for
+from terminalbench.analytics.findings.trial_files import TrialFiles, read_story
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.records import Finding
 
@@ -263,7 +263,7 @@ def test_an_analyzer_that_raises_is_a_finding(tmp_path: Path) -> None:
         def analyze(self, trial: Any, trajectory: Any) -> Any:
             return ["text"]
 
-    from terminalbench.analytics.analyzers import Loaded
+    from terminalbench.analytics.findings.analyzers import Loaded
 
     trial = TrialFiles("job/t", tmp_path, tmp_path)
     for analyzer, words in ((Bad(), "RuntimeError: boom"), (Odd(), "TypeError: returned a str")):

@@ -18,12 +18,12 @@ from results_kit import result, rewarded
 from support.judging import point, recorded
 from support.results import STAMP, make_plan, make_trial
 from support.trajectories import bash, call, edit, put, trajectory
-from terminalbench.analytics.analyzers import load_analyzers, run_analyzer
-from terminalbench.analytics.judging import JudgeAsk
+from terminalbench.analytics.findings.analyzers import load_analyzers, run_analyzer
+from terminalbench.analytics.findings.trial_files import TrialFiles
+from terminalbench.analytics.judge.request import JudgeAsk
 from terminalbench.analytics.model import Comparison
 from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, run_analysis
-from terminalbench.analytics.trial_files import TrialFiles
-from terminalbench.analytics.views import Filter, find_jobs
+from terminalbench.analytics.selection import Filter, find_jobs
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import encode_line, read_json, read_jsonl, write_json
@@ -120,7 +120,7 @@ def test_the_second_run_reads_only_what_changed(batch: Batch) -> None:
 
 def test_a_new_version_of_an_analyzer_runs_again(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     analyse(batch)
-    monkeypatch.setattr("terminalbench.analytics.tripwires.Analyzer.version", "99")
+    monkeypatch.setattr("terminalbench.analytics.findings.tripwires.Analyzer.version", "99")
     assert analyse(batch).read == 7
     assert analyse(batch).read == 0
 

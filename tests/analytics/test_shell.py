@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.analytics.shell import command_effects, summary_of_tests
+from terminalbench.analytics.findings.shell import command_effects, summary_of_tests
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from support.results import make_plan, make_trial
 from support.trajectories import bash, put, trajectory
 from terminalbench.analytics.model import Comparison
 from terminalbench.analytics.run import AnalysisRequest, run_analysis
-from terminalbench.analytics.views import Filter
+from terminalbench.analytics.selection import Filter
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import read_json, write_json

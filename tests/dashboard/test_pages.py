@@ -14,7 +14,7 @@ import pytest
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.live import START, Teller, job, job_event
 from support.results import STAMP, make_plan, make_trial
-from terminalbench.analytics.judge.labels import add_label, make_label
+from terminalbench.analytics.labels import add_label, make_label
 from terminalbench.dashboard import refresh
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.causes import classify

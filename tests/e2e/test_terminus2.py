@@ -13,7 +13,7 @@ from servers.harbor_job import SOLVE, Trial, run_trial
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from terminalbench.analytics.run import AnalysisRequest, run_analysis
-from terminalbench.analytics.views import find_jobs
+from terminalbench.analytics.selection import find_jobs
 from terminalbench.files import read_jsonl
 from terminalbench.records import Finding
 

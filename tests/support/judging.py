@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.analytics.judge.request import JudgeTrial
-from terminalbench.analytics.trial_files import TrialFiles
 from terminalbench.records import AgentStatus, Outcome, TaskRef, Trial
 
 

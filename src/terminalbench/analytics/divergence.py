@@ -11,8 +11,8 @@ from itertools import chain
 
 import msgspec
 
-from terminalbench.analytics.actions import Action
 from terminalbench.analytics.atif import Step, Trajectory
+from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.hiding import Hider
 
 MOVES = 600

@@ -6,12 +6,11 @@ from itertools import islice
 
 import msgspec
 
-from terminalbench.analytics.analyzers import load_analyzers
 from terminalbench.analytics.divergence import Divergence, Told, first_divergence
-from terminalbench.analytics.judge.labels import FAILURE_CLASS, People, corrected, read_labels, said_of
-from terminalbench.analytics.picking import Picked, pick, read_findings, trial_files
+from terminalbench.analytics.findings.analyzers import load_analyzers
+from terminalbench.analytics.labels import FAILURE_CLASS, People, corrected, read_labels, said_of
 from terminalbench.analytics.run import Progress, analyse
-from terminalbench.analytics.views import Filter, ran
+from terminalbench.analytics.selection import Filter, Picked, pick, ran, read_findings, trial_files
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.read.results import ReadState

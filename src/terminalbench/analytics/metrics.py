@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.judge.labels import ANALYZER as LABEL
-from terminalbench.analytics.judge.labels import People, corrected, said_of
-from terminalbench.analytics.measures import MEASURES, MIX, NAMES, TRIPWIRES
-from terminalbench.analytics.outcome_findings import Value, as_table
+from terminalbench.analytics.findings.measures import MEASURES, MIX, NAMES, TRIPWIRES
+from terminalbench.analytics.findings.trial import Value, as_table
+from terminalbench.analytics.labels import ANALYZER as LABEL
+from terminalbench.analytics.labels import People, corrected, said_of
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import CellState, TrialRow
 from terminalbench.index.totals import TaskCounts, pass_rates

@@ -4,27 +4,25 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from terminalbench.analytics import tables
-from terminalbench.analytics.analyzers import Loaded, load_analyzers, run_analyzer
-from terminalbench.analytics.findings_cache import FindingsCache, rules_digest
+from terminalbench.analytics.findings.analyzers import Loaded, load_analyzers, run_analyzer
+from terminalbench.analytics.findings.cache import FindingsCache, rules_digest
+from terminalbench.analytics.findings.trial_files import TrialFiles, stamp_of
 from terminalbench.analytics.hiding import Hider
-from terminalbench.analytics.judging import JudgeAsk, forget_others, judge, keep_findings, said_before
+from terminalbench.analytics.judge.output import forget_others, kept_findings, refresh_findings
+from terminalbench.analytics.judge.request import JudgeAsk, JudgeResult, request_of
 from terminalbench.analytics.metrics import ProfileMetrics
 from terminalbench.analytics.model import Comparison, Metric
-from terminalbench.analytics.picking import Picked, analytics_of, batch_key, pick, trial_files
+from terminalbench.analytics.selection import Filter, Picked, analytics_of, batch_key, pick, trial_files, trial_keys
 from terminalbench.analytics.settings import Asked, Settings, settings_of
-from terminalbench.analytics.trial_files import TrialFiles, stamp_of
-from terminalbench.analytics.views import Filter
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_json
 from terminalbench.index.queries import BatchView
 from terminalbench.index.store import open_index
-
-if TYPE_CHECKING:
-    from terminalbench.analytics.judge.request import JudgeResult
+from terminalbench.records import Finding
 
 _OTHERS = "the tables and the report there are about other trials or another question, and stay as they are"
 type Progress = Callable[[int, int], None]
@@ -73,7 +71,7 @@ class AnalysisResult:
     views: tuple[BatchView, ...]
     folders: tuple[Batch, ...] = ()
     comparison: Comparison | None = None
-    judged: "JudgeResult | None" = None
+    judged: JudgeResult | None = None
     judge_error: TbenchError | None = None
 
     @property
@@ -100,9 +98,9 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
         made = _written(chosen, analyzers, request.wanted, settings, output)
     judged, failed = _judged(chosen, request, output)
     if judged is not None and request.judge_only:
-        keep_findings(chosen, output)
+        refresh_findings(output, _batches(chosen))
     elif judged is not None:
-        tables.write_findings(output, tables.cached_findings(chosen, analyzers), said_before(chosen, output))
+        tables.write_findings(output, tables.cached_findings(chosen, analyzers), _said_before(chosen, output))
     return AnalysisResult(
         output=output,
         written=made.written,
@@ -114,7 +112,7 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
         missing=(*tables.not_there(chosen), *made.missing),
         notes=(*_left_out(request.batches, chosen), *tables.superseded_notes(chosen), *made.notes),
         views=tuple(part.view for part in chosen),
-        folders=tuple(part.source.batch for part in chosen),
+        folders=tuple(_batches(chosen)),
         comparison=made.comparison,
         judged=judged,
         judge_error=failed,
@@ -145,7 +143,7 @@ def _settings(chosen: Sequence[Picked], request: AnalysisRequest) -> dict[Metric
 
 def _left_out(batches: Sequence[Batch], chosen: Sequence[Picked]) -> list[str]:
     """The batches that have none of what was picked."""
-    there = [part.source.batch for part in chosen]
+    there = _batches(chosen)
     gone = ["/".join(batch.folder.parts[-2:]) for batch in batches if batch not in there]
     return [f"{name}: left out, it has none of the picked tasks and profiles" for name in gone]
 
@@ -169,8 +167,8 @@ def _written(
     output: Path,
 ) -> _Made:
     """Write everything but what the judge says."""
-    notes = [] if wanted.is_all else forget_others(chosen, output)
-    made = tables.write_tables(chosen, analyzers, output, wanted, said_before(chosen, output))
+    notes = [] if wanted.is_all else forget_others(output, trial_keys(chosen))
+    made = tables.write_tables(chosen, analyzers, output, wanted, _said_before(chosen, output))
     written, comparison = made.written, None
     if wanted.is_sample:
         notes.append("trials picked by how they ended or at random are not compared")
@@ -180,6 +178,15 @@ def _written(
         comparison = comparisons["pass"]
         written += tables.write_comparison(comparisons, output)
     return _Made(comparison, written, made.profiles, made.missing, (*notes, *made.notes))
+
+
+def _said_before(chosen: Sequence[Picked], output: Path) -> list[Finding]:
+    """What the judge said of the chosen trials in an earlier run into the same folder, and what people say of them."""
+    return list(kept_findings(output, _batches(chosen), trial_keys(chosen)))
+
+
+def _batches(chosen: Sequence[Picked]) -> list[Batch]:
+    return [part.source.batch for part in chosen]
 
 
 def _kept(chosen: Sequence[Picked], wanted: Filter, settings: Mapping[Metric, Settings], output: Path) -> _Made:
@@ -204,12 +211,14 @@ def _compared(chosen: Sequence[Picked], settings: Mapping[Metric, Settings]) -> 
 
 def _judged(
     chosen: Sequence[Picked], request: AnalysisRequest, output: Path
-) -> "tuple[JudgeResult | None, TbenchError | None]":
+) -> tuple[JudgeResult | None, TbenchError | None]:
     """What the judge says; a model that cannot be asked leaves everything else as it is."""
     if request.judge is None:
         return None, None
+    from terminalbench.analytics.judge.run import judge_batch
+
     try:
-        return judge(chosen, request.judge, output), None
+        return judge_batch(request_of(chosen, request.judge, output)), None
     except UserError:
         raise
     except TbenchError as error:

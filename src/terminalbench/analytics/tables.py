@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.analyzers import ERROR, Loaded
-from terminalbench.analytics.judge.labels import UNFIT, Labels, read_labels
+from terminalbench.analytics.findings.analyzers import ERROR, Loaded
+from terminalbench.analytics.findings.trial_files import NO_TRAJECTORY
+from terminalbench.analytics.labels import UNFIT, Labels, read_labels
 from terminalbench.analytics.metrics import (
     ProfileMetrics,
     Tally,
@@ -20,16 +21,15 @@ from terminalbench.analytics.metrics import (
     summary_lines,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Metric
-from terminalbench.analytics.picking import Picked, read_findings
+from terminalbench.analytics.selection import Filter, Picked, ran, read_findings
 from terminalbench.analytics.settings import profile_names
-from terminalbench.analytics.trial_files import NO_TRAJECTORY
-from terminalbench.analytics.views import Filter, ran
 from terminalbench.errors import TbenchError
 from terminalbench.files import encode_json, encode_line, read_json, write_json, write_lines
 from terminalbench.index.queries import CellState
+from terminalbench.index.results import FINDINGS_FILE
 from terminalbench.records import Finding, Outcome
 
-FINDINGS, DETAIL, SUMMARY = "findings.jsonl", "metrics_detail.csv", "metrics_summary.csv"
+DETAIL, SUMMARY = "metrics_detail.csv", "metrics_summary.csv"
 AGGREGATE, COMPARISON, TESTS = "aggregate_metrics.json", "comparison.json", "statistical_tests.json"
 _ODD = "oddities in the trajectory file"
 _MILD = (_ODD, f"no findings about behaviour, {NO_TRAJECTORY},")
@@ -87,7 +87,7 @@ def write_tables(
     said = [(what, f"{what} in {trials_text(count)}") for what, count in problems.most_common()]
     mild = [line for what, line in said if what in _MILD]
     return Tables(
-        written=tuple(output / name for name in (FINDINGS, DETAIL, SUMMARY, AGGREGATE)),
+        written=tuple(output / name for name in (FINDINGS_FILE, DETAIL, SUMMARY, AGGREGATE)),
         profiles=profiles,
         missing=tuple(line for _, line in said if line not in mild),
         notes=(*mild, *_label_notes(labels, profiles)),
@@ -109,7 +109,7 @@ def write_findings(output: Path, found: Iterable[Finding], judged: Sequence[Find
         yield from map(encode_line, found)
         yield from map(encode_line, judged)
 
-    write_lines(output / FINDINGS, lines())
+    write_lines(output / FINDINGS_FILE, lines())
 
 
 def cached_findings(chosen: Sequence[Picked], analyzers: Sequence[Loaded]) -> Iterator[Finding]:

@@ -11,9 +11,9 @@ from terminalbench.cli.options import ListCommand, profiles_option, results_opti
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
 if TYPE_CHECKING:
-    from terminalbench.analytics.judging import JudgeAsk
+    from terminalbench.analytics.judge.request import JudgeAsk
     from terminalbench.analytics.run import AnalysisRequest, AnalysisResult
-    from terminalbench.analytics.views import Filter, Only
+    from terminalbench.analytics.selection import Filter, Only
     from terminalbench.cli.analyzing import Teller
     from terminalbench.experiments.batch import Batch
     from terminalbench.experiments.config import Experiment
@@ -52,8 +52,8 @@ def command(
     were analysed before are not read again. A model is asked only when one is named. Exit code 3: something could not
     be analysed, and it is said what.
     """
-    from terminalbench.analytics.picking import pick
     from terminalbench.analytics.run import run_analysis
+    from terminalbench.analytics.selection import pick
     from terminalbench.cli.analyzing import Teller, listing, summary
 
     target = find_batches_of(experiment, batch, results, root)
@@ -119,7 +119,7 @@ def _request(target: "Batches", chosen: dict[str, Any], teller: "Teller") -> "An
 
 
 def _judge(target: "Batches", chosen: dict[str, Any], teller: "Teller") -> "JudgeAsk | None":
-    from terminalbench.analytics.judging import JudgeAsk
+    from terminalbench.analytics.judge.request import JudgeAsk
 
     if chosen["no_llm"]:
         if chosen["llm_only"] or chosen["model"] or chosen["estimate_cost"] or chosen["rubric"]:
@@ -136,15 +136,16 @@ def _judge(target: "Batches", chosen: dict[str, Any], teller: "Teller") -> "Judg
 
 def _estimate(request: "AnalysisRequest") -> int:
     from terminalbench.analytics.judge.output import estimate_lines
-    from terminalbench.analytics.judging import estimate_cost
-    from terminalbench.analytics.picking import pick
+    from terminalbench.analytics.judge.request import request_of
+    from terminalbench.analytics.judge.run import estimate
     from terminalbench.analytics.run import default_output
+    from terminalbench.analytics.selection import pick
 
     if request.judge is None:
         raise UserError("no judge model is set", hint=_SET_MODEL)
     output = request.output or default_output(request.batches, request.wanted)
     chosen = pick(request.batches, request.wanted)
-    click.echo("\n".join(estimate_lines(estimate_cost(chosen, request.judge, output))))
+    click.echo("\n".join(estimate_lines(estimate(request_of(chosen, request.judge, output)))))
     return EXIT_OK
 
 
@@ -173,7 +174,7 @@ class Batches:
 
 def find_batches_of(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> Batches:
     """The batches that are meant: of an experiment file, a batch folder, a folder of Harbor jobs, or the newest one."""
-    from terminalbench.analytics.views import find_jobs
+    from terminalbench.analytics.selection import find_jobs
     from terminalbench.experiments.config import load, project_root
     from terminalbench.lab.select import find_target, of_its_file
 
@@ -216,7 +217,7 @@ def _numbered(experiment: "Experiment", numbers: str | None) -> "list[Batch]":
 
 
 def _filter(chosen: dict[str, Any]) -> "Filter":
-    from terminalbench.analytics.views import Filter
+    from terminalbench.analytics.selection import Filter
 
     if chosen["succeeded"] and chosen["failed"]:
         raise click.UsageError("--succeeded and --failed exclude each other")

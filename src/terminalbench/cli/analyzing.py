@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from terminalbench.analytics.judge.request import Progress
-from terminalbench.analytics.picking import Picked
 from terminalbench.analytics.run import AnalysisResult
+from terminalbench.analytics.selection import Picked
 from terminalbench.cli.judging import judged_text
 from terminalbench.report.text import columns, percent
 

@@ -51,7 +51,7 @@ def command(
     Needs no model: classes follow rules (docs/analysis.md), with the steps of the trajectory that show it.
     """
     from terminalbench.analytics.error_groups import error_report
-    from terminalbench.analytics.views import Filter
+    from terminalbench.analytics.selection import Filter
     from terminalbench.cli.analyzing import Teller
     from terminalbench.files import encode_json
 

@@ -3,9 +3,9 @@
 from collections import Counter
 
 from terminalbench.analytics.judge.agreement import agreements
-from terminalbench.analytics.judge.kept import kept_findings
-from terminalbench.analytics.judge.labels import Labels, effective, read_labels
+from terminalbench.analytics.judge.output import kept_findings
 from terminalbench.analytics.judge.request import JudgeResult
+from terminalbench.analytics.labels import Labels, effective, read_labels
 from terminalbench.analytics.run import AnalysisResult
 from terminalbench.report.text import columns
 from terminalbench.report.trial import printable

@@ -11,7 +11,7 @@ from terminalbench.lab.select import results_root
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judge.agreement import Agreement
-    from terminalbench.analytics.judge.labels import Label
+    from terminalbench.analytics.labels import Label
     from terminalbench.experiments.batch import Batch
 
 
@@ -56,16 +56,16 @@ def command(
 def _write(root: Path, trial: str, name: str, value: str | None, author: str, reason: str) -> "Label":
     from datetime import UTC, datetime
 
-    from terminalbench.analytics.judge.kept import FINDINGS, refresh_findings
-    from terminalbench.analytics.judge.labels import (
+    from terminalbench.analytics.judge.output import findings_of, refresh_findings
+    from terminalbench.analytics.labels import (
         FAILURE_CLASS,
         add_label,
-        findings_of,
         make_label,
         parse_value,
         read_labels,
     )
     from terminalbench.cli.trials import find_trial
+    from terminalbench.index.results import FINDINGS_FILE
 
     key_of_batch, row = find_trial(root, trial)
     batch = _batch(root, key_of_batch)
@@ -80,14 +80,15 @@ def _write(root: Path, trial: str, name: str, value: str | None, author: str, re
     parsed = None if value is None else parse_value(name, value, findings_of(analytics))
     label = make_label(key, name, parsed, author, reason, datetime.now(UTC))
     add_label(analytics, label)
-    if (analytics / FINDINGS).exists():
+    if (analytics / FINDINGS_FILE).exists():
         refresh_findings(analytics, [batch])
     return label
 
 
 def _list(root: Path, trial: str | None, as_json: bool) -> int:
     from terminalbench.analytics.judge.agreement import agreements
-    from terminalbench.analytics.judge.labels import UNFIT, findings_of, read_labels
+    from terminalbench.analytics.judge.output import findings_of
+    from terminalbench.analytics.labels import UNFIT, read_labels
     from terminalbench.files import encode_json
 
     labels: list[dict[str, Any]] = []
@@ -113,7 +114,7 @@ def _list(root: Path, trial: str | None, as_json: bool) -> int:
 
 
 def _places(root: Path, trial: str | None) -> "list[tuple[Batch, str | None]]":
-    from terminalbench.analytics.judge.labels import FILE
+    from terminalbench.analytics.labels import FILE
     from terminalbench.cli.trials import find_trial
 
     if trial is None:

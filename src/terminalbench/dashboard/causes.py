@@ -16,8 +16,8 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records import Finding, Outcome
 
 if TYPE_CHECKING:
-    from terminalbench.analytics.analyzers import Loaded
-    from terminalbench.analytics.judge.labels import People
+    from terminalbench.analytics.findings.analyzers import Loaded
+    from terminalbench.analytics.labels import People
 
 _FAILURE = "failure"
 
@@ -53,7 +53,7 @@ class Causes:
 
 def batch_causes(site: Site, summary: BatchSummary, view: BatchView) -> Causes:
     """What is known of the failures of a batch."""
-    from terminalbench.analytics.judge.labels import read_labels
+    from terminalbench.analytics.labels import read_labels
 
     people = read_labels(site.batch(summary.batch).analytics).current()
     said = tuple((*key, label.time, label.value) for key, label in people.items())
@@ -62,8 +62,8 @@ def batch_causes(site: Site, summary: BatchSummary, view: BatchView) -> Causes:
 
 
 def _causes(site: Site, batch: str, view: BatchView, people: "People") -> Causes:
-    from terminalbench.analytics.findings_cache import FindingsCache
-    from terminalbench.analytics.judge.labels import corrected, said_of
+    from terminalbench.analytics.findings.cache import FindingsCache
+    from terminalbench.analytics.labels import corrected, said_of
 
     cache = FindingsCache(site.index, batch)
     failed = [cell for cell in view.cells if _did_not_pass(cell)]
@@ -113,7 +113,7 @@ def classify_missing(site: Site, summary: BatchSummary, causes: Causes, *, now: 
 def classify(site: Site, batch: str) -> None:
     """Find the failure classes of a batch now."""
     from terminalbench.analytics.run import analyse, pick
-    from terminalbench.analytics.views import Filter
+    from terminalbench.analytics.selection import Filter
 
     try:
         analyse(pick([site.batch(batch)], Filter()), [one for one in _analyzers() if one.name == _FAILURE])
@@ -123,7 +123,7 @@ def classify(site: Site, batch: str) -> None:
 
 
 def _analyzers() -> "list[Loaded]":
-    from terminalbench.analytics.analyzers import load_analyzers
+    from terminalbench.analytics.findings.analyzers import load_analyzers
 
     return load_analyzers()
 
@@ -133,7 +133,7 @@ def trial_findings(site: Site, batch: str, row: TrialRow, files: list[Listed]) -
 
     A folder with links in it is not analysed now: that could read elsewhere.
     """
-    from terminalbench.analytics.findings_cache import FindingsCache
+    from terminalbench.analytics.findings.cache import FindingsCache
 
     names = [loaded.name for loaded in _analyzers()]
     kept = FindingsCache(site.index, batch).read(row.job, row.name, names)
@@ -150,8 +150,8 @@ def trial_findings(site: Site, batch: str, row: TrialRow, files: list[Listed]) -
 
 
 def _find(site: Site, batch: str, row: TrialRow, missing: "list[Loaded]") -> list[Finding]:
-    from terminalbench.analytics.analyzers import run_analyzer
-    from terminalbench.analytics.trial_files import TrialFiles
+    from terminalbench.analytics.findings.analyzers import run_analyzer
+    from terminalbench.analytics.findings.trial_files import TrialFiles
 
     trial = TrialFiles(
         key=f"{row.job}/{row.name}",

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from terminalbench.analytics.judge.labels import STATES
+from terminalbench.analytics.labels import STATES
 from terminalbench.records import Finding, Outcome
 from terminalbench.report.evidence import grouped
 from terminalbench.report.model import Effort, Group, ToolUse, TrialRef

@@ -28,7 +28,7 @@ from support.judging import (
     write_trial,
 )
 from terminalbench.analytics.judge.output import estimate_lines, read_result
-from terminalbench.analytics.judge.pair import Pair, pairs
+from terminalbench.analytics.judge.questions import Pair, pairs
 from terminalbench.analytics.judge.request import JudgeRequest, JudgeTrial, Progress
 from terminalbench.analytics.judge.rubric import NAMES, load_rubric, parse_rubric
 from terminalbench.analytics.judge.run import estimate, judge_batch
@@ -338,8 +338,8 @@ def test_strategy_is_judged_blind(tmp_path: Path) -> None:
     trial = write_trial(tmp_path, verifier="TELLTALE outcome")
     for name, told in (("strategy", False), ("root_cause", True)):
         from terminalbench.analytics.judge.material import load_material
-        from terminalbench.analytics.judge.prompt import messages
-        from terminalbench.analytics.judge.trial import facts, shown
+        from terminalbench.analytics.judge.questions import facts, shown
+        from terminalbench.analytics.judge.rubric import messages
 
         rubric, material = load_rubric(name), load_material(trial)
         text = messages(rubric, facts(rubric, material), shown(rubric, material, "x"))[1].content

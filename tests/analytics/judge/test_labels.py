@@ -11,23 +11,22 @@ from statsmodels.stats.proportion import proportion_confint
 
 from support.judging import ALL, recorded, write_trial
 from support.results import make_plan, make_trial
+from terminalbench.analytics.findings.measures import RECORDED
+from terminalbench.analytics.findings.trial import Analyzer as TrialAnalyzer
 from terminalbench.analytics.judge.agreement import agreements, cohens_kappa
-from terminalbench.analytics.judge.labels import (
+from terminalbench.analytics.judge.output import findings_of
+from terminalbench.analytics.judge.request import JudgeRequest
+from terminalbench.analytics.judge.run import judge_batch
+from terminalbench.analytics.labels import (
     Label,
     Labels,
     add_label,
-    apply_labels,
     corrected,
     effective,
-    findings_of,
     make_label,
     parse_value,
     read_labels,
 )
-from terminalbench.analytics.judge.request import JudgeRequest
-from terminalbench.analytics.judge.run import judge_batch
-from terminalbench.analytics.measures import RECORDED
-from terminalbench.analytics.outcome_findings import Analyzer as TrialAnalyzer
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.records import Finding
@@ -71,7 +70,7 @@ def test_a_torn_line_is_counted_and_the_rest_read(tmp_path: Path) -> None:
 
 def test_a_persons_word_counts_and_both_are_kept() -> None:
     findings = [judged("j/a", "tool_misuse"), judged("j/b", "gave_up")]
-    both = apply_labels(findings, Labels([label("j/a", "too_slow")]))
+    both = [*findings, label("j/a", "too_slow").as_finding()]
     assert [f.value for f in both if f.trial == "j/a"] == ["tool_misuse", "too_slow"]
     counts = effective(both)
     assert counts["j/a", "root_cause"].analyzer == "label:ada"

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from support.judging import STEPS, call, say, trajectory_of, write_trial
 from terminalbench.analytics.atif import parse_trajectory
-from terminalbench.analytics.judge.clean import clean, normal
-from terminalbench.analytics.judge.evidence import QuoteBook, contains
 from terminalbench.analytics.judge.material import (
     Level,
     NoMaterial,
     Numbered,
     Rank,
+    TooSmall,
+    fit,
     load_material,
     number_steps,
     render,
 )
-from terminalbench.analytics.judge.select import TooSmall, fit
+from terminalbench.analytics.judge.quotes import QuoteBook, clean, contains, normal
 from terminalbench.llm.tokens import count_text
 
 
@@ -151,7 +151,7 @@ def test_several_trajectories_are_numbered_on(tmp_path) -> None:
     record = msgspec.structs.replace(trial.files.record, trajectory_paths=paths)
     material = load_material(replace(trial, files=replace(trial.files, record=record)))
     assert [entry.number for entry in material.steps] == list(range(1, 13))
-    book = QuoteBook(material)
+    book = QuoteBook(material.pieces)
     assert book.holds(10, "ValueError: second")
     assert not book.holds(4, "ValueError: second")
 
@@ -210,7 +210,7 @@ def test_invented_words_are_never_found(text: str) -> None:
     ],
 )
 def test_a_quote_counts_only_in_the_step_it_names(tmp_path, step: int, quote: str, found: bool) -> None:
-    assert QuoteBook(load_material(write_trial(tmp_path))).holds(step, quote) is found
+    assert QuoteBook(load_material(write_trial(tmp_path)).pieces).holds(step, quote) is found
 
 
 def test_shown_text_hides_secrets_and_what_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from math import sqrt
 
 import msgspec
 
-from terminalbench.analytics.judge.labels import Labels
+from terminalbench.analytics.labels import Labels
 from terminalbench.analytics.stats import wilson
 from terminalbench.records import Finding
 

@@ -1,6 +1,6 @@
-"""What a judge reads of one trial: its numbered steps at three levels of detail, and the verifier's last words."""
+"""What a judge reads of one trial: numbered steps fitted into a number of tokens, and the verifier's last words."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -8,16 +8,17 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.actions import Action, actions_of
 from terminalbench.analytics.atif import Result, Step, Trajectory
-from terminalbench.analytics.judge.clean import clean
+from terminalbench.analytics.findings.actions import Action, actions_of
+from terminalbench.analytics.findings.trial_files import read_story
+from terminalbench.analytics.judge.quotes import clean
 from terminalbench.analytics.judge.request import JudgeTrial
-from terminalbench.analytics.trial_files import read_story
 from terminalbench.files import open_plain
 
 _VERIFIER_BYTES = 6000
 _VERIFIER_FILE = "test-stdout.txt"
 _ENDS = 3
+VERIFIER_STEP = 0
 
 
 class Level(IntEnum):
@@ -72,13 +73,14 @@ class Material:
     verifier: str
     notes: tuple[str, ...]
 
-    def steps_numbered(self, number: int) -> Iterator[Step]:
-        """The steps under that number: one, or more when the file repeats its ids."""
-        return (entry.step for entry in self.steps if entry.number == number)
-
-    def shown(self, step: Step) -> str:
-        """A step as a judge would see it in full, nothing cut."""
-        return render(Numbered(step.id, step, Rank.OTHER), Level.WHOLE, cut=False)
+    def pieces(self, number: int) -> Iterator[str]:
+        """What can be quoted from the step of that number, or steps where the file repeats its ids; 0: the verifier."""
+        if number == VERIFIER_STEP:
+            yield self.verifier
+        for entry in self.steps:
+            if entry.number == number:
+                yield from (clean(text) for text in _texts(entry.step))
+                yield render(entry, Level.WHOLE, cut=False)
 
     @property
     def calls_mcp(self) -> bool:
@@ -116,7 +118,7 @@ def number_steps(trajectory: Trajectory, agent: str | None = None) -> tuple[Numb
     )
 
 
-def texts_of(step: Step) -> Iterator[str]:
+def _texts(step: Step) -> Iterator[str]:
     """Every text of a step that can be quoted."""
     yield step.text
     yield step.reasoning
@@ -192,3 +194,85 @@ def _verifier_tail(folder: Path) -> str:
             stream.seek(max(0, stream.tell() - _VERIFIER_BYTES))
             texts.append(stream.read(_VERIFIER_BYTES).decode(errors="replace").strip())
     return "\n".join(texts)[-_VERIFIER_BYTES:]
+
+
+type Counter = Callable[[str], int]
+
+
+class TooSmall(Exception):
+    """Not even the mark for what is left out fits."""
+
+
+def fit(steps: Sequence[Numbered], budget: int, count: Counter) -> str:
+    """The steps as text of at most `budget` tokens as `count` sees them. The same input gives the same text.
+
+    The ends, failed calls, edits and test runs come first, each kind from the newest on, and get a short form; then
+    every other step gets one line, then a short form; then all of them, in the same order, their whole text. A later
+    pass begins only when the one before it is complete.
+    """
+    filling = _Filling(steps, budget, count)
+    telling = [at for at in filling.order if steps[at].rank < Rank.OTHER]
+    rest = [at for at in filling.order if steps[at].rank == Rank.OTHER]
+    complete = filling.give(telling, Level.SHORT)
+    complete = filling.give(telling, Level.LINE) and complete
+    complete = filling.give(rest, Level.LINE) and complete
+    for group, level in ((rest, Level.SHORT), (telling, Level.WHOLE), (rest, Level.WHOLE)):
+        complete = complete and filling.give(group, level)
+    return filling.text()
+
+
+class _Filling:
+    """Steps that are given more and more room while some is left."""
+
+    def __init__(self, steps: Sequence[Numbered], budget: int, count: Counter) -> None:
+        self.steps = steps
+        self.budget = budget
+        self.count = count
+        self.order = sorted(range(len(steps)), key=lambda at: (steps[at].rank, -at))
+        self.levels = [Level.NONE] * len(steps)
+        longest = max((entry.number for entry in steps), default=0)
+        self._mark = count(f"{_gap(longest, longest + 1)}\n\n")
+        self._cost = [0] * len(steps)
+        self._left = budget - self._mark
+
+    def give(self, group: Sequence[int], level: Level) -> bool:
+        """Raise the steps of `group` to `level`, in order, until one does not fit. Whether all did."""
+        for at in group:
+            if self.levels[at] >= level:
+                continue
+            # A step that is shown parts a gap in two, so it may cost one more mark.
+            wanted = self.count(f"{render(self.steps[at], level)}\n\n") + self._mark
+            if wanted - self._cost[at] > self._left:
+                return False
+            self._left -= wanted - self._cost[at]
+            self._cost[at], self.levels[at] = wanted, level
+        return True
+
+    def text(self) -> str:
+        """What was chosen. Tokens need not add up over joined texts: what is over goes, the least telling first."""
+        text = self._join()
+        for at in reversed(self.order):
+            if self.count(text) <= self.budget:
+                return text
+            self.levels[at] = Level.NONE
+            text = self._join()
+        if self.count(text) > self.budget:
+            raise TooSmall(f"{self.budget} tokens are too few to show anything of it")
+        return text
+
+    def _join(self) -> str:
+        parts: list[str] = []
+        gap: list[int] = []
+        for entry, level in zip(self.steps, self.levels, strict=True):
+            if level is Level.NONE:
+                gap.append(entry.number)
+                continue
+            parts += [_gap(gap[0], gap[-1])] if gap else []
+            gap = []
+            parts.append(render(entry, level))
+        parts += [_gap(gap[0], gap[-1])] if gap else []
+        return "\n\n".join(parts)
+
+
+def _gap(first: int, last: int) -> str:
+    return f"[cut: step {first}]" if first == last else f"[cut: steps {first} to {last}]"

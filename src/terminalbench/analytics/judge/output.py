@@ -1,7 +1,9 @@
-"""judge.json and judge.md: everything that was judged, for programs and for people."""
+"""What was judged, on disk: judge.json and judge.md, and its place among the findings of a batch."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
+
+import msgspec
 
 from terminalbench.analytics.judge.request import (
     NOT_JUDGED,
@@ -12,8 +14,12 @@ from terminalbench.analytics.judge.request import (
     Quote,
     Synthesis,
 )
+from terminalbench.analytics.labels import ANALYZER, read_labels
 from terminalbench.errors import TbenchError
-from terminalbench.files import read_json, write_json, write_text
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import encode_line, read_json, read_jsonl, write_json, write_lines, write_text
+from terminalbench.index.results import FINDINGS_FILE
+from terminalbench.records import Finding
 
 JSON_FILE = "judge.json"
 TEXT_FILE = "judge.md"
@@ -33,10 +39,17 @@ def read_result(folder: Path) -> JudgeResult | None:
         return None
 
 
-def remove_result(folder: Path) -> None:
-    """Take both files away."""
+def forget_others(folder: Path, trials: Container[str]) -> list[str]:
+    """Take both files away when they are about other trials than these, whose tables replace theirs. A line says so."""
+    kept = read_result(folder)
+    if kept is None:
+        return []
+    said_of = {said.trial for said in (*kept.findings, *kept.judgements)}
+    if said_of and all(trial in trials for trial in said_of):
+        return []
     for name in (JSON_FILE, TEXT_FILE):
         (folder / name).unlink(missing_ok=True)
+    return ["what the judge said of another selection was taken away; its answers stay in the cache"]
 
 
 def as_markdown(result: JudgeResult) -> str:
@@ -122,3 +135,61 @@ def _flat(text: str) -> str:
     """Somebody else's words on one line, unable to start markup of their own."""
     shown = "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
     return shown.replace("<", "&lt;").replace("[", "\\[")
+
+
+_JUDGE, _LABEL = "judge:", f"{ANALYZER}:"
+
+
+def kept_findings(output: Path, batches: Sequence[Batch], trials: Container[str] | None = None) -> Iterator[Finding]:
+    """The judge's findings in `output`, then the labels of the batches: of these trials, or of all."""
+    judged = read_result(output)
+    for finding in judged.findings if judged is not None else ():
+        if trials is None or finding.trial in trials:
+            yield finding
+    for batch in batches:
+        for label in read_labels(batch.analytics).current().values():
+            if trials is None or label.trial in trials:
+                yield label.as_finding()
+
+
+def findings_of(analytics: Path) -> list[Finding]:
+    """What analyzers and the judge have said about the batch so far."""
+    kept = read_jsonl(analytics / FINDINGS_FILE, Finding).records
+    judged = read_result(analytics)
+    return kept if judged is None else [*(f for f in kept if not f.analyzer.startswith(_JUDGE)), *judged.findings]
+
+
+def refresh_findings(output: Path, batches: Sequence[Batch]) -> None:
+    """Rewrite findings.jsonl with what the judge and people say now; the analyzers' lines stay as they are.
+
+    So do the judge's own of trials that its last result is not about.
+    """
+    write_lines(output / FINDINGS_FILE, _lines(output / FINDINGS_FILE, batches))
+
+
+def _lines(file: Path, batches: Sequence[Batch]) -> Iterator[bytes]:
+    trials: set[str] = set()
+    result = read_result(file.parent)
+    judged = {finding.trial for finding in result.findings} if result is not None else set()
+    if file.exists():
+        with file.open("rb") as stream:
+            for line in stream:
+                finding = _finding(line)
+                if finding is None or not _is_said_anew(finding, judged):
+                    yield line if line.endswith(b"\n") else line + b"\n"
+                if finding is not None:
+                    trials.add(finding.trial)
+    # A table of a selection keeps to its trials.
+    yield from map(encode_line, kept_findings(file.parent, batches, trials or None))
+
+
+def _is_said_anew(finding: Finding, judged: Container[str]) -> bool:
+    by_judge = finding.analyzer.startswith(_JUDGE) and finding.trial in judged
+    return by_judge or finding.analyzer.startswith(_LABEL)
+
+
+def _finding(line: bytes) -> Finding | None:
+    try:
+        return msgspec.json.decode(line, type=Finding)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

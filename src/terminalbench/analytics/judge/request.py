@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 
 import msgspec
 
-from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.analytics.findings.trial_files import TrialFiles
+from terminalbench.analytics.selection import Picked, analytics_of, ran, trial_files
+from terminalbench.analytics.settings import settings_of
+from terminalbench.errors import UserError
 from terminalbench.records import Finding, Outcome, TaskRef
 
 TOKEN_BUDGET = 60_000
@@ -56,6 +60,24 @@ class Progress:
     unknown_costs: int
 
 
+@dataclass(frozen=True)
+class JudgeAsk:
+    """Which model judges, by which rubrics, for at most how much."""
+
+    model: str
+    rubrics: tuple[str, ...] = ()
+    budget_usd: float | None = None
+    contrasts: tuple[tuple[str, str], ...] = ()
+    progress: Callable[[Progress], None] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.budget_usd is not None and not (isfinite(self.budget_usd) and self.budget_usd >= 0):
+            # Nothing is ever more than "nan": the cap would be off.
+            raise UserError(
+                f"a judge cannot have a budget of ${self.budget_usd:g}", hint="give --judge-budget in dollars"
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class JudgeRequest:
     """Which trials to judge, by which rubrics, with which model, and within which limits.
@@ -75,6 +97,36 @@ class JudgeRequest:
     concurrency: int = CONCURRENCY
     caches: Sequence[Path] = ()
     progress: Callable[[Progress], None] | None = field(default=None, compare=False)
+
+
+def request_of(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> JudgeRequest:
+    """The chosen trials as a request; answers of an earlier run, whatever part of the batch it judged, are found."""
+    trials = [
+        JudgeTrial(
+            files=trial_files(part.source, cell.row),
+            task=cell.task,
+            profile=cell.profile,
+            attempt=cell.attempt,
+            outcome=cell.outcome,
+        )
+        for part in chosen
+        for cell in part.cells
+        if cell.row is not None and ran(cell)
+    ]
+    # One cache for a batch, whatever part of it is judged and wherever the result goes.
+    batches = [part.source.batch for part in chosen]
+    caches = dict.fromkeys([analytics_of(batches), *(batch.analytics for batch in batches)])
+    return JudgeRequest(
+        model=ask.model,
+        trials=trials,
+        output=output,
+        # Trials of different batches are never paired, so the first batch's contrasts serve for all.
+        contrasts=ask.contrasts or settings_of([chosen[0].view]).contrasts,
+        rubrics=ask.rubrics,
+        budget_usd=ask.budget_usd,
+        caches=[folder / CACHE for folder in caches],
+        progress=ask.progress,
+    )
 
 
 class Quote(msgspec.Struct, frozen=True, omit_defaults=True):

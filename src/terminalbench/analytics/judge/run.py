@@ -4,11 +4,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from terminalbench.analytics.judge.asker import Answers, Asker
-from terminalbench.analytics.judge.cache import AnswerCache
-from terminalbench.analytics.judge.estimate import Counting
+from terminalbench.analytics.judge.answers import AnswerCache, Answers, Asker, Counting
 from terminalbench.analytics.judge.output import write_result
-from terminalbench.analytics.judge.pair import TIE, Pair, default_contrasts, pairs, tell
+from terminalbench.analytics.judge.questions import (
+    TIE,
+    Pair,
+    default_contrasts,
+    judge_trial,
+    may_apply,
+    pairs,
+    synthesize,
+    tell,
+)
 from terminalbench.analytics.judge.request import (
     CACHE,
     NO_EVIDENCE,
@@ -20,8 +27,6 @@ from terminalbench.analytics.judge.request import (
     Synthesis,
 )
 from terminalbench.analytics.judge.rubric import NAMES, Rubric, load_rubric
-from terminalbench.analytics.judge.synthesis import synthesize
-from terminalbench.analytics.judge.trial import judge_trial, may_apply
 from terminalbench.errors import UserError
 from terminalbench.llm.ask import Patience
 from terminalbench.llm.choose import chat_model

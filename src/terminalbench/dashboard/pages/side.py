@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from terminalbench.analytics.actions import actions_of
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.divergence import Divergence, Told, first_divergence
+from terminalbench.analytics.findings.actions import actions_of
 from terminalbench.dashboard.frame import Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path, pair_path, trial_path
 from terminalbench.dashboard.pages.alignment import Beside, align, first_difference

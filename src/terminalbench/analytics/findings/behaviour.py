@@ -5,11 +5,11 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from terminalbench.analytics.actions import Action
 from terminalbench.analytics.atif import Step, Trajectory
-from terminalbench.analytics.measures import MIX
-from terminalbench.analytics.outcome_findings import Value, as_table
-from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.analytics.findings.actions import Action
+from terminalbench.analytics.findings.measures import MIX
+from terminalbench.analytics.findings.trial import Value, as_table
+from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.records import Finding, Outcome
 
 LOOP_WINDOW = 5

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.analytics.failures import FAILURE_CLASSES
-from terminalbench.analytics.judge.output import read_result
+from terminalbench.analytics.findings.failure import FAILURE_CLASSES
+from terminalbench.analytics.findings.measures import MEASURES, MIX, RECORDED
 from terminalbench.analytics.judge.rubric import NAMES, Point, load_rubric
-from terminalbench.analytics.measures import MEASURES, MIX, RECORDED
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.files import append_jsonl, read_jsonl
 from terminalbench.records import Finding
@@ -91,11 +90,6 @@ def make_label(trial: str, name: str, value: Value | None, author: str, reason: 
     )
 
 
-def apply_labels(findings: Iterable[Finding], labels: Labels) -> list[Finding]:
-    """All findings and after them the labels that hold: both are kept, `effective` says which one counts."""
-    return [*findings, *(label.as_finding() for label in labels.current().values())]
-
-
 def effective(findings: Iterable[Finding]) -> dict[tuple[str, str], Finding]:
     """The finding that counts, by trial and name: a person's before an analyzer's, a later one before an earlier."""
     found: dict[tuple[str, str], Finding] = {}
@@ -130,13 +124,6 @@ def corrected(findings: Sequence[Finding], people: People) -> list[Finding]:
 def is_label(finding: Finding) -> bool:
     """Whether a person said it."""
     return finding.analyzer.startswith(f"{ANALYZER}:")
-
-
-def findings_of(analytics: Path) -> list[Finding]:
-    """What analyzers and the judge have said about the batch so far."""
-    kept = read_jsonl(analytics / "findings.jsonl", Finding).records
-    judged = read_result(analytics)
-    return kept if judged is None else [*(f for f in kept if not f.analyzer.startswith("judge:")), *judged.findings]
 
 
 def parse_value(name: str, text: str, findings: Sequence[Finding]) -> Value:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Trajectory
-from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.files import read_plain
 from terminalbench.index.export import elapsed_sec
 from terminalbench.records import Finding, Outcome, Usage

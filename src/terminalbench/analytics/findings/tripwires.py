@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from terminalbench.analytics.actions import Action
 from terminalbench.analytics.atif import Trajectory
-from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.analytics.findings.actions import Action
+from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.records import Finding
 
 _TEST_FILE = re.compile(

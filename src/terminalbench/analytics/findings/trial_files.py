@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from terminalbench.analytics.actions import Action, actions_of
 from terminalbench.analytics.atif import Step, Tokens, Trajectory, UnreadableTrajectory, read_trajectory
+from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.records import Finding, Trial, Usage
 
 _PARTS_LIMIT = 200

@@ -1,17 +1,88 @@
-"""Putting questions to the model within limits: cache first, one budget, one stop for all when the model is gone."""
+"""Answers to questions: from the cache, from the model within its limits, or only counted."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Protocol
 
-from terminalbench.analytics.judge.cache import AnswerCache
-from terminalbench.analytics.judge.request import NotJudged, Progress, Spend
+import msgspec
+
+from terminalbench.analytics.judge.request import Estimate, NotJudged, Progress, RubricEstimate, Spend
 from terminalbench.analytics.judge.rubric import Rubric
+from terminalbench.errors import TbenchError
+from terminalbench.files import read_json, write_json
 from terminalbench.llm.ask import Patience, ask
-from terminalbench.llm.model import FATAL, OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError
+from terminalbench.llm.model import (
+    FATAL,
+    OUTPUT_TOKENS,
+    BadAnswer,
+    ChatModel,
+    Fault,
+    Message,
+    ModelError,
+    Reply,
+    Schema,
+)
 from terminalbench.llm.replay import request_digest
+from terminalbench.llm.schema import parse
 from terminalbench.records import Usage
+
+
+class CachedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One answer on disk. `request` is the digest of the question alone, so that `replay:` finds it for any model."""
+
+    key: str
+    request: str
+    rubric: str
+    asked: str
+    text: str
+    model: str
+    usage: Usage = Usage()
+
+
+class AnswerCache:
+    """Answers kept in the first folder and looked up in all. A file that is torn or does not fit counts as absent."""
+
+    def __init__(self, *folders: Path) -> None:
+        self.folders = folders
+        self.unusable: list[str] = []
+        self._lock = Lock()
+
+    @staticmethod
+    def key(rubric_digest: str, model: str, request: str) -> str:
+        """What an answer is found by."""
+        return sha256("\n".join((rubric_digest, model, request)).encode()).hexdigest()
+
+    def find(self, key: str, schema: Schema) -> object | None:
+        """The checked answer under `key`, or None."""
+        found = (self._read(folder / _name(key), key, schema) for folder in self.folders)
+        return next((answer for answer in found if answer is not None), None)
+
+    def _read(self, file: Path, key: str, schema: Schema) -> object | None:
+        try:
+            kept = read_json(file, CachedAnswer)
+            if kept.key != key:
+                raise BadAnswer("it belongs to another question")
+            return parse(kept.text, schema)
+        except FileNotFoundError:
+            return None
+        except (TbenchError, OSError, BadAnswer) as error:
+            with self._lock:
+                self.unusable.append(f"{file.name}: {getattr(error, 'what', None) or error}")
+            return None
+
+    def keep(self, key: str, request: str, rubric: str, asked: str, reply: Reply) -> None:
+        """Remember an answer that passed its check."""
+        kept = CachedAnswer(
+            key=key, request=request, rubric=rubric, asked=asked, text=reply.text, model=reply.model, usage=reply.usage
+        )
+        write_json(self.folders[0] / _name(key), kept)
+
+
+def _name(key: str) -> str:
+    return f"{key[:40]}.json"
 
 
 @dataclass(frozen=True)
@@ -180,3 +251,85 @@ class Asker:
 
 def _read(usage: Usage) -> int:
     return sum(n or 0 for n in (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens))
+
+
+OUTPUT_PER_POINT = 150
+"""Tokens that one answered point usually takes: a value, a reason, a quote or two."""
+_OUTPUT_OF_SCOPE = {"pair": 700, "batch": 1500}
+
+
+@dataclass
+class _Sum:
+    questions: int = 0
+    cached: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Counting:
+    """Stands where the model would: counts each question, answers only those that are in the cache."""
+
+    def __init__(self, model: ChatModel, cache: AnswerCache) -> None:
+        self.model = model
+        self._cache = cache
+        self._sums: dict[str, _Sum] = {}
+        self._exact = True
+        self._skipped = 0
+        self._synthesis_open = False
+
+    def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> Answer:  # noqa: ARG002
+        """Count one question."""
+        total = self._sums.setdefault(rubric.name, _Sum())
+        total.questions += 1
+        request = request_digest(messages, rubric.schema)
+        kept = self._cache.find(self._cache.key(rubric.digest, self.model.name, request), rubric.schema)
+        if kept is not None:
+            total.cached += 1
+            return Answer(kept, cached=True)
+        counted = self.model.count(messages)
+        self._exact = self._exact and counted.exact
+        total.input_tokens += counted.tokens
+        total.output_tokens += len(rubric.points) * OUTPUT_PER_POINT or _OUTPUT_OF_SCOPE[rubric.scope]
+        return Answer(reason="only counted")
+
+    def skip(self, rubric: Rubric, subject: str, reason: str) -> Answer:  # noqa: ARG002
+        """A question that would not be asked; the synthesis is asked once the others are answered."""
+        if rubric.scope == "batch":
+            self._synthesis_open = True
+            total = self._sums.setdefault(rubric.name, _Sum())
+            total.questions += 1
+            total.output_tokens += _OUTPUT_OF_SCOPE["batch"]
+        else:
+            self._skipped += 1
+        return Answer(reason=reason)
+
+    def estimate(self, rubrics: Sequence[str]) -> Estimate:
+        """What was counted, in tokens and money."""
+        sums = {name: self._sums[name] for name in rubrics if name in self._sums}
+        entering = sum(total.input_tokens for total in sums.values())
+        leaving = sum(total.output_tokens for total in sums.values())
+        asked = sum(total.questions - total.cached for total in sums.values())
+        price = self.model.price()
+        notes = [f"output tokens are assumed: about {OUTPUT_PER_POINT} for each point of a rubric"]
+        if self._skipped:
+            notes.append(f"{self._skipped} questions cannot be asked (no readable trajectory)")
+        if self._synthesis_open:
+            notes.append("the input of the synthesis is not counted: it is made of the answers")
+        if not self._exact:
+            notes.append(f"input tokens are estimated: the tokenizer of {self.model.name} is not known here")
+        if price is None:
+            notes.append(f"the price of {self.model.name} is unknown, so the cost is")
+        return Estimate(
+            model=self.model.name,
+            rubrics=[
+                RubricEstimate(name, total.questions, total.cached, total.input_tokens, total.output_tokens)
+                for name, total in sums.items()
+            ],
+            input_tokens=entering,
+            output_tokens=leaving,
+            exact=self._exact,
+            cost_usd=None if price is None else entering * price.input_usd + leaving * price.output_usd,
+            most_usd=None if price is None else entering * price.input_usd + asked * OUTPUT_TOKENS * price.output_usd,
+            price_source=price.source if price else None,
+            notes=notes,
+        )

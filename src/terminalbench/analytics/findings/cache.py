@@ -8,18 +8,17 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.shell import TABLES
+from terminalbench.analytics import atif
+from terminalbench.analytics.findings.shell import TABLES
 from terminalbench.index.store import transaction
 from terminalbench.records import Finding
 
 _CHUNK = 200
-_RULES = (
-    "actions", "atif", "behaviour", "failures", "outcome_findings", "shell", "taxonomy", "trial_files", "tripwires",
-)  # fmt: skip
 _INSERT = (
     "INSERT OR REPLACE INTO findings (batch, job, trial, analyzer, version, stamp, found) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
@@ -88,6 +87,6 @@ def _decoded(job: str, trial: str, analyzer: str, kept: Kept) -> list[Finding]:
 @cache
 def rules_digest() -> str:
     """Changes when a taxonomy or a module of the rules does: what was found by other rules is found again."""
-    modules = [TABLES.with_name(f"{name}.py") for name in _RULES]
-    data = b"".join(path.read_bytes() for path in (*sorted(TABLES.glob("*.toml")), *modules))
+    rules = (Path(atif.__file__), *sorted(TABLES.parent.rglob("*.py")), *sorted(TABLES.glob("*.toml")))
+    data = b"".join(path.read_bytes() for path in rules)
     return hashlib.blake2b(data, digest_size=8).hexdigest()

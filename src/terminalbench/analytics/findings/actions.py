@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory
-from terminalbench.analytics.shell import Effects, summary_of_tests
-from terminalbench.analytics.taxonomy import CHANGES, MCP, Taxonomy, taxonomy_for
+from terminalbench.analytics.findings.shell import Effects, summary_of_tests
+from terminalbench.analytics.findings.taxonomy import CHANGES, MCP, Taxonomy, taxonomy_for
 
 _STRENGTH = (
     "test",

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Call
-from terminalbench.analytics.shell import TABLES, Effects, command_effects, patch_effects
+from terminalbench.analytics.findings.shell import TABLES, Effects, command_effects, patch_effects
 
 CHANGES = frozenset({"edit", "write", "delete"})
 """Kinds that change files."""

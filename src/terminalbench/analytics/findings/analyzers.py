@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from terminalbench.analytics.atif import Trajectory
+from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.analytics.hiding import Hider
-from terminalbench.analytics.trial_files import TrialFiles
 from terminalbench.errors import UserError
 from terminalbench.records import Finding
 from terminalbench.registry import BUILTIN, resolve

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from terminalbench.analytics.actions import Action
 from terminalbench.analytics.atif import Trajectory
-from terminalbench.analytics.behaviour import loop_steps
-from terminalbench.analytics.outcome_findings import CtrfTest, read_ctrf
-from terminalbench.analytics.trial_files import TrialFiles
+from terminalbench.analytics.findings.actions import Action
+from terminalbench.analytics.findings.behaviour import loop_steps
+from terminalbench.analytics.findings.trial import CtrfTest, read_ctrf
+from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.files import open_plain
 from terminalbench.records import AgentStatus, ErrorClass, Finding, Outcome, Trial
 

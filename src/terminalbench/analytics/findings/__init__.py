@@ -1,0 +1,1 @@
+"""What analyzers find out about one trial, and the cache their findings are kept in."""

@@ -259,6 +259,17 @@ def read_plain(path: Path, limit: int) -> bytes | None:
         return data if len(data) <= limit else None
 
 
+def decode_plain(path: Path, kind: Any, limit: int) -> Any:
+    """A plain JSON file of at most `limit` bytes decoded as `kind`; None when there is none that can be read so."""
+    data = read_plain(path, limit)
+    if not data:
+        return None
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def is_plain(path: Path) -> bool:
     """Whether `path` is a plain file and not a link to one."""
     try:

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from results_kit import result, write_trial
 
-from terminalbench.harbor.read.finished import finished_trials
 from terminalbench.harbor.read.result_file import TaskConfig, id_in, label_in, task_source
-from terminalbench.harbor.read.results import read_trial
+from terminalbench.harbor.read.results import finished_trials, read_trial
 
 
 @given(st.text(min_size=1), st.sampled_from(["mini", "terminal-bench@2.0", "a:b"]))

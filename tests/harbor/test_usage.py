@@ -7,11 +7,11 @@ import pytest
 from results_kit import claude, result, write_trial
 
 from terminalbench.harbor.read import usage
+from terminalbench.harbor.read.agent_logs import FinalMetrics
 from terminalbench.harbor.read.claude_stream import Stream, read_stream
-from terminalbench.harbor.read.prices import Price, PriceTable, price_table
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.harbor.read.results import read_trial
-from terminalbench.harbor.read.trajectory import FinalMetrics
+from terminalbench.harbor.read.usage import Price, PriceTable, price_table
 from terminalbench.records import Usage
 
 PRICES = PriceTable(

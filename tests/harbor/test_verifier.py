@@ -7,7 +7,7 @@ import jobkit
 import pytest
 from jobkit import ENVIRONMENT, SOLVE, run_trial, run_trial_dir, scripted, write_task
 
-from terminalbench.harbor.read.safety import read_safety
+from terminalbench.harbor.read.suspicion import read_safety
 from terminalbench.records import ErrorClass, Outcome
 
 PLAIN: dict[str, str] = {}

@@ -1,17 +1,16 @@
 """Which attempt a trial is: Harbor plans attempts but does not number them.
 
 In a job the nth planned trial of a task by the same agent is attempt n. The plugin writes that number with each
-event; a resumed job keeps the numbers of the trials it keeps and gives the free ones to the new trials. For a
-job folder without events the order of starting is the order of planning.
+event; a resumed job keeps the numbers of the trials it keeps and gives the free ones to the new trials.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from terminalbench.files import read_jsonl
-from terminalbench.records import Event, Trial
+from terminalbench.records import Event
 
 
 def assign(planned: Iterable[tuple[str, Hashable]], known: Mapping[str, int]) -> dict[str, int]:
@@ -32,12 +31,6 @@ def assign(planned: Iterable[tuple[str, Hashable]], known: Mapping[str, int]) ->
             if name not in numbers:
                 numbers[name] = next(free)
     return numbers
-
-
-def number_attempts(trials: Sequence[Trial], known: Mapping[str, int]) -> dict[str, int]:
-    """The attempt of each trial of one job by its name, in the order they started."""
-    ordered = sorted(trials, key=lambda trial: (trial.started_at or "~", trial.name))
-    return assign(((t.name, (t.profile, t.agent, t.model, t.dataset, t.task)) for t in ordered), known)
 
 
 def number_planned(job: Any, name: str, events: Path) -> dict[str, int]:

@@ -45,7 +45,7 @@ from harbor.verifier.verifier import (
 
 from terminalbench.files import read_plain, remove_traps, write_json
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
-from terminalbench.harbor.read.safety import FILE_NAME, SafetyNote, read_safety
+from terminalbench.harbor.read.suspicion import SAFETY_FILE, SafetyNote, read_safety
 from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
 
 REWARDS = ("reward.json", "reward.txt")
@@ -238,7 +238,7 @@ class SafeVerifier(Verifier):
             logs_moved=prepared.logs_moved,
         )
         earlier = read_safety(self.trial_paths.trial_dir) if self.step_name is not None else None
-        write_json(self.trial_paths.trial_dir / FILE_NAME, earlier.merged(note) if earlier else note)
+        write_json(self.trial_paths.trial_dir / SAFETY_FILE, earlier.merged(note) if earlier else note)
 
 
 def _is_number(value: object) -> bool:

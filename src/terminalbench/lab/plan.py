@@ -16,7 +16,7 @@ from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, Selec
 from terminalbench.experiments.profiles import Profile
 from terminalbench.files import encode_json, read_json, write_json
 from terminalbench.harbor.jobs import command, job_config, shown
-from terminalbench.harbor.read.finished import finished_trials
+from terminalbench.harbor.read.results import finished_trials
 from terminalbench.harbor.read.suspicion import WITHOUT_MODEL
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import profile_of

@@ -11,7 +11,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec
 from terminalbench.files import append_jsonl, tail_jsonl, write_json
 from terminalbench.harbor.limits.control import ControlFile
-from terminalbench.harbor.read.finished import finished_trials
+from terminalbench.harbor.read.results import finished_trials
 from terminalbench.records import Event, stamp
 from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import read_plain, write_json
+from terminalbench.files import decode_plain, write_json
 from terminalbench.harbor.agents.installs import LOCAL_SANDBOX
 from terminalbench.harbor.scripts import EARLY_SEC
 
@@ -44,13 +44,7 @@ class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def read_hang(trial_dir: Path) -> Hang | None:
     """The note in a trial's folder, if there is one."""
-    data = read_plain(trial_dir / HUNG, _SIZE_LIMIT)
-    if data is None:
-        return None
-    try:
-        return msgspec.json.decode(data, type=Hang)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return decode_plain(trial_dir / HUNG, Hang, _SIZE_LIMIT)
 
 
 def write_hang(trial_dir: Path, phase: str, limit_sec: float) -> Hang:

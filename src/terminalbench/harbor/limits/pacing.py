@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.harbor.read.prices import price_table
+from terminalbench.harbor.read.usage import price_table
 from terminalbench.records import ErrorClass
 
 FIRST_SEC = 1.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import read_plain
+from terminalbench.files import decode_plain
 from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.result_file import AgentConfig
 from terminalbench.records import Delivery
@@ -35,17 +35,10 @@ def read_notes(metadata: Sequence[dict[str, Any] | None], folders: Sequence[Path
     """The agent's notes, one for each of its runs: from Harbor's result, else from `delivery.json` in its logs."""
     told = [entry.get("delivery") for entry in metadata if entry]
     found = [note for note in map(_note, told) if note is not None]
-    return found or [note for note in map(_read, folders) if note is not None]
-
-
-def _read(folder: Path) -> DeliveryNote | None:
-    data = read_plain(folder / FILE_NAME, _SIZE_LIMIT)
-    if data is None:
-        return None
-    try:
-        return _note(msgspec.json.decode(data))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    if found:
+        return found
+    written = (decode_plain(folder / FILE_NAME, Any, _SIZE_LIMIT) for folder in folders)
+    return [note for note in map(_note, written) if note is not None]
 
 
 def _note(told: Any) -> DeliveryNote | None:

@@ -18,18 +18,15 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import is_plain, read_plain
-from terminalbench.harbor.attempts import number_attempts
+from terminalbench.files import decode_plain, is_plain, read_plain
 from terminalbench.harbor.limits.hangs import HELD, read_hang
-from terminalbench.harbor.read import claude_stream, trajectory
 from terminalbench.harbor.read import usage as usage_sources
-from terminalbench.harbor.read.claude_stream import Stream
+from terminalbench.harbor.read.agent_logs import AgentLogs
 from terminalbench.harbor.read.delivery import deliver, read_notes
 from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
-from terminalbench.harbor.read.safety import read_safety
-from terminalbench.harbor.read.suspicion import WITHOUT_MODEL, suspect
-from terminalbench.records import Phases, Trial, Usage
+from terminalbench.harbor.read.suspicion import WITHOUT_MODEL, read_safety, suspect
+from terminalbench.records import Outcome, Phases, Trial, Usage
 
 RESULT = "result.json"
 NOT_READABLE = f"{RESULT} may not be read, or is too large"
@@ -66,6 +63,7 @@ class TrialReading(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Held(msgspec.Struct):
     reason: str
+    cancelled: bool = False
 
 
 class _TaskLock(msgspec.Struct):
@@ -74,47 +72,6 @@ class _TaskLock(msgspec.Struct):
 
 class _Lock(msgspec.Struct):
     task: _TaskLock = msgspec.field(default_factory=_TaskLock)
-
-
-class _AgentLogs:
-    """Everything the agent's log folders of a trial tell, read once. Trajectories are decoded only on demand."""
-
-    def __init__(self, trial_dir: Path, result: HarborResult | None) -> None:
-        self.folders = _agent_folders(trial_dir, result)
-        found = [claude_stream.read_stream(folder / claude_stream.FILE_NAME) for folder in self.folders]
-        self.by_folder: list[Stream | None] = found
-        self.streams: list[Stream] = [stream for stream in found if stream is not None]
-        self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / trajectory.FILE_NAME)]
-        self._summaries: list[trajectory.TrajectorySummary] | None = None
-
-    @property
-    def session(self) -> claude_stream.ResultEvent | None:
-        """The last word of the last Claude Code session, if there was one."""
-        last = self.by_folder[-1]
-        return last.result if last is not None else None
-
-    @property
-    def summaries(self) -> list[trajectory.TrajectorySummary]:
-        if self._summaries is None:
-            found = map(trajectory.summarize, self.trajectory_paths)
-            self._summaries = [summary for summary in found if summary is not None]
-        return self._summaries
-
-    @property
-    def calls(self) -> Counter[str] | None:
-        """Every tool call by name, from the streams where there are any, else from the trajectories."""
-        counts = [stream.calls for stream in self.streams] or [summary.calls for summary in self.summaries]
-        total: Counter[str] = Counter()
-        for count in counts:
-            if count is None:
-                return None
-            total.update(count)
-        return total if counts else None
-
-    def usage(self, model: str | None, result: HarborResult) -> Usage:
-        complete = self.streams and all(stream and stream.result for stream in self.by_folder)
-        metrics = [] if complete else [s.final_metrics for s in self.summaries if s.final_metrics is not None]
-        return usage_sources.best(model, result.contexts, self.by_folder, metrics)
 
 
 def read_trial(trial_dir: Path, *, profile: str | None = None, attempt: int | None = None) -> TrialReading:
@@ -155,25 +112,33 @@ def trial_dirs(job_dir: Path) -> Iterator[Path]:
             yield entry
 
 
-def read_job(
-    job_dir: Path, *, profile: str | None = None, attempts: dict[str, int] | None = None
-) -> list[TrialReading]:
-    """Every trial of a Harbor job folder, ours or not, each with its attempt number.
+def read_job(job_dir: Path, *, profile: str | None = None) -> list[TrialReading]:
+    """Every trial of a Harbor job folder, ours or not."""
+    return [read_trial(folder, profile=profile) for folder in trial_dirs(job_dir)]
 
-    `attempts` are the numbers by trial name that are known already (`attempts.attempts_from_events`); the
-    others are given out in the order the trials started.
+
+def finished_trials(job_dir: Path) -> Counter[tuple[str, str]]:
+    """How many finished trials the folder holds of each (dataset label, task id): of these no other has to be run.
+
+    Finished is a trial with an ending other than cancelled. One that we cancelled because it hung is finished too: it
+    would hang again. So is one that was cancelled on request, even before it started. A torn file counts for none.
     """
-    readings = [read_trial(folder, profile=profile) for folder in trial_dirs(job_dir)]
-    trials = [reading.trial for reading in readings if reading.trial is not None]
-    numbers = number_attempts(trials, attempts or {})
-    return [
-        reading
-        if reading.trial is None
-        else msgspec.structs.replace(
-            reading, trial=msgspec.structs.replace(reading.trial, attempt=numbers[reading.trial.name])
-        )
-        for reading in readings
-    ]
+    counts: Counter[tuple[str, str]] = Counter()
+    for folder in trial_dirs(job_dir):
+        data = read_plain(folder / RESULT, _RESULT_LIMIT)
+        held = decode_plain(folder / HELD, _Held, _SMALL_LIMIT) if data is None else None
+        try:
+            result = decode(data) if data is not None else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if result is not None:
+            ended = classify(result).outcome not in (Outcome.CANCELLED, Outcome.NOT_RUN)
+            if (ended and result.finished_at is not None) or read_hang(folder) is not None:
+                counts[result.config.task.dataset or "", str(result.config.task)] += 1
+        elif held is not None and held.cancelled:
+            config = decode_plain(folder / "config.json", TrialConfig, _SMALL_LIMIT) or TrialConfig()
+            counts[config.task.dataset or "", str(config.task)] += 1
+    return counts
 
 
 class LiveEnding(msgspec.Struct, frozen=True):
@@ -186,15 +151,15 @@ class LiveEnding(msgspec.Struct, frozen=True):
 def live_ending(trial_dir: Path, result: Any) -> LiveEnding:
     """The same judgement for a trial whose result is at hand as Harbor's object; decodes no trajectory."""
     found = from_result(result)
-    logs = _AgentLogs(trial_dir, found)
+    logs = AgentLogs(trial_dir, found)
     used = usage_sources.best(found.model, found.contexts, logs.by_folder, [])
     return LiveEnding(classify(found, logs.session, read_hang(trial_dir)), used)
 
 
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: int | None) -> Trial:
-    logs = _AgentLogs(trial_dir, result)
+    logs = AgentLogs(trial_dir, result)
     ending = classify(result, logs.session, read_hang(trial_dir))
-    used = logs.usage(result.model, result)
+    used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
     delivery = deliver(result.config.agent, notes, logs.streams, calls)
@@ -252,15 +217,15 @@ def _unfinished(trial_dir: Path) -> TrialReading:
         return _known(trial_dir, state=ReadState.UNREADABLE, reason="no such folder")
     if (trial_dir / RESULT).exists() or (trial_dir / RESULT).is_symlink():
         return _known(trial_dir, state=ReadState.UNREADABLE, reason=f"{RESULT} cannot be read as a plain file")
-    held = _read_small(trial_dir / HELD, _Held)
+    held = decode_plain(trial_dir / HELD, _Held, _SMALL_LIMIT)
     if held is not None:
         return _known(trial_dir, state=ReadState.HELD, reason=held.reason)
     return _known(trial_dir, state=ReadState.UNFINISHED, reason=f"no {RESULT}: running, or interrupted")
 
 
 def _known(trial_dir: Path, *, state: ReadState, reason: str) -> TrialReading:
-    config = _read_small(trial_dir / "config.json", TrialConfig)
-    logs = _AgentLogs(trial_dir, None)
+    config = decode_plain(trial_dir / "config.json", TrialConfig, _SMALL_LIMIT)
+    logs = AgentLogs(trial_dir, None)
     spent = Usage()
     if any(logs.by_folder):
         spent = usage_sources.best(config.agent.model_name if config else None, [], logs.by_folder, [])
@@ -273,20 +238,6 @@ def _known(trial_dir: Path, *, state: ReadState, reason: str) -> TrialReading:
         dataset=config.task.dataset if config else None,
         usage=spent,
     )
-
-
-def _agent_folders(trial_dir: Path, result: HarborResult | None) -> list[Path]:
-    names = [step.step_name for step in (result.step_results or ()) if result] if result else _step_names(trial_dir)
-    steps = [trial_dir / "steps" / name / "agent" for name in names if name and "/" not in name and name != ".."]
-    folders = [folder for folder in steps if folder.is_dir()]
-    return folders or [trial_dir / "agent"]
-
-
-def _step_names(trial_dir: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in (trial_dir / "steps").iterdir() if entry.is_dir())
-    except OSError:
-        return []
 
 
 def _phases(result: HarborResult) -> Phases:
@@ -317,15 +268,5 @@ def _is_simulated(result: HarborResult) -> bool:
 
 
 def _task_digest(trial_dir: Path) -> str | None:
-    lock = _read_small(trial_dir / "lock.json", _Lock)
+    lock = decode_plain(trial_dir / "lock.json", _Lock, _SMALL_LIMIT)
     return lock.task.digest if lock else None
-
-
-def _read_small(path: Path, kind: type[Any]) -> Any:
-    data = read_plain(path, _SMALL_LIMIT)
-    if not data:
-        return None
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

@@ -1,19 +1,66 @@
-"""Reasons to look at a trial before believing its number. Flags, never a change of outcome."""
+"""Reasons to look at a trial before believing its number. Flags, never a change of outcome.
+
+Some come from `safety.json`: what the safe verifier found and did, kept beside the result where the agent cannot reach
+it.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
+import msgspec
+
+from terminalbench.files import decode_plain
 from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.delivery import not_connected
 from terminalbench.harbor.read.outcome import Ending
-from terminalbench.harbor.read.safety import SafetyNote
-from terminalbench.records import AgentStatus, Delivery, Outcome, Usage
+from terminalbench.records import AgentStatus, Delivery, Usage
+
+SAFETY_FILE = "safety.json"
+_SIZE_LIMIT = 4 << 20
 
 SHORT_SEC = 1.0
 """No model has read a task, acted and answered in less."""
 
 WITHOUT_MODEL = frozenset({"oracle", "nop"})
 """Harbor's agents that never call a model."""
+
+
+class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`safety.json` in a trial folder. Each list names what an honest agent has no reason to leave behind."""
+
+    mode: str
+    processes_kept: bool = False
+    rewards_found: list[str] = []
+    rewards_ignored: list[str] = []
+    links_removed: list[str] = []
+    logs_moved: bool = False
+
+    @property
+    def tampering(self) -> list[str]:
+        """What looks like an attempt to change the reward, by name."""
+        found = {
+            "reward_file": bool(self.rewards_found or self.rewards_ignored),
+            "links_into_tests": bool(self.links_removed),
+            "logs_moved": self.logs_moved,
+        }
+        return [name for name, yes in found.items() if yes]
+
+    def merged(self, later: "SafetyNote") -> "SafetyNote":
+        """This note and that of a later step as one."""
+        return SafetyNote(
+            mode=later.mode,
+            processes_kept=self.processes_kept or later.processes_kept,
+            rewards_found=[*self.rewards_found, *later.rewards_found],
+            rewards_ignored=[*self.rewards_ignored, *later.rewards_ignored],
+            links_removed=[*self.links_removed, *later.links_removed],
+            logs_moved=self.logs_moved or later.logs_moved,
+        )
+
+
+def read_safety(trial_dir: Path) -> SafetyNote | None:
+    """The note in a trial folder, if a safe verifier left one."""
+    return decode_plain(trial_dir / SAFETY_FILE, SafetyNote, _SIZE_LIMIT)
 
 
 def suspect(
@@ -29,8 +76,7 @@ def suspect(
 ) -> list[str]:
     """The reasons why this trial's number is suspect, by name; empty when there is none."""
     reasons: list[str] = []
-    measured = ending.outcome in (Outcome.PASSED, Outcome.FAILED)
-    if uses_model and measured:
+    if uses_model and ending.outcome.measured:
         if calls == 0:
             reasons.append("no_tool_calls")
         if usage.output_tokens == 0 or (usage.output_tokens is None and not usage.input_tokens):

@@ -1,0 +1,121 @@
+"""What the agent's log folders of a trial tell: its Claude Code sessions, and of its trajectories calls and totals.
+
+A trajectory (Harbor's ATIF document) is decoded only on demand, and of it only the fields that are needed, whatever the
+schema version.
+"""
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.files import decode_plain, is_plain
+from terminalbench.harbor.read import claude_stream
+from terminalbench.harbor.read.claude_stream import ResultEvent, Stream
+from terminalbench.harbor.read.result_file import HarborResult
+
+TRAJECTORY = "trajectory.json"
+SIZE_LIMIT = 512 << 20
+
+
+class FinalMetrics(msgspec.Struct, frozen=True):
+    """Totals the agent wrote at the end. `total_prompt_tokens` includes cached tokens."""
+
+    total_prompt_tokens: int | None = None
+    total_completion_tokens: int | None = None
+    total_cached_tokens: int | None = None
+    total_cost_usd: float | None = None
+    extra: dict[str, Any] | None = None
+
+
+class _ToolCall(msgspec.Struct, gc=False):
+    function_name: str | None = None
+
+
+class _Step(msgspec.Struct, gc=False):
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Subagent(msgspec.Struct, gc=False):
+    steps: list[_Step] = []
+
+
+class _Trajectory(msgspec.Struct, gc=False):
+    steps: list[_Step]
+    final_metrics: FinalMetrics | None = None
+    subagent_trajectories: list[_Subagent] | None = None
+
+
+@dataclass(frozen=True)
+class TrajectorySummary:
+    """How often each tool was called, subagents included, and the totals."""
+
+    calls: Counter[str]
+    final_metrics: FinalMetrics | None
+
+
+def summarize(path: Path) -> TrajectorySummary | None:
+    """The summary of the trajectory at `path`; None when there is none that can be read."""
+    document: _Trajectory | None = decode_plain(path, _Trajectory, SIZE_LIMIT)
+    if document is None:
+        return None
+    steps = [step for part in (document, *(document.subagent_trajectories or ())) for step in part.steps]
+    called = Counter([call.function_name or "" for step in steps for call in step.tool_calls or ()])
+    return TrajectorySummary(called, document.final_metrics)
+
+
+class AgentLogs:
+    """Everything the agent's log folders of a trial tell, read once. `result` is None while there is none."""
+
+    def __init__(self, trial_dir: Path, result: HarborResult | None) -> None:
+        self.folders = _agent_folders(trial_dir, result)
+        self.by_folder: list[Stream | None] = [
+            claude_stream.read_stream(folder / claude_stream.FILE_NAME) for folder in self.folders
+        ]
+        self.streams: list[Stream] = [stream for stream in self.by_folder if stream is not None]
+        self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / TRAJECTORY)]
+
+    @property
+    def session(self) -> ResultEvent | None:
+        """The last word of the last Claude Code session, if there was one."""
+        last = self.by_folder[-1]
+        return last.result if last is not None else None
+
+    @cached_property
+    def summaries(self) -> list[TrajectorySummary]:
+        """One for each trajectory that can be read."""
+        return [summary for summary in map(summarize, self.trajectory_paths) if summary is not None]
+
+    @property
+    def calls(self) -> Counter[str] | None:
+        """Every tool call by name, from the streams where there are any, else from the trajectories."""
+        counts = [stream.calls for stream in self.streams] or [summary.calls for summary in self.summaries]
+        if not counts or any(count is None for count in counts):
+            return None
+        return sum((count for count in counts if count is not None), Counter())
+
+    @property
+    def metrics(self) -> list[FinalMetrics]:
+        """The totals of the trajectories; none where the sessions say everything themselves."""
+        if self.streams and all(stream and stream.result for stream in self.by_folder):
+            return []
+        return [summary.final_metrics for summary in self.summaries if summary.final_metrics is not None]
+
+
+def _agent_folders(trial_dir: Path, result: HarborResult | None) -> list[Path]:
+    names = _step_names(trial_dir) if result is None else [step.step_name for step in result.step_results or ()]
+    steps = [trial_dir / "steps" / name / "agent" for name in names if name and "/" not in name and name != ".."]
+    folders = [folder for folder in steps if folder.is_dir()]
+    return folders or [trial_dir / "agent"]
+
+
+def _step_names(trial_dir: Path) -> list[str]:
+    try:
+        with os.scandir(trial_dir / "steps") as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except OSError:
+        return []

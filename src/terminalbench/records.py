@@ -15,6 +15,14 @@ def stamp(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def elapsed_sec(started_at: str | None, finished_at: str | None) -> float | None:
+    """Seconds between two times; None when one is unknown, or the clock was set back in between."""
+    if started_at is None or finished_at is None:
+        return None
+    seconds = (datetime.fromisoformat(finished_at) - datetime.fromisoformat(started_at)).total_seconds()
+    return seconds if seconds >= 0 else None
+
+
 class TaskRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """One task: its id within a dataset, and the family it belongs to for statistics."""
 
@@ -168,6 +176,11 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def measured(self) -> bool:
         """Whether the verifier's word counts: only these trials are in a pass rate."""
         return self.outcome.measured
+
+    @property
+    def wall_sec(self) -> float | None:
+        """Seconds from its start to its end."""
+        return elapsed_sec(self.started_at, self.finished_at)
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):

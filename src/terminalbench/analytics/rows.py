@@ -6,7 +6,6 @@ from typing import Any
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import profile_names
 from terminalbench.harbor.read.results import ReadState
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import spend
 
@@ -49,7 +48,7 @@ def _trial_fields(batch: str, cell: CellState) -> dict[str, Any]:
         fields |= {
             "error_class": trial.error_class,
             "agent_sec": trial.phases.agent_sec,
-            "wall_sec": elapsed_sec(trial.started_at, trial.finished_at),
+            "wall_sec": trial.wall_sec,
             "started_at": trial.started_at,
             "finished_at": trial.finished_at,
             "task_digest": trial.task_digest or trial.task_checksum,

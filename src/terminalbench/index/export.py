@@ -1,6 +1,5 @@
 """`runs/index.json`: the batch's trials for other programs, with paths relative to the batch folder."""
 
-from datetime import datetime
 from typing import Any
 
 from terminalbench.experiments.batch import Batch
@@ -46,16 +45,8 @@ def _entry(cell: CellState | None, row: TrialRow | None) -> dict[str, Any]:
             "success": passed,
             "resolved": passed,
             "accuracy": trial.reward,
-            "elapsed_sec": elapsed_sec(trial.started_at, trial.finished_at),
+            "elapsed_sec": trial.wall_sec,
             "results_json": f"{entry['job_dir']}/{trial.result_path}" if trial.result_path else None,
             "trajectory_json": f"{entry['job_dir']}/{trajectory}" if trajectory else None,
         }
     return entry
-
-
-def elapsed_sec(started_at: str | None, finished_at: str | None) -> float | None:
-    """Seconds between two times; None when one is unknown, or the clock was set back in between."""
-    if started_at is None or finished_at is None:
-        return None
-    seconds = (datetime.fromisoformat(finished_at) - datetime.fromisoformat(started_at)).total_seconds()
-    return seconds if seconds >= 0 else None

@@ -10,9 +10,8 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.files import read_json
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.store import FILE_NAME
-from terminalbench.records import Outcome
+from terminalbench.records import Outcome, elapsed_sec
 
 _MOST = 20_000
 _QUERY = """

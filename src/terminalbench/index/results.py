@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import BadLine, each_jsonl
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow, list_batches, view_batch
 from terminalbench.index.scan import ForeignJobs, find_batches, root_around, scan_all, scan_batch
 from terminalbench.records import Finding
@@ -209,7 +208,7 @@ def _trial_fields(row: TrialRow) -> dict[str, Any]:
         "reason": trial.error_message,
         "error_class": trial.error_class.value if trial.error_class else None,
         "agent_status": trial.agent_status.value,
-        "wall_sec": elapsed_sec(trial.started_at, trial.finished_at),
+        "wall_sec": trial.wall_sec,
         "tool_calls": trial.tool_calls,
         "suspect": "; ".join(trial.suspect) or None,
         "simulated": trial.simulated,

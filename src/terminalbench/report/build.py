@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from terminalbench import __version__
 from terminalbench.analytics.model import Comparison, ProfileSummary
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.report import evidence, signals
@@ -107,7 +106,7 @@ def _refs(
             failure_by=_author(found.get(name or "", {}).get(signals.FAILURE_CLASS)),
             cost_usd=row.usage.cost_usd if row else None,
             tokens=row.usage.total_tokens if row else None,
-            sec=elapsed_sec(trial.started_at, trial.finished_at) if trial else None,
+            sec=trial.wall_sec if trial else None,
         )
     return refs
 

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import cell_rates, spend
 from terminalbench.records import Outcome
@@ -200,7 +199,7 @@ def _cost(view: BatchView, profile: str, trials: list[TrialRow]) -> str:
 
 def _mean_time(cells: list[CellState]) -> str:
     trials = [cell.row.trial for cell in cells if cell.row and cell.row.trial]
-    times = [t for trial in trials if (t := elapsed_sec(trial.started_at, trial.finished_at)) is not None]
+    times = [t for trial in trials if (t := trial.wall_sec) is not None]
     if not times:
         return "-"
     mean = sum(times) / len(times)

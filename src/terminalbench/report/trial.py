@@ -5,7 +5,6 @@ from pathlib import Path
 
 from terminalbench.files import is_plain, open_plain
 from terminalbench.harbor.redact import conceal
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Delivery, Trial, Usage
 from terminalbench.report.foreign import printable
@@ -66,7 +65,7 @@ def _ending(trial: Trial) -> list[str]:
         lines.append("  simulated yes: not a measurement of a real agent")
     agent = " ".join(part for part in (trial.agent, trial.agent_version, trial.model) if part)
     lines.append(f"  agent     {agent}")
-    total = elapsed_sec(trial.started_at, trial.finished_at)
+    total = trial.wall_sec
     phases = trial.phases
     parts = {
         "environment": phases.environment_sec,

@@ -10,8 +10,7 @@ import msgspec
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.files import read_plain
-from terminalbench.index.export import elapsed_sec
-from terminalbench.records import Finding, Outcome, Usage
+from terminalbench.records import Finding, Outcome, Usage, elapsed_sec
 
 _CTRF_LIMIT = 64 << 20
 type Value = bool | int | float | str | None

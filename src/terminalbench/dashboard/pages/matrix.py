@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import cell_rates, spend
 from terminalbench.records import Outcome, TaskRef
@@ -133,7 +132,7 @@ def _line(view: BatchView, name: str, cells: list[CellState], aside: list[TrialR
     rows = [cell.row for cell in cells if cell.row] + aside
     spent, rates = spend(rows, free), cell_rates(cells)
     trials = [cell.row.trial for cell in cells if cell.row and cell.row.trial]
-    times = [t for trial in trials if (t := elapsed_sec(trial.started_at, trial.finished_at)) is not None]
+    times = [t for trial in trials if (t := trial.wall_sec) is not None]
     return ProfileLine(
         profile=name,
         description=record.description if record else None,

@@ -12,7 +12,6 @@ from terminalbench.dashboard.pages.files import exported
 from terminalbench.dashboard.pages.steps import StepView, step_views
 from terminalbench.dashboard.pages.trial import documents
 from terminalbench.dashboard.site import Site
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.queries import TrialRow
 
 LINES_PER_PAGE = 60
@@ -101,7 +100,7 @@ def _fork(
 
 
 def _elapsed(row: TrialRow) -> float | None:
-    return elapsed_sec(row.trial.started_at, row.trial.finished_at) if row.trial else None
+    return row.trial.wall_sec if row.trial else None
 
 
 def _page(text: str, pages: int) -> int:

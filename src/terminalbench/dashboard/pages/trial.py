@@ -11,7 +11,6 @@ from terminalbench.dashboard.pages.files import exported
 from terminalbench.dashboard.pages.steps import StepPage, pieces, places, step_page, step_views
 from terminalbench.dashboard.safe_files import list_files, read_tail
 from terminalbench.dashboard.site import Site
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.pages import task_trials
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Finding
@@ -78,7 +77,7 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "document": document,
         "document_number": number,
         "steps": steps,
-        "elapsed": elapsed_sec(row.trial.started_at, row.trial.finished_at) if row.trial else None,
+        "elapsed": row.trial.wall_sec if row.trial else None,
         "instruction": next((s.text for s in own.steps if s.source == "user" and s.text), None) if own else None,
         "findings": pointed,
         "measures": measured,

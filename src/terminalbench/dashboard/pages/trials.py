@@ -2,7 +2,6 @@
 
 from terminalbench.dashboard.frame import Ask, Page, Table
 from terminalbench.dashboard.site import Site
-from terminalbench.index.export import elapsed_sec
 from terminalbench.index.pages import TrialFilter, Window, choices, find_trials
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Outcome
@@ -37,7 +36,7 @@ def trials_page(site: Site, ask: Ask) -> Page:
             "window": window,
             "outcomes": OUTCOMES,
             "choices": {} if ask.static else {name: choices(site.index, column) for name, column in names.items()},
-            "elapsed": lambda row: row.trial and elapsed_sec(row.trial.started_at, row.trial.finished_at),
+            "elapsed": lambda row: row.trial and row.trial.wall_sec,
         },
         tables={"trials": table},
         document=lambda: [dict(zip(COLUMNS, row, strict=True)) for row in table().rows],
@@ -63,7 +62,7 @@ def _row(batch: str, row: TrialRow) -> tuple[object, ...]:
         trial.model if trial else None,
         trial.started_at if trial else None,
         trial.finished_at if trial else None,
-        elapsed_sec(trial.started_at, trial.finished_at) if trial else None,
+        trial.wall_sec if trial else None,
         usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens, usage.cost_usd,
         row.run_again,
         trial.simulated if trial else None,

@@ -11,6 +11,7 @@ from support.results import make_plan, make_trial
 from terminalbench.analytics.forecast import forecast
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Plan, ProfileRecord
+from terminalbench.experiments.tables import AnalysisTable, RunTable
 from terminalbench.files import write_json
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import scan_all
@@ -23,7 +24,7 @@ def planned(batch: Batch, **content: dict) -> Plan:
     """A plan over tasks a to h of the given profiles, twice each."""
     plan = make_plan(batch, tuple(content), "abcdefgh", 2, settings={"parallel": 2})
     records = tuple(ProfileRecord(key, f"id-{key}", value) for key, value in content.items())
-    plan = msgspec.structs.replace(plan, profiles=records, analysis={"alpha": 0.05, "effect": 0.1})
+    plan = msgspec.structs.replace(plan, profiles=records, analysis=AnalysisTable(effect=0.1))
     write_json(batch.plan_json, plan)
     return plan
 
@@ -62,7 +63,7 @@ def test_else_from_the_same_agent_and_model(history: Path) -> None:
     assert found.profiles[0].of == "the same agent and model"
     assert found.profiles[1].cost_usd == 0.0, "an agent without a model costs nothing"
     assert found.cost_usd == found.profiles[0].cost_usd
-    alone = msgspec.structs.replace(plan, jobs=plan.jobs[:1], settings={"parallel": 2})
+    alone = msgspec.structs.replace(plan, jobs=plan.jobs[:1], settings=RunTable(parallel=2))
     assert forecast(alone, past_trials(history)).hours == pytest.approx(8 * 60 / 3600)
     assert forecast(alone, past_trials(history), {"renamed": 12}).trials == 4
 

@@ -6,13 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.results import STAMP, make_plan, make_trial
+from support.results import STAMP, make_plan, make_trial, typed
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
 from terminalbench.analytics.settings import Asked, settings_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
+from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.files import write_json
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
@@ -22,7 +23,9 @@ from terminalbench.records import Outcome
 def view(batch: Batch, **changes: Any) -> BatchView:
     scan_batch(batch)
     found = view_batch(batch)
-    return msgspec.structs.replace(found, plan=msgspec.structs.replace(found.plan, **changes)) if changes else found
+    return msgspec.structs.replace(
+        found, plan=msgspec.structs.replace(found.plan, **{k: typed(k, v) for k, v in changes.items()})
+    )
 
 
 def one(rows: list[Row], profile: str, task: str, attempt: int) -> Row:
@@ -118,7 +121,7 @@ def test_what_the_plan_declares_is_used(batch: Batch) -> None:
 def test_departures_are_shown(batch: Batch) -> None:
     analysis = {"alpha": 0.05, "contrasts": None, "baseline": None}
     declared = {"attempts": 1, "tasks": ["d/a"], "profiles": ["p"]}
-    asked = Asked(baseline="q", analysis={"alpha": 0.2, "contrasts": None, "baseline": None})
+    asked = Asked(baseline="q", analysis=AnalysisTable(alpha=0.2))
     found = settings_of([view(batch, analysis=analysis, declared=declared)], asked)
     assert (found.alpha, found.baseline, found.contrasts) == (0.05, "q", (("p", "q"),))
     assert found.departures == (
@@ -146,9 +149,10 @@ def test_a_plan_declares_its_size(project, tbench) -> None:
     from datetime import UTC, datetime
 
     from support.experiments import BASE, ORACLE, good
+    from terminalbench.experiments.plan import Declared
     from terminalbench.experiments.plan import make_plan as plan_of
 
     experiment = good(project, BASE + ORACLE + "[run]\nattempts = 3\n[analysis]\nlooks = 2\nhypothesis = 'better'\n")
     plan = plan_of(experiment, Batch(experiment.results_root / "s" / "0"), datetime(2026, 1, 1, tzinfo=UTC))
-    assert plan.declared == {"tasks": ["terminal-bench@2.0/a"], "profiles": ["oracle"], "attempts": 3}
-    assert (plan.analysis["looks"], plan.analysis["hypothesis"]) == (2, "better")
+    assert plan.declared == Declared(("terminal-bench@2.0/a",), ("oracle",), 3)
+    assert (plan.analysis.looks, plan.analysis.hypothesis) == (2, "better")

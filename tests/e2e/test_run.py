@@ -11,7 +11,7 @@ from pathlib import Path
 import tomlkit
 
 from support.tasks import SOLVE, write_task
-from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan import Declared, Plan
 from terminalbench.files import read_json, start_ticks
 from terminalbench.harbor.read.results import read_job
 
@@ -42,7 +42,7 @@ def test_an_experiment_runs_and_leaves_its_tree(lab) -> None:
     batch = lab.batch()
     assert batch.experiment_toml.read_bytes() == file.read_bytes()
     plan: Plan = read_json(batch.plan_json, Plan)
-    assert plan.provenance["versions"]["harbor"].startswith("0.24")
+    assert plan.provenance.versions["harbor"].startswith("0.24")
     for job in plan.jobs:
         assert batch.job_config(job.name).is_file()
         assert (batch.job_folder(job.name) / "result.json").is_file()
@@ -52,7 +52,7 @@ def test_an_experiment_runs_and_leaves_its_tree(lab) -> None:
     kinds = [event.kind for event in lab.events()]
     assert kinds.count("trial_ended") == 8
     assert {event.profile for event in lab.events()} == {"oracle", "nop"}
-    assert plan.declared == {"tasks": ["tasks/a", "tasks/b"], "profiles": ["oracle", "nop"], "attempts": 2}
+    assert plan.declared == Declared(("tasks/a", "tasks/b"), ("oracle", "nop"), 2)
     compared = lab.tbench("compare", file, "--compare", "oracle", "nop", "--fail-if", "worse")
     assert compared.returncode == 3, compared.stderr
     assert "oracle vs nop: +100.0 pt (" in compared.stdout

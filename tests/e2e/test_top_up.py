@@ -36,7 +36,8 @@ def test_attempts_are_added_where_luck_decides_until_the_rule_says_enough(lab) -
     assert "top-up: " in ran.stderr
     assert "top-up ends: every task that could help has 6 attempts" in ran.stderr
     plan: Plan = read_json(lab.batch().plan_json, Plan)
-    assert (plan.top_up or {})["max_attempts"] == 6
+    assert plan.top_up is not None
+    assert plan.top_up.max_attempts == 6
     assert not plan.departures
     again = lab.tbench("resume", file, "--top-up", "--json")
     assert again.returncode == 0

@@ -2,6 +2,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from conftest import DATA, REPO
@@ -9,7 +10,8 @@ from support.experiments import BASE, ORACLE, good
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, next_number
 from terminalbench.experiments.config import load
-from terminalbench.experiments.plan import Selection, dataset_labels, make_plan
+from terminalbench.experiments.plan import Plan, Selection, dataset_labels, make_plan
+from terminalbench.files import encode_json
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
 MANY = """
@@ -197,3 +199,38 @@ def test_a_batch_says_what_is_reused(project, tbench) -> None:
     assert "m: 0 of 6 trials are finished and kept" in ran.out
     changed = project.experiment(MANY.replace('agent = "nop"', 'agent = "oracle"\nenv = ["X"]'))
     assert "m: nothing; the batch has no such profile" in tbench("plan", changed, "--batch", "0").out
+
+
+OLD_PLAN = b"""{"slug": "s", "name": "s", "batch": 0, "folder": "results/s/0", "baseline": "p", "jobs": [],
+"settings": {"attempts": 2, "budget_usd": 5, "gone_since": true}, "analysis": {"alpha": 0.1},
+"top_up": {"interval_width": 0.2}, "notify": {"urls": ["${URL}"]}, "provenance": {"root": "/x", "git": {"commit": "c"}},
+"excluded": [{"reason": "quarantined: flaky", "task": {"id": "a", "dataset": "d"}},
+{"reason": "no such key", "profile": "p"}, {"reason": "needs a GPU", "task": {"id": "b", "dataset": "d"}},
+{"reason": "Harbor died", "errored": true, "profile": "p", "task": {"id": "c", "dataset": "d"}},
+{"reason": "the budget is used up", "profile": "p", "task": {"id": "e", "dataset": "d"}}]}"""
+
+
+def test_a_plan_of_an_earlier_version_reads_with_defaults_and_kinds() -> None:
+    made = msgspec.json.decode(OLD_PLAN, type=Plan)
+    assert (made.settings.attempts, made.settings.budget_usd, made.settings.stall_sec) == (2, 5.0, 900.0)
+    assert (made.analysis.alpha, made.analysis.looks, made.declared, made.labels) == (0.1, 1, None, {})
+    assert made.top_up is not None
+    assert made.top_up.max_attempts == 10
+    assert made.provenance.git is not None
+    assert (made.provenance.root, made.provenance.created_at, made.provenance.git.dirty) == ("/x", None, None)
+    assert [e.kind for e in made.excluded] == [
+        "quarantined",
+        "profile_refused",
+        "task_refused",
+        "aborted",
+        "not_started",
+    ]
+    again = msgspec.json.decode(msgspec.json.encode(made), type=Plan)
+    assert again == made
+
+
+def test_a_plan_that_was_written_reads_the_same(project) -> None:
+    text = BASE + ORACLE + '[labels]\nrole = "base"\n[run]\nattempts = 2\nbudget_usd = 3\n[analysis]\nlooks = "any"\n'
+    made = plan(project, text)
+    assert msgspec.json.decode(encode_json(made), type=Plan) == made
+    assert (made.labels, made.settings.budget_usd, made.analysis.looks) == ({"role": "base"}, 3.0, "any")

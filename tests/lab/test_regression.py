@@ -5,6 +5,7 @@ import pytest
 
 from support.reports import make_view
 from terminalbench.cli.running import _notify_end
+from terminalbench.experiments.tables import NotifyTable
 from terminalbench.index.queries import BatchView
 from terminalbench.runner import notify
 
@@ -13,7 +14,7 @@ TASKS = [f"t{number}" for number in range(12)]
 
 def view(new: str) -> BatchView:
     found = make_view({"old": dict.fromkeys(TASKS, "+++++"), "new": dict.fromkeys(TASKS, new)})
-    plan = msgspec.structs.replace(found.plan, notify={"urls": ["${LAB_URL}"], "on": ["regression"]})
+    plan = msgspec.structs.replace(found.plan, notify=NotifyTable(urls=["${LAB_URL}"], on=["regression"]))
     return msgspec.structs.replace(found, plan=plan)
 
 

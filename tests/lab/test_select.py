@@ -13,6 +13,7 @@ from terminalbench.cli.ctl import _batch
 from terminalbench.cli.watch import _find
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.plan import Provenance
 from terminalbench.files import lock, write_json
 from terminalbench.lab.select import live_batches, of_this_project
 from terminalbench.live.processes import announced
@@ -74,7 +75,7 @@ def test_results_that_lie_elsewhere_are_this_projects_if_it_was_started_here(two
     _, there = two
     assert not of_this_project(there)
     root = str(Path.cwd().parent)
-    write_json(there.plan_json, msgspec.structs.replace(make_plan(there), provenance={"root": root}))
+    write_json(there.plan_json, msgspec.structs.replace(make_plan(there), provenance=Provenance(root=root)))
     assert of_this_project(there)
 
 

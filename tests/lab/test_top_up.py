@@ -1,5 +1,6 @@
 """Attempts that are added task by task: the plan grows, never shrinks, and only what is missing runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.experiments.tables import RunTable, TopUpTable
 from terminalbench.files import write_json
 from terminalbench.lab.top_up import top_up, with_extra
 from terminalbench.records import TaskRef
@@ -16,13 +18,13 @@ from terminalbench.runner.extend import extended, with_attempts
 from terminalbench.runner.waves import next_wave, remaining
 
 A, B = TaskRef("a", "d"), TaskRef("b", "d")
-RULE = {"interval_width": 0.2, "max_attempts": 10, "trials_per_round": 20}
+RULE = TopUpTable(interval_width=0.2, max_attempts=10, trials_per_round=20)
 
 
-def plan(attempts: int = 1, rule: dict | None = None) -> Plan:
+def plan(attempts: int = 1, rule: TopUpTable | None = None) -> Plan:
     tasks = tuple(PlannedTask(ref, "d", {"path": ref.id}) for ref in (A, B))
     jobs = tuple(JobSpec(f"2026-01-01__10-00-00__{p}", p, p, attempts, tasks) for p in ("new", "old"))
-    return Plan("s", "s", 0, "results/s/0", "old", jobs, settings={"attempts": attempts}, top_up=rule)
+    return Plan("s", "s", 0, "results/s/0", "old", jobs, settings=RunTable(attempts=attempts), top_up=rule)
 
 
 def totals(found: Plan) -> dict[tuple[str, str], int]:
@@ -61,7 +63,7 @@ def test_a_rule_that_comes_late_is_a_departure_and_one_that_changes_is_refused()
     assert (late.top_up, len(late.departures)) == (RULE, 1)
     assert not extended(plan(rule=RULE), plan(rule=RULE), "exp.toml").departures
     with pytest.raises(UserError, match="the rule may not change"):
-        extended(plan(rule=RULE), plan(rule={**RULE, "interval_width": 0.5}), "exp.toml")
+        extended(plan(rule=RULE), plan(rule=replace(RULE, interval_width=0.5)), "exp.toml")
 
 
 def test_without_a_rule_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

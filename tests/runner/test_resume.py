@@ -11,6 +11,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.quarantine import QuarantinedTask, quarantine_file, write_quarantine
+from terminalbench.experiments.tables import NotifyTable
 from terminalbench.files import read_json
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
@@ -159,7 +160,7 @@ def test_whom_to_notify_and_what_to_copy_are_as_the_file_says_now(project: Proje
     tables = '[artifacts]\ntargets = ["new"]\n[notify]\nurls = ["${WHERE}"]\non = ["finished"]\n'
     resume(batch, ResumeRequest(), experiment(project, ORACLE + tables))
     plan = read_json(batch.plan_json, Plan)
-    assert (plan.artifacts, plan.notify) == (("new",), {"urls": ["${WHERE}"], "on": ["finished"]})
+    assert (plan.artifacts, plan.notify) == (("new",), NotifyTable(urls=["${WHERE}"], on=["finished"]))
 
 
 def test_what_a_killed_run_did_not_copy_is_copied_though_no_trial_is_missing(project: Project) -> None:

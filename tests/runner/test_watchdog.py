@@ -1,11 +1,13 @@
 """Each thing that can go wrong is injected, named, and cleared again."""
 
 import shutil
+from typing import Any
 
 import pytest
 
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.tables import RunTable
 from terminalbench.files import read_jsonl
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState
@@ -15,7 +17,7 @@ from terminalbench.live.progress import Progress
 from terminalbench.records import Event
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.observe import Observer, memory_mb
-from terminalbench.runner.watchdog import Alert, Change, Order, Policy, Sample, Watchdog
+from terminalbench.runner.watchdog import Alert, Change, Order, Sample, Watchdog
 from terminalbench.sandbox.activity import Activity, live_hits
 
 
@@ -41,7 +43,7 @@ def cleared(changes: list[Change]) -> list[str]:
 
 
 def test_a_trial_without_activity() -> None:
-    dog = Watchdog(Policy(stall_sec=60))
+    dog = Watchdog(RunTable(stall_sec=60))
     dog.add(event("trial_started"))
     dog.add(event("trial_phase", phase="agent"))
     assert dog.look(sample(quiet_sec={"t": 59.0}))[0] == []
@@ -60,8 +62,8 @@ def test_a_trial_without_activity() -> None:
     [("stop", Order("stop", "p", "{}")), ("pause", Order("pause", "p", "{}")), ("continue", None)],
 )
 @pytest.mark.parametrize("cause", ["auth", "setup"])
-def test_everything_fails_for_one_profile(cause: str, policy: str, order: Order | None) -> None:
-    dog = Watchdog(Policy(on_auth_failure=policy, on_setup_failure=policy))
+def test_everything_fails_for_one_profile(cause: str, policy: Any, order: Order | None) -> None:
+    dog = Watchdog(RunTable(on_auth_failure=policy, on_setup_failure=policy))
     dog.add(ended(cause))
     dog.add(ended(None, "q"))
     assert dog.look(sample())[0] == []
@@ -92,7 +94,7 @@ def test_environments_that_do_not_start() -> None:
 
 
 def test_pressure_by_level_and_by_answers() -> None:
-    dog = Watchdog(Policy(on_rate_limit="slow"))
+    dog = Watchdog(RunTable(on_rate_limit="slow"))
     assert dog.look(sample(lanes={"m": 1}))[0] == []
     changes, orders = dog.look(sample(lanes={"m": 2}))
     assert raised(changes) == {"rate_limit": "m: rate limited again and again; its trials wait"}

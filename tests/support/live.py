@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, PlannedTask, ProfileRecord
+from terminalbench.experiments.tables import RunTable
 from terminalbench.records import Event, TaskRef, Usage
 
 START = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC).timestamp()
@@ -30,7 +31,7 @@ def plan(
         slug="s", name="An experiment", batch=0, folder="results/s/0", baseline=profiles[0],
         jobs=tuple(JobSpec(job(p), p, f"id-{p}", attempts, planned) for p in profiles),
         profiles=tuple(ProfileRecord(p, f"id-{p}", {"agent": (agents or {}).get(p, "simulated")}) for p in profiles),
-        settings=settings, excluded=excluded, superseded=superseded,
+        settings=RunTable(**settings), excluded=excluded, superseded=superseded,
     )  # fmt: skip
 
 

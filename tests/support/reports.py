@@ -13,7 +13,8 @@ from terminalbench.analytics.model import (
     TaskDifference,
     TaskSummary,
 )
-from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord
+from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord, Provenance
+from terminalbench.experiments.tables import RunTable
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records import AgentStatus, Delivery, ErrorClass, Finding, Outcome, Phases, TaskRef, Trial, Usage
 from terminalbench.report.build import Measured
@@ -43,8 +44,8 @@ def make_view(marks: dict[str, dict[str, str]], *, number: int = 0, name: str = 
     )
     plan = Plan(
         slug="s", name=name, batch=number, folder=f"results/s/{number}", baseline=next(iter(marks)), jobs=jobs,
-        profiles=profiles, settings={"attempts": attempts}, analysis={"alpha": 0.05},
-        provenance={"created_at": f"2026-01-2{number}T16:26:48+00:00", "versions": {"terminalbench": "0.1.0"}},
+        profiles=profiles, settings=RunTable(attempts=attempts),
+        provenance=Provenance(created_at=f"2026-01-2{number}T16:26:48+00:00", versions={"terminalbench": "0.1.0"}),
         notes=("one note",),
     )  # fmt: skip
     cells = [

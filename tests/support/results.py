@@ -2,6 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
@@ -11,6 +14,11 @@ from terminalbench.records import TaskRef
 STAMP = "2026-01-23__16-26-48"
 
 
+def typed(name: str, value: Any) -> Any:
+    """The value of a field of `Plan`, from the JSON shape it has in plan.json."""
+    return msgspec.convert(value, get_type_hints(Plan)[name]) if isinstance(value, dict) else value
+
+
 def make_plan(
     batch: Batch, profiles: tuple[str, ...] = ("p",), tasks: str = "ab", attempts: int = 1, **fields: object
 ) -> Plan:
@@ -18,7 +26,8 @@ def make_plan(
     planned = tuple(PlannedTask(TaskRef(t, "d"), "d", {"path": f"/x/{t}"}) for t in tasks)
     jobs = tuple(JobSpec(f"{STAMP}__{p}", p, f"id-{p}", attempts, planned) for p in profiles)
     slug = batch.folder.parent.name
-    plan = Plan(slug=slug, name=slug, batch=batch.number, folder="f", baseline=profiles[0], jobs=jobs, **fields)  # ty: ignore[invalid-argument-type]
+    known = {name: typed(name, value) for name, value in fields.items()}
+    plan = Plan(slug=slug, name=slug, batch=batch.number, folder="f", baseline=profiles[0], jobs=jobs, **known)
     write_json(batch.plan_json, plan)
     batch.runs.mkdir(exist_ok=True)
     return plan

@@ -125,8 +125,8 @@ def _cost(trials: Sequence[PastTrial]) -> float | None:
 
 def _hours(plan: Plan, profiles: Sequence[ProfileForecast]) -> float | None:
     """When the last job ends: jobs side by side as the plan says, trials side by side in each."""
-    parallel = plan.settings.get("parallel") or HARBOR_PARALLEL
-    side_by_side = plan.settings.get("profiles_parallel") or len(profiles)
+    parallel = plan.settings.parallel or HARBOR_PARALLEL
+    side_by_side = plan.settings.profiles_parallel or len(profiles)
     lanes = [0.0] * max(1, side_by_side)
     for profile in profiles:
         if profile.trial_sec is None:
@@ -141,12 +141,12 @@ def _hours(plan: Plan, profiles: Sequence[ProfileForecast]) -> float | None:
 def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> dict:
     """The smallest detectable difference at this size, and what a wanted one would take."""
     names = [job.profile for job in plan.jobs]
-    declared = [pair for pair in plan.analysis.get("contrasts") or () if set(pair) <= set(names)]
+    declared = [pair for pair in plan.analysis.contrasts or () if set(pair) <= set(names)]
     contrasts = len(declared) or len(names) - 1
     tasks = jobs[0].tasks if jobs else ()
     if contrasts < 1 or not tasks:
         return {}
-    alpha = plan.analysis.get("alpha", 0.05)
+    alpha = plan.analysis.alpha
     attempts = jobs[0].attempts
     units = len({task.ref.family or (task.ref.dataset, task.ref.id) for task in tasks})
     within, cells = _within(jobs, sides)
@@ -154,7 +154,7 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> d
     variance = within if within is not None else power.WITHIN
     moment = power.planned_moment(attempts, variance)
     noun = "family" if units < len(tasks) else "task"
-    effect = plan.analysis.get("effect")
+    effect = plan.analysis.effect
     needed = power.units_needed(moment, effect, alpha / contrasts) if effect is not None else None
     return {
         "smallest_detectable": power.smallest_detectable(moment * units / len(tasks), units, alpha / contrasts),

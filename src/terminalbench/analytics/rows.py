@@ -5,6 +5,7 @@ from typing import Any
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import profile_names
+from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import spend
@@ -99,10 +100,10 @@ def _tries_by_cell(view: BatchView) -> dict[int, list[TrialRow]]:
     return tries
 
 
-def _environment(settings: dict[str, Any]) -> str | None:
+def _environment(settings: RunTable) -> str | None:
     """Where trials ran, with what makes one such place unlike another."""
-    parts = [settings.get("container_env")]
-    if settings.get("timeout_multiplier") not in (None, 1.0):
-        parts.append(f"timeouts x{settings['timeout_multiplier']:g}")
-    parts += [argument for argument in settings.get("harbor_args") or [] if argument not in _SHOWS_ONLY]
+    parts = [settings.container_env]
+    if settings.timeout_multiplier != 1.0:
+        parts.append(f"timeouts x{settings.timeout_multiplier:g}")
+    parts += [argument for argument in settings.harbor_args if argument not in _SHOWS_ONLY]
     return " ".join(filter(None, parts)) or None

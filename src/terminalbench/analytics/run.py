@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from terminalbench.analytics import tables
 from terminalbench.analytics.findings.analyzers import Loaded, load_analyzers, run_analyzer
@@ -19,6 +19,7 @@ from terminalbench.analytics.selection import Filter, Picked, analytics_of, batc
 from terminalbench.analytics.settings import Asked, Settings, settings_of
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.files import read_json
 from terminalbench.index.queries import BatchView
 from terminalbench.index.store import open_index
@@ -44,7 +45,7 @@ class AnalysisRequest:
     compare: tuple[str, str] | None = None
     analyzers: tuple[str, ...] = ()
     import_root: Path | None = None
-    analysis: Mapping[str, Any] | None = None
+    analysis: AnalysisTable | None = None
     judge: JudgeAsk | None = None
     judge_only: bool = False
     progress: Progress | None = field(default=None, compare=False)
@@ -126,7 +127,7 @@ def default_output(batches: Sequence[Batch], wanted: Filter) -> Path:
 
 
 def _analyzers(request: AnalysisRequest, chosen: Sequence[Picked]) -> list[Loaded]:
-    declared = [name for part in chosen for name in part.view.plan.analysis.get("analyzers") or ()]
+    declared = [name for part in chosen for name in part.view.plan.analysis.analyzers]
     root = str(request.import_root) if request.import_root is not None else None
     if root is not None and root not in sys.path:
         sys.path.append(root)

@@ -15,6 +15,7 @@ from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_rows, view_batch
 from terminalbench.index.scan import ForeignJobs, profile_of, scan_batch
@@ -109,7 +110,8 @@ def _jobs_view(batch: Batch) -> BatchView:
         tasks = tuple(PlannedTask(ref, ref.dataset, {}) for ref in dict.fromkeys(cell.task for cell in mine))
         jobs.append(JobSpec(profile, profile, profile, max(cell.attempt for cell in mine), tasks))
     name = batch.folder.name
-    plan = Plan(name, name, 0, str(batch.folder), profiles[0], tuple(jobs))
+    settings = RunTable(container_env="")  # where they ran is not known
+    plan = Plan(name, name, 0, str(batch.folder), profiles[0], tuple(jobs), settings=settings)
     return BatchView(name, plan, states, [])
 
 
@@ -185,7 +187,7 @@ def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str],
     everyone = list(dict.fromkeys(job.profile for job in plan.jobs))
     if len(profiles) == len(everyone):
         return found
-    declared = [(new, old) for new, old in plan.analysis.get("contrasts") or ()]
+    declared = [(new, old) for new, old in plan.analysis.contrasts or ()]
     pairs = declared or [(name, plan.baseline) for name in everyone if name != plan.baseline]
     lost = [f"{new} vs {old}" for new, old in pairs if new not in profiles or old not in profiles]
     more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""

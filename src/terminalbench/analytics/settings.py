@@ -8,6 +8,7 @@ import msgspec
 from terminalbench.analytics.model import Metric
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
 
 DEFAULT_COVERAGE = 0.9
@@ -41,7 +42,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     contrasts: tuple[tuple[str, str], ...] = ()
     metric: Metric = "pass"
     k: int | None = None
-    analysis: Mapping[str, Any] | None = None
+    analysis: AnalysisTable | None = None
 
 
 def profile_names(views: Sequence[BatchView]) -> dict[tuple[str, str], str]:
@@ -81,15 +82,15 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         baseline=baseline,
         contrasts=contrasts or _declared_contrasts(views, names, baseline),
         metric=asked.metric,
-        alpha=declared.get("alpha", 0.05),
-        margin=declared.get("equivalence_margin"),
-        rule=declared.get("infra_errors", "exclude"),
-        coverage=declared.get("coverage", DEFAULT_COVERAGE),
-        looks=declared.get("looks", 1),
-        effect=declared.get("effect"),
-        hypothesis=declared.get("hypothesis"),
+        alpha=declared.alpha,
+        margin=declared.equivalence_margin,
+        rule=declared.infra_errors,
+        coverage=declared.coverage,
+        looks=declared.looks,
+        effect=declared.effect,
+        hypothesis=declared.hypothesis,
         k=asked.k,
-        seed=plan.settings.get("seed") or 0,
+        seed=plan.settings.seed or 0,
         profiles={
             names[v.batch, p.key]: p.content for v in views for p in v.plan.profiles if (v.batch, p.key) in names
         },
@@ -111,7 +112,7 @@ def _declared_contrasts(
     order = list(dict.fromkeys(names.values()))
     pairs: list[tuple[str, str]] = []
     for view in views:
-        for new, old in view.plan.analysis.get("contrasts") or ():
+        for new, old in view.plan.analysis.contrasts or ():
             if (view.batch, new) in names and (view.batch, old) in names:
                 pairs.append((names[view.batch, new], names[view.batch, old]))
     if not pairs:
@@ -126,11 +127,11 @@ def _declared_contrasts(
 def _differing_plans(views: Sequence[BatchView]) -> list[str]:
     first = views[0]
     return [
-        f"{view.batch} declares analysis.{key} = {view.plan.analysis.get(key)!r}, {first.batch} "
-        f"{first.plan.analysis.get(key)!r}; the latter is used"
+        f"{view.batch} declares analysis.{key} = {getattr(view.plan.analysis, key)!r}, {first.batch} "
+        f"{getattr(first.plan.analysis, key)!r}; the latter is used"
         for view in views[1:]
         for key in (*_DECLARED, "baseline")
-        if view.plan.analysis.get(key) != first.plan.analysis.get(key)
+        if getattr(view.plan.analysis, key) != getattr(first.plan.analysis, key)
     ]
 
 
@@ -151,12 +152,11 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
     for view in views:
         found += [f"{view.batch}: {line}" if len(views) > 1 else line for line in _growth(view.plan)]
     if asked.analysis is not None:
-        changed = [key for key in (*_DECLARED, "baseline") if asked.analysis.get(key) != plan.analysis.get(key)]
+        pairs = [(key, getattr(plan.analysis, key), getattr(asked.analysis, key)) for key in (*_DECLARED, "baseline")]
         found += [
-            f"analysis.{key}: {plan.analysis.get(key)!r} was declared and is used; "
-            f"the file now says {asked.analysis.get(key)!r}"
-            for key in changed
-            if key in plan.analysis
+            f"analysis.{key}: {before!r} was declared and is used; the file now says {now!r}"
+            for key, before, now in pairs
+            if before != now
         ]
     return found
 
@@ -165,13 +165,16 @@ def _growth(plan: Plan) -> list[str]:
     """What was added to a batch after its first trial."""
     declared = plan.declared
     found = list(plan.departures)
+    if declared is None:
+        return found
     attempts = max((job.attempts for job in plan.jobs), default=0)
-    if declared.get("attempts") not in (None, attempts):
-        found.append(f"attempts: {declared['attempts']} were declared, {attempts} are planned now")
+    if declared.attempts != attempts:
+        found.append(f"attempts: {declared.attempts} were declared, {attempts} are planned now")
     tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in plan.jobs for task in job.tasks)
-    for what, now in (("tasks", list(tasks)), ("profiles", [job.profile for job in plan.jobs])):
-        added = [name for name in now if name not in declared[what]] if what in declared else []
+    profiles = [job.profile for job in plan.jobs]
+    for what, now, before in (("tasks", list(tasks), declared.tasks), ("profiles", profiles, declared.profiles)):
+        added = [name for name in now if name not in before]
         if added:
             shown = ", ".join(added[:5]) + (f" and {len(added) - 5} more" if len(added) > 5 else "")
-            found.append(f"{what}: {shown} were added to the declared {len(declared[what])}")
+            found.append(f"{what}: {shown} were added to the declared {len(before)}")
     return found

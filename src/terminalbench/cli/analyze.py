@@ -1,7 +1,6 @@
 """`tbench analyze`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +110,7 @@ def _request(target: "Batches", chosen: dict[str, Any], teller: "Teller") -> "An
         compare=chosen["compare"],
         analyzers=tuple(loaded.analysis.analyzers) if loaded is not None else (),
         import_root=target.import_root,
-        analysis=asdict(loaded.analysis) if loaded is not None else None,
+        analysis=loaded.analysis if loaded is not None else None,
         judge=asked,
         judge_only=chosen["llm_only"],
         progress=teller.progress,
@@ -169,7 +168,7 @@ class Batches:
             plan: Plan = read_json(self.batches[0].plan_json, Plan)
         except (OSError, TbenchError):  # a folder of Harbor jobs has none; a broken one is reported when it is opened
             return None
-        return plan.analysis.get("judge_model")
+        return plan.analysis.judge_model
 
 
 def find_batches_of(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> Batches:

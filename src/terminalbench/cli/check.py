@@ -63,7 +63,7 @@ def command(
         click.echo(encode_json(as_document(report)).decode(), nl=False)
     else:
         _print(report)
-    failing = [found for found in report.tasks if found.problem and not found.problem.startswith("quarantined")]
+    failing = [found for found in report.tasks if found.problem and not found.quarantined]
     if quarantine and failing and not report.interrupted:
         click.echo(f"quarantined in {_quarantine(experiment, failing)}", err=True)
     if release:

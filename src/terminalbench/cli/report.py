@@ -50,4 +50,4 @@ def _batches(targets: tuple[Path, ...], numbers: str | None, results: Path | Non
 
 
 def _created(source: "Source") -> tuple[str, str]:
-    return (str(source.view.plan.provenance.get("created_at") or ""), str(source.batch.folder))
+    return (source.view.plan.provenance.created_at or "", str(source.batch.folder))

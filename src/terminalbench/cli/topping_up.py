@@ -44,10 +44,12 @@ def chooser() -> Callable[[BatchView], Choice]:
 def _rule(plan: Plan):
     from terminalbench.analytics.allocate import TopUp
 
-    declared = plan.top_up or {}
+    declared = plan.top_up
+    if declared is None:
+        raise UserError("its plan declares no rule for a top-up", where=plan.folder)
     return TopUp(
-        half_width=declared["interval_width"] / 2,
-        max_attempts=declared["max_attempts"],
+        half_width=declared.interval_width / 2,
+        max_attempts=declared.max_attempts,
         # A round gives every profile of a task one attempt, or none.
-        round_trials=max(declared["trials_per_round"], len(plan.jobs)),
+        round_trials=max(declared.trials_per_round, len(plan.jobs)),
     )

@@ -1,15 +1,15 @@
 """The batches a command was given, brought into the index and opened."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import latest
 from terminalbench.experiments.config import load
+from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.lab.select import Target, find_target, of_its_file
@@ -20,7 +20,7 @@ class OpenedViews:
     """Views in the order they were named, and the `[analysis]` table of the experiment file they were named by."""
 
     views: list[BatchView]
-    analysis: Mapping[str, Any] | None = None
+    analysis: AnalysisTable | None = None
 
 
 def open_views(names: Sequence[Path], results: Path | None, root: Path | None) -> OpenedViews:
@@ -37,7 +37,7 @@ def open_views(names: Sequence[Path], results: Path | None, root: Path | None) -
             view = msgspec.structs.replace(view, batch=str(folder))
         views[folder] = view
     experiment = next((t.experiment for t in targets if t.experiment is not None), None)
-    return OpenedViews(list(views.values()), asdict(experiment.analysis) if experiment is not None else None)
+    return OpenedViews(list(views.values()), experiment.analysis if experiment is not None else None)
 
 
 def _target(name: Path, results: Path | None, root: Path | None) -> Target:

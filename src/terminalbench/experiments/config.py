@@ -76,6 +76,7 @@ class Experiment:
     datasets: dict[str, Dataset]
     top_up: TopUpTable | None = None
     notify: NotifyTable | None = None
+    labels: dict[str, str] = field(default_factory=dict)
     quarantine: dict[tuple[str, str], str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -202,6 +203,7 @@ class _Loader:
             analysis=table.analysis,
             top_up=table.top_up,
             notify=table.notify,
+            labels=table.labels,
             datasets=datasets,
             quarantine=quarantine,
             notes=tuple(dict.fromkeys(self.notes)),

@@ -38,7 +38,7 @@ def learn_secrets(plan: Plan | None) -> None:
     for label, name in {pair for record in plan.profiles for pair in _referred("", record.content)}:
         value = os.environ.get(name, "")
         learn([value] if is_secret(name, value) or is_secret(label, value) else ())
-    told = [os.environ.get(name, "") for name in references(plan.notify or {})]
+    told = [os.environ.get(name, "") for name in references(plan.notify.urls if plan.notify else [])]
     learn(value for value in told if not value.isdigit())  # a port, a chat: it may stand in any number of a file
     for values in _env_files(plan):
         learn(values[name] for name in secret_names(values))
@@ -57,7 +57,7 @@ def _referred(label: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _env_files(plan: Plan) -> Iterator[dict[str, str]]:
-    root = Path(str(plan.provenance.get("root") or "/"))
+    root = Path(plan.provenance.root or "/")
     for file in {root / record.env_file for record in plan.profiles if record.env_file}:
         try:
             status = file.stat()

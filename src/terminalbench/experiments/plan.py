@@ -3,10 +3,10 @@
 Harbor runs a job's trials attempt by attempt, in each attempt task by task; the cells are listed in that order.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, Task
 from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.tables import AnalysisTable, NotifyTable, RunTable, TopUpTable
 from terminalbench.records import TaskRef
 
 HARBOR_PARALLEL = 4
@@ -74,25 +75,82 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     env_file: str | None = None
 
 
+class ExclusionKind(StrEnum):
+    """Why planned trials do not run."""
+
+    QUARANTINED = "quarantined"
+    """A person left the task out, in the quarantine of the experiment."""
+    PROFILE_REFUSED = "profile_refused"
+    """The check before the run says that the profile cannot run."""
+    TASK_REFUSED = "task_refused"
+    """The check before the run says that the task cannot run, whatever the profile."""
+    ABORTED = "aborted"
+    """Harbor could not run them to an end, although the check before the run had no objection."""
+    NOT_STARTED = "not_started"
+    """The run ended before their turn came: budget, deadline, an order to stop, a full disk."""
+
+
 class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
     """Planned trials that do not run: those of a task, of a profile, or of both together, and why.
 
-    `errored` marks those that Harbor could not run to an end, although nothing spoke against them before.
+    Always made with a kind; a plan of an earlier version has none, it is found out when the plan is read. There
+    `errored` marked aborted trials.
     """
 
     reason: str
     errored: bool = False
     profile: str | None = None
     task: TaskRef | None = None
+    kind: ExclusionKind | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is None:
+            msgspec.structs.force_setattr(self, "kind", self._old_kind())
+
+    def _old_kind(self) -> ExclusionKind:
+        if self.errored:
+            return ExclusionKind.ABORTED
+        if self.reason.startswith("quarantined: "):
+            return ExclusionKind.QUARANTINED
+        if self.profile is None:
+            return ExclusionKind.TASK_REFUSED
+        return ExclusionKind.PROFILE_REFUSED if self.task is None else ExclusionKind.NOT_STARTED
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """What a batch was to measure when its first trial had not started: tasks as `dataset/id`, profiles, attempts."""
+
+    tasks: tuple[str, ...]
+    profiles: tuple[str, ...]
+    attempts: int
+
+
+class GitState(msgspec.Struct, frozen=True):
+    """The commit of a repository, and whether files differ from it."""
+
+    commit: str
+    dirty: bool | None = None
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Where a batch comes from. None stands for what could not be found out, or was not recorded."""
+
+    created_at: str | None = None
+    experiment_file: str | None = None
+    root: str | None = None
+    experiment_sha256: str | None = None
+    versions: dict[str, str] = {}
+    platform: str | None = None
+    git: GitState | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would run: one job per profile, in the order of the file.
 
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
-    trials (`<job>/<trial>`) that were run again on request. `analysis`, `top_up` and `declared` (tasks, profiles,
-    attempts) are what was declared before the first trial; they stay as they are when the batch grows. `departures`
-    are decided after it.
+    trials (`<job>/<trial>`) that were run again on request. `analysis`, `top_up` and `declared` are what was declared
+    before the first trial; they stay as they are when the batch grows. `departures` are decided after it. `labels` are
+    for people and for later selection; they decide nothing.
     """
 
     slug: str
@@ -102,18 +160,19 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     baseline: str
     jobs: tuple[JobSpec, ...]
     profiles: tuple[ProfileRecord, ...] = ()
-    settings: dict[str, Any] = {}
-    analysis: dict[str, Any] = {}
-    top_up: dict[str, Any] | None = None
-    notify: dict[str, Any] | None = None
-    declared: dict[str, Any] = {}
+    settings: RunTable = RunTable()
+    analysis: AnalysisTable = AnalysisTable()
+    top_up: TopUpTable | None = None
+    notify: NotifyTable | None = None
+    declared: Declared | None = None
+    labels: dict[str, str] = {}
     artifacts: tuple[str, ...] = ()
     selected_tasks: tuple[str, ...] = ()
     selected_profiles: tuple[str, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
     superseded: tuple[str, ...] = ()
     departures: tuple[str, ...] = ()
-    provenance: dict[str, Any] = {}
+    provenance: Provenance = Provenance()
     notes: tuple[str, ...] = ()
 
     def exclusions(self) -> Callable[[str, TaskRef], Exclusion | None]:
@@ -192,7 +251,7 @@ def make_plan(
         for profile in profiles
     )
     unknown = list(dict.fromkeys(t.dataset for t in tasks if not t.source.found))
-    notes = [*experiment.notes, *(_lookup_note(name) for name in unknown)]
+    notes = [*experiment.notes, *map(lookup_note, unknown)]
     baseline = experiment.baseline if experiment.baseline in profiles else profiles[0]
     return Plan(
         slug=experiment.slug,
@@ -202,15 +261,16 @@ def make_plan(
         baseline=baseline.key,
         jobs=jobs,
         profiles=tuple(_profile_record(profile, experiment.root) for profile in profiles),
-        settings=dataclasses.asdict(experiment.run),
-        analysis=dataclasses.asdict(experiment.analysis),
-        top_up=dataclasses.asdict(experiment.top_up) if experiment.top_up else None,
-        notify=dataclasses.asdict(experiment.notify) if experiment.notify else None,
-        declared={
-            "tasks": [f"{task.dataset}/{task.id}" for task in tasks],
-            "profiles": [profile.key for profile in profiles],
-            "attempts": experiment.run.attempts,
-        },
+        settings=experiment.run,
+        analysis=experiment.analysis,
+        top_up=experiment.top_up,
+        notify=experiment.notify,
+        declared=Declared(
+            tasks=tuple(f"{task.dataset}/{task.id}" for task in tasks),
+            profiles=tuple(profile.key for profile in profiles),
+            attempts=experiment.run.attempts,
+        ),
+        labels=experiment.labels,
         artifacts=tuple(experiment.artifacts.targets),
         selected_tasks=selection.tasks,
         selected_profiles=selection.profiles,
@@ -222,7 +282,11 @@ def make_plan(
 def _quarantined(experiment: Experiment, tasks: list[Task]) -> tuple[Exclusion, ...]:
     reasons = [(task, experiment.quarantine.get((task.dataset, task.id))) for task in tasks]
     return tuple(
-        Exclusion(reason=f"quarantined: {reason}", task=TaskRef(task.id, task.dataset, task.family))
+        Exclusion(
+            reason=f"quarantined: {reason}",
+            task=TaskRef(task.id, task.dataset, task.family),
+            kind=ExclusionKind.QUARANTINED,
+        )
         for task, reason in reasons
         if reason is not None
     )
@@ -276,7 +340,8 @@ def dataset_labels(experiment: Experiment, known: Mapping[str, str] | None = Non
     return labels
 
 
-def _lookup_note(name: str) -> str:
+def lookup_note(name: str) -> str:
+    """What a plan notes of a dataset that a run has to look up first."""
     return f"{name}: its tasks are looked up in the registry when a run starts, and then take their place in the order"
 
 

@@ -236,6 +236,9 @@ class ExperimentTable:
     tasks: TasksTable = key("What to attempt.")
     profiles: dict[str, ProfileTable] = key("The ways to attempt it, in order.")
     name: str | None = key("Title for people. Default: the slug.", default=None, non_empty=True)
+    labels: dict[str, str] = key(
+        "Labels of every batch, to find it by; `tbench run --label` adds to them.", factory=dict, example='{ k = "v" }'
+    )
     run: RunTable = key("How to run it.", factory=RunTable)
     defaults: ProfileDefaults = key("What every profile starts from.", factory=ProfileDefaults)
     datasets: dict[str, DatasetTable] = key("Where named datasets come from.", factory=dict)

@@ -16,6 +16,7 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.secrets import TEMPLATE, references
+from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.result_file import task_source
 
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
@@ -40,7 +41,7 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
     datasets = _datasets(spec.tasks)
     if datasets:
         config["datasets"] = datasets
-    config = with_settings(config, {"parallel": run.parallel, "retries": run.retries})
+    config = with_settings(config, run)
     if run.timeout_multiplier != 1.0:
         config["timeout_multiplier"] = run.timeout_multiplier
     if profile.system_prompt and profile.agent.system_prompt is None:
@@ -48,14 +49,14 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
     return config
 
 
-def with_settings(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_settings(config: Mapping[str, Any], settings: RunTable) -> dict[str, Any]:
     """A JobConfig that runs as `[run]` says now: how many at once, how many retries. They may change in a batch."""
     found = {name: value for name, value in config.items() if name not in ("n_concurrent_trials", "retry")}
-    if parallel := settings.get("parallel"):
-        found["n_concurrent_trials"] = parallel
-    if retries := settings.get("retries"):
+    if settings.parallel:
+        found["n_concurrent_trials"] = settings.parallel
+    if settings.retries:
         found["retry"] = {
-            "max_retries": retries,
+            "max_retries": settings.retries,
             "wait_multiplier": 1.0,
             "min_wait_sec": RETRY_WAIT_SEC,
             "max_wait_sec": RETRY_WAIT_SEC,
@@ -87,13 +88,13 @@ def _task(task: PlannedTask) -> dict[str, Any]:
     return {**task.config, "source": task_source(task.label, task.ref.id, task.config)}
 
 
-def command(settings: Mapping[str, Any], spec: JobSpec, batch: Batch, harbor: str = "harbor") -> list[str]:
+def command(settings: RunTable, spec: JobSpec, batch: Batch, harbor: str = "harbor") -> list[str]:
     """The command that runs the job; `settings` are those of `[run]`."""
     return [
         harbor, "run", "-c", str(batch.job_config(spec.name)), "-y",
         "--plugin", PLUGIN, "--pk", f"events={batch.events_jsonl}", "--pk", f"profile={_plugin_text(spec.profile)}",
         "--pk", f"gate={batch.gate_json}",
-        *(settings.get("harbor_args") or ()),
+        *settings.harbor_args,
     ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import learn_secrets
-from terminalbench.experiments.plan import Exclusion, Plan
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.store import open_index
@@ -154,9 +154,8 @@ def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow | None, exclu
         outcome = outcomes.get(ReadState(row.state), Outcome.CANCELLED)
         return CellState(profile, task, attempt, outcome, row, row.reason)
     if excluded is not None:
-        return CellState(
-            profile, task, attempt, Outcome.ERRORED if excluded.errored else Outcome.NOT_RUN, None, excluded.reason
-        )
+        outcome = Outcome.ERRORED if excluded.kind is ExclusionKind.ABORTED else Outcome.NOT_RUN
+        return CellState(profile, task, attempt, outcome, None, excluded.reason)
     return CellState(profile, task, attempt, Outcome.NOT_RUN)
 
 

@@ -315,7 +315,7 @@ def _note_batch(connection: sqlite3.Connection, key: str, batch: Batch) -> str |
         return reason
     else:
         planned = sum(job.trials for job in plan.jobs)
-        created = plan.provenance.get("created_at")
+        created = plan.provenance.created_at
         values = (key, plan.slug, batch.number, plan.name, created, plan.baseline, planned, stamp)
     with transaction(connection):
         connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)

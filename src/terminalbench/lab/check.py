@@ -16,7 +16,7 @@ import msgspec
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import Experiment
-from terminalbench.experiments.plan import JobSpec, Plan, Selection
+from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.secrets import is_template
 from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
@@ -42,6 +42,7 @@ class TaskCheck:
     oracle: Outcome | None
     nop: Outcome | None
     problem: str | None
+    quarantined: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _launch(experiment: Experiment, prepared: Prepared, profile: Profile, batch:
     return Launch(
         job,
         lambda wave: job_config(experiment, profile, wave, batch),
-        lambda w: command({"harbor_args": experiment.run.harbor_args}, w, batch)[1:],
+        lambda w: command(experiment.run, w, batch)[1:],
         env,
     )
 
@@ -138,9 +139,7 @@ def _installs(experiment: Experiment, prepared: Prepared, batch: Batch) -> dict[
             return {**job_config(experiment, profile, wave, batch), "install_only": True}
 
         env = prepared.environments[job.profile]
-        launches[profile.key] = Launch(
-            single, config, lambda w: command({"harbor_args": experiment.run.harbor_args}, w, batch)[1:], env
-        )
+        launches[profile.key] = Launch(single, config, lambda w: command(experiment.run, w, batch)[1:], env)
     return launches
 
 
@@ -152,7 +151,7 @@ def _by_task(batch: Batch, job: str) -> dict[tuple[str | None, str], Trial]:
 def _judge(plan: Plan, task: TaskRef, label: str, oracle: Mapping, nop: Mapping) -> TaskCheck:
     excluded = next((e for e in plan.excluded if e.profile is None and e.task == task), None)
     if excluded is not None:
-        return TaskCheck(task, None, None, excluded.reason)
+        return TaskCheck(task, None, None, excluded.reason, excluded.kind is ExclusionKind.QUARANTINED)
     solved, idle = oracle.get((label, task.id)), nop.get((label, task.id))
     problems = []
     if solved is None or solved.outcome is not Outcome.PASSED:

@@ -78,7 +78,7 @@ def _other_file(batch: Batch, experiment: Experiment, *, own: bool) -> str | Non
         plan: Plan = read_json(batch.plan_json, Plan)
     except (OSError, TbenchError):
         return None  # whoever opens it says what is wrong
-    file, root = plan.provenance.get("experiment_file"), plan.provenance.get("root")
+    file, root = plan.provenance.experiment_file, plan.provenance.root
     if own and root is not None and Path(root).resolve() != experiment.root.resolve():
         return f"batch {batch.number} of {experiment.slug} was started in {root}, not in {experiment.root}"
     if file is None or file == experiment.file.name:
@@ -105,7 +105,7 @@ def of_this_project(batch: Batch) -> bool:
         plan: Plan = read_json(batch.plan_json, Plan)
     except (OSError, TbenchError):
         return False
-    return plan.provenance.get("root") == str(here)
+    return plan.provenance.root == str(here)
 
 
 def _listed(name: Path, results: Path | None) -> Batch:

@@ -90,17 +90,17 @@ def _refuse_without_rule(batch: Batch, experiment: Experiment | None) -> None:
 
 def _closed(batch: Batch, plan: Plan, used_sec: float) -> str | None:
     """Why no further round makes sense: the deadline, the budget, or somebody who stopped a profile."""
-    seconds = plan.settings.get("run_timeout_sec")
+    seconds = plan.settings.run_timeout_sec
     if seconds is not None and used_sec >= seconds:
         return f"the deadline (run.run_timeout_sec = {seconds:g}) has passed"
     stopped = ControlFile(batch.control_json).read().stopped
     if stopped:
         profile, reason = next(iter(stopped.items()))
         return f"{profile} was stopped: {reason}"
-    if plan.settings.get("budget_usd") is None or not batch.gate_json.exists():
+    if plan.settings.budget_usd is None or not batch.gate_json.exists():
         return None
     gate = Gate(batch.gate_json).read()
-    return gate.closed if gate.budget_usd == plan.settings["budget_usd"] else None
+    return gate.closed if gate.budget_usd == plan.settings.budget_usd else None
 
 
 def _grow(batch: Batch, choice: Choice) -> None:

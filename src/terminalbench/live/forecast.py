@@ -40,7 +40,7 @@ def eta_sec(state: LiveState, now: float) -> float | None:
     if state.plan is None or any(profile.planned is None for profile in state.profiles.values()):
         return None
     settings = state.plan.settings
-    parallel = int(settings.get("parallel") or 0)
+    parallel = settings.parallel
     running: dict[str, list[LiveTrial]] = {}
     for trial in state.running:
         running.setdefault(trial.profile, []).append(trial)
@@ -57,7 +57,7 @@ def eta_sec(state: LiveState, now: float) -> float | None:
         at_once = state.at_once.get(profile.key) or state.at_once.get(None) or parallel
         left = pace.left_sec(mine, now, at_once, spread, shut=profile.key in shut)
         (now_running if mine else later).append(left)
-    side_by_side = int(settings.get("profiles_parallel") or 0) or len(state.profiles)
+    side_by_side = settings.profiles_parallel or len(state.profiles)
     return _scheduled(now_running, later, side_by_side)
 
 

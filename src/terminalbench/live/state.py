@@ -121,7 +121,7 @@ class LiveState:
     @property
     def in_line(self) -> list[str]:
         """The profiles whose turn has not come: fewer run side by side than there are."""
-        if self.plan is None or not self.plan.settings.get("profiles_parallel"):
+        if self.plan is None or not self.plan.settings.profiles_parallel:
             return []
         on = {job.profile for job in self.records.jobs.values() if not job.over}
         return [p.key for p in self.profiles.values() if p.key not in on and p.done < (p.planned or 0)]

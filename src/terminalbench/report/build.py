@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 from urllib.parse import quote
 
 from terminalbench import __version__
 from terminalbench.analytics.model import Comparison, ProfileSummary
+from terminalbench.experiments.tables import AnalysisTable, RunTable
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.report import evidence, signals
@@ -176,12 +176,9 @@ def _flaky(
 def _facts(view: BatchView, names: list[str], tasks: list[TaskRef]) -> tuple[tuple[str, str], ...]:
     plan = view.plan
     attempts = sorted({job.attempts for job in plan.jobs})
-    source: dict[str, Any] = plan.provenance
-    git = source.get("git") or {}
-    commit = f"{str(git['commit'])[:12]}{' with changes' if git.get('dirty') else ''}" if git.get("commit") else None
-    versions = ", ".join(f"{name} {value}" for name, value in (source.get("versions") or {}).items())
-    settings = ", ".join(f"{key} = {value}" for key, value in plan.settings.items() if value not in (None, "", [], {}))
-    analysis = ", ".join(f"{key} = {value}" for key, value in plan.analysis.items() if value not in (None, "", [], {}))
+    source = plan.provenance
+    commit = f"{source.git.commit[:12]}{' with changes' if source.git.dirty else ''}" if source.git else None
+    versions = ", ".join(f"{name} {value}" for name, value in source.versions.items())
     size = (
         f"{plural(len(tasks), 'task')} x {plural(len(names), 'profile')} x "
         f"{' or '.join(map(str, attempts))} {'attempt' if attempts == [1] else 'attempts'}"
@@ -191,16 +188,21 @@ def _facts(view: BatchView, names: list[str], tasks: list[TaskRef]) -> tuple[tup
         "planned" if view.picked_of is None else "picked": f"{size}{part}",
         "baseline": plan.baseline,
         "datasets": ", ".join(dict.fromkeys(task.dataset for task in tasks)),
-        "experiment file": source.get("experiment_file"),
+        "experiment file": source.experiment_file,
         "project commit": commit,
         "versions": versions,
-        "platform": source.get("platform"),
-        "run settings": settings,
-        "analysis settings": analysis,
+        "platform": source.platform,
+        "run settings": _table(plan.settings),
+        "analysis settings": _table(plan.analysis),
         "only these tasks": ", ".join(plan.selected_tasks),
         "only these profiles": ", ".join(plan.selected_profiles),
     }
     return tuple((name, str(value)) for name, value in facts.items() if value)
+
+
+def _table(table: RunTable | AnalysisTable) -> str:
+    """The keys of a table of the experiment file that have a value."""
+    return ", ".join(f"{name} = {value}" for name, value in asdict(table).items() if value not in (None, "", []))
 
 
 def _notes(view: BatchView) -> tuple[str, ...]:
@@ -214,8 +216,7 @@ def _notes(view: BatchView) -> tuple[str, ...]:
 
 
 def _created(view: BatchView) -> str | None:
-    created = view.plan.provenance.get("created_at")
-    return created if isinstance(created, str) else None
+    return view.plan.provenance.created_at
 
 
 def _batch(measured: Measured, this: Measured) -> BatchLine:

@@ -52,7 +52,7 @@ def write_analysed(
     found = read_findings(batches[0], output / FINDINGS_FILE, keep=signals.needed)
     alone, pooled = (comparison, None) if len(views) == 1 else (None, comparison)
     sources = [Source(batch, view, alone or _compared(view), found) for batch, view in zip(batches, views, strict=True)]
-    sources.sort(key=lambda source: str(source.view.plan.provenance.get("created_at") or ""))
+    sources.sort(key=lambda source: source.view.plan.provenance.created_at or "")
     return write_report(sources[-1], sources[:-1], output, pooled)
 
 

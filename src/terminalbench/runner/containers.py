@@ -67,7 +67,7 @@ def _engine(batch: Batch) -> str | None:
         plan: Plan = read_json(batch.plan_json, Plan)
     except (OSError, TbenchError):
         return None
-    engine = plan.settings.get("container_env")
+    engine = plan.settings.container_env
     return engine if engine in _ENGINES else None
 
 

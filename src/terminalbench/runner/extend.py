@@ -1,9 +1,11 @@
 """A batch may only grow: more attempts, tasks, profiles. What measures anything else is another experiment. Pure."""
 
+import dataclasses
+
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask
 
 FREE_TO_CHANGE = {
     "parallel",
@@ -17,13 +19,9 @@ FREE_TO_CHANGE = {
 """Settings that decide how a batch runs, not what it measures."""
 
 
-QUARANTINED = "quarantined: "
-"""How the reason of a quarantined task begins."""
-
-
 def is_quarantined(exclusion: Exclusion | None) -> bool:
     """Whether a person has left this out, in the experiment's quarantine."""
-    return exclusion is not None and exclusion.reason.startswith(QUARANTINED)
+    return exclusion is not None and exclusion.kind is ExclusionKind.QUARANTINED
 
 
 def refreshed(plan: Plan, now: Plan) -> Plan:
@@ -70,7 +68,7 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
         old,
         jobs=jobs,
         profiles=(*old.profiles, *added),
-        settings={**old.settings, **{k: v for k, v in new.settings.items() if k in FREE_TO_CHANGE}},
+        settings=dataclasses.replace(old.settings, **{name: getattr(new.settings, name) for name in FREE_TO_CHANGE}),
         top_up=new.top_up,
         departures=(*old.departures, *_late_rule(old, new)),
         notes=new.notes,
@@ -83,12 +81,13 @@ def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
     if attempts < most:
         raise UserError(f"batch {plan.batch} has {most} attempts; they can only become more", where=where)
     jobs = tuple(_with_attempts(job, job.tasks, attempts) for job in plan.jobs)
-    return msgspec.structs.replace(plan, jobs=jobs, settings={**plan.settings, "attempts": attempts})
+    return msgspec.structs.replace(plan, jobs=jobs, settings=dataclasses.replace(plan.settings, attempts=attempts))
 
 
 def _changed_settings(old: Plan, new: Plan) -> list[str]:
-    names = [n for n in new.settings if n not in FREE_TO_CHANGE and new.settings[n] != old.settings.get(n)]
-    problems = [f"run.{n}: was {old.settings.get(n)!r}, is {new.settings[n]!r}" for n in names]
+    was, now = dataclasses.asdict(old.settings), dataclasses.asdict(new.settings)
+    names = [name for name in now if name not in FREE_TO_CHANGE and now[name] != was[name]]
+    problems = [f"run.{name}: was {was[name]!r}, is {now[name]!r}" for name in names]
     if old.top_up is not None and new.top_up != old.top_up:
         problems.append("top_up: the rule may not change once attempts depend on it")
     return problems

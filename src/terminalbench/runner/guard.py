@@ -14,7 +14,7 @@ from terminalbench.live.alerts import KIND, AlertBoard
 from terminalbench.records import Event, stamp
 from terminalbench.runner import control
 from terminalbench.runner.observe import Observer
-from terminalbench.runner.watchdog import Alert, AlertKey, Order, Policy, Watchdog
+from terminalbench.runner.watchdog import Alert, AlertKey, Order, Watchdog
 
 LOOK_SEC = 5.0
 URGENT_SEC = 0.5
@@ -39,7 +39,7 @@ class Guard:
     _owed: dict[AlertKey, Event] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._watchdog = Watchdog(Policy.of(self.plan.settings))
+        self._watchdog = Watchdog(self.plan.settings)
 
     def begin(self) -> None:
         """Clear what an earlier run of the batch, killed without a word, left standing."""
@@ -84,7 +84,7 @@ class Guard:
         self._watchdog.standing = {}
 
     def _carry_out(self, order: Order) -> None:
-        planned = int(self.plan.settings.get("parallel") or HARBOR_PARALLEL)
+        planned = self.plan.settings.parallel or HARBOR_PARALLEL
         names = {"slow": "set", "unslow": "set"}
         name = order.profile
         now: list[int] = []

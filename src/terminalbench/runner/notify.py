@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any
 
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.limits.gate import BUDGET_IS
@@ -61,14 +60,15 @@ class Notifier:
     def of(cls, plan: Plan, env: Mapping[str, str] | None = None) -> "Notifier":
         """That of a plan; without `[notify]`, or without its variables, it sends nothing."""
         name = f"{plan.slug} batch {plan.batch}"
-        told: dict[str, Any] = plan.notify or {}
+        if plan.notify is None:
+            return cls(name)
         variables = os.environ if env is None else env
-        urls: list[str] = list(told.get("urls") or ())
+        urls = plan.notify.urls
         missing = missing_variables(urls, variables)
         if missing:
             return cls(name, problems=[f"notify: {', '.join(missing)} is not set; nothing was sent"])
         ready = [_VARIABLE.sub(lambda match: variables[match[1]], url) for url in urls]
-        return cls(name, ready, frozenset(told.get("on") or ()))
+        return cls(name, ready, frozenset(plan.notify.on))
 
     def wants(self, kind: str) -> bool:
         """Whether somebody wants to be told of this kind."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
 from terminalbench.harbor.preflight import JobRequest, Report, Request
 from terminalbench.harbor.redact import one_line
 from terminalbench.runner.environment import FIXED
@@ -42,12 +42,19 @@ def exclusions(asked: list[JobSpec], report: Report) -> tuple[Exclusion, ...]:
     """What the report on these jobs leaves out: whole profiles, and tasks for every profile."""
     by_job = {job.name: job for job in asked}
     found = [
-        Exclusion(reason="; ".join(entry.problems), profile=by_job[entry.name].profile)
+        Exclusion(
+            reason="; ".join(entry.problems),
+            profile=by_job[entry.name].profile,
+            kind=ExclusionKind.PROFILE_REFUSED,
+        )
         for entry in report.jobs
         if entry.problems
     ]
     tasks = asked[0].tasks
-    found += [Exclusion(reason=reason, task=tasks[index].ref) for index, reason in sorted(report.tasks.items())]
+    found += [
+        Exclusion(reason=reason, task=tasks[index].ref, kind=ExclusionKind.TASK_REFUSED)
+        for index, reason in sorted(report.tasks.items())
+    ]
     return tuple(found)
 
 

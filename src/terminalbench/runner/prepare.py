@@ -11,7 +11,7 @@ import msgspec
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
-from terminalbench.experiments.plan import Exclusion, Plan, PlannedTask
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedTask, lookup_note
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
@@ -40,16 +40,16 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
     profiles = {profile.key: profile for profile in experiment.profiles}
     plan = _with_remote_tasks(plan, shell)
     environments: dict[str, dict[str, str]] = {}
-    unreadable: list[Exclusion] = []
+    refused: list[Exclusion] = []
     for job in plan.jobs:
         try:
             environments[job.profile] = child_environment(
                 profiles[job.profile], experiment.root, shell, experiment.run.container_env
             )
         except UserError as error:
-            unreadable.append(Exclusion(reason=f"its env file {error}", profile=job.profile))
-    plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *unreadable))
-    plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *_beforehand(plan, profiles)))
+            reason = f"its env file {error}"
+            refused.append(Exclusion(reason=reason, profile=job.profile, kind=ExclusionKind.PROFILE_REFUSED))
+    plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *refused, *_beforehand(plan, profiles)))
     asked = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
     if not asked:
         return Prepared(plan, profiles, environments)
@@ -76,7 +76,11 @@ def _beforehand(plan: Plan, profiles: dict[str, Profile]) -> list[Exclusion]:
     """What we know ourselves, without asking Harbor."""
     planned = [profiles[job.profile] for job in plan.jobs]
     problems = [(p.key, known_problem(p.content, p.mcp_git_ref)) for p in planned]
-    return [Exclusion(reason=problem, profile=key) for key, problem in problems if problem is not None]
+    return [
+        Exclusion(reason=problem, profile=key, kind=ExclusionKind.PROFILE_REFUSED)
+        for key, problem in problems
+        if problem is not None
+    ]
 
 
 def known_problem(content: Mapping[str, Any], ref: str | None) -> str | None:
@@ -101,7 +105,8 @@ def _with_remote_tasks(plan: Plan, shell: Mapping[str, str]) -> Plan:
         msgspec.structs.replace(job, tasks=tuple(t if t.found else _found(t, found[t.label]) for t in job.tasks))
         for job in plan.jobs
     )
-    notes = tuple(note for note in plan.notes if "looked up in the registry" not in note)
+    over = {lookup_note(task.ref.dataset) for task in wanted.values()}
+    notes = tuple(note for note in plan.notes if note not in over)
     return msgspec.structs.replace(plan, jobs=jobs, notes=notes)
 
 

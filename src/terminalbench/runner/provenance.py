@@ -7,38 +7,38 @@ from datetime import datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from terminalbench import __version__
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import GitState, Provenance
 
 _GIT_TIMEOUT_SEC = 10
 
 
-def provenance(experiment: Experiment, now: datetime) -> dict[str, Any]:
+def provenance(experiment: Experiment, now: datetime) -> Provenance:
     """What a reader needs to know to trust or repeat the batch. None stands for what could not be found out."""
-    return {
-        "created_at": now.isoformat(timespec="seconds"),
-        "experiment_file": experiment.file.name,
-        "root": str(experiment.root),
-        "experiment_sha256": hashlib.sha256(experiment.file.read_bytes()).hexdigest(),
-        "versions": {
+    return Provenance(
+        created_at=now.isoformat(timespec="seconds"),
+        experiment_file=experiment.file.name,
+        root=str(experiment.root),
+        experiment_sha256=hashlib.sha256(experiment.file.read_bytes()).hexdigest(),
+        versions={
             "terminalbench": __version__,
             "harbor": version("harbor"),
             "python": platform.python_version(),
         },
-        "platform": platform.platform(),
-        "git": git_state(experiment.root),
-    }
+        platform=platform.platform(),
+        git=git_state(experiment.root),
+    )
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
+def git_state(folder: Path) -> GitState | None:
     """Commit and cleanliness of the repository around `folder`; None outside one or without git."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
     status = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "dirty": bool(status) if status is not None else None}
+    return GitState(commit, bool(status) if status is not None else None)
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

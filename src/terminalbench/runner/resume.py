@@ -20,7 +20,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.difference import differences
 from terminalbench.experiments.known_secrets import learn_secrets
-from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Folder
 from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.experiments.secrets import references
@@ -176,10 +176,7 @@ def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment) -> Plan:
     if experiment.file.read_bytes() != batch.experiment_toml.read_bytes():
         plan = _added(batch, plan, pinned_now, wanted)
     # A quarantine belongs to its file: a copy of the file releases nothing.
-    own = (
-        plan.provenance.get("experiment_file") in (None, experiment.file.name)
-        or quarantine_file(experiment.file).exists()
-    )
+    own = plan.provenance.experiment_file in (None, experiment.file.name) or quarantine_file(experiment.file).exists()
     return refreshed(plan, wanted if own else msgspec.structs.replace(wanted, excluded=plan.excluded))
 
 
@@ -203,7 +200,7 @@ def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:
 
 def _with_default_env_file(plan: Plan) -> Plan:
     """The plan with the default env file where none was recorded, if there is one now: a key may come late."""
-    if not (Path(plan.provenance["root"]) / DEFAULT_ENV_FILE).is_file():
+    if not (_root(plan) / DEFAULT_ENV_FILE).is_file():
         return plan
     profiles = (msgspec.structs.replace(p, env_file=p.env_file or DEFAULT_ENV_FILE) for p in plan.profiles)
     return msgspec.structs.replace(plan, profiles=tuple(profiles))
@@ -211,9 +208,9 @@ def _with_default_env_file(plan: Plan) -> Plan:
 
 def _refuse_a_moved_project(batch: Batch, plan: Plan, experiment: Experiment | None) -> None:
     """The recorded configurations name files by their full path: elsewhere they would read and write the old place."""
-    if "root" not in plan.provenance:
+    if plan.provenance.root is None:
         raise UserError("does not say which project it was run from", where=str(batch.plan_json))
-    recorded, place = Path(plan.provenance["root"]), Path(plan.folder)
+    recorded, place = _root(plan), Path(plan.folder)
     moved = (recorded / place).resolve() != batch.folder.resolve()
     if experiment is not None:  # two projects can share a folder of results
         moved = moved or experiment.root.resolve() != recorded.resolve()
@@ -314,8 +311,8 @@ def _run(
             union[p].name,
             wave_config(templates[p], union[p], batch),
             environments[p],
-            tuple(plan.settings["harbor_args"]),
-            str(_env_file(plan, p) or Path(plan.provenance["root"]) / DEFAULT_ENV_FILE),
+            tuple(plan.settings.harbor_args),
+            str(_env_file(plan, p) or _root(plan) / DEFAULT_ENV_FILE),
         )
         for p in missing
     ]
@@ -364,28 +361,33 @@ def _beforehand(plan: Plan, templates: Mapping[str, Mapping]) -> Iterator[Exclus
         if record.key in templates:
             problem = known_problem(record.content, planned_ref(templates[record.key]))
             if problem is not None:
-                yield Exclusion(reason=problem, profile=record.key)
+                yield Exclusion(reason=problem, profile=record.key, kind=ExclusionKind.PROFILE_REFUSED)
 
 
 def _only(job: JobSpec, wanted: set[Cell]) -> JobSpec:
     return msgspec.structs.replace(job, tasks=tuple(t for t in job.tasks if (t.label, t.ref.id) in wanted), attempts=1)
 
 
+def _root(plan: Plan) -> Path:
+    """The project of a batch that `_refuse_a_moved_project` has accepted."""
+    return Path(plan.provenance.root or "")
+
+
 def _env_file(plan: Plan, profile: str) -> Path | None:
     name = next(p.env_file for p in plan.profiles if p.key == profile)
-    return Path(plan.provenance["root"]) / name if name else None
+    return _root(plan) / name if name else None
 
 
 def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
     record = next(p for p in plan.profiles if p.key == profile)
-    root, env_file = Path(plan.provenance["root"]), _env_file(plan, profile)
+    root, env_file = _root(plan), _env_file(plan, profile)
     if env_file is not None and not env_file.is_file():
         raise UserError(
             f'the env file of profile "{profile}" is gone',
             where=str(env_file),
             hint="put it back; or name another in the experiment file, then: tbench resume EXPERIMENT.toml",
         )
-    own_parts = any(is_import_path(name) for name in (record.content["agent"], plan.settings["container_env"]))
+    own_parts = any(is_import_path(name) for name in (record.content["agent"], plan.settings.container_env))
     place = root if own_parts else None
     return process_environment(references(template["agents"]), env_file, place, os.environ)
 

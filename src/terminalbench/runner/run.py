@@ -12,7 +12,15 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.known_secrets import learn_secrets
-from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan, select_profiles
+from terminalbench.experiments.plan import (
+    Exclusion,
+    ExclusionKind,
+    JobSpec,
+    Plan,
+    Selection,
+    make_plan,
+    select_profiles,
+)
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import command, job_config, wave_config, with_settings
 from terminalbench.harbor.limits.control import ControlFile
@@ -140,7 +148,7 @@ def run_jobs(
         listener.progress(progress)
 
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
-    side_by_side = int(plan.settings.get("profiles_parallel") or 0)
+    side_by_side = plan.settings.profiles_parallel
     gate = put_up_gate(batch, plan, spent or Spent())
 
     def closed(profile: str) -> str | None:
@@ -193,9 +201,9 @@ def free_profiles(plan: Plan) -> list[str]:
 
 def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
     """The gate of a batch: its budget, its deadline, which counts from its start, and rate limits as they are met."""
-    budget, seconds = plan.settings.get("budget_usd"), plan.settings.get("run_timeout_sec")
+    budget, seconds = plan.settings.budget_usd, plan.settings.run_timeout_sec
     deadline = time.monotonic() + seconds - spent.seconds if seconds is not None else None
-    state = GateState(budget_usd=budget, deadline=deadline, seed=plan.settings.get("seed") or 0)
+    state = GateState(budget_usd=budget, deadline=deadline, seed=plan.settings.seed or 0)
     state.free = free_profiles(plan)
     state.costs = {
         profile: Known(len(costs), sum(costs))
@@ -214,9 +222,12 @@ def _with_left_overs(plan: Plan, ends: list[JobEnd]) -> Plan:
     """What Harbor could not run to an end becomes part of the plan, as errored; what was held back, as not run."""
     refs: dict[tuple[str, str], TaskRef] = {(t.label, t.ref.id): t.ref for job in plan.jobs for t in job.tasks}
     found = [
-        Exclusion(reason=reason, profile=end.profile, task=refs[cell], errored=errored)
+        Exclusion(reason=reason, profile=end.profile, task=refs[cell], kind=kind)
         for end in ends
-        for cells, errored in ((end.left_over, True), (end.not_started, False))
+        for cells, kind in (
+            (end.left_over, ExclusionKind.ABORTED),
+            (end.not_started, ExclusionKind.NOT_STARTED),
+        )
         for cell, reason in cells.items()
     ]
     return msgspec.structs.replace(plan, excluded=(*plan.excluded, *found)) if found else plan

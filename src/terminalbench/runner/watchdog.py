@@ -6,10 +6,10 @@ an alert into an order: pause or stop a profile, run fewer trials at once.
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
+from terminalbench.experiments.tables import RunTable
 from terminalbench.live.alerts import AlertKey
 from terminalbench.records import ErrorClass, Event
 
@@ -61,22 +61,6 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Policy:
-    """The settings of `[run]` that the watchdog follows."""
-
-    stall_sec: float = 900.0
-    on_auth_failure: str = "stop"
-    on_setup_failure: str = "continue"
-    on_rate_limit: str = "wait"
-
-    @classmethod
-    def of(cls, settings: dict[str, Any]) -> "Policy":
-        """Those of a plan; one made by an older version has the defaults."""
-        names = ("stall_sec", "on_auth_failure", "on_setup_failure", "on_rate_limit")
-        return cls(**{name: settings[name] for name in names if settings.get(name) is not None})
-
-
-@dataclass(frozen=True)
 class Sample:
     """The machine and the trials at one moment. `now` never jumps, `wall` may; None means unknown.
 
@@ -98,7 +82,7 @@ class Sample:
 class Watchdog:
     """Follows one run."""
 
-    policy: Policy = field(default_factory=Policy)
+    policy: RunTable = field(default_factory=RunTable)
     standing: dict[AlertKey, Alert] = field(default_factory=dict)
     _streaks: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     _environment: tuple[int, str] = (0, "")

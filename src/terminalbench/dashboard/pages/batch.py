@@ -1,6 +1,6 @@
 """One batch: how it stands, profile by profile and task by task, what was planned, and what departed from it."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from terminalbench.dashboard.causes import Causes, batch_causes, classify_missing
@@ -90,7 +90,7 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
         "changes": profile_changes(view.plan),
         "superseded": len(view.superseded),
         "has_toml": site.batch(summary.batch).experiment_toml.is_file(),
-        "settings": {name: value for name, value in view.plan.settings.items() if value not in (None, [], {}, ())},
+        "settings": {name: value for name, value in asdict(view.plan.settings).items() if value not in (None, [])},
     }
 
 

@@ -199,17 +199,44 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: list[int] = []
 
 
+class EventKind(StrEnum):
+    """What an event tells. A file of another version may hold further kinds: they are shown as they are."""
+
+    JOB_STARTED = "job_started"
+    JOB_ENDED = "job_ended"
+    JOB_DIED = "job_died"
+    TRIAL_WAITING = "trial_waiting"
+    TRIAL_STARTED = "trial_started"
+    TRIAL_HELD = "trial_held"
+    TRIAL_PHASE = "trial_phase"
+    TRIAL_ENDED = "trial_ended"
+    TRIAL_CANCELLED = "trial_cancelled"
+    HEARTBEAT = "heartbeat"
+    CONTROL = "control"
+    ALERT = "alert"
+    NOTE = "note"
+
+
+class WaitKind(StrEnum):
+    """What a trial that does not start yet waits for."""
+
+    RATE_LIMIT = "rate_limit"
+    RETRY = "retry"
+    PAUSED = "paused"
+    PARALLEL = "parallel"
+    BUDGET = "budget"
+
+
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of `events.jsonl`: something happened to a job or a trial.
+    """One line of `events.jsonl`: something happened to a job or a trial. `time` is UTC, ISO 8601.
 
-    `kind` is one of job_started, job_ended, trial_waiting, trial_started, trial_held, trial_phase, trial_ended,
-    trial_cancelled, heartbeat, control, alert, note. `time` is UTC, ISO 8601.
-
-    A waiting trial says in `error` what it waits for, and in `detail` the `cause` (rate_limit, retry, paused, parallel,
-    budget) and `until` when; a held one never starts. `control` is an order to the live run with its reason in `error`
+    `job_died` is the supervisor's: the Harbor process of a job ended before its job did, with `code` in `detail`.
+    A waiting trial says in `error` what it waits for, and in `detail` the `cause` (a `WaitKind`) and `until` when; a
+    held one never starts. `control` is an order to the live run with its reason in `error`
     and `action`, `target` and `by` in `detail`; `done` when a trial was ended by it. `alert` is the watchdog's: `error`
     is its message, `detail` its `cause`, `severity` (warning, error), `message`, `since`,
-    and `state` (raised, cleared).
+    and `state` (raised, cleared). A `note` with `resumed` in `detail` says that the batch was resumed, with how many
+    trials of each profile.
     """
 
     time: str
@@ -229,6 +256,11 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: dict[str, Any] = {}
 
     @property
-    def names_a_death(self) -> bool:
-        """Whether it is the runner's word that a Harbor process has died: nothing of its job runs or waits any more."""
-        return self.kind == "note" and "code" in self.detail
+    def job_is_over(self) -> bool:
+        """Whether nothing of its job runs or waits any more."""
+        return self.kind == EventKind.JOB_ENDED or self.job_died
+
+    @property
+    def job_died(self) -> bool:
+        """Whether the job's Harbor process died. Before there was a kind for it, that was a note with a code."""
+        return self.kind == EventKind.JOB_DIED or (self.kind == EventKind.NOTE and "code" in self.detail)

@@ -27,7 +27,7 @@ from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import append_jsonl, write_json
 from terminalbench.index.scan import scan_all
-from terminalbench.live.forecast import Forecast, eta_sec
+from terminalbench.live.forecast import eta_sec
 from terminalbench.live.state import replay
 from terminalbench.records import Event, Finding
 
@@ -351,15 +351,15 @@ def test_what_ends_while_the_dashboard_starts_is_not_missed(root: Root, monkeypa
 def test_the_live_state_follows_the_events(root: Root) -> None:
     feed = root.site.feed("study/0")
     base = {"job": f"{STAMP}__p", "pid": 1, "profile": "p", "trial": "a__1", "task": "a", "dataset": "d"}
-    assert feed.state().done == 0
+    assert feed.state(START).done == 0
     for kind, more in (("job_started", {}), ("trial_started", {}), ("trial_phase", {"phase": "agent"})):
         append_jsonl(root.batch.events_jsonl, {"time": "2026-01-23T16:30:00Z", "kind": kind, **base, **more})
-    state = feed.state()
+    state = feed.state(START)
     assert [(t.trial, t.phase) for t in state.running] == [("a__1", "agent")]
     append_jsonl(
         root.batch.events_jsonl, {"time": "2026-01-23T16:31:00Z", "kind": "trial_ended", **base, "outcome": "passed"}
     )
-    ended = feed.state()
+    ended = feed.state(START)
     assert (ended.done, ended.running, ended.recent[0].outcome, ended.cost_usd) == (1, [], "passed", 0.0)
     assert ended.version > state.version
 
@@ -372,8 +372,8 @@ def test_a_batch_that_grows_or_runs_errors_again_is_never_more_than_done(tmp_pat
     def tell(event: Event) -> None:
         append_jsonl(batch.events_jsonl, event)
 
-    def counts() -> tuple[int, int, dict[str, int], list[str]]:
-        state = feed.state()
+    def counts() -> tuple[int, int | None, dict[str, int], list[str]]:
+        state = feed.state(START)
         return state.done, state.planned, state.profiles[0].outcomes, [trial.trial for trial in state.running]
 
     for event in (
@@ -412,7 +412,7 @@ def test_the_time_left_is_the_one_that_watch_shows(tmp_path: Path) -> None:
     left = eta_sec(replay(planned, events), now.timestamp())
     assert left is not None
     assert left > 250  # ninety of this one, and two more of a hundred each
-    site = Site(tmp_path, lambda: now, Forecast)
+    site = Site(tmp_path, lambda: now)
     assert "left" not in str(answer(site, "batches/s/0/", {}).body).split('id="live"')[1].split("</div>")[0]
     site.live = ("s/0",)
     assert f"about {roughly(left)} left" in str(answer(site, "batches/s/0/", {}).body)

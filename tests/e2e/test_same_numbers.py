@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.site import Site
-from terminalbench.experiments.plan import Plan
-from terminalbench.files import read_json
 from terminalbench.index.results import open_results
 from terminalbench.live.feed import Feed
-from terminalbench.live.progress import Progress
 
 # The luck of seed 24 on task a: crash, fail, pass, fail, crash, pass; on task b it always passes.
 PROFILES = """
@@ -135,18 +132,14 @@ def from_dashboard(lab) -> dict[str, Numbers]:
 
 
 def from_events(lab) -> dict[str, Numbers]:
-    """What `status`, the dashboard's live strip and `watch` say of the same events."""
-    progress = Progress.of_plan(read_json(lab.batch().plan_json, Plan), 0.0)
-    for event in lab.events():
-        progress.add(event)
-    own = progress.ended.outcomes["lucky"]
-    strip = next(p for p in LiveFeed(lab.batch()).state().profiles if p.profile == "lucky")
+    """What the dashboard's live strip and `watch` say of the same events."""
+    shown = LiveFeed(lab.batch()).state(time.time())
+    strip = next(p for p in shown.profiles if p.profile == "lucky")
     feed = Feed(lab.batch())
     feed.poll(time.time())
     live = feed.state.profiles["lucky"]
     return {
-        "status": Numbers(own["passed"], own["failed"], progress.ended.planned["lucky"]),
-        "status, all profiles": Numbers(cost=money(progress.spent_usd or 0.0, progress.cost_unknown)),
+        "live strip, all profiles": Numbers(cost=money(shown.cost_usd or 0.0, shown.cost_unknown)),
         "live strip": Numbers(strip.outcomes["passed"], strip.outcomes["failed"], strip.planned),
         "watch": Numbers(
             live.outcomes["passed"], live.outcomes["failed"], live.planned,

@@ -6,7 +6,7 @@ import signal
 
 from test_run import LIMIT_SEC, wait_for
 
-from terminalbench.live.alerts import AlertBoard, Standing
+from terminalbench.live.alerts import Alert, Alerts
 
 AGENTS = '''
 import asyncio
@@ -51,8 +51,8 @@ def alerts(lab) -> list[tuple[str, str, str | None]]:
     return [(e.detail["cause"], e.detail["state"], e.profile) for e in found]
 
 
-def standing(lab) -> list[Standing]:
-    board = AlertBoard()
+def standing(lab) -> list[Alert]:
+    board = Alerts()
     for event in lab.events():
         board.add(event)
     return list(board.standing.values())

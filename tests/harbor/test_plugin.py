@@ -22,7 +22,7 @@ from terminalbench.harbor.limits.admission import Wait
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.plugin import IMPORT_PATH, EventPlugin
 from terminalbench.harbor.scripts import EARLY_SEC
-from terminalbench.records import Event, Outcome
+from terminalbench.records import Event, Outcome, WaitKind
 
 LIFE = ["trial_started", "environment", "agent", "collect", "verifier", "trial_ended"]
 
@@ -330,7 +330,9 @@ def test_on_a_full_disk_what_is_held_stays_held_and_what_is_cancelled_ends(
     monkeypatch.setattr("terminalbench.harbor.plugin._DRAIN_SEC", 0.0)
     monkeypatch.setattr("terminalbench.harbor.plugin.os.kill", lambda *sent: signals.append(sent))
     monkeypatch.setattr(plugin, "_write", lambda *_args, **_fields: None)
-    monkeypatch.setattr(plugin._door, "ask", lambda trial, _lane: "closed" if trial != "w" else Wait("paused", "p"))
+    monkeypatch.setattr(
+        plugin._door, "ask", lambda trial, _lane: "closed" if trial != "w" else Wait(WaitKind.PAUSED, "p")
+    )
     agent = SimpleNamespace(name="nop", import_path=None, model_name=None)
     start = plugin._hook(TrialEvent.START)
 

@@ -15,7 +15,7 @@ from terminalbench.files import Owner, append_jsonl, lock, write_json
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.index.scan import ForeignJobs
 from terminalbench.live.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
-from terminalbench.live.foreign import QUIET_SEC, last_written
+from terminalbench.live.processes import QUIET_SEC, last_written
 from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
 
 
@@ -59,7 +59,7 @@ def test_it_follows_events_plan_and_gate_while_the_run_lives(batch: Batch) -> No
     feed.poll(START + 40 + LINGER_SEC)
     assert feed.over
     assert (feed.state.profiles["p"].running, feed.state.running) == (0, [])
-    assert [trial.lost for trial in feed.state.records.trials.values()] == [False, True]
+    assert [trial.lost for trial in feed.state.trials.values()] == [False, True]
 
 
 def test_a_batch_whose_run_was_killed_says_so(batch: Batch) -> None:

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -14,7 +13,7 @@ from terminalbench.analytics import stats
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import TrialRow, assign_cells
 from terminalbench.live.forecast import eta_sec, wilson
-from terminalbench.live.progress import Progress
+from terminalbench.live.line import wait_lines
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage
 from terminalbench.watch.lines import Lines
@@ -29,7 +28,7 @@ def totals(state: LiveState) -> dict:
             p.planned, p.left_out, {k: v for k, v in p.outcomes.items() if v}, {k: v for k, v in p.errors.items() if v},
             p.done, p.retries, p.superseded, p.ended, p.cost_usd, p.cost_known, p.cost_unknown, p.tokens, p.tokens_known,
             p.tokens_unknown, p.durations, p.mean_sec, p.p90_sec, p.running,
-            [round(x, 6) + 0.0 for x in (p.forecast.own_sec, p.forecast.task_sec, p.forecast.same_sec)], p.forecast.blind,
+            [round(x, 6) + 0.0 for x in (p.ahead.own_sec, p.ahead.task_sec, p.ahead.same_sec)], p.ahead.blind,
         )
         for key, p in state.profiles.items()
     }  # fmt: skip
@@ -119,14 +118,10 @@ def test_the_counts_are_those_of_the_summary(histories: list[list[Event]], seed:
         )
     rows.sort(key=lambda row: (row.trial.started_at, row.name) if row.trial else ("", ""))
     cells, superseded = assign_cells(planned, rows)
-    state, progress = replay(planned, mixed(histories, seed)), Progress.of_plan(planned, 0.0)
-    for event in mixed(histories, seed):
-        progress.add(event)
+    state = replay(planned, mixed(histories, seed))
     for profile in PROFILES:
         wanted = Counter(cell.outcome.value for cell in cells if cell.profile == profile and cell.row is not None)
         assert {k: v for k, v in state.profiles[profile].outcomes.items() if v} == wanted
-        assert +progress.ended.outcomes[profile] == wanted, "as `status` and the dashboard have it"
-        assert progress.ended.done(profile) == state.profiles[profile].done
         assert state.profiles[profile].superseded == sum(row.profile == profile for row in superseded)
 
 
@@ -146,7 +141,7 @@ def test_a_profile_counts_what_is_planned_for_it() -> None:
     assert (p.mean_sec, p.p90_sec) == (20.0, 30.0)
     assert (q.done, q.planned, q.running, q.mean_sec) == (0, 2, 1, None)
     assert [trial.name for trial in state.running] == ["a__2"]
-    assert [trial.name for trial in state.records.finished] == ["a__1", "b__1"]
+    assert [trial.name for trial in state.finished] == ["a__1", "b__1"]
 
 
 def test_a_retry_costs_and_is_no_result() -> None:
@@ -174,11 +169,11 @@ def test_what_waits_is_known_with_its_reason() -> None:
             trial.event(6, "trial_waiting", error="a further try", detail={"cause": "retry", "until": at(36)}),
         ],
     )  # fmt: skip
-    assert state.waiting.lines(datetime.fromtimestamp(START + 26, UTC)) == ["waiting 10 s: a further try"]
+    assert wait_lines(state, START + 26) == ["waiting 10 s: a further try", "waiting for their turn: q"]
     assert state.in_line == ["q"]
     state.apply(trial.started(9, 2))
     state.apply(job_event(10, "job_started", "q"))
-    assert (state.waiting.lines(), state.in_line) == ([], [])
+    assert (state.waiting, state.in_line) == ([], [])
 
 
 def test_a_later_wave_takes_the_place_of_what_was_cut_off_or_cancelled() -> None:
@@ -192,7 +187,7 @@ def test_a_later_wave_takes_the_place_of_what_was_cut_off_or_cancelled() -> None
     )  # fmt: skip
     p = state.profiles["p"]
     assert (p.done, p.running, p.outcomes["cancelled"], p.cost_unknown) == (0, 0, 1, 2)
-    trial = state.trial((job("p"), "a__1"))
+    trial = state.trials.get((job("p"), "a__1"))
     assert trial is not None
     assert trial.lost
     assert state.began == START + 100
@@ -406,7 +401,7 @@ def test_a_profile_that_goes_on_later_in_line_is_not_given_up() -> None:
 
 
 def test_nothing_of_a_harbor_process_that_died_runs_any_more() -> None:
-    died = job_event(9, "note", code=-9)
+    died = job_event(9, "job_died", code=-9)
     state = replay(plan(), [job_event(0, "job_started"), Teller("a__1").started(0), died])
     p = state.profiles["p"]
     assert (state.running, p.running, p.cost_unknown, state.never) == ([], 0, 1, 2)
@@ -431,7 +426,7 @@ def test_attempts_are_numbered_by_task_not_by_job() -> None:
             Teller("a__6", wave=2, attempt=3).started(104),
         ],
     )
-    numbers = {trial.name: state.attempt(trial) for trial in state.records.trials.values()}
+    numbers = {trial.name: state.attempt(trial) for trial in state.trials.values()}
     assert {name: numbers[name] for name in ("a__2", "a__4", "a__5", "a__6")} == {
         "a__2": 1, "a__4": 2, "a__5": 3, "a__6": 4,
     }  # fmt: skip

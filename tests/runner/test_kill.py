@@ -13,10 +13,9 @@ import pytest
 from support.results import STAMP, make_plan
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import append_jsonl, start_ticks, write_json
-from terminalbench.live.processes import announced
+from terminalbench.live.processes import Worker, announced
 from terminalbench.records import Event
 from terminalbench.runner.kill import end_leftovers, find
-from terminalbench.runner.process import Worker
 
 ENGINE = f"""#!{sys.executable}
 import os, pathlib, sys

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from terminalbench.runner.process import tied
+from terminalbench.runner.process import log_tail, tied
 
 
 def test_harbor_hears_an_interrupt_though_we_were_started_in_the_background() -> None:
@@ -16,3 +16,12 @@ def test_harbor_hears_an_interrupt_though_we_were_started_in_the_background() ->
     finally:
         signal.signal(signal.SIGINT, before)
     assert said.stdout == "default_int_handler\n", said.stderr
+
+
+def test_the_last_words_of_a_job_name_what_it_raised(tmp_path) -> None:
+    log = tmp_path / "log"
+    log.write_text("start\n╭─ Traceback ─╮\n│ line 14 │\n│ RuntimeError: no room; api_key=abcdef123456 │\n╰──╯\n")
+    assert log_tail(log) == "RuntimeError: no room; api_key=[redacted]"
+    log.write_text("one\n\ntwo\n")
+    assert log_tail(log) == "one two"
+    assert log_tail(tmp_path / "none") == ""

@@ -1,5 +1,6 @@
 """What a supervisor makes of processes that end, with processes that only pretend."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import append_jsonl
 from terminalbench.records import Event
 from terminalbench.runner import supervise
-from terminalbench.runner.supervise import Launch, Supervisor, how_it_ended
+from terminalbench.runner.supervise import SILENT_SEC, START_SEC, Launch, Supervisor, _Line, how_it_ended
 
 
 @dataclass
@@ -81,3 +82,17 @@ def test_what_a_process_wrote_just_before_it_ended_is_known_when_it_is_judged(
 )
 def test_how_a_harbor_process_ended(code: int, words: str, said: str) -> None:
     assert how_it_ended(code, words) == said
+
+
+@pytest.mark.parametrize(
+    ("started", "quiet", "why"),
+    [
+        ({}, START_SEC, None),
+        ({}, START_SEC + 1, "Harbor did not start a trial within 1800 s"),
+        ({("d", "a"): 1}, SILENT_SEC, None),
+        ({("d", "a"): 1}, SILENT_SEC + 1, "Harbor hung: no sign of life for 300 s"),
+    ],
+)
+def test_a_silent_harbor_hangs(started: dict, quiet: float, why: str | None) -> None:
+    line = _Line(None, started=Counter(started), heard_at=100.0)  # ty: ignore[invalid-argument-type]
+    assert line.why_hung(100.0 + quiet) == why

@@ -12,8 +12,9 @@ from terminalbench.files import read_jsonl
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.pacing import Lane
-from terminalbench.live.alerts import AlertBoard
-from terminalbench.live.progress import Progress
+from terminalbench.live.alerts import Alerts
+from terminalbench.live.line import run_line
+from terminalbench.live.state import replay
 from terminalbench.records import Event
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.observe import Observer, memory_mb
@@ -325,12 +326,10 @@ def test_a_lane_under_pressure_is_named(tmp_path) -> None:
     machine = Machine(tmp_path)
     Gate(machine.batch.gate_json).create(GateState(lanes={"some/model": Lane(3, 1.0, 1.0)}))
     machine.look()
-    progress = Progress.of_jobs((), 0.0)
-    for found in read_jsonl(machine.batch.events_jsonl, Event).records:
-        progress.add(found)
-    (alert,) = progress.alerts.standing.values()
+    state = replay(None, read_jsonl(machine.batch.events_jsonl, Event).records)
+    (alert,) = state.alerts.worst_first()
     assert (alert.cause, alert.model, alert.trial) == ("rate_limit", "some/model", None)
-    assert "warning (rate_limit): some/model: rate limited again" in progress.line(1.0)
+    assert "warning (rate_limit): some/model: rate limited again" in run_line(state, 1.0)
 
 
 def test_the_end_of_an_alert_leaves_a_persons_pause_alone(tmp_path) -> None:
@@ -350,7 +349,7 @@ def test_what_a_killed_run_left_standing_is_cleared_by_the_next(tmp_path) -> Non
     machine.look()
     machine.guard = Guard(machine.batch, machine.plan, machine.guard.observer)
     machine.guard.begin()
-    board = AlertBoard()
+    board = Alerts()
     for found in read_jsonl(machine.batch.events_jsonl, Event).records:
         board.add(found)
     assert board.standing == {}

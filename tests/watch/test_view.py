@@ -259,7 +259,7 @@ def test_cut(text: str, width: int) -> None:
 def test_percentiles_of_few_trials() -> None:
     profile = LiveProfile("p")
     for seconds in (3.0, 1.0, 2.0):
-        profile.add_duration(seconds)
+        profile.time(seconds, 1)
     assert profile.p90_sec == 3.0
-    profile.drop_duration(3.0)
+    profile.time(3.0, -1)
     assert (profile.p90_sec, profile.mean_sec) == (2.0, 1.5)

@@ -57,7 +57,7 @@ def command(
         loaded = replace(loaded, quarantine={})
     teller = Teller(quiet=as_json)
     teller.say("checking tasks, profiles and environment ...")
-    report = check(loaded, Selection(tasks, profiles), probe=not no_probe, progress=teller.progress)
+    report = check(loaded, Selection(tasks, profiles), probe=not no_probe, progress=teller.line)
     teller.done()
     if as_json:
         click.echo(encode_json(as_document(report)).decode(), nl=False)

@@ -22,7 +22,9 @@ from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.lab.select import Target
-from terminalbench.live.progress import Progress
+from terminalbench.live.feed import Feed
+from terminalbench.live.line import run_line
+from terminalbench.live.state import LiveState
 from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money, summary
 from terminalbench.report.trial import printable
@@ -48,7 +50,7 @@ def run_file(
     prepared = prepare_run(experiment, selection)
     if strict:
         refuse_left_out(prepared.plan.excluded, str(file))
-    listener = Listener(prepared=teller.started, progress=teller.progress, stopped=teller.stopped, event=teller.event)
+    listener = Listener(prepared=teller.started, tick=teller.tick, stopped=teller.stopped, event=teller.event)
     with teller:
         result = run(experiment, prepared, listener)
     return _tell_end(teller, result, as_json=as_json)
@@ -66,7 +68,7 @@ def resume_target(
     """Go on with a batch; print what a person or a machine wants to know."""
     teller = Teller(quiet=as_json, watch=watch)
     teller.say("looking at what is there ...")
-    listener = Listener(prepared=teller.resumed, progress=teller.progress, stopped=teller.stopped, event=teller.event)
+    listener = Listener(prepared=teller.resumed, tick=teller.tick, stopped=teller.stopped, event=teller.event)
     with teller:
         if top_up:
             result = top_up_target(target, listener, teller.tell)
@@ -207,6 +209,8 @@ class Teller:
         self.quiet = quiet
         self.live = sys.stderr.isatty() and not quiet
         self.told_at = 0.0
+        self.began = time.time()
+        self.feed: Feed | None = None
         self.watching = _watching(as_json=quiet) if watch else None
         self.later: list[str] = []
 
@@ -241,8 +245,13 @@ class Teller:
         if not self.quiet:
             place = os.path.relpath(batch.folder)
             click.echo(f"{plan.name}: {_trials(trials)} in batch {batch.number} ({place})", err=True)
+        self._follow(batch)
+
+    def _follow(self, batch: Batch) -> None:
         if self.watching is not None:
             self.watching.start(batch)
+        elif self.live and self.feed is None:
+            self.feed = Feed(batch)
 
     def resumed(self, plan: Plan, batch: Batch, trials: int) -> None:
         """Say which batch goes on, and what is left out."""
@@ -252,8 +261,7 @@ class Teller:
         if not self.quiet:
             place = os.path.relpath(batch.folder)
             click.echo(f"{plan.name}: going on with batch {batch.number} ({place}): {_trials(trials)} to run", err=True)
-        if self.watching is not None:
-            self.watching.start(batch)
+        self._follow(batch)
 
     def event(self, event: Event) -> None:
         """Say what the watchdog has found, when it comes up; a view of the run shows it by itself."""
@@ -262,15 +270,22 @@ class Teller:
             said = printable(event.error or "")
             click.echo(f"{event.detail.get('severity')} ({event.detail.get('cause')}): {said}", err=True)
 
-    def progress(self, progress: Progress) -> None:
-        """Renew the line, at most twice a second; or look after whoever watches."""
+    def tick(self) -> None:
+        """Look after the live view, or renew the line."""
         if self.watching is not None:
             self.watching.tick()
-            return
-        now = time.monotonic()
-        if self.live and now - self.told_at >= _REFRESH_SEC:
-            self.told_at = now
-            self.say(printable(progress.line(now)))
+        elif self.feed is not None and self._is_time():
+            self.feed.read()
+            self.line(self.feed.state)
+
+    def line(self, state: LiveState) -> None:
+        """Put the state of a batch on the line, at most twice a second."""
+        if self._is_time():
+            self.told_at = time.monotonic()
+            self.say(printable(run_line(state, time.time(), self.began)))
+
+    def _is_time(self) -> bool:
+        return self.live and time.monotonic() - self.told_at >= _REFRESH_SEC
 
     def stopped(self, reason: str) -> None:
         """Say why the run was ended, at once: what follows may fail for the same reason."""

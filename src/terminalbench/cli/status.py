@@ -17,11 +17,10 @@ def command(results: Path | None, as_json: bool) -> int:
     from terminalbench.experiments.batch import Batch
     from terminalbench.files import encode_json
     from terminalbench.lab.select import of_this_project
-    from terminalbench.live.alerts import AlertBoard
     from terminalbench.live.status import running_batches
-    from terminalbench.live.waiting import WaitingRoom
-    from terminalbench.report.text import Money, columns
+    from terminalbench.report.text import columns
     from terminalbench.report.trial import printable
+    from terminalbench.text.numbers import cost, duration
 
     found = running_batches(results_root(results) if results else None)
     found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))
@@ -31,18 +30,19 @@ def command(results: Path | None, as_json: bool) -> int:
     if not found:
         click.echo("nothing is running")
         return EXIT_OK
-    rows = [["batch", "state", "pid", "since", "trials", "outcomes", "cost"]]
+    rows = [["batch", "state", "pid", "since", "trials", "outcomes", "cost", "left"]]
     for status in found:
         outcomes = ", ".join(f"{count} {name}" for name, count in status.outcomes.items()) or "-"
         pid = str(status.runner) if status.runner is not None else "-"
-        cost = str(Money(status.cost_usd, status.cost_unknown))
-        trials = f"{status.ended}/{status.planned}" + (f", {status.running} running" if status.running else "")
+        spent = cost(status.cost_usd, status.cost_unknown)
+        counts = {"running": status.running, "waiting": status.to_start, "held": status.held}
+        done = f"{status.ended}/{'?' if status.planned is None else status.planned}"
+        trials = ", ".join([done, *(f"{count} {name}" for name, count in counts.items() if count)])
         since = (status.since or "-")[:16].replace("T", " ")
-        rows.append([from_here(status.batch), status.state, pid, since, trials, outcomes, cost])
-    click.echo(columns(rows, left=range(7)))
+        left = duration(status.left_sec)
+        rows.append([from_here(status.batch), status.state, pid, since, trials, outcomes, spent, left])
+    click.echo(columns(rows, left=range(8)))
     for status in found:
-        board = AlertBoard({alert.key: alert for alert in status.alerts})
-        room = WaitingRoom({waiting.trial: waiting for waiting in status.waiting})
-        for line in [*board.lines(), *room.lines()]:
+        for line in status.lines:
             click.echo(f"{from_here(status.batch)}: {printable(line)}")
     return EXIT_OK

@@ -36,9 +36,8 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
     RESULTS is the results folder. Default: results/ of the project around the current folder.
     """
     from terminalbench.dashboard.site import Site
-    from terminalbench.live.forecast import Forecast
 
-    site = Site(results_root(results), forecast=Forecast)
+    site = Site(results_root(results))
     if export_to is not None:
         from terminalbench.dashboard.export import export_site
 

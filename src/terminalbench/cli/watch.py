@@ -150,11 +150,10 @@ def _tell_state(feed: "Feed", *, as_json: bool) -> int:
 
     import msgspec
 
-    from terminalbench.watch.figures import together
     from terminalbench.watch.tables import profile_lines
 
     profiles = list(feed.state.profiles.values())
-    total = together(profiles)
+    total = feed.state.total
     if as_json:
         counts = {profile.key: dict(profile.outcomes) for profile in profiles}
         click.echo(msgspec.json.encode({"kind": "summary", "outcomes": counts}).decode())

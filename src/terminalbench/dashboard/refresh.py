@@ -68,7 +68,7 @@ class Refresher:
         live = []
         for batch in self._batches():
             key = self._key(batch)
-            if _maybe_live(batch) and live_processes(batch):
+            if live_processes(batch):
                 live.append(key)
             mark = _mark(batch)
             if self._seen.get(key) != mark:
@@ -83,11 +83,6 @@ class Refresher:
 
     def _key(self, batch: Batch) -> str:
         return batch.folder.relative_to(self._site.root).as_posix()
-
-
-def _maybe_live(batch: Batch) -> bool:
-    """Whether it is worth asking for processes: its lock names an owner, or a worker is recorded."""
-    return _status(batch.lock)[0] > 0 or _status(batch.folder / "workers")[1] > 0
 
 
 def _mark(batch: Batch) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
 from terminalbench.dashboard.frame import NotFound
-from terminalbench.dashboard.live import Forecast, LiveFeed
+from terminalbench.dashboard.live import LiveFeed, ShownState
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import learn_secrets
@@ -32,19 +32,13 @@ _KEPT_TRAJECTORIES_BYTES = 128 << 20
 class Site:
     """A results root as the pages see it. Threads may share it.
 
-    `forecast` makes what says how long a live batch still takes. `closing` ends what streams; `live` are the batches
-    that run now; `analyses` counts, by batch, how often its failures were classified here.
+    `closing` ends what streams; `live` are the batches that run now; `analyses` counts, by batch, how often its
+    failures were classified here.
     """
 
-    def __init__(
-        self,
-        results_root: Path,
-        now: Callable[[], datetime] | None = None,
-        forecast: Callable[[], Forecast] | None = None,
-    ) -> None:
+    def __init__(self, results_root: Path, now: Callable[[], datetime] | None = None) -> None:
         self.root = results_root.resolve()
         self.now = now or (lambda: datetime.now(UTC))
-        self._forecast = forecast
         self.closing = False
         self.live: tuple[str, ...] = ()
         self.analyses: dict[str, int] = {}
@@ -79,7 +73,7 @@ class Site:
         if batch:
             row = self.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
             running = batch in self.live
-            seen = self.feed(batch).state().version if running else None
+            seen = self.feed(batch).version() if running else None
             found = (row[0] if row else None, running, seen, self.analyses.get(batch))
         else:
             versions = self.index.execute("SELECT count(*), max(version) FROM summaries").fetchone()
@@ -181,8 +175,12 @@ class Site:
         """The live state of a batch, shared by everybody who looks at it."""
         with self._lock:
             if key not in self._feeds:
-                self._feeds[key] = LiveFeed(self.batch(key), self._forecast)
+                self._feeds[key] = LiveFeed(self.batch(key))
             return self._feeds[key]
+
+    def live_state(self, key: str) -> ShownState | None:
+        """How far a batch is, while it runs."""
+        return self.feed(key).state(self.now().timestamp()) if key in self.live else None
 
     def forget_feeds(self, keep: tuple[str, ...]) -> None:
         """Let go of the live state of batches that have ended."""

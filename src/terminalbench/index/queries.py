@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,7 @@ def trial_rows(results_root: Path, batch: str) -> list[TrialRow]:
 def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState], list[TrialRow]]:
     """Give each planned cell the trial that counts for it; what is over was superseded.
 
-    Measured trials come first, in the order they started; then those that ended without a measurement, then cancelled
-    and unfinished ones, the newest first. Rows come in the order they started.
+    Rows come in the order they started; `counting_order` says which count first.
     """
     by_cell: dict[tuple[str | None, str | None, str | None], list[TrialRow]] = defaultdict(list)
     aside: list[TrialRow] = []
@@ -120,8 +119,8 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
     excluded = plan.exclusions()
     for job in plan.jobs:
         for task in job.tasks:
-            newest_first = reversed(by_cell.pop((job.profile, task.label, task.ref.id), []))
-            found = sorted(newest_first, key=_rank)
+            rows_of_cell = by_cell.pop((job.profile, task.label, task.ref.id), [])
+            found = counting_order(rows_of_cell, _standing, _has_start)
             for attempt in range(1, job.attempts_of(task) + 1):
                 row = found.pop(0) if found else None
                 reason = excluded(job.profile, task.ref) if row is None else None
@@ -139,11 +138,27 @@ def standing(outcome: str | None) -> int:
     return 0 if outcome in (Outcome.PASSED, Outcome.FAILED) else 1
 
 
-def _rank(row: TrialRow) -> tuple[int, str]:
-    if row.state == ReadState.HELD:
-        return (3, "")
-    place = standing(row.trial.outcome if row.trial is not None else None)
-    return (place, (row.trial.started_at if row.trial else None) or "~") if place == 0 else (place, "")
+def counting_order[T](trials: Sequence[T], place: Callable[[T], int], has_start: Callable[[T], bool]) -> list[T]:
+    """The trials of one cell, those that count first: decided here, for the index and for the live state.
+
+    `trials` come in the order they started, `place` is what `standing` says of each. Measured ones count in the order
+    they started, an unknown start last; of the others the newest counts first.
+    """
+    if len(trials) < 2:
+        return list(trials)
+    by_place: dict[int, list[T]] = defaultdict(list)
+    for trial in trials:
+        by_place[place(trial)].append(trial)
+    measured = sorted(by_place.pop(0, []), key=lambda trial: not has_start(trial))
+    return [*measured, *(trial for rest in sorted(by_place) for trial in reversed(by_place[rest]))]
+
+
+def _standing(row: TrialRow) -> int:
+    return 3 if row.state == ReadState.HELD else standing(row.trial.outcome if row.trial is not None else None)
+
+
+def _has_start(row: TrialRow) -> bool:
+    return row.trial is not None and bool(row.trial.started_at)
 
 
 def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow | None, excluded: Exclusion | None) -> CellState:

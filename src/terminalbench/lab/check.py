@@ -5,7 +5,6 @@ import dataclasses
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,14 +15,14 @@ import msgspec
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import Experiment
-from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, Selection
+from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, ProfileRecord, Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.secrets import is_template
 from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.read.results import read_job
-from terminalbench.live.progress import Progress
-from terminalbench.records import Outcome, TaskRef, Trial
+from terminalbench.live.state import LiveState, replay
+from terminalbench.records import Event, Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.prepare import Prepared
 from terminalbench.runner.process import tied
@@ -78,7 +77,7 @@ def check(
     selection: Selection,
     *,
     probe: bool = True,
-    progress: Callable[[Progress], None] = lambda _progress: None,
+    progress: Callable[[LiveState], None] = lambda _state: None,
 ) -> CheckReport:
     """Check tasks, agents and models. Costs one tiny call per model, and two trials without a model per task."""
     prepared = prepare_run(experiment, selection, refuse=False)
@@ -87,8 +86,13 @@ def check(
     launches = [_launch(experiment, prepared, profile, batch) for profile in trusted.values()]
     probes = _installs(experiment, prepared, batch) if probe else {}
     every = [*launches, *probes.values()]
-    counted = Progress.of_jobs([launch.job for launch in launches], time.monotonic())
-    supervisor = Supervisor(batch, every, 0, counted.add, lambda: progress(counted))
+    state = replay(_plan_of(prepared.plan, trusted, launches), [])
+
+    def watch(event: Event) -> None:
+        if event.profile in state.profiles:
+            state.apply(event)
+
+    supervisor = Supervisor(batch, every, 0, watch, lambda: progress(state))
     supervisor.run()
     found = {key: _by_task(batch, launch.job.name) for key, launch in zip(trusted, launches, strict=True)}
     tasks = tuple(
@@ -96,6 +100,13 @@ def check(
     )
     profiles = tuple(_profile_check(prepared, job, probes, batch, probe=probe) for job in prepared.plan.jobs)
     return CheckReport(tasks, profiles, batch.folder, bool(supervisor.signals))
+
+
+def _plan_of(plan: Plan, trusted: Mapping[str, Profile], launches: list[Launch]) -> Plan:
+    """What the check runs on the tasks, as a plan."""
+    records = tuple(ProfileRecord(p.key, p.id, {"agent": agent}) for agent, p in trusted.items())
+    jobs = tuple(launch.job for launch in launches)
+    return msgspec.structs.replace(plan, jobs=jobs, profiles=records, excluded=())
 
 
 def _stand_in(agent: str) -> Profile:

@@ -1,4 +1,4 @@
-"""Where the live view gets its state from: events.jsonl as it grows, plan.json, the gate, and who is alive. Reads only.
+"""The state of a batch from its files: events.jsonl as it grows, plan.json, the gate, its processes. Reads only.
 
 A batch without events (an older one, Harbor jobs that are not ours) is read from the index instead.
 """
@@ -18,10 +18,9 @@ from terminalbench.files import lock_owner, read_json, tail_jsonl
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import ForeignJobs, scan_batch
-from terminalbench.live.foreign import ForeignRun
-from terminalbench.live.processes import LiveProcess, live_processes
+from terminalbench.live.processes import ForeignRun, LiveProcess, live_processes
 from terminalbench.live.state import LiveState
-from terminalbench.records import Event, Outcome
+from terminalbench.records import Event, EventKind, Outcome
 
 ALIVE_EVERY_SEC = 1.0
 SCAN_EVERY_SEC = 5.0
@@ -46,10 +45,11 @@ class Limits(msgspec.Struct, frozen=True):
 
 @dataclass
 class Feed:
-    """Follows one batch. `poll` brings `state` up to date; `over` is set when nothing of the batch runs any more.
+    """Follows one batch. `read` brings `state` up to date with its files; `poll` asks for its processes as well.
 
-    `here` says whether it runs on this machine. `each` is told of every event, right after the state has taken it in.
-    `plan_problem` says why its plan cannot be read.
+    `over` is set when nothing of the batch runs any more, `here` says whether it runs on this machine. `each` is told
+    of every event, right after the state has taken it in. `version` changes with all that shows. `plan_problem` says
+    why its plan cannot be read.
     """
 
     batch: Batch
@@ -59,6 +59,7 @@ class Feed:
     plan_problem: str | None = None
     over: bool = False
     here: bool = False
+    version: int = 0
     each: Callable[[Event], None] = lambda _event: None
     _offset: int = 0
     _plan_stamp: tuple[int, int, int] | None = None
@@ -74,10 +75,14 @@ class Feed:
         if isinstance(self.batch, ForeignJobs):
             self._foreign = ForeignRun(self.batch.runs)
 
+    def read(self) -> bool:
+        """Take in what was written since the last call, and say whether anything was."""
+        return self._read_plan() | self._read_gate() | self._read_events()
+
     def poll(self, now: float) -> bool:
         """Take in what happened since the last call, and say whether anything did. `now` is the time of day."""
         alive = self._alive(now)
-        changed = self._read_plan() | self._read_gate() | self._read_events()
+        changed = self.read()
         if not self.state.events and (not alive or isinstance(self.batch, ForeignJobs)):
             changed |= self._read_index(now)
         if not alive and not self.over:
@@ -145,6 +150,7 @@ class Feed:
         self._plan_stamp, self.plan_problem = stamp, None
         learn_secrets(plan)
         self.state.replan(plan)
+        self.version += 1
         return True
 
     def _read_gate(self) -> bool:
@@ -170,6 +176,7 @@ class Feed:
     def _take(self, events: Iterable[Event], told: Container[tuple[str, str | None, str]] = ()) -> None:
         for event in events:
             self.state.apply(event)
+            self.version += event.kind != EventKind.HEARTBEAT
             if (event.job, event.trial, event.kind) not in told:
                 self.each(event)
 
@@ -195,6 +202,7 @@ class Feed:
         plan = self.state.plan
         self.state = LiveState()
         self.state.replan(plan)
+        self.version += 1
 
 
 def events_of(row: TrialRow) -> Iterator[Event]:

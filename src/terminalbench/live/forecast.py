@@ -1,4 +1,4 @@
-"""When a run will be over, and how sure a pass rate is: small pure computations of the live view."""
+"""When a run will be over, and how sure a pass rate is: pure computations on the state of a batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,15 +61,6 @@ def eta_sec(state: LiveState, now: float) -> float | None:
     return _scheduled(now_running, later, side_by_side)
 
 
-@dataclass
-class Forecast(LiveState):
-    """A live state that says how long it still takes: for whoever follows the events by himself."""
-
-    def left_sec(self, now: float) -> float | None:
-        """Seconds until the last trial ends."""
-        return eta_sec(self, now)
-
-
 def _typical(state: LiveState, like: LiveProfile) -> float | None:
     """What a trial takes in the profiles of the same kind: with a model, or without."""
     timed = [profile for profile in state.profiles.values() if profile.durations and profile.free == like.free]
@@ -105,7 +96,7 @@ class Pace:
         if typical is None:
             return None
         ages = [_age(trial, now) for trial in running]
-        ahead = profile.forecast
+        ahead = profile.ahead
         many = len(profile.durations)
         usual = (profile.seconds + sum(ages)) / many if many else max([typical, *ages])
         factor = ahead.paced_sec / ahead.same_sec if ahead.same_sec > 0 else 1.0
@@ -128,7 +119,7 @@ class Pace:
         ]
         if shut:
             return max(still, default=0.0)
-        ahead = self.profile.forecast
+        ahead = self.profile.ahead
         work = max(0.0, ahead.own_sec + ahead.task_sec * self.factor + ahead.blind * self.usual_sec - sum(expected))
         waiting = max(0, (self.profile.planned or 0) - self.profile.done - len(running))
         lanes = max(parallel, len(running)) if parallel else max(self.profile.peak, 1 if running else HARBOR_PARALLEL)

@@ -1,8 +1,10 @@
-"""What the live view knows: profiles, cells, jobs, trials. Filled by `terminalbench.live.state` and `tally`."""
+"""What the state of a batch is made of: profiles, cells, jobs, trials. Filled by `state` and `tally`."""
 
 from bisect import bisect_left, insort
-from collections import Counter, deque
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import ceil
 
 import msgspec
@@ -13,12 +15,19 @@ MEASURED = (Outcome.PASSED.value, Outcome.FAILED.value)
 OVER = (*MEASURED, Outcome.TIMED_OUT.value, Outcome.ERRORED.value)
 """Endings that resume would not run again by itself."""
 
-KEPT_FINISHED = 100
-
 type TrialKey = tuple[str, str]
 """A job and the name of a trial in it."""
 type TaskKey = tuple[str, str]
 """A dataset label and a task id."""
+
+
+def seconds(text: str | None) -> float | None:
+    """A time of an event or a result in seconds since the epoch; None when it cannot be read."""
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 class LiveTrial(msgspec.Struct):
@@ -48,6 +57,11 @@ class LiveTrial(msgspec.Struct):
         return (self.job, self.name)
 
     @property
+    def begin(self) -> tuple[float, TrialKey]:
+        """What puts trials in the order they started, an unknown start first."""
+        return (self.started or 0.0, self.key)
+
+    @property
     def cost_usd(self) -> float | None:
         """What its ended tries cost; None when that is unknown of any."""
         costs = [usage.cost_usd if usage is not None else None for usage in self.tries.values()]
@@ -55,7 +69,22 @@ class LiveTrial(msgspec.Struct):
         return sum(known) if costs and len(known) == len(costs) else None
 
 
-class Forecast(msgspec.Struct, frozen=True):
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A trial that waits: for what (`cause` is a `WaitKind`), and until when (UTC, ISO 8601), if that is known."""
+
+    profile: str
+    trial: str
+    cause: str
+    reason: str
+    until: str | None = None
+
+    def left_sec(self, now: float) -> float | None:
+        """Seconds left at a time of day, None when that is not known."""
+        until = seconds(self.until)
+        return None if until is None else max(0.0, until - now)
+
+
+class TimeAhead(msgspec.Struct, frozen=True):
     """The time still to come in a cell, or in several.
 
     `own_sec` by the cell's own trials, `task_sec` by those of the task in other profiles; `blind` trials of which
@@ -69,9 +98,9 @@ class Forecast(msgspec.Struct, frozen=True):
     same_sec: float = 0.0
     paced_sec: float = 0.0
 
-    def changed(self, old: "Forecast", new: "Forecast") -> "Forecast":
+    def changed(self, old: "TimeAhead", new: "TimeAhead") -> "TimeAhead":
         """The sum, with one of its parts replaced."""
-        return Forecast(
+        return TimeAhead(
             self.own_sec - old.own_sec + new.own_sec,
             self.task_sec - old.task_sec + new.task_sec,
             self.blind - old.blind + new.blind,
@@ -82,7 +111,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 @dataclass
 class LiveCell:
-    """The trials of one profile on one task. `slots` are the planned attempts; None: nobody knows."""
+    """The trials of one profile on one task. `slots` are the planned attempts; None: unknown, there is no plan."""
 
     profile: str
     task: TaskKey
@@ -92,17 +121,22 @@ class LiveCell:
     over: int = 0
     seconds: float = 0.0
     timed: int = 0
-    forecast: Forecast = field(default_factory=Forecast)
+    ahead: TimeAhead = field(default_factory=TimeAhead)
 
     @property
     def open(self) -> int:
         """Trials that are still to end."""
         return 0 if self.excluded or self.slots is None else max(0, self.slots - self.over)
 
+    @property
+    def mean_sec(self) -> float | None:
+        """Mean time of its trials that ended."""
+        return self.seconds / self.timed if self.timed else None
+
 
 @dataclass
 class LiveProfile:
-    """One row of the table: counts over the trials that count, money over every try."""
+    """One row of the table: counts over the trials that count, money over every try. `planned` None: unknown."""
 
     key: str
     free: bool = False
@@ -122,7 +156,21 @@ class LiveProfile:
     seconds: float = 0.0
     running: int = 0
     peak: int = 0
-    forecast: Forecast = field(default_factory=Forecast)
+    ahead: TimeAhead = field(default_factory=TimeAhead)
+
+    @classmethod
+    def total(cls, profiles: Iterable["LiveProfile"]) -> "LiveProfile":
+        """All profiles as one; what is planned is unknown when it is of any."""
+        every = list(profiles)
+        total = cls("total", free=bool(every) and all(profile.free for profile in every))
+        for profile in every:
+            known = total.planned is not None and profile.planned is not None
+            total.planned = total.planned + profile.planned if known else None
+            total.outcomes.update(profile.outcomes)
+            total.errors.update(profile.errors)
+            for name in _ADDED:
+                setattr(total, name, getattr(total, name) + getattr(profile, name))
+        return total
 
     @property
     def done(self) -> int:
@@ -145,6 +193,11 @@ class LiveProfile:
         return self.ended - self.outcomes.total()
 
     @property
+    def spent_usd(self) -> float | None:
+        """What is known to be spent; None when trials cost something and nothing is known of any."""
+        return self.cost_usd if self.cost_known or not self.cost_unknown else None
+
+    @property
     def mean_sec(self) -> float | None:
         """Mean time of a trial."""
         return self.seconds / len(self.durations) if self.durations else None
@@ -154,33 +207,42 @@ class LiveProfile:
         """The time that nine trials of ten stayed within."""
         return self.durations[ceil(0.9 * len(self.durations)) - 1] if self.durations else None
 
-    def add_duration(self, seconds: float) -> None:
-        """Take the time of a trial in."""
-        insort(self.durations, seconds)
-        self.seconds += seconds
+    def charge(self, usage: Usage | None, sign: int = 1) -> None:
+        """Add (or with -1 take away) what a try cost."""
+        cost, tokens = (usage.cost_usd, usage.total_tokens) if usage is not None else (None, None)
+        if cost is not None:
+            self.cost_usd += sign * cost
+            self.cost_known += sign
+        elif not self.free:
+            self.cost_unknown += sign
+        if tokens is not None:
+            self.tokens += sign * tokens
+            self.tokens_known += sign
+        elif not self.free:
+            self.tokens_unknown += sign
 
-    def drop_duration(self, seconds: float) -> None:
-        """Take it out again."""
-        del self.durations[bisect_left(self.durations, seconds)]
-        self.seconds = self.seconds - seconds if self.durations else 0.0
+    def time(self, seconds: float, sign: int) -> None:
+        """Take the time of a trial in, or with -1 out again."""
+        if sign > 0:
+            insort(self.durations, seconds)
+        else:
+            del self.durations[bisect_left(self.durations, seconds)]
+        self.seconds = self.seconds + sign * seconds if self.durations else 0.0
+
+
+_ADDED = (
+    "left_out", "retries", "ended", "cost_usd", "cost_known", "cost_unknown", "tokens", "tokens_known",
+    "tokens_unknown", "running", "seconds",
+)  # fmt: skip
 
 
 @dataclass
 class LiveJob:
-    """One Harbor job: what runs and what is held in it, until it is over."""
+    """One Harbor job: what runs, waits and is held in it, until it is over."""
 
     name: str
     profile: str
     running: dict[str, LiveTrial] = field(default_factory=dict)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     over: bool = False
-
-
-@dataclass
-class Records:
-    """The parts of a state that hold one entry per thing seen."""
-
-    trials: dict[TrialKey, LiveTrial] = field(default_factory=dict)
-    jobs: dict[str, LiveJob] = field(default_factory=dict)
-    finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))
-    places: dict[tuple[str, str, str], list[LiveTrial]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a person should read in the live view: notes, orders to the run, and whatever an unknown kind of event says."""
+"""What a person should read of a batch: notes, orders to the run, dead jobs, and what an unknown kind of event says."""
 
 from collections import OrderedDict
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
-"""What is running now, from what we recorded ourselves: a pid counts only with the start time it was recorded with.
+"""Which processes of a batch are alive: a pid counts only with the start time it was recorded with.
 
 Each run announces itself in the user's state folder, so that `kill --all` and `status` find batches of every results
-folder; the announcement is only a pointer, the batch's own files are the record.
+folder; the announcement is only a pointer, the batch's own files are the record. Harbor jobs that are not ours record
+no process: what runs writes, sooner or later.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import os
 import socket
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -57,9 +59,12 @@ class LiveProcess(msgspec.Struct, frozen=True):
 
 
 def live_processes(batch: Batch) -> list[LiveProcess]:
-    """The processes of a batch that are alive on this machine: first its runner, then its Harbor processes."""
+    """The processes of a batch that are alive on this machine: first its runner, then its Harbor processes.
+
+    Cheap where none was recorded: the dashboard asks for every batch, every second.
+    """
     found = []
-    owner = lock_owner(batch.lock)
+    owner = lock_owner(batch.lock) if _size(batch.lock) else None
     if owner is not None and owner.start_ticks is not None and _is_here(owner.host):
         found.append(LiveProcess("runner", owner.pid, owner.start_ticks, str(batch.folder), owner.since))
     for worker in _workers(batch):
@@ -78,11 +83,20 @@ def forget_dead_workers(batch: Batch) -> None:
 
 
 def _workers(batch: Batch) -> Iterator[Worker]:
-    for file in sorted((batch.folder / "workers").glob("*.json")):
+    folder = batch.folder / "workers"
+    names = sorted(os.listdir(folder)) if _size(folder) else []  # noqa: PTH208
+    for name in names:
         try:
-            yield read_json(file, Worker)
+            yield read_json(folder / name, Worker)
         except (OSError, TbenchError):
             continue  # it is being replaced, or torn: the process it named is found by the next look
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116
+    except OSError:
+        return 0
 
 
 def _is_here(host: str) -> bool:
@@ -122,3 +136,79 @@ def announced_batches() -> list[Batch]:
         if folder.is_dir():
             found.append(Batch(folder))
     return found
+
+
+QUIET_SEC = 1800.0
+"""A job that has not finished, and to which nothing was written for so long, is taken to be over."""
+_LOOK_SEC = 60.0
+_NAMED = 3
+
+
+class _JobResult(msgspec.Struct, frozen=True):
+    finished_at: str | None = None
+
+
+@dataclass
+class ForeignRun:
+    """The jobs below a folder. `silent` are those that never finished, and for how long nothing was written to each."""
+
+    runs: Path
+    silent: dict[str, float] = field(default_factory=dict)
+    _signs: dict[Path, tuple[float, float]] = field(default_factory=dict)
+
+    def alive(self, now: float) -> bool:
+        """Whether one of them runs. `now` is the time of day."""
+        quiet = {folder.name: now - self._last_sign(folder, now) for folder in self._unfinished()}
+        self.silent = {name: age for name, age in quiet.items() if age >= QUIET_SEC}
+        return len(self.silent) < len(quiet)
+
+    @property
+    def cut_off(self) -> str | None:
+        """What is to be said of jobs that never finished; None: there is none."""
+        if not self.silent:
+            return None
+        names = sorted(self.silent)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        age = min(self.silent.values())
+        ago = f"{age / 60:.0f} minutes" if age < 7200 else f"{age / 3600:.0f} hours"
+        return f"never finished: {', '.join(names[:_NAMED])}{more}; nothing was written there for {ago}"
+
+    def _unfinished(self) -> list[Path]:
+        jobs = [folder for folder in self.runs.glob("*/") if (folder / "config.json").is_file()]
+        return [folder for folder in jobs if _finished_at(folder / "result.json") is None]
+
+    def _last_sign(self, folder: Path, now: float) -> float:
+        """When something was last written below a job, or a while before: a large one takes long to look through.
+
+        It is looked through when the last sign has become old; one that was silent then, after a minute again.
+        """
+        looked, sign = self._signs.get(folder, (-_LOOK_SEC, -QUIET_SEC))
+        was_silent = looked - sign >= QUIET_SEC
+        if now - sign >= QUIET_SEC and not (was_silent and 0 <= now - looked < _LOOK_SEC):
+            sign = last_written(folder, now + QUIET_SEC)
+            self._signs[folder] = (now, sign)
+        return sign
+
+
+def last_written(folder: Path, until: float) -> float:
+    """The newest time of anything below a folder, no link followed. A time after `until` is made up and left out.
+
+    Should all be after it, the clock of whoever writes is ahead: then nobody knows, and it counts as written now.
+    """
+    newest = 0.0
+    for place, folders, files in os.walk(folder):
+        for name in (".", *folders, *files):
+            try:
+                time = os.lstat(f"{place}/{name}").st_mtime
+            except OSError:
+                continue  # it went away meanwhile
+            if newest < time < until:
+                newest = time
+    return newest or until - QUIET_SEC
+
+
+def _finished_at(file: Path) -> str | None:
+    try:
+        return read_json(file, _JobResult).finished_at
+    except (OSError, TbenchError):
+        return None

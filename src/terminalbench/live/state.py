@@ -1,41 +1,46 @@
-"""The state of a batch from its events, one at a time: no clock, no files, the same result whichever way they mix.
+"""The state of a batch, folded from its events one at a time: no clock, no files, the same result in whatever order
+the events of several trials mix. The run line, the live view, `tbench status` and the dashboard all read this state.
 
 `LiveState.apply` costs the same for the first event and for the hundred-thousandth; `terminalbench.live.tally` adds
-up.
+up, `terminalbench.live.forecast` says how long it still takes.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from terminalbench.experiments.plan import Plan
-from terminalbench.live.alerts import AlertBoard
-from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, Records, TrialKey
+from terminalbench.live.alerts import Alerts
+from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, TrialKey, Waiting, seconds
 from terminalbench.live.notices import Notices, notice_of
-from terminalbench.live.tally import Tally, charge
-from terminalbench.live.waiting import WaitingRoom
-from terminalbench.records import Event, Outcome
+from terminalbench.live.tally import Tally
+from terminalbench.records import Event, EventKind, Outcome
+
+KEPT_FINISHED = 100
 
 
 @dataclass
 class LiveState:
-    """Everything the view shows, of one batch. Call `replan` when plan.json is new, `apply` with each event.
+    """Everything that is known of one batch. Call `replan` when plan.json is new, `apply` with each event.
 
-    `at_once` are the trials at once that somebody ordered for a profile; None: for every one.
+    `trials` are all that were seen, `finished` the last that ended. `at_once` are the trials at once that were ordered
+    for a profile; None: for every one.
     """
 
     tally: Tally = field(default_factory=Tally)
-    records: Records = field(default_factory=Records)
+    trials: dict[TrialKey, LiveTrial] = field(default_factory=dict)
+    jobs: dict[str, LiveJob] = field(default_factory=dict)
+    finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))
     notices: Notices = field(default_factory=Notices)
-    alerts: AlertBoard = field(default_factory=AlertBoard)
-    waiting: WaitingRoom = field(default_factory=WaitingRoom)
+    alerts: Alerts = field(default_factory=Alerts)
     at_once: dict[str | None, int] = field(default_factory=dict)
     began: float | None = None
     last: float | None = None
     events: int = 0
     bad_lines: int = 0
     lost_lines: int = 0
+    _places: dict[tuple[str, str, str], list[LiveTrial]] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan | None:
@@ -47,25 +52,30 @@ class LiveState:
         """The profiles by key, in the order of the plan."""
         return self.tally.profiles
 
+    @property
+    def total(self) -> LiveProfile:
+        """All profiles as one."""
+        return LiveProfile.total(self.profiles.values())
+
     def replan(self, plan: Plan | None) -> None:
         """Take a plan in, or a changed one: what was seen so far is counted anew."""
         peaks = {key: profile.peak for key, profile in self.profiles.items()}
         self.tally = Tally(plan)
-        for trial in self.records.trials.values():
+        for trial in self.trials.values():
             trial.counted = False
             profile = self.tally.profile(trial.profile)
             profile.retries += trial.retries
             for usage in (*trial.tries.values(), *([None] if trial.lost else [])):
-                charge(profile, usage)
+                profile.charge(usage)
             if trial.outcome is not None:
                 profile.ended += 1
                 self.tally.count(trial)
-        for job in self.records.jobs.values():
+        for job in self.jobs.values():
             self.tally.profile(job.profile).running += len(job.running)
         for profile in self.profiles.values():
             profile.peak = max(profile.running, peaks.get(profile.key, 0))
         for task in list(self.tally.by_task):
-            self.tally.forecast(task)
+            self.tally.look_ahead(task)
 
     def apply(self, event: Event) -> None:
         """Take one event in. What is unknown or out of place is shown or passed over, never an error."""
@@ -78,90 +88,100 @@ class LiveState:
         if isinstance(lost, int):
             self.lost_lines += lost
         self.alerts.add(event)
-        self.waiting.add(event)
+        if event.job_is_over:
+            self._close(self._job(event))
         handle = _HANDLERS.get(event.kind)
         if handle is not None:
             handle(self, event, time)
-        elif event.kind not in _SHOWN_ELSEWHERE:
+        if event.kind not in _NO_NOTICE:
             self.notices.add(notice_of(event, time))
 
     def close(self) -> None:
         """Nothing of the batch runs any more: what had not ended was cut off."""
-        for job in self.records.jobs.values():
+        for job in self.jobs.values():
             self._close(job)
-        self.waiting = WaitingRoom()
 
     @property
     def running(self) -> list[LiveTrial]:
         """The running trials, the one that started first first."""
-        found = [trial for job in self.records.jobs.values() if not job.over for trial in job.running.values()]
-        return sorted(found, key=lambda trial: (trial.started or 0.0, trial.key))
+        return sorted((trial for job in self._live for trial in job.running.values()), key=lambda trial: trial.begin)
+
+    @property
+    def waiting(self) -> list[Waiting]:
+        """The trials that Harbor would start and that something keeps waiting."""
+        return [waiting for job in self._live for waiting in job.waiting.values()]
 
     @property
     def held(self) -> list[tuple[str, str]]:
         """The profile and reason of each trial that is kept from starting."""
-        jobs = [job for job in self.records.jobs.values() if not job.over]
-        return [(job.profile, reason) for job in jobs for reason in job.held.values()]
+        return [(job.profile, reason) for job in self._live for reason in job.held.values()]
+
+    @property
+    def _live(self) -> list[LiveJob]:
+        return [job for job in self.jobs.values() if not job.over]
 
     @property
     def shut(self) -> set[str]:
         """The profiles in which nothing starts any more: trials are held, or all their jobs have ended."""
-        over: dict[str, bool] = {}
-        for job in self.records.jobs.values():
-            over[job.profile] = over.get(job.profile, True) and job.over
-        return {profile for profile, _ in self.held} | {profile for profile, ended in over.items() if ended}
+        seen, on = {job.profile for job in self.jobs.values()}, {job.profile for job in self._live}
+        return {profile for profile, _ in self.held} | (seen - on)
 
     @property
     def never(self) -> int:
         """How many planned trials will not run: nothing starts in their profiles any more, and they are not held."""
-        held = [profile for profile, _ in self.held]
-        shut = [profile for profile in self.profiles.values() if profile.key in self.shut - set(held)]
-        return sum(max(0, (p.planned or 0) - p.done - p.running - p.outcomes["cancelled"]) for p in shut)
+        held = {profile for profile, _ in self.held}
+        shut = [profile for profile in self.profiles.values() if profile.key in self.shut - held]
+        return sum(max(0, (p.planned or 0) - p.done - p.running - p.outcomes[Outcome.CANCELLED]) for p in shut)
+
+    @property
+    def to_start(self) -> int | None:
+        """How many planned trials are still to start; None when it is unknown what was planned."""
+        total = self.total
+        if total.planned is None:
+            return None
+        return max(0, total.planned - total.done - total.running - len(self.held) - self.never)
 
     @property
     def in_line(self) -> list[str]:
         """The profiles whose turn has not come: fewer run side by side than there are."""
         if self.plan is None or not self.plan.settings.profiles_parallel:
             return []
-        on = {job.profile for job in self.records.jobs.values() if not job.over}
+        on = {job.profile for job in self._live}
         return [p.key for p in self.profiles.values() if p.key not in on and p.done < (p.planned or 0)]
 
-    def trial(self, key: TrialKey) -> LiveTrial | None:
-        """The trial of a job and name."""
-        return self.records.trials.get(key)
+    def attempt(self, trial: LiveTrial) -> int:
+        """Which attempt at its task a trial is, over all jobs: the trials that may count, in the order they started."""
+        there = self._places[trial.profile, trial.dataset, trial.task]
+        return 1 + sum(self.tally.may_count(one) and one.begin < trial.begin for one in there)
 
     def _job(self, event: Event) -> LiveJob:
-        job = self.records.jobs.get(event.job)
+        job = self.jobs.get(event.job)
         if job is None:
-            job = self.records.jobs[event.job] = LiveJob(event.job, event.profile or "")
+            job = self.jobs[event.job] = LiveJob(event.job, event.profile or "")
         return job
 
     def _trial(self, event: Event) -> LiveTrial:
         key = (event.job, event.trial or "")
-        trial = self.records.trials.get(key)
+        trial = self.trials.get(key)
         if trial is None:
-            trial = LiveTrial(
-                *key, event.profile or "", event.task or "", event.dataset or "", last=seconds(event.time)
-            )
-            self.records.trials[key] = trial
-            self.records.places.setdefault((trial.profile, trial.dataset, trial.task), []).append(trial)
+            place = (event.profile or "", event.dataset or "", event.task or "")
+            trial = LiveTrial(*key, place[0], place[2], place[1], last=seconds(event.time))
+            self.trials[key] = trial
+            self._places.setdefault(place, []).append(trial)
         return trial
-
-    def attempt(self, trial: LiveTrial) -> int:
-        """Which attempt at its task a trial is, over all jobs: the trials that may count, in the order they started."""
-        there = self.records.places[trial.profile, trial.dataset, trial.task]
-        begin = (trial.started or 0.0, trial.key)
-        return 1 + sum(self.tally.may_count(one) and (one.started or 0.0, one.key) < begin for one in there)
 
     def _job_started(self, event: Event, _time: float | None) -> None:
         this = self._job(event)
         this.over = False
-        for job in self.records.jobs.values():
+        this.waiting.clear()
+        for job in self.jobs.values():
             if job.profile == this.profile and job is not this:
                 self._close(job)
 
-    def _job_ended(self, event: Event, _time: float | None) -> None:
-        self._close(self._job(event))
+    def _trial_waiting(self, event: Event, _time: float | None) -> None:
+        cause, name = str(event.detail.get("cause") or ""), event.trial or ""
+        until = event.detail.get("until")
+        self._job(event).waiting[name] = Waiting(event.profile or "", name, cause, event.error or cause, until)
 
     def _trial_started(self, event: Event, time: float | None) -> None:
         trial = self._begin(event)
@@ -180,10 +200,11 @@ class LiveState:
     def _begin(self, event: Event) -> LiveTrial:
         """The trial of an event that says it runs."""
         trial, job = self._trial(event), self._job(event)
-        if trial.outcome is not None and event.kind != "trial_started":
+        if trial.outcome is not None and event.kind != EventKind.TRIAL_STARTED:
             return trial  # a line that came after the trial's end
         self._find(trial)
         job.over = False
+        job.waiting.pop(trial.name, None)
         job.held.pop(trial.name, None)
         profile = self.tally.profile(trial.profile)
         if trial.name not in job.running:
@@ -192,22 +213,29 @@ class LiveState:
             profile.peak = max(profile.peak, profile.running)
         return trial
 
+    def _leave(self, event: Event) -> LiveJob:
+        """The job of a trial that neither runs nor waits any more."""
+        job, name = self._job(event), event.trial or ""
+        job.waiting.pop(name, None)
+        trial = job.running.pop(name, None)
+        if trial is not None:
+            self.tally.profile(trial.profile).running -= 1
+        return job
+
     def _trial_held(self, event: Event, _time: float | None) -> None:
-        self._job(event).held[event.trial or ""] = event.error or "no reason given"
+        self._leave(event).held[event.trial or ""] = event.error or "no reason given"
 
     def _trial_ended(self, event: Event, time: float | None) -> None:
-        trial, job = self._trial(event), self._job(event)
+        trial = self._trial(event)
         profile = self.tally.profile(trial.profile)
         self._find(trial)
-        if job.running.pop(trial.name, None) is not None:
-            profile.running -= 1
+        self._leave(event)
         number = event.detail.get("try")
         number = number if isinstance(number, int) else 1
         if number in trial.tries:  # the same line twice
-            charge(profile, trial.tries[number], -1)
+            profile.charge(trial.tries[number], -1)
         trial.tries[number] = event.usage
-        charge(profile, event.usage)
-        kind = event.detail.get("error_class")
+        profile.charge(event.usage)
         if event.detail.get("retried"):
             trial.retries += 1
             profile.retries += 1
@@ -215,20 +243,22 @@ class LiveState:
         self.tally.uncount(trial)
         profile.ended += trial.outcome is None
         trial.outcome = event.outcome or Outcome.ERRORED.value
+        kind = event.detail.get("error_class")
         trial.error, trial.error_class = event.error, str(kind) if kind is not None else None
         trial.ended = trial.last = time
         trial.duration = _between(trial.started, time)
         self.tally.count(trial)
-        self.records.finished.append(trial)
-        self.tally.forecast((trial.dataset, trial.task))
+        self.finished.append(trial)
+        self.tally.look_ahead((trial.dataset, trial.task))
 
     def _close(self, job: LiveJob) -> None:
         job.over = True
         job.held.clear()
+        job.waiting.clear()
         for trial in job.running.values():
             profile = self.tally.profile(trial.profile)
             profile.running -= 1
-            charge(profile, None)
+            profile.charge(None)
             trial.lost = True
         job.running.clear()
 
@@ -236,41 +266,40 @@ class LiveState:
         """A trial that was thought to be cut off gives a sign."""
         if trial.lost:
             trial.lost = False
-            charge(self.tally.profile(trial.profile), None, -1)
+            self.tally.profile(trial.profile).charge(None, -1)
 
-    def _control(self, event: Event, time: float | None) -> None:
+    def _control(self, event: Event, _time: float | None) -> None:
         value = event.detail.get("value")
         if event.detail.get("action") == "set" and isinstance(value, int):
             self.at_once = {**(self.at_once if event.profile is not None else {}), event.profile: value}
-        self.notices.add(notice_of(event, time))
+        if event.detail.get("done") and event.job in self.jobs:
+            self.jobs[event.job].waiting.pop(event.trial or "", None)
 
     def _note(self, event: Event, time: float | None) -> None:
-        if event.names_a_death:
-            self._close(self._job(event))
         resumed = event.detail.get("resumed")
-        if isinstance(resumed, dict):
-            self.close()
-            self.at_once = {}
-            jobs = self.records.jobs.items()  # what goes on gets new ones, perhaps only when its turn comes
-            self.records.jobs = {name: job for name, job in jobs if not resumed.get(job.profile)}
-            self.began = time if time is not None else self.began
-            for profile in self.profiles.values():
-                profile.peak = 0
-        self.notices.add(notice_of(event, time))
+        if not isinstance(resumed, dict):
+            return
+        self.close()
+        self.at_once = {}
+        # What is resumed gets new jobs, perhaps only when its turn comes.
+        self.jobs = {name: job for name, job in self.jobs.items() if not resumed.get(job.profile)}
+        self.began = time if time is not None else self.began
+        for profile in self.profiles.values():
+            profile.peak = 0
 
 
-_SHOWN_ELSEWHERE = ("heartbeat", "alert", "trial_waiting")
 _HANDLERS: dict[str, Any] = {
-    "job_started": LiveState._job_started,
-    "job_ended": LiveState._job_ended,
-    "trial_started": LiveState._trial_started,
-    "trial_phase": LiveState._trial_phase,
-    "trial_cancelled": LiveState._trial_cancelled,
-    "trial_held": LiveState._trial_held,
-    "trial_ended": LiveState._trial_ended,
-    "control": LiveState._control,
-    "note": LiveState._note,
+    EventKind.JOB_STARTED: LiveState._job_started,
+    EventKind.TRIAL_WAITING: LiveState._trial_waiting,
+    EventKind.TRIAL_STARTED: LiveState._trial_started,
+    EventKind.TRIAL_PHASE: LiveState._trial_phase,
+    EventKind.TRIAL_CANCELLED: LiveState._trial_cancelled,
+    EventKind.TRIAL_HELD: LiveState._trial_held,
+    EventKind.TRIAL_ENDED: LiveState._trial_ended,
+    EventKind.CONTROL: LiveState._control,
+    EventKind.NOTE: LiveState._note,
 }
+_NO_NOTICE = {*EventKind} - {EventKind.CONTROL, EventKind.NOTE, EventKind.JOB_DIED}
 
 
 def replay(plan: Plan | None, events: Iterable[Event]) -> LiveState:
@@ -280,15 +309,6 @@ def replay(plan: Plan | None, events: Iterable[Event]) -> LiveState:
     for event in events:
         state.apply(event)
     return state
-
-
-def seconds(text: str | None) -> float | None:
-    """A time of an event or a result in seconds since the epoch; None when it cannot be read."""
-    try:
-        found = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _between(start: float | None, end: float | None) -> float | None:

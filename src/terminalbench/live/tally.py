@@ -1,25 +1,16 @@
 """What trials add up to, by profile: which of them count, what they cost, how long the others will take.
 
-A trial counts for a cell by the rule of `terminalbench.index.queries.assign_cells`: measured ones first, then errors,
-then cancelled ones; what is over, and what was run again on request, was superseded: its cost counts, its result does
-not. A trial is taken in or out in the same time, however many there are.
+A trial counts for a cell by the rule of `terminalbench.index.queries.counting_order`; what is over, and what was run
+again on request, was superseded: its cost counts, its result does not. A trial is taken in or out in the same time,
+however many there are.
 """
 
 from dataclasses import dataclass, field
 
 from terminalbench.experiments.plan import Plan
-from terminalbench.index.queries import standing
-from terminalbench.live.model import (
-    MEASURED,
-    OVER,
-    Forecast,
-    LiveCell,
-    LiveProfile,
-    LiveTrial,
-    TaskKey,
-    TrialKey,
-)
-from terminalbench.records import Outcome, Usage
+from terminalbench.index.queries import counting_order, standing
+from terminalbench.live.model import MEASURED, OVER, LiveCell, LiveProfile, LiveTrial, TaskKey, TimeAhead
+from terminalbench.records import Outcome
 
 
 @dataclass
@@ -38,16 +29,14 @@ class Tally:
             self._plan_cells(self.plan)
 
     def _plan_cells(self, plan: Plan) -> None:
-        free = plan.without_model()
-        left_out = {(e.profile, e.task) for e in plan.excluded}
+        free, excluded = plan.without_model(), plan.exclusions()
         for job in plan.jobs:
             profile = self.profiles.setdefault(job.profile, LiveProfile(job.profile, job.profile in free))
             for task in job.tasks:
                 attempts = job.attempts_of(task)
                 cell = self._cell(job.profile, task.label, task.ref.id)
                 cell.slots = (cell.slots or 0) + attempts
-                names = ((job.profile, task.ref), (job.profile, None), (None, task.ref), (None, None))
-                cell.excluded = any(name in left_out for name in names)
+                cell.excluded = excluded(job.profile, task.ref) is not None
                 if cell.excluded:
                     profile.left_out += attempts
                 else:
@@ -76,16 +65,15 @@ class Tally:
         cell = self._cell(trial.profile, trial.dataset, trial.task)
         cell.ended[trial.key] = trial
         if cell.slots is None or len(cell.ended) <= cell.slots:
-            self._add(cell, trial)
+            self._add(cell, trial, 1)
             return
-        chosen = sorted(cell.ended.values(), key=_rank)[: cell.slots]
-        kept = {one.key for one in chosen}
-        for one in cell.ended.values():
-            if one.counted and one.key not in kept:
-                self.uncount(one)
-        for one in chosen:
+        started = sorted(cell.ended.values(), key=lambda one: one.begin)
+        ranked = counting_order(started, lambda one: standing(one.outcome), lambda one: one.started is not None)
+        for one in ranked[cell.slots :]:
+            self.uncount(one)
+        for one in ranked[: cell.slots]:
             if not one.counted:
-                self._add(cell, one)
+                self._add(cell, one, 1)
 
     def may_count(self, trial: LiveTrial) -> bool:
         """Whether a trial stands for a planned one: not cut off, cancelled or run again."""
@@ -94,18 +82,14 @@ class Tally:
     def _is_run_again(self, trial: LiveTrial) -> bool:
         return f"{trial.job}/{trial.name}" in self._run_again
 
-    def _add(self, cell: LiveCell, trial: LiveTrial) -> None:
-        self._tally(cell, trial, 1)
-        trial.counted = True
-
     def uncount(self, trial: LiveTrial) -> None:
         """Take a trial out, because it turned out otherwise or does not count any more."""
         if trial.counted:
-            self._tally(self._cell(trial.profile, trial.dataset, trial.task), trial, -1)
-            trial.counted = False
+            self._add(self._cell(trial.profile, trial.dataset, trial.task), trial, -1)
 
-    def _tally(self, cell: LiveCell, trial: LiveTrial, sign: int) -> None:
+    def _add(self, cell: LiveCell, trial: LiveTrial, sign: int) -> None:
         profile, outcome = self.profile(trial.profile), trial.outcome or ""
+        trial.counted = sign > 0
         profile.outcomes[outcome] += sign
         if outcome in OVER and outcome not in MEASURED:
             profile.errors[trial.error_class or outcome] += sign
@@ -116,26 +100,25 @@ class Tally:
         if trial.duration is not None and outcome in OVER:
             cell.seconds += sign * trial.duration
             cell.timed += sign
-            (profile.add_duration if sign > 0 else profile.drop_duration)(trial.duration)
+            profile.time(trial.duration, sign)
 
-    def forecast(self, task: tuple[str, str]) -> None:
+    def look_ahead(self, task: TaskKey) -> None:
         """Keep the time that is still to come in the cells of a task."""
         for cell in self.by_task.get(task, []):
-            mean = self._others_sec(cell.profile, cell.task)
-            if cell.timed:
-                own = cell.open * cell.seconds / cell.timed
-                same = (cell.timed * mean, cell.seconds) if mean is not None else (0.0, 0.0)
-                new = Forecast(own, same_sec=same[0], paced_sec=same[1])
+            others = self._others_sec(cell.profile, cell.task)
+            if cell.mean_sec is not None:
+                same = (cell.timed * others, cell.seconds) if others is not None else (0.0, 0.0)
+                new = TimeAhead(cell.open * cell.mean_sec, same_sec=same[0], paced_sec=same[1])
             else:
-                new = Forecast(blind=cell.open) if mean is None else Forecast(task_sec=cell.open * mean)
+                new = TimeAhead(blind=cell.open) if others is None else TimeAhead(task_sec=cell.open * others)
             profile = self.profile(cell.profile)
-            profile.forecast = profile.forecast.changed(cell.forecast, new)
-            cell.forecast = new
+            profile.ahead = profile.ahead.changed(cell.ahead, new)
+            cell.ahead = new
 
     def own_sec(self, trial: LiveTrial) -> float | None:
         """What its task took its profile so far, on average."""
         cell = self._cells.get((trial.profile, trial.dataset, trial.task))
-        return cell.seconds / cell.timed if cell is not None and cell.timed else None
+        return cell.mean_sec if cell is not None else None
 
     def others_sec(self, trial: LiveTrial) -> float | None:
         """What its task took the other profiles, on average."""
@@ -147,24 +130,3 @@ class Tally:
         cells = [c for c in self.by_task.get(task, []) if c.profile != profile and self.profile(c.profile).free == free]
         timed = sum(cell.timed for cell in cells)
         return sum(cell.seconds for cell in cells) / timed if timed else None
-
-
-def charge(profile: LiveProfile, usage: Usage | None, sign: int = 1) -> None:
-    """Add (or with -1 take away) what a try cost."""
-    cost, tokens = (usage.cost_usd, usage.total_tokens) if usage is not None else (None, None)
-    if cost is not None:
-        profile.cost_usd += sign * cost
-        profile.cost_known += sign
-    elif not profile.free:
-        profile.cost_unknown += sign
-    if tokens is not None:
-        profile.tokens += sign * tokens
-        profile.tokens_known += sign
-    elif not profile.free:
-        profile.tokens_unknown += sign
-
-
-def _rank(trial: LiveTrial) -> tuple[int, float, TrialKey]:
-    """Which trials of a cell count first: as `assign_cells` ranks them."""
-    place, started = standing(trial.outcome), trial.started or 0.0
-    return (place, started if place == 0 else -started, trial.key)

@@ -13,6 +13,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.files import append_jsonl, read_json, read_jsonl
 from terminalbench.harbor.limits.control import ALL, Control, ControlFile
 from terminalbench.live.processes import live_processes
+from terminalbench.live.state import replay
 from terminalbench.records import Event, stamp
 
 TRIALS = ("cancel", "requeue")
@@ -57,16 +58,9 @@ def note(batch: Batch, order: Order, target: str, profile: str | None = None, by
 
 def _alive(batch: Batch) -> dict[str, str]:
     """The trials that run or wait to run, with their profiles."""
-    found: dict[str, str] = {}
-    jobs: dict[str, str] = {}
-    for event in read_jsonl(batch.events_jsonl, Event).records:
-        if event.kind in ("trial_started", "trial_waiting") and event.trial:
-            found[event.trial], jobs[event.trial] = event.profile or "", event.job
-        elif event.kind in ("trial_ended", "trial_held"):
-            found.pop(event.trial or "", None)
-        elif event.kind == "job_ended" or event.names_a_death:
-            found = {trial: profile for trial, profile in found.items() if jobs[trial] != event.job}
-    return found
+    state = replay(None, read_jsonl(batch.events_jsonl, Event).records)
+    running = {trial.name: trial.profile for trial in state.running}
+    return running | {waiting.trial: waiting.profile for waiting in state.waiting}
 
 
 def _targets(batch: Batch, order: Order, profiles: list[str], alive: dict[str, str]) -> list[str]:

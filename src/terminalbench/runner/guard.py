@@ -10,11 +10,11 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import HARBOR_PARALLEL, Plan
 from terminalbench.files import append_jsonl, read_jsonl
 from terminalbench.harbor.limits.control import Control, ControlFile
-from terminalbench.live.alerts import KIND, AlertBoard
-from terminalbench.records import Event, stamp
+from terminalbench.live.alerts import Alert, AlertKey, Alerts
+from terminalbench.records import Event, EventKind, stamp
 from terminalbench.runner import control
 from terminalbench.runner.observe import Observer
-from terminalbench.runner.watchdog import Alert, AlertKey, Order, Watchdog
+from terminalbench.runner.watchdog import Order, Watchdog
 
 LOOK_SEC = 5.0
 URGENT_SEC = 0.5
@@ -43,20 +43,18 @@ class Guard:
 
     def begin(self) -> None:
         """Clear what an earlier run of the batch, killed without a word, left standing."""
-        board = AlertBoard()
+        alerts = Alerts()
         for event in read_jsonl(self.batch.events_jsonl, Event).records:
-            board.add(event)
-        for old in board.standing.values():
-            alert = Alert(old.cause, old.message, old.severity, old.profile, old.trial, old.model)
-            self._since[alert.key] = old.since
-            self._write(alert, "cleared")
+            alerts.add(event)
+        for old in alerts.worst_first():
+            self._write(old, "cleared")
 
     def add(self, event: Event) -> None:
         """Take an event of the run into account."""
         self._watchdog.add(event)
         self.observer.add(event)
         broken = event.kind == "trial_ended" and "error_class" in event.detail
-        self._urgent = self._urgent or broken or event.names_a_death
+        self._urgent = self._urgent or broken or event.job_died
 
     def look(self) -> None:
         """Look, if it is time, or soon after a trial or a Harbor process has broken."""
@@ -114,7 +112,7 @@ class Guard:
 
     def _write(self, alert: Alert, state: str) -> None:
         now = stamp(datetime.now(UTC))
-        since = self._since.setdefault(alert.key, now)
+        since = self._since.setdefault(alert.key, alert.since or now)
         if state == "cleared":
             self._since.pop(alert.key, None)
         detail = {"cause": alert.cause, "severity": alert.severity, "message": alert.message, "since": since}
@@ -122,7 +120,7 @@ class Guard:
             detail["model"] = alert.model
         event = Event(
             now,
-            KIND,
+            EventKind.ALERT,
             "",
             os.getpid(),
             alert.profile,

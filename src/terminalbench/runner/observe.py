@@ -63,7 +63,7 @@ class Observer:
         if event.kind == "job_ended":
             self._heard.pop(profile, None)
             return
-        if event.names_a_death:
+        if event.job_died:
             self._heard.pop(profile, None)
             self._trials = {t: found for t, found in self._trials.items() if found.profile != profile}
             return

@@ -27,7 +27,6 @@ from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState, Known
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
-from terminalbench.live.progress import Progress
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.hiding import scrub_leftovers
@@ -70,10 +69,10 @@ class Spent:
 
 @dataclass(frozen=True)
 class Listener:
-    """What a run tells while it runs. Each function may do nothing."""
+    """What a run tells while it runs; `tick` is called several times a second. Each function may do nothing."""
 
     prepared: Callable[[Plan, Batch, int], None] = lambda _plan, _batch, _trials: None
-    progress: Callable[[Progress], None] = lambda _progress: None
+    tick: Callable[[], None] = lambda: None
     event: Callable[[Event], None] = lambda _event: None
     stopped: Callable[[str], None] = lambda _reason: None
 
@@ -130,13 +129,10 @@ def run_jobs(
     """Run jobs of a recorded batch, and record what Harbor could not finish. The caller holds the batch's lock."""
     learn_secrets(plan)
     listener.prepared(plan, batch, sum(job.trials for job in jobs))
-    progress = Progress.of_jobs(jobs, time.monotonic())
-
     notifier = Notifier.of(plan)
     guard = Guard(batch, plan, Observer(batch), notifier.alert)
 
     def watch(event: Event) -> None:
-        progress.add(event)
         guard.add(event)
         listener.event(event)
         if event.kind == "trial_ended" and event.trial and plan.artifacts:
@@ -145,7 +141,7 @@ def run_jobs(
     def tick() -> None:
         guard.look()
         notifier.look()
-        listener.progress(progress)
+        listener.tick()
 
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
     side_by_side = plan.settings.profiles_parallel

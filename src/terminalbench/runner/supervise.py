@@ -12,7 +12,7 @@ from terminalbench.experiments.plan import JobSpec
 from terminalbench.files import append_jsonl, tail_jsonl, write_json
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.read.results import finished_trials
-from terminalbench.records import Event, stamp
+from terminalbench.records import Event, EventKind, stamp
 from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 
@@ -220,7 +220,7 @@ class Supervisor:
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
         else:
             line.search.learn(wave, line.started, finished_trials(self.batch.job_folder(wave.name)))
-            self._note(line, why, code)
+            self._tell_death(line, why, code)
         for cell in line.search.culprits:
             line.reasons.setdefault(cell, why)
         chosen = line.search.choose(missing)
@@ -245,7 +245,7 @@ class Supervisor:
             self.batch.worker(line.process.job).unlink(missing_ok=True)
             self.gone(line.waves[-1])
 
-    def _note(self, line: _Line, text: str, code: int) -> None:
+    def _tell_death(self, line: _Line, text: str, code: int) -> None:
         from datetime import UTC, datetime
 
         now = stamp(datetime.now(UTC))
@@ -253,7 +253,7 @@ class Supervisor:
         pid = line.process.process.pid if line.process else 0
         append_jsonl(
             self.batch.events_jsonl,
-            Event(now, "note", job.name, pid, profile=job.profile, error=text, detail={"code": code}),
+            Event(now, EventKind.JOB_DIED, job.name, pid, profile=job.profile, error=text, detail={"code": code}),
         )
 
     def _follow(self, running: list[_Line]) -> None:

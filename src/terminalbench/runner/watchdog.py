@@ -7,10 +7,8 @@ an alert into an order: pause or stop a profile, run fewer trials at once.
 from collections import deque
 from dataclasses import dataclass, field
 
-import msgspec
-
 from terminalbench.experiments.tables import RunTable
-from terminalbench.live.alerts import AlertKey
+from terminalbench.live.alerts import Alert, AlertKey
 from terminalbench.records import ErrorClass, Event
 
 STREAK = 2
@@ -25,22 +23,6 @@ LOW_MEMORY_MB = 256.0
 CLOCK_SEC = 30.0
 CLOCK_SHOWN_SEC = 300.0
 SILENT_SEC = 60.0
-
-
-class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something is wrong: its cause, in one word, and what a person should read."""
-
-    cause: str
-    message: str
-    severity: str = "warning"
-    profile: str | None = None
-    trial: str | None = None
-    model: str | None = None
-
-    @property
-    def key(self) -> AlertKey:
-        """What makes it the same alert at the next look, though the message has changed."""
-        return self.cause, self.profile, self.trial, self.model
 
 
 @dataclass(frozen=True)
@@ -100,7 +82,7 @@ class Watchdog:
     def add(self, event: Event) -> None:
         """Take an event of the run into account."""
         profile, trial = event.profile or "", event.trial
-        if event.names_a_death:
+        if event.job_died:
             self._dead[profile] = event.error or "a Harbor process ended"
             self._back.discard(profile)
         elif event.kind == "job_started":

@@ -115,7 +115,7 @@ class App:
 
     def _pressed(self, data: bytes) -> None:
         state = self.feed.state
-        trials = [trial.key for trial in [*state.running, *reversed(state.records.finished)]]
+        trials = [trial.key for trial in [*state.running, *reversed(state.finished)]]
         for key in keys(data):
             self.controls = self.controls.press(key, trials)
             if self.controls.wish is not None:

@@ -1,8 +1,8 @@
 """Numbers as the live view writes them: unknown is said, never shown as zero. Pure."""
 
 from terminalbench.live.forecast import wilson
+from terminalbench.live.line import clock
 from terminalbench.live.model import LiveProfile
-from terminalbench.live.progress import clock
 from terminalbench.report.text import MARKS, Money
 
 NOTHING = "-"
@@ -86,28 +86,3 @@ def bar(part: int, whole: int | None, width: int) -> str:
     """How much of a whole is done, as a bar."""
     filled = min(width, width * part // whole) if whole else 0
     return "█" * filled + "░" * (width - filled)
-
-
-def together(profiles: list[LiveProfile]) -> LiveProfile:
-    """All profiles as one."""
-    total = LiveProfile("total", free=bool(profiles) and all(p.free for p in profiles))
-    known = [p.planned for p in profiles if p.planned is not None]
-    total.planned = sum(known) if len(known) == len(profiles) else None
-    for profile in profiles:
-        total.outcomes.update(profile.outcomes)
-        total.errors.update(profile.errors)
-        for name in (
-            "left_out",
-            "retries",
-            "ended",
-            "cost_usd",
-            "cost_known",
-            "cost_unknown",
-            "tokens",
-            "tokens_known",
-            "tokens_unknown",
-            "running",
-            "seconds",
-        ):
-            setattr(total, name, getattr(total, name) + getattr(profile, name))
-    return total

@@ -43,9 +43,8 @@ class Lines:
 
 def trial_line(state: LiveState, event: Event) -> str:
     """One finished trial: when, how far the batch is, how it ended, which, how long, how much, why."""
-    trial = state.trial((event.job, event.trial or ""))
-    profiles = list(state.profiles.values())
-    total = figures.together(profiles)
+    trial = state.trials.get((event.job, event.trial or ""))
+    total = state.total
     planned = "?" if total.planned is None else str(total.planned)
     retried = bool(event.detail.get("retried"))
     outcome = event.outcome or "errored"

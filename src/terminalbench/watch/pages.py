@@ -2,8 +2,8 @@
 
 from rich.text import Text
 
+from terminalbench.live.line import clock
 from terminalbench.live.model import LiveTrial
-from terminalbench.live.progress import clock
 from terminalbench.watch.controls import Controls
 from terminalbench.watch.layout import Piece, clean, cut, joined
 from terminalbench.watch.logs import TAIL_BYTES, LogTail

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from terminalbench.live.feed import Limits
+from terminalbench.live.line import clock
 from terminalbench.live.model import LiveProfile, LiveTrial, TrialKey
-from terminalbench.live.progress import clock
 from terminalbench.live.state import LiveState
 from terminalbench.watch import figures
 from terminalbench.watch.controls import Controls
@@ -79,7 +79,7 @@ def _fitting_rows(profiles: list[LiveProfile], width: int) -> list[Row]:
 def _profile_rows(profiles: list[LiveProfile], *, narrow: bool) -> list[Row]:
     rows = [_profile_row(profile, narrow=narrow) for profile in profiles]
     if len(profiles) > 1:
-        rows.append(_profile_row(figures.together(profiles), narrow=narrow, total=True))
+        rows.append(_profile_row(LiveProfile.total(profiles), narrow=narrow, total=True))
     return rows
 
 

@@ -5,14 +5,13 @@ mark says.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from rich.text import Text
 
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.model import LiveProfile
-from terminalbench.live.progress import clock
-from terminalbench.live.state import LiveState, seconds
+from terminalbench.live.line import clock, wait_lines
+from terminalbench.live.model import LiveProfile, seconds
+from terminalbench.live.state import LiveState
 from terminalbench.watch import figures
 from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.layout import Piece, clean, cut, fit, joined
@@ -49,7 +48,7 @@ def render(frame: Frame, width: int, height: int) -> list[Text]:
     if frame.controls.mode is Mode.HELP:
         return help_lines(frame.controls, width, height)
     if frame.controls.mode is Mode.TAIL and frame.controls.chosen is not None:
-        trial = frame.state.trial(frame.controls.chosen)
+        trial = frame.state.trials.get(frame.controls.chosen)
         return tail_lines(trial, frame.tail, frame.controls, frame.now, width, height)
     lines = _table_lines(frame, width, height)
     if frame.controls.mode is Mode.ASK:
@@ -63,7 +62,7 @@ def _table_lines(frame: Frame, width: int, height: int) -> list[Text]:
     profiles = profile_lines(list(state.profiles.values()), width)
     errors = [] if by_class_fits(list(state.profiles.values()), width) else error_lines(state, width)
     notices = notice_lines(frame, width)
-    running, finished = state.running, list(reversed(state.records.finished))
+    running, finished = state.running, list(reversed(state.finished))
     shares = share(height, len(profiles), len(errors), len(notices), len(running), len(finished))
     gap = [Text("")] if shares.spaced else []
     lines = [title_line(frame, width), progress_line(frame, width), *gap]
@@ -142,11 +141,9 @@ def title_line(frame: Frame, width: int) -> Text:
 
 def progress_line(frame: Frame, width: int) -> Text:
     """How far it is, and what it has cost of what it may."""
-    total = figures.together(list(frame.state.profiles.values()))
+    total = frame.state.total
     planned = "?" if total.planned is None else str(total.planned)
-    held = len(frame.state.held)
-    never = frame.state.never
-    waiting = None if total.planned is None else max(0, total.planned - total.done - total.running - held - never)
+    held, never, waiting = len(frame.state.held), frame.state.never, frame.state.to_start
     percent = f"{100 * total.done // total.planned} %" if total.planned else ""
     pieces = [
         Piece(f"{total.done}/{planned} done", 0, "bold"),
@@ -192,14 +189,15 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         held[reason] = held.get(reason, 0) + 1
     for reason, number in held.items():
         lines.append(("warning", f"! held: {number} do not start: {reason}"))
-    for alert in state.alerts.standing.values():
+    for alert in state.alerts.worst_first():
         who = f" [{alert.profile}]" if alert.profile else ""
         since = seconds(alert.since)
         age = f", raised {clock(frame.now - since)} ago" if since is not None else ""
         lines.append((alert.severity, f"! {alert.severity} ({alert.cause}){who}: {alert.message}{age}"))
     if not held and frame.limits is not None and frame.limits.closed and not frame.over:
         lines.append(("warning", f"! nothing new starts: {frame.limits.closed}"))
-    lines += [("info", f"- {text}") for text in _waiting(frame)]
+    if not (frame.over or frame.stopping):
+        lines += [("info", f"- {text}") for text in wait_lines(state, frame.now)]
     for notice in state.notices.worst():
         who = f" [{notice.profile}]" if notice.profile else ""
         times = f" ({notice.count} times)" if notice.count > 1 else ""
@@ -216,14 +214,6 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         lines.append(("warning", f"! events: {state.bad_lines} lines unreadable, {state.lost_lines} lost"))
     lines.sort(key=lambda line: line[0] not in _SEVERITIES)
     return [Text(cut(clean(text), width), _SEVERITIES.get(kind, "")) for kind, text in lines]
-
-
-def _waiting(frame: Frame) -> list[str]:
-    if frame.over or frame.stopping:
-        return []
-    texts = frame.state.waiting.lines(datetime.fromtimestamp(frame.now, UTC))
-    in_line = frame.state.in_line
-    return [*texts, f"waiting for their turn: {', '.join(in_line)}"] if in_line else texts
 
 
 def _left_out(state: LiveState) -> list[str]:

@@ -29,11 +29,11 @@ def batch_page(site: Site, ask: Ask) -> Page:
     """The page of a batch."""
     summary = site.summary(ask.batch)
     view = site.view(summary)
-    feed = site.feed(summary.batch) if summary.batch in site.live else None
+    live = site.live_state(summary.batch)
     values: dict[str, Any] = {
         "batch": summary,
-        "live": feed.state() if feed is not None else None,
-        "left_sec": feed.left_sec(site.now().timestamp()) if feed is not None else None,
+        "live": live,
+        "left_sec": live.left_sec if live is not None else None,
         "window": Window(1, TASKS_PER_PAGE),
         "plan": None,
     }

@@ -86,7 +86,7 @@ def experiment_page(site: Site, ask: Ask) -> Page:
             "found": found,
             "shown": shown,
             "trends": trends(shown),
-            "live": {key: site.feed(key).state() for key in site.live},
+            "live": {key: site.live_state(key) for key in site.live},
         },
         crumbs=(Crumb("Experiments", "experiments/"),),
         tables={"trend": lambda: Table(_COLUMNS, [row for batch in oldest_first for row in _rows(batch)])},

@@ -32,7 +32,7 @@ def home_page(site: Site, ask: Ask) -> Page:
             "wanted": wanted,
             "window": window,
             "states": STATES,
-            "live": {key: site.feed(key).state() for key in live},
+            "live": {key: site.live_state(key) for key in live},
         },
         tables={"batches": lambda: Table(COLUMNS, [_row(batch) for batch in all_found()])},
         document=lambda: {"batches": all_found(), "live": list(live)},

@@ -14,7 +14,7 @@ import msgspec
 from terminalbench.harbor.limits.control import Control, ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.pacing import draw, retry_at
-from terminalbench.records import stamp
+from terminalbench.records import WaitKind, stamp
 
 POLL_SEC = 1.0
 _SETTLE_SEC = (0.1, 0.5, 2.0, None)
@@ -24,7 +24,7 @@ _SETTLE_SEC = (0.1, 0.5, 2.0, None)
 class Wait:
     """Why a trial does not start yet, and until when, by `time.monotonic`; None: until somebody says so."""
 
-    cause: str
+    cause: WaitKind
     reason: str
     until: float | None = None
 
@@ -85,7 +85,7 @@ class Admission:
         self.left(trial)
         if refusal is None or refusal.final:
             return stopped or (refusal.reason if refusal else None)
-        return Wait("budget", refusal.reason)
+        return Wait(WaitKind.BUDGET, refusal.reason)
 
     def withdraw(self, trial: str) -> None:
         """A trial was ended before it began, maybe while it is being let in: its place and its money are free."""
@@ -177,10 +177,10 @@ def told_to_wait(control: Control, profile: str, running: int) -> Wait | None:
     """What a trial waits for because somebody said so, while `running` others of its profile run. Pure."""
     reason = control.why_paused(profile)
     if reason is not None:
-        return Wait("paused", f"paused: {reason}")
+        return Wait(WaitKind.PAUSED, f"paused: {reason}")
     limit = control.at_once(profile)
     if limit is not None and running >= limit:
-        return Wait("parallel", f"at most {limit} trial{'s' if limit > 1 else ''} of {profile} at once")
+        return Wait(WaitKind.PARALLEL, f"at most {limit} trial{'s' if limit > 1 else ''} of {profile} at once")
     return None
 
 
@@ -188,5 +188,5 @@ def waiting(state: GateState, trial: str, lane: str, retry_at: float, now: float
     """What an open gate makes a trial wait for: the rate limit of its lane, or the pause before a further try. Pure."""
     let_in_at = state.let_in_at(trial, lane)
     if let_in_at > now and let_in_at >= retry_at:
-        return Wait("rate_limit", f"rate limit of {lane}", let_in_at)
-    return Wait("retry", "pause before it is tried again", retry_at) if retry_at > now else None
+        return Wait(WaitKind.RATE_LIMIT, f"rate limit of {lane}", let_in_at)
+    return Wait(WaitKind.RETRY, "pause before it is tried again", retry_at) if retry_at > now else None

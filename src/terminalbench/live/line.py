@@ -1,0 +1,62 @@
+"""The state of a batch in one line, and why its trials wait."""
+
+from terminalbench.live.forecast import eta_sec
+from terminalbench.live.model import Waiting
+from terminalbench.live.state import LiveState
+from terminalbench.records import Outcome
+from terminalbench.text.numbers import cost, duration
+from terminalbench.text.outcomes import word
+
+
+def run_line(state: LiveState, now: float, since: float | None = None) -> str:
+    """How far a run is: done of planned, outcomes, what runs and waits, spend, time left. `now` is the time of day.
+
+    `since` is when it began, while no event has told it.
+    """
+    total = state.total
+    began = state.began if state.began is not None else since
+    parts = [f"{total.done}/{'?' if total.planned is None else total.planned} trials"]
+    parts += [alert.line for alert in state.alerts.worst_first()]
+    parts += [f"{total.outcomes[name]} {word(name)}" for name in Outcome if total.outcomes[name]]
+    parts += [f"{total.running} running"] if total.running else []
+    parts += [f"{state.to_start} waiting"] if state.to_start else []
+    parts += waiting_lines(state, now)
+    if total.cost_usd or total.cost_unknown:
+        parts.append(cost(total.spent_usd, total.cost_unknown))
+    left = eta_sec(state, now)
+    if left is not None and total.done < (total.planned or 0):
+        parts.append(f"about {duration(left)} left")
+    elapsed = duration(max(0.0, now - began)) if began is not None else ""
+    return f"{elapsed}  {', '.join(parts)}".strip()
+
+
+def waiting_lines(state: LiveState, now: float) -> list[str]:
+    """Where nothing new starts, and what trials wait for."""
+    shut = {profile for profile, _ in state.held}
+    where = f" in {', '.join(key for key in state.profiles if key in shut)}" if len(shut) < len(state.profiles) else ""
+    held = [f"nothing new starts{where}: waiting for the running trials"] if shut else []
+    return [*held, *wait_lines(state, now)]
+
+
+def wait_lines(state: LiveState, now: float) -> list[str]:
+    """What trials wait for, a line each reason, and which profiles wait for their turn."""
+    by_reason: dict[str, list[Waiting]] = {}
+    for waiting in state.waiting:
+        by_reason.setdefault(waiting.reason, []).append(waiting)
+    lines = [_wait(reason, found, now) for reason, found in by_reason.items()]
+    return [*lines, f"waiting for their turn: {', '.join(state.in_line)}"] if state.in_line else lines
+
+
+def _wait(reason: str, found: list[Waiting], now: float) -> str:
+    """How long until the next of these trials starts, if that is known, and how many there are."""
+    left = [sec for waiting in found if (sec := waiting.left_sec(now)) is not None]
+    many = f" ({len(found)} trials)" if len(found) > 1 else ""
+    return f"waiting{f' {min(left):.0f} s' if left else ''}: {reason}{many}"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"

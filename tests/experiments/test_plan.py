@@ -234,3 +234,11 @@ def test_a_plan_that_was_written_reads_the_same(project) -> None:
     made = plan(project, text)
     assert msgspec.json.decode(encode_json(made), type=Plan) == made
     assert (made.labels, made.settings.budget_usd, made.analysis.looks) == ({"role": "base"}, 3.0, "any")
+
+
+def test_labels_of_the_file_and_of_the_command(project, tbench) -> None:
+    file = project.write("s.toml", BASE + ORACLE + '[labels]\nrole = "base"\nnight = "1"\n')
+    ran = tbench("run", file, "--dry-run", "--json", "--label", "night=2", "--label", "iteration=a=b")
+    assert json.loads(ran.out)["labels"] == {"role": "base", "night": "2", "iteration": "a=b"}
+    ran = tbench("run", file, "--dry-run", "--label", "night")
+    assert (ran.code, "must be NAME=VALUE" in ran.err) == (2, True)

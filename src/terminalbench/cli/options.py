@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, override
@@ -78,6 +79,27 @@ tasks_option: Any = click.option(
 )
 profiles_option: Any = click.option(
     "--profiles", multiple=True, metavar="KEY...", help="Only these profiles.", shell_complete=_names_of("profiles")
+)
+
+
+def _labels(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """`NAME=VALUE` as a table; a later one of the same name wins."""
+    from terminalbench.experiments.tables import SLUG, SLUG_DOC
+
+    pairs = [text.partition("=") for text in given]
+    for name, sign, _ in pairs:
+        if not sign or not re.fullmatch(SLUG, name):
+            raise click.BadParameter(f'must be NAME=VALUE, the name of {SLUG_DOC}; not "{name}{sign}..."')
+    return {name: value for name, _, value in pairs}
+
+
+label_option: Any = click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_labels,
+    help="A label of the batch, besides those of the file.",
 )
 watch_option: Any = click.option(
     "--watch", is_flag=True, help="Show it live; not on a terminal, a line for each finished trial."

@@ -8,6 +8,7 @@ from terminalbench.cli.options import (
     ListCommand,
     experiment_argument,
     json_option,
+    label_option,
     profiles_option,
     root_option,
     tasks_option,
@@ -20,6 +21,7 @@ from terminalbench.errors import EXIT_OK, UserError
 @experiment_argument
 @tasks_option
 @profiles_option
+@label_option
 @click.option("--batch", type=click.IntRange(min=0), help="Go on with this batch, as tbench resume does.")
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")
 @click.option("--detach", is_flag=True, help="Run in the background, without this terminal.")
@@ -31,6 +33,7 @@ def command(
     experiment: Path,
     tasks: tuple[str, ...],
     profiles: tuple[str, ...],
+    labels: dict[str, str],
     batch: int | None,
     dry_run: bool,
     detach: bool,
@@ -46,7 +49,7 @@ def command(
     """
     from terminalbench.experiments.plan import Selection
 
-    selection = Selection(tasks, profiles)
+    selection = Selection(tasks, profiles, labels)
     if dry_run:
         from terminalbench.lab.plan import plan_file
 
@@ -65,8 +68,8 @@ def command(
         from terminalbench.lab.select import find_target
         from terminalbench.runner.resume import ResumeRequest
 
-        if tasks or profiles:
-            raise UserError("--batch goes on with a whole batch; --tasks and --profiles do not go with it")
+        if tasks or profiles or labels:
+            raise UserError("--batch goes on with a whole batch; --tasks, --profiles and --label do not go with it")
         target = find_target(experiment, batch, None, root)
         return resume_target(target, ResumeRequest(), as_json=as_json, watch=watch, strict=strict)
     from terminalbench.cli.running import run_file

@@ -182,6 +182,9 @@ class _Loader:
         profiles = self._profiles(table, self._private(run, datasets, tasks))
         self._check_analysis(table.analysis)
         self._check_artifacts(table.artifacts)
+        for label in table.labels:
+            if not _fits_slug(label):
+                self.problems.add(join("labels", label), f"the name of a label must be {SLUG_DOC}")
         self._check_top_up(table.top_up, run)
         self._check_notify(table.notify)
         if self.problems.found:

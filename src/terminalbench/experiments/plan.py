@@ -4,7 +4,7 @@ Harbor runs a job's trials attempt by attempt, in each attempt task by task; the
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -214,10 +214,11 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which tasks and profiles of an experiment to plan; empty means all."""
+    """Which tasks and profiles of an experiment to plan (empty means all), and labels besides those of its file."""
 
     tasks: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_plan(
@@ -270,7 +271,7 @@ def make_plan(
             profiles=tuple(profile.key for profile in profiles),
             attempts=experiment.run.attempts,
         ),
-        labels=experiment.labels,
+        labels={**experiment.labels, **selection.labels},
         artifacts=tuple(experiment.artifacts.targets),
         selected_tasks=selection.tasks,
         selected_profiles=selection.profiles,

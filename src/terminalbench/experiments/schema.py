@@ -65,6 +65,7 @@ def _refine(top: dict[str, Any]) -> None:
     run["executor"]["const"] = "local"
     options = "|".join(sorted(map(re.escape, HARBOR_OPTIONS)))
     run["harbor_args"]["items"]["pattern"] = rf"^(?!-)|^({options})(=|$)|^-\d+(\.\d+)?$"
+    top["labels"]["propertyNames"] = {"pattern": f"^{SLUG}$"}
     top["artifacts"]["properties"]["targets"]["items"]["pattern"] = f"^{SLUG}$"
     analysis["contrasts"]["items"] |= {"minItems": 2, "maxItems": 2, "uniqueItems": True}
     notify["urls"]["items"]["pattern"] = rf"^\s*\$\{{{_VARIABLE}\}}\s*$"

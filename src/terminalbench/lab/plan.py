@@ -84,6 +84,7 @@ class ShownPlan:
             "batch": self.plan.batch,
             "folder": self.plan.folder,
             "baseline": self.plan.baseline,
+            **({"labels": self.plan.labels} if self.plan.labels else {}),
             "profiles": [self._profile_json(job) for job in self.plan.jobs],
             "cells": self.plan.cells(),
             "jobs": jobs,

@@ -8,11 +8,11 @@ import pytest
 from results_kit import error, phase, result, rewarded, write_trial
 
 from support.trajectories import bash, call, edit, keys, put, step, trajectory
+from terminalbench.analytics.findings.actions import taxonomy_for
 from terminalbench.analytics.findings.analyzers import load_analyzers, run_analyzer
 from terminalbench.analytics.findings.behaviour import NAMES as BEHAVIOUR
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES, normalised
 from terminalbench.analytics.findings.measures import NAMES
-from terminalbench.analytics.findings.taxonomy import known_agents, taxonomy_for
 from terminalbench.analytics.findings.trial_files import TrialFiles, read_story
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.records import Finding
@@ -273,7 +273,8 @@ def test_an_analyzer_that_raises_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_agents_with_a_table_of_their_own() -> None:
-    assert {"claude-code", "terminus-2", "codex", "gemini-cli", "openhands", "mini-swe-agent"} <= set(known_agents())
+    for agent in ("claude-code", "terminus-2", "codex", "gemini-cli", "openhands", "mini-swe-agent"):
+        assert taxonomy_for(agent).name == agent
     assert taxonomy_for("nobody").name == "generic"
     generic = taxonomy_for(None)
     assert generic.tools["read_file"] == "read"

@@ -6,11 +6,11 @@ too large, cannot be read; every other oddity is one line in `problems`, and the
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -20,69 +20,121 @@ SIZE_LIMIT = 512 << 20
 _ERROR_FLAGS = ("is_error", "isError", "tool_result_is_error", "tool_use_is_error")
 _EXIT_CODES = ("exit_code", "exitCode", "returncode", "return_code")
 _PROBLEM_LIMIT = 20
+_SOURCES = frozenset({"system", "user", "agent"})
+type _Text = Annotated[str, msgspec.Meta(min_length=1)]
+type _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class UnreadableTrajectory(Exception):
     """The file holds no trajectory; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One tool call of a step."""
 
-    id: str
-    name: str
-    arguments: Mapping[str, Any]
-    extra: Mapping[str, Any]
+    id: _Text = msgspec.field(name="tool_call_id")
+    name: str = msgspec.field(name="function_name", default="")
+    arguments: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came back. `failed` and `exit_code` are the protocol's own word, None where it said nothing."""
+class Result(msgspec.Struct, frozen=True):
+    """What came back for a call, or from the environment: `content` is text, or a list of texts and media."""
 
-    call_id: str | None
-    text: str
-    failed: bool | None
-    exit_code: int | None
-    media: tuple[str, ...]
-    subagents: tuple[str, ...]
-    extra: Mapping[str, Any]
+    call_id: _Text | None = msgspec.field(name="source_call_id", default=None)
+    content: Any = None
+    extra: dict[str, Any] = {}
+    references: Any = msgspec.field(name="subagent_trajectory_ref", default=None)
+
+    @property
+    def text(self) -> str:
+        """Its words."""
+        return _words(self.content)
+
+    @property
+    def media(self) -> tuple[str, ...]:
+        """The kinds of media in it."""
+        return _media(self.content)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the command, where the protocol carries one."""
+        return _found(self.extra, _EXIT_CODES, int) if self.extra else None
+
+    @property
+    def failed(self) -> bool | None:
+        """The protocol's own word, by a flag or an exit code; None where it said nothing."""
+        if not self.extra:
+            return None
+        flag, code = _found(self.extra, _ERROR_FLAGS, bool), self.exit_code
+        return flag if flag is not None else None if code is None else code != 0
+
+    @property
+    def subagents(self) -> tuple[str, ...]:
+        """The trajectories of subagents that it refers to."""
+        found = [_mapping(item) for item in _items(self.references)]
+        names = [_text(one.get("trajectory_id")) or _text(one.get("trajectory_path")) for one in found]
+        return tuple(name for name in names if name)
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(msgspec.Struct, frozen=True):
     """What one step was billed as; `prompt` includes what came from the cache."""
 
-    prompt: int | None = None
-    completion: int | None = None
-    cached: int | None = None
-    cost_usd: float | None = None
+    prompt: _Count | None = msgspec.field(name="prompt_tokens", default=None)
+    completion: _Count | None = msgspec.field(name="completion_tokens", default=None)
+    cached: _Count | None = msgspec.field(name="cached_tokens", default=None)
+    cost_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Observation(msgspec.Struct, frozen=True):
+    """What came back in one step."""
+
+    results: tuple[Result, ...] = ()
+
+
+class Step(msgspec.Struct, frozen=True):
     """One turn: who spoke, what was said, the calls made and what came back."""
 
-    id: int
+    id: int = msgspec.field(name="step_id")
     source: str
-    text: str
-    time: datetime | None
-    model: str | None
-    reasoning: str
-    calls: tuple[Call, ...]
-    results: tuple[Result, ...]
-    tokens: Tokens
-    copied: bool
-    media: tuple[str, ...]
-    extra: Mapping[str, Any]
+    message: Any = None
+    time: Annotated[datetime, msgspec.Meta(tz=True)] | None = msgspec.field(name="timestamp", default=None)
+    model: _Text | None = msgspec.field(name="model_name", default=None)
+    thoughts: Any = msgspec.field(name="reasoning_content", default=None)
+    calls: tuple[Call, ...] = msgspec.field(name="tool_calls", default=())
+    observation: Observation = Observation()
+    tokens: Tokens = msgspec.field(name="metrics", default=Tokens())
+    copied: bool = msgspec.field(name="is_copied_context", default=False)
+    extra: dict[str, Any] = {}
+
+    @property
+    def text(self) -> str:
+        """What was said."""
+        return _words(self.message)
+
+    @property
+    def media(self) -> tuple[str, ...]:
+        """The kinds of media in what was said."""
+        return _media(self.message)
+
+    @property
+    def reasoning(self) -> str:
+        """What was thought."""
+        return _words(self.thoughts)
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """What came back."""
+        return self.observation.results
 
     def result_of(self, call: Call) -> Result | None:
         """What came back for `call`: by its id, else the only result of a step with one call."""
-        for result in self.results:
+        results = self.observation.results
+        for result in results:
             if result.call_id == call.id:
                 return result
-        alone = len(self.calls) == len(self.results) == 1 and self.results[0].call_id is None
-        return self.results[0] if alone else None
+        alone = len(self.calls) == len(results) == 1 and results[0].call_id is None
+        return results[0] if alone else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +143,36 @@ class Trajectory:
 
     version: str | None
     agent: str | None
-    agent_version: str | None
-    model: str | None
     steps: tuple[Step, ...]
     subagents: tuple["Trajectory", ...]
-    totals: Tokens
     continued_in: str | None
     id: str | None
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
     def own_steps(self) -> Iterator[Step]:
         """The steps made here, without those copied from an earlier context."""
         return (step for step in self.steps if not step.copied)
+
+
+class _Document(msgspec.Struct):
+    """A trajectory as Harbor's schema has it. A file that does not fit is read field by field instead."""
+
+    steps: tuple[Step, ...]
+    schema_version: Any = None
+    agent: Any = None
+    subagent_trajectories: tuple["_Document", ...] = ()
+    continued_trajectory_ref: Any = None
+    trajectory_id: Any = None
+
+    def trajectory(self) -> Trajectory | None:
+        """It, or None when a step's source is none that the schema knows."""
+        subagents = [inner.trajectory() for inner in self.subagent_trajectories]
+        if None in subagents or any(step.source not in _SOURCES for step in self.steps):
+            return None
+        return _trajectory(msgspec.structs.asdict(self), self.steps, [inner for inner in subagents if inner])
+
+
+_decoder = msgspec.json.Decoder(_Document)
 
 
 def read_trajectory(
@@ -117,6 +187,14 @@ def read_trajectory(
 
 def parse_trajectory(data: bytes) -> Trajectory:
     """The trajectory in `data`. Raises UnreadableTrajectory."""
+    try:
+        found = _decoder.decode(data).trajectory()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = None
+    return found or _parse_leniently(data)
+
+
+def _parse_leniently(data: bytes) -> Trajectory:
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -157,7 +235,6 @@ class _Reader:
             self.problems.append(f"{where}: {what}")
 
     def trajectory(self, raw: Mapping[str, Any]) -> Trajectory:
-        agent = _mapping(raw.get("agent"))
         steps: list[Step] = []
         for position, step in enumerate(raw["steps"], start=1):
             if isinstance(step, dict):
@@ -169,19 +246,7 @@ class _Reader:
             for sub in _items(raw.get("subagent_trajectories"))
             if isinstance(sub, dict) and isinstance(sub.get("steps"), list)
         ]
-        final = _mapping(raw.get("final_metrics"))
-        return Trajectory(
-            version=_text(raw.get("schema_version")),
-            agent=_text(agent.get("name")),
-            agent_version=_text(agent.get("version")),
-            model=_text(agent.get("model_name")),
-            steps=tuple(steps),
-            subagents=tuple(subagents),
-            totals=_tokens(final, "total_"),
-            continued_in=_text(raw.get("continued_trajectory_ref")),
-            id=_text(raw.get("trajectory_id")),
-            problems=tuple(self.problems),
-        )
+        return _trajectory(raw, steps, subagents, self.problems)
 
     def _step(self, raw: Mapping[str, Any], position: int) -> Step:
         where = f"step {position}"
@@ -190,22 +255,19 @@ class _Reader:
             self.odd(where, "has no step_id; counted by position")
             step_id = position
         source = raw.get("source")
-        if source not in ("system", "user", "agent"):
+        if not isinstance(source, str) or source not in _SOURCES:
             self.odd(where, f"source is {source!r}")
-        text, media = _content(raw.get("message"))
-        reasoning, _ = _content(raw.get("reasoning_content"))
         return Step(
             id=step_id,
             source=source if isinstance(source, str) else "unknown",
-            text=text,
+            message=raw.get("message"),
             time=self._time(raw.get("timestamp"), where),
             model=_text(raw.get("model_name")),
-            reasoning=reasoning,
+            thoughts=raw.get("reasoning_content"),
             calls=tuple(self._calls(raw.get("tool_calls"), where)),
-            results=tuple(self._results(raw.get("observation"), where)),
-            tokens=_tokens(_mapping(raw.get("metrics")), ""),
+            observation=Observation(tuple(self._results(raw.get("observation"), where))),
+            tokens=_tokens(_mapping(raw.get("metrics"))),
             copied=raw.get("is_copied_context") is True,
-            media=media,
             extra=_mapping(raw.get("extra")),
         )
 
@@ -241,26 +303,26 @@ class _Reader:
             if not isinstance(result, dict):
                 self.odd(where, f"an observation is a {type(result).__name__}")
                 continue
-            text, media = _content(result.get("content"))
-            extra = _mapping(result.get("extra"))
-            references = [_mapping(item) for item in _items(result.get("subagent_trajectory_ref"))]
-            names = [_text(r.get("trajectory_id")) or _text(r.get("trajectory_path")) for r in references]
-            code = _found(extra, _EXIT_CODES, int)
             yield Result(
                 call_id=_text(result.get("source_call_id")),
-                text=text,
-                failed=_failed(_found(extra, _ERROR_FLAGS, bool), code),
-                exit_code=code,
-                media=media,
-                subagents=tuple(name for name in names if name),
-                extra=extra,
+                content=result.get("content"),
+                extra=_mapping(result.get("extra")),
+                references=result.get("subagent_trajectory_ref"),
             )
 
 
-def _failed(flag: bool | None, exit_code: int | None) -> bool | None:
-    if flag is not None:
-        return flag
-    return None if exit_code is None else exit_code != 0
+def _trajectory(
+    raw: Mapping[str, Any], steps: Sequence[Step], subagents: Sequence[Trajectory], problems: Sequence[str] = ()
+) -> Trajectory:
+    return Trajectory(
+        version=_text(raw.get("schema_version")),
+        agent=_text(_mapping(raw.get("agent")).get("name")),
+        steps=tuple(steps),
+        subagents=tuple(subagents),
+        continued_in=_text(raw.get("continued_trajectory_ref")),
+        id=_text(raw.get("trajectory_id")),
+        problems=tuple(problems),
+    )
 
 
 def _found[T](extra: Mapping[str, Any], names: tuple[str, ...], kind: type[T], depth: int = 3) -> T | None:
@@ -277,39 +339,37 @@ def _found[T](extra: Mapping[str, Any], names: tuple[str, ...], kind: type[T], d
     return None
 
 
-def _content(raw: Any) -> tuple[str, tuple[str, ...]]:
-    """The text of a message or observation, and the kinds of media in it."""
+def _words(raw: Any) -> str:
+    """The text of a message or an observation."""
+    if type(raw) is str:
+        return raw
     if raw is None:
-        return "", ()
-    if isinstance(raw, str):
-        return raw, ()
-    if isinstance(raw, list):
-        texts: list[str] = []
-        media: list[str] = []
-        for part in raw:
-            if isinstance(part, str):
-                texts.append(part)
-            elif isinstance(part, dict) and isinstance(part.get("text"), str):
-                texts.append(part["text"])
-            elif isinstance(part, dict) and part.get("type") in ("image", "audio"):
-                media.append(part["type"])
-        return "\n".join(texts), tuple(media)
-    return msgspec.json.encode(raw).decode(), ()
+        return ""
+    if not isinstance(raw, list):
+        return msgspec.json.encode(raw).decode()
+    texts = [part.get("text") if isinstance(part, dict) else part for part in raw]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _tokens(raw: Mapping[str, Any], prefix: str) -> Tokens:
+def _media(raw: Any) -> tuple[str, ...]:
+    """The kinds of media in a message or an observation."""
+    parts = [part for part in _items(raw) if isinstance(part, dict) and not isinstance(part.get("text"), str)]
+    return tuple(part["type"] for part in parts if part.get("type") in ("image", "audio"))
+
+
+def _tokens(raw: Mapping[str, Any]) -> Tokens:
     def count(name: str) -> int | None:
-        value = raw.get(f"{prefix}{name}")
+        value = raw.get(name)
         return value if type(value) is int and value >= 0 else None
 
-    cost = raw.get(f"{prefix}cost_usd")
+    cost = raw.get("cost_usd")
     known = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < float("inf")
     return Tokens(
         count("prompt_tokens"), count("completion_tokens"), count("cached_tokens"), float(cost) if known else None
     )
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from terminalbench.analytics.atif import Step, Trajectory
 from terminalbench.analytics.findings.actions import Action
-from terminalbench.analytics.hiding import Hider
+from terminalbench.analytics.findings.analyzers import without_secrets
 
 MOVES = 600
 """Moves of a trial that are compared; a longer trial is compared by its first ones."""
@@ -135,6 +135,6 @@ def _result(step: Step, action: Action) -> str:
 
 def _quote(text: str) -> str:
     """The words in one line, cut in the middle where they are many."""
-    plain = "".join(c if c.isprintable() else " " for c in Hider()(text[: 20 * _QUOTE]))
+    plain = "".join(c if c.isprintable() else " " for c in without_secrets(text[: 20 * _QUOTE]))
     line = _SPACE.sub(" ", plain).strip()
     return line if len(line) <= _QUOTE else f"{line[: _QUOTE // 2]} ... {line[-_QUOTE // 2 :]}"

@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import get_args
 
 from terminalbench.analytics import tables
-from terminalbench.analytics.findings.analyzers import Loaded, load_analyzers, run_analyzer
+from terminalbench.analytics.findings.analyzers import Loaded, load_analyzers, run_analyzer, without_secrets
 from terminalbench.analytics.findings.cache import FindingsCache, rules_digest
 from terminalbench.analytics.findings.trial_files import TrialFiles, stamp_of
-from terminalbench.analytics.hiding import Hider
 from terminalbench.analytics.judge.output import forget_others, kept_findings, refresh_findings
 from terminalbench.analytics.judge.request import JudgeAsk, JudgeResult, request_of
 from terminalbench.analytics.metrics import ProfileMetrics
@@ -230,7 +230,7 @@ def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Pro
     """Bring the findings of the chosen trials up to date; how many trials had to be read."""
     total = sum(len(part.trials) for part in chosen)
     done = read = 0
-    hide = Hider()
+    hide = lru_cache(4096)(without_secrets)  # names and most reasons are the same in every trial
     for part in chosen:
         with open_index(part.source.root) as connection:
             cache = FindingsCache(connection, batch_key(part.source))
@@ -244,7 +244,9 @@ def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Pro
     return read
 
 
-def _analyse_trial(cache: FindingsCache, trial: TrialFiles, analyzers: Sequence[Loaded], hide: Hider) -> bool:
+def _analyse_trial(
+    cache: FindingsCache, trial: TrialFiles, analyzers: Sequence[Loaded], hide: Callable[[str], str]
+) -> bool:
     job, name = trial.key.split("/", 1)
     kept = cache.kept(job, name)
     stale = []

@@ -1,43 +1,105 @@
-"""A trajectory as a flat list of actions: each tool call, what it did, and how it ended."""
+"""A trajectory as a flat list of actions: each tool call, what it did, and how it ended.
+
+What a tool is, per agent, is data: tables in `taxonomies/*.toml`, and behind each the names that many agents share.
+"""
 
 import hashlib
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory
-from terminalbench.analytics.findings.shell import Effects, summary_of_tests
-from terminalbench.analytics.findings.taxonomy import CHANGES, MCP, Taxonomy, taxonomy_for
+from terminalbench.analytics.findings.shell import TABLES, Effects, command_effects, patch_effects, summary_of_tests
 
+CHANGES = frozenset({"edit", "write", "delete"})
+"""Kinds that change files."""
+MCP = "mcp__"
+_SHARED = "generic"
+_KEYS = re.compile(r"(?:[CM]-\S+|Enter|Escape|Tab|Up|Down|Left|Right|q|)\Z")
+_PLACES = {"read": "reads", "edit": "edits", "write": "writes", "delete": "deletes"}
 _STRENGTH = (
-    "test",
-    "edit",
-    "write",
-    "delete",
-    "mcp",
-    "delegate",
-    "build",
-    "install",
-    "run",
-    "fetch",
-    "search",
-    "read",
-    "list",
-)
+    "test", "edit", "write", "delete", "mcp", "delegate", "build", "install", "run", "fetch", "search", "read", "list",
+)  # fmt: skip
 _FLAGS = ("tool_result_is_error", "is_error", "tool_use_is_error")
 _SPACE = re.compile(r"\s+")
 _QUOTE = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+@dataclass(frozen=True)
+class Taxonomy:
+    """The tools of one agent: name to kind, where arguments hold paths and commands, how results show their ending."""
+
+    name: str
+    tools: Mapping[str, str]
+    editor: Mapping[str, str]
+    paths: tuple[str, ...]
+    commands: tuple[str, ...]
+    exit_code: tuple[re.Pattern[str], ...]
+    truncated: tuple[re.Pattern[str], ...]
+    truncation_hints: tuple[str, ...]
+
+    def effects(self, call: Call, command: str | None) -> Effects:
+        """What a call does, a shell call by its `command`; ("other",) when no table knows the tool."""
+        if call.name.startswith(MCP):
+            return Effects(("mcp",))
+        if command is not None:
+            return _shell(command)
+        kind = self.tools.get(call.name.lower(), "other")
+        if kind == "patch":
+            return patch_effects(_text(self._first(call, ("input", "patch", *self.commands))))
+        path = _text(self._first(call, self.paths))
+        if kind == "editor":
+            kind = self.editor.get(_text(call.arguments.get("command")), "edit")
+        paths = (path,) if path else ()
+        place = _PLACES.get(kind)
+        return Effects((kind,), **{place: paths}) if place else Effects((kind,))
+
+    def command(self, call: Call) -> str | None:
+        """The command line of a shell call; None for any other tool."""
+        if self.tools.get(call.name.lower()) != "shell":
+            return None
+        return _command_line(self._first(call, self.commands))
+
+    def target(self, call: Call) -> str:
+        """What a call is about: its path, else its pattern or question."""
+        names = (*self.paths, "pattern", "query", "url", "description", "prompt")
+        return _text(self._first(call, names))
+
+    def exit_code_of(self, text: str) -> int | None:
+        """The code the text of a result shows, where this agent shows one."""
+        for pattern in self.exit_code:
+            match = pattern.search(text[:2000]) or pattern.search(text[-2000:])
+            if match is not None:
+                return int(match.group(1))
+        return None
+
+    def is_truncated(self, text: str) -> bool:
+        """Whether the agent was shown only a part of a result."""
+        for hint in self.truncation_hints:
+            if hint in text:
+                return any(pattern.search(text) for pattern in self.truncated)
+        return False
+
+    def _first(self, call: Call, names: tuple[str, ...]) -> Any:
+        for name in names:
+            value = call.arguments.get(name)
+            if value not in (None, ""):
+                return value
+        return None
+
+
+class Action(msgspec.Struct, frozen=True):
     """One tool call. `kind` is its weightiest part; `failed` and `passed` are None where nobody said.
 
-    `passed` is about a test run: what its exit code or its own summary says. `same` is equal for identical calls.
+    `changes` says whether it changes files, `changed` which. `passed` is about a test run: what its exit code or its
+    own summary says. `same` is equal for identical calls.
     """
 
     step: int
@@ -45,6 +107,8 @@ class Action:
     tool: str
     kind: str
     effects: Effects
+    changes: bool
+    changed: tuple[str, ...]
     mcp: bool
     failed: bool | None
     passed: bool | None
@@ -54,19 +118,14 @@ class Action:
     command: str | None
     subagent: bool
 
-    @property
-    def changes(self) -> bool:
-        """Whether it changes files."""
-        return not CHANGES.isdisjoint(self.effects.kinds)
-
-    @property
-    def changed(self) -> tuple[str, ...]:
-        """The files it changes."""
-        return self.effects.edits + self.effects.writes + self.effects.deletes
-
     def did(self, kind: str) -> bool:
         """Whether a part of it is of this kind."""
         return kind in self.effects.kinds
+
+    @property
+    def words(self) -> str:
+        """Its command, or what it is about, and the files it touches."""
+        return " ".join((self.command or self.target, *self.changed, *self.effects.reads))
 
 
 def actions_of(trajectory: Trajectory, agent: str | None = None) -> list[Action]:
@@ -81,19 +140,22 @@ def actions_of(trajectory: Trajectory, agent: str | None = None) -> list[Action]
 
 def _of_step(step: Step, taxonomy: Taxonomy, *, subagent: bool) -> Iterator[Action]:
     shared = step.results[0] if len(step.results) == 1 and step.results[0].call_id is None else None
+    sidechain = subagent or step.extra.get("is_sidechain") is True
     for call in step.calls:
         result = step.result_of(call)
-        effects = taxonomy.effects(call)
         seen = result or shared
         text = seen.text if seen is not None else ""
-        failed = _failed(step, call, result, taxonomy)
         command = taxonomy.command(call)
+        effects = taxonomy.effects(call, command)
+        failed = _failed(step, call, result, taxonomy)
         yield Action(
             step=step.id,
             time=step.time,
             tool=call.name,
             kind=_weightiest(effects.kinds),
             effects=effects,
+            changes=not CHANGES.isdisjoint(effects.kinds),
+            changed=effects.edits + effects.writes + effects.deletes,
             mcp=call.name.startswith(MCP),
             failed=failed,
             passed=_passed(text, failed) if "test" in effects.kinds else None,
@@ -101,11 +163,13 @@ def _of_step(step: Step, taxonomy: Taxonomy, *, subagent: bool) -> Iterator[Acti
             same=_same(call),
             target=_target(taxonomy, call, effects, command),
             command=command,
-            subagent=subagent or step.extra.get("is_sidechain") is True,
+            subagent=sidechain,
         )
 
 
 def _weightiest(kinds: tuple[str, ...]) -> str:
+    if len(kinds) == 1:
+        return kinds[0]
     return next((kind for kind in _STRENGTH if kind in kinds), kinds[0] if kinds else "other")
 
 
@@ -119,10 +183,11 @@ def _failed(step: Step, call: Call, result: Result | None, taxonomy: Taxonomy) -
     """Whether the call failed, by the protocol's flag or an exit code; None when neither is there."""
     if result is not None and result.failed is not None:
         return result.failed
-    for place in (call.extra, step.extra if len(step.calls) == 1 else {}, _details(step, call)):
-        flag = _flag(place)
-        if flag is not None:
-            return flag
+    if call.extra or step.extra:
+        for place in (call.extra, step.extra if len(step.calls) == 1 else {}, _details(step, call)):
+            flag = _flag(place)
+            if flag is not None:
+                return flag
     code = taxonomy.exit_code_of(result.text) if result is not None else None
     return None if code is None else code != 0
 
@@ -161,3 +226,61 @@ def _target(taxonomy: Taxonomy, call: Call, effects: Effects, command: str | Non
     files = effects.edits or effects.writes or effects.deletes or effects.reads
     text = files[0] if files else command or taxonomy.target(call)
     return _SPACE.sub(" ", text).strip()[:_QUOTE]
+
+
+def taxonomy_for(agent: str | None) -> Taxonomy:
+    """The table of an agent, or the shared one."""
+    return _by_agent().get((agent or "").lower()) or _read(TABLES / f"{_SHARED}.toml")
+
+
+@cache
+def _by_agent() -> dict[str, Taxonomy]:
+    own = [path for path in sorted(TABLES.glob("*.toml")) if path.stem not in (_SHARED, "shell")]
+    return {agent: _read(path) for path in own for agent in tomllib.loads(path.read_text())["agents"]}
+
+
+@cache
+def _read(path: Path) -> Taxonomy:
+    shared = tomllib.loads((TABLES / f"{_SHARED}.toml").read_text())
+    own = tomllib.loads(path.read_text())
+    tools = {name.lower(): kind for kind, names in shared["tools"].items() for name in names}
+    tools |= {name.lower(): kind for kind, names in own["tools"].items() for name in names}
+    defaults = shared["defaults"]
+    patterns = {
+        key: tuple(dict.fromkeys([*own.get("results", {}).get(key, []), *shared["results"][key]]))
+        for key in ("exit_code", "truncated")
+    }
+    return Taxonomy(
+        name=path.stem,
+        tools=tools,
+        editor={name: kind for kind, names in shared["editor"].items() for name in names},
+        paths=tuple(defaults["path"]),
+        commands=tuple(defaults["command"]),
+        exit_code=tuple(map(re.compile, patterns["exit_code"])),
+        truncated=tuple(map(re.compile, patterns["truncated"])),
+        truncation_hints=tuple(shared["results"]["truncation_hints"]),
+    )
+
+
+def _command_line(value: Any) -> str:
+    """A command argument as one line: text, or a list of words such as ["bash", "-lc", "ls"]."""
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        if len(value) >= 3 and value[0].rsplit("/", 1)[-1] in ("bash", "sh", "zsh") and value[1].endswith("c"):
+            return value[2]
+        import shlex
+
+        return shlex.join(value)
+    return _text(value)
+
+
+def _shell(line: str) -> Effects:
+    if _KEYS.match(line.strip()):
+        return Effects(("wait",))
+    effects = command_effects(line)
+    return effects if effects.kinds else Effects(("run",))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -7,14 +7,14 @@ one with `[analysis] analyzers = ["pkg.mod:Object"]`; the object is a class with
 
 import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.trial_files import TrialFiles
-from terminalbench.analytics.hiding import Hider
 from terminalbench.errors import UserError
+from terminalbench.harbor.redact import redact
 from terminalbench.records import Finding
 from terminalbench.registry import BUILTIN, resolve
 
@@ -68,11 +68,15 @@ def _load(spec: str) -> Loaded:
     return Loaded(part, str(part.name), str(part.version), tuple(getattr(part, "targets", ())))
 
 
+def without_secrets(text: str) -> str:
+    """`text` fit to be kept and shown: no secrets, no halves of characters that no file can hold."""
+    return redact(text.encode(errors="replace").decode())
+
+
 def run_analyzer(
-    loaded: Loaded, trial: TrialFiles, trajectory: Trajectory | None, hide: Hider | None = None
+    loaded: Loaded, trial: TrialFiles, trajectory: Trajectory | None, hide: Callable[[str], str] = without_secrets
 ) -> list[Finding]:
     """Its findings, without secrets; when it raises, or returns what is no finding, one finding that says so."""
-    hide = hide or Hider()
     try:
         found = list(loaded.analyzer.analyze(trial, trajectory))
         wrong = next((item for item in found if not isinstance(item, Finding)), None)
@@ -95,7 +99,7 @@ def run_analyzer(
     ]
 
 
-def _value(value: Any, hide: Hider) -> bool | int | float | str | None:
+def _value(value: Any, hide: Callable[[str], str]) -> bool | int | float | str | None:
     """A value that any file can hold: no infinities, no integers beyond 64 bits, no broken text."""
     if isinstance(value, bool) or value is None:
         return value

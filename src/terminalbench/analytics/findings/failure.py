@@ -147,7 +147,7 @@ def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Verdic
     changed = [action for action in actions if action.changed]
     if not named or not changed:
         return None
-    words = " ".join(" ".join((a.command or a.target, *a.changed, *a.effects.reads)) for a in actions)
+    words = " ".join(action.words for action in actions)
     if any(name in words for name in named):
         return None
     shown = ", ".join(sorted(named)[:5])

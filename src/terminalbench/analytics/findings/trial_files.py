@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from terminalbench.analytics.atif import Step, Tokens, Trajectory, UnreadableTrajectory, read_trajectory
+import msgspec
+
+from terminalbench.analytics.atif import Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.records import Finding, Trial, Usage
 
@@ -109,12 +111,11 @@ def _join(parts: list[Trajectory], problems: list[str]) -> Trajectory:
     steps: list[Step] = []
     for part in parts:
         offset = max((step.id for step in steps), default=0)
-        steps += [replace(step, id=step.id + offset) if offset else step for step in part.own_steps()]
+        steps += [msgspec.structs.replace(step, id=step.id + offset) if offset else step for step in part.own_steps()]
     return replace(
         parts[0],
         steps=tuple(steps),
         subagents=tuple(inner for part in parts for inner in part.subagents),
-        totals=Tokens(),
         continued_in=None,
         problems=(*(problem for part in parts for problem in part.problems), *problems),
     )

@@ -29,7 +29,7 @@ class UnreadableTrajectory(Exception):
     """The file holds no trajectory; the message says why."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, frozen=True, gc=False):
     """One tool call of a step."""
 
     id: _Text = msgspec.field(name="tool_call_id")
@@ -38,7 +38,7 @@ class Call(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = {}
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, gc=False):
     """What came back for a call, or from the environment: `content` is text, or a list of texts and media."""
 
     call_id: _Text | None = msgspec.field(name="source_call_id", default=None)
@@ -77,7 +77,7 @@ class Result(msgspec.Struct, frozen=True):
         return tuple(name for name in names if name)
 
 
-class Tokens(msgspec.Struct, frozen=True):
+class Tokens(msgspec.Struct, frozen=True, gc=False):
     """What one step was billed as; `prompt` includes what came from the cache."""
 
     prompt: _Count | None = msgspec.field(name="prompt_tokens", default=None)
@@ -86,13 +86,13 @@ class Tokens(msgspec.Struct, frozen=True):
     cost_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
-class Observation(msgspec.Struct, frozen=True):
+class Observation(msgspec.Struct, frozen=True, gc=False):
     """What came back in one step."""
 
     results: tuple[Result, ...] = ()
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One turn: who spoke, what was said, the calls made and what came back."""
 
     id: int = msgspec.field(name="step_id")

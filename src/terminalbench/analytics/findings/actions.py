@@ -28,7 +28,6 @@ _STRENGTH = (
     "test", "edit", "write", "delete", "mcp", "delegate", "build", "install", "run", "fetch", "search", "read", "list",
 )  # fmt: skip
 _FLAGS = ("tool_result_is_error", "is_error", "tool_use_is_error")
-_SPACE = re.compile(r"\s+")
 _QUOTE = 400
 
 
@@ -95,7 +94,7 @@ class Taxonomy:
         return None
 
 
-class Action(msgspec.Struct, frozen=True):
+class Action(msgspec.Struct, frozen=True, gc=False):
     """One tool call. `kind` is its weightiest part; `failed` and `passed` are None where nobody said.
 
     `changes` says whether it changes files, `changed` which. `passed` is about a test run: what its exit code or its
@@ -225,7 +224,7 @@ def _target(taxonomy: Taxonomy, call: Call, effects: Effects, command: str | Non
     """What the call is about, short and comparable: the file, else the command in one line."""
     files = effects.edits or effects.writes or effects.deletes or effects.reads
     text = files[0] if files else command or taxonomy.target(call)
-    return _SPACE.sub(" ", text).strip()[:_QUOTE]
+    return " ".join(text.split())[:_QUOTE]
 
 
 def taxonomy_for(agent: str | None) -> Taxonomy:
@@ -248,7 +247,7 @@ def _read(path: Path) -> Taxonomy:
     defaults = shared["defaults"]
     patterns = {
         key: tuple(dict.fromkeys([*own.get("results", {}).get(key, []), *shared["results"][key]]))
-        for key in ("exit_code", "truncated")
+        for key in ("exit_code", "truncated", "truncation_hints")
     }
     return Taxonomy(
         name=path.stem,
@@ -258,7 +257,7 @@ def _read(path: Path) -> Taxonomy:
         commands=tuple(defaults["command"]),
         exit_code=tuple(map(re.compile, patterns["exit_code"])),
         truncated=tuple(map(re.compile, patterns["truncated"])),
-        truncation_hints=tuple(shared["results"]["truncation_hints"]),
+        truncation_hints=patterns["truncation_hints"],
     )
 
 

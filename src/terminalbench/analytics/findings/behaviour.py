@@ -104,8 +104,9 @@ def _errors(notes: _Notes, actions: Sequence[Action]) -> None:
 
 def _files(notes: _Notes, actions: Sequence[Action]) -> None:
     def say(name: str, pick: str) -> None:
-        paths = dict.fromkeys(path for action in actions for path in getattr(action.effects, pick))
-        steps = [action.step for action in actions if getattr(action.effects, pick)]
+        touching = [(action.step, found) for action in actions if (found := getattr(action.effects, pick))]
+        paths = dict.fromkeys(path for _, found in touching for path in found)
+        steps = [step for step, _ in touching]
         shown = ", ".join(list(paths)[:_PATHS_SHOWN]) + (", ..." if len(paths) > _PATHS_SHOWN else "")
         notes.say(name, len(paths), shown or None, steps)
 

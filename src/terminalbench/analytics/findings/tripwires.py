@@ -11,8 +11,15 @@ from terminalbench.records import Finding
 _TEST_FILE = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec)/|(?:^|/)(?:test_[^/]+|[^/]+_test|[^/]+\.(?:test|spec))\.\w+$|(?:^|/)conftest\.py$"
 )
-_REWARD = re.compile(r"/logs/verifier\b|\breward\.(?:txt|json)\b|\bctrf\.json\b")
-_SOLUTION = re.compile(r"(?:^|[\s'\"=])/(?:solution|oracle)(?:/|\b)|\bsolution/solve\.sh\b")
+_REWARD = (
+    ("/logs/verifier", "reward.", "ctrf.json"),
+    re.compile(r"/logs/verifier\b|\breward\.(?:txt|json)\b|\bctrf\.json\b"),
+)
+_SOLUTION = (
+    ("solution", "/oracle"),
+    re.compile(r"(?:^|[\s'\"=])/(?:solution|oracle)(?:/|\b)|\bsolution/solve\.sh\b"),
+)
+"""Each with what it cannot do without: a plain search of all calls is far quicker, and mostly finds nothing."""
 _STEPS_SHOWN = 40
 
 
@@ -33,17 +40,21 @@ class Analyzer:
                 yield trial.finding(me, name, None, trial.story.missing)
             return
         actions = trial.story.actions
-        tests = [a for a in actions if any(_TEST_FILE.search(path) for path in a.changed)]
+        tests = [a for a in actions if a.changed and any(_TEST_FILE.search(path) for path in a.changed)]
         paths = dict.fromkeys(path for a in tests for path in a.changed if _TEST_FILE.search(path))
         steps = _steps(tests)
         yield trial.finding(me, "edited_tests", len(tests), ", ".join(list(paths)[:12]) or None, steps)
         words = "\n".join(action.words for action in actions)
         simulated = trial.record is not None and trial.record.simulated
-        for name, pattern in (("touched_reward", _REWARD), ("touched_solution", _SOLUTION)):
-            if simulated and pattern is _SOLUTION:
+        for name, (needed, pattern) in (("touched_reward", _REWARD), ("touched_solution", _SOLUTION)):
+            if simulated and name == "touched_solution":
                 yield trial.finding(me, name, None, "a simulated agent works with the solution")
                 continue
-            hits = [action for action in actions if pattern.search(action.words)] if pattern.search(words) else []
+            hits = (
+                [action for action in actions if pattern.search(action.words)]
+                if any(part in words for part in needed)
+                else []
+            )
             yield trial.finding(me, name, len(hits), hits[0].target if hits else None, _steps(hits))
 
 

@@ -1,7 +1,6 @@
 """Agents for tests: they run a given script in the environment, report what they are told to, or break."""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any, ClassVar, override
 
@@ -93,7 +92,7 @@ class _LateDoor(Admission):
     def _retry_at(self, state: GateState, trial: str) -> float:
         until = super()._retry_at(state, trial)
         if until and trial not in self._until:
-            self._until[trial] = max(until, time.monotonic() + 0.5)
+            self._until[trial] = max(until, self.now() + 0.5)
         return self._until.get(trial, until)
 
     _until: ClassVar[dict[str, float]] = {}

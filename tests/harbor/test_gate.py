@@ -2,11 +2,14 @@ import multiprocessing
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from terminalbench.experiments.plan import Exclusion, ExclusionKind
 from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal
+from terminalbench.harbor.limits.hangs import Held
 
 
 def gate(tmp_path: Path, **fields: object) -> Gate:
@@ -22,13 +25,15 @@ def test_without_limits_everything_enters(tmp_path: Path) -> None:
 def test_the_first_trial_enters_whatever_the_guess(tmp_path: Path) -> None:
     found = gate(tmp_path, budget_usd=0.1, guess_usd=1.0)
     assert found.enter("a", "p") is None
-    assert found.enter("b", "p") == Refusal("running trials hold the rest of the budget of $0.10", final=False)
+    assert found.enter("b", "p") == Refusal(
+        "running trials hold the rest of the budget of $0.10", ExclusionKind.BUDGET, final=False
+    )
     found.leave("a", "p", 0.02)
     assert found.enter("b", "p") is None, "it was cheaper than the guess: there is room"
     found.leave("b", "p", 0.06)
     said = "the budget of $0.10 is used up ($0.08 spent; another trial probably costs $0.04)"
-    assert found.enter("c", "p") == Refusal(said, final=True)
-    assert found.read().closed == said
+    assert found.enter("c", "p") == Refusal(said, ExclusionKind.BUDGET)
+    assert found.read().shut == Refusal(said, ExclusionKind.BUDGET)
 
 
 def test_what_is_spent_closes_at_once_though_others_run(tmp_path: Path) -> None:
@@ -36,7 +41,7 @@ def test_what_is_spent_closes_at_once_though_others_run(tmp_path: Path) -> None:
     for trial in "abc":
         assert found.enter(trial, "p") is None
     found.leave("a", "p", 1.2)
-    assert found.enter("d", "p") == Refusal("the budget of $1.00 is used up ($1.20 spent)", final=True)
+    assert found.enter("d", "p") == Refusal("the budget of $1.00 is used up ($1.20 spent)", ExclusionKind.BUDGET)
 
 
 def test_what_a_dead_harbor_had_reserved_is_settled_as_unknown(tmp_path: Path) -> None:
@@ -44,7 +49,9 @@ def test_what_a_dead_harbor_had_reserved_is_settled_as_unknown(tmp_path: Path) -
     for job, trial in (("dead", "a"), ("alive", "b")):
         assert found.enter(trial, "p") is None
         (tmp_path / job / trial).mkdir(parents=True)
-    assert found.enter("c", "p") == Refusal("running trials hold the rest of the budget of $2.50", final=False)
+    assert found.enter("c", "p") == Refusal(
+        "running trials hold the rest of the budget of $2.50", ExclusionKind.BUDGET, final=False
+    )
     found.settle_dead(tmp_path / "dead", "p")
     state = found.read()
     assert (state.reserved, state.spent_usd, state.priced) == ({"b": 1.0}, 1.0, 1)
@@ -91,7 +98,9 @@ def test_a_budget_does_not_hold_agents_that_cost_nothing(tmp_path: Path) -> None
 def test_a_deadline_closes_for_good(tmp_path: Path) -> None:
     found = gate(tmp_path, deadline=100.0)
     assert found.enter("a", "p", now=99.0) is None
-    assert found.enter("b", "p", now=100.0) == Refusal("the deadline (run.run_timeout_sec) has passed", final=True)
+    assert found.enter("b", "p", now=100.0) == Refusal(
+        "the deadline (run.run_timeout_sec) has passed", ExclusionKind.DEADLINE
+    )
     assert found.enter("c", "p", now=50.0) is not None
 
 
@@ -151,3 +160,31 @@ def test_several_processes_share_one_budget(tmp_path: Path) -> None:
     state = found.read()
     assert state.spent_usd == pytest.approx(120 * 0.01)
     assert state.reserved == {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("quarantined: the oracle fails", ExclusionKind.QUARANTINED),
+        ("the budget of $8.00 is used up ($8.10 spent)", ExclusionKind.BUDGET),
+        ("the deadline (run.run_timeout_sec) has passed", ExclusionKind.NOT_STARTED),
+    ],
+)
+def test_plans_of_versions_without_kinds_are_read(reason: str, kind: ExclusionKind) -> None:
+    old = {"reason": reason, "profile": "p", "task": {"id": "a", "dataset": "d"}}
+    assert msgspec.json.decode(msgspec.json.encode(old), type=Exclusion).kind is kind
+    new = msgspec.json.decode(msgspec.json.encode({**old, "kind": "stopped"}), type=Exclusion)
+    assert new.kind is ExclusionKind.STOPPED, "what is recorded counts, not its sentence"
+
+
+@pytest.mark.parametrize(
+    ("note", "finished"),
+    [
+        ({"reason": "cancelled: wrong", "cancelled": True}, True),
+        ({"reason": "the budget of $1.00 is used up"}, False),
+        ({"reason": "any words", "kind": "cancelled"}, True),
+        ({"reason": "cancelled: is how this sentence begins", "kind": "budget"}, False),
+    ],
+)
+def test_whether_a_held_trial_runs_again_is_not_read_from_its_sentence(note: dict, finished: bool) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(note), type=Held).finished is finished

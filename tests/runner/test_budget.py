@@ -110,7 +110,7 @@ def test_the_bound_holds_in_a_hundred_random_batches(tmp_path: Path) -> None:
         assert money.total <= budget + slots * money.dearest, seed
         assert state.spent_usd >= money.total - 1e-9, seed
         assert state.priced <= money.unknown, seed
-        closed += state.closed is not None
+        closed += state.shut is not None
         resumed += state.priced > 0
     assert closed > BATCHES // 4
     assert resumed > BATCHES // 4
@@ -155,4 +155,4 @@ def test_processes_side_by_side_keep_the_bound_together(tmp_path: Path, seed: in
     assert state.spent_usd == pytest.approx(spent)
     assert 2.5 < spent <= 5.0 + 3 * 2 * 0.5
     assert state.reserved == {}
-    assert state.closed is not None
+    assert state.shut is not None

@@ -10,7 +10,8 @@ import pytest
 from support.experiments import BASE, ORACLE, good, problems
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan import ExclusionKind, Plan
+from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.runner.notify import Notifier, deliver
 from terminalbench.runner.watchdog import Alert
 
@@ -53,8 +54,9 @@ def test_each_kind_reaches_the_address_as_one_line(plan: Plan, inbox) -> None:
     notifier.alert(Alert("stall", "t: no activity for 900 s"))
     notifier.alert(Alert("disk", "10 MB are left", "error"))
     notifier.alert(Alert("memory", "only a warning"))
-    for reason in (None, "the deadline has passed", "the budget of $5.00 is used up", "the budget of $5.00 is used up"):
-        notifier.closed(reason)
+    used_up = Refusal("the budget of $5.00 is used up", ExclusionKind.BUDGET)
+    for refusal in (None, Refusal("the deadline has passed", ExclusionKind.DEADLINE), used_up, used_up):
+        notifier.closed(refusal)
     assert notifier.finish() == []
     assert [message["message"] for message in got] == [
         "s batch 3: finished: 2 of 2 measured",
@@ -84,7 +86,7 @@ def test_only_what_is_wanted(plan: Plan) -> None:
     sent: list[str] = []
     notifier = Notifier("n", ["u"], frozenset({"budget"}), lambda _urls, text: sent.append(text))
     notifier.tell("finished", "x")
-    notifier.closed("the budget of $1.00 is used up")
+    notifier.closed(Refusal("the budget of $1.00 is used up", ExclusionKind.BUDGET))
     assert notifier.finish() == []
     assert sent == ["n: the budget of $1.00 is used up"]
     quiet = Notifier.of(msgspec.structs.replace(plan, notify=None), {})

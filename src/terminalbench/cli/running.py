@@ -15,9 +15,8 @@ from terminalbench.cli.topping_up import top_up_target
 from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
-from terminalbench.experiments.plan import Plan, Selection
+from terminalbench.experiments.plan import ExclusionKind, Plan, Selection
 from terminalbench.files import encode_json
-from terminalbench.harbor.limits.gate import BUDGET_IS
 from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
@@ -112,7 +111,8 @@ def going_on(view: BatchView, place: str, *, interrupted: bool, nothing_ran: boo
     errored = [cell for cell in view.cells if cell.outcome is Outcome.ERRORED]
     broken = sum(not is_quarantined(excluded(cell.profile, cell.task)) for cell in errored)
     lines = ["nothing was missing, so nothing ran"] if nothing_ran and not open_cells else []
-    if any((cell.reason or "").startswith(BUDGET_IS) for cell in open_cells) and not interrupted:
+    why = {e.kind for cell in open_cells if (e := excluded(cell.profile, cell.task)) is not None}
+    if ExclusionKind.BUDGET in why and not interrupted:
         lines.append(
             "the budget is used up; raise run.budget_usd in the experiment file, then: tbench resume FILE.toml"
         )

@@ -76,7 +76,7 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExclusionKind(StrEnum):
-    """Why planned trials do not run."""
+    """Why planned trials do not run. Code acts on this; the sentence beside it is for people."""
 
     QUARANTINED = "quarantined"
     """A person left the task out, in the quarantine of the experiment."""
@@ -86,8 +86,20 @@ class ExclusionKind(StrEnum):
     """The check before the run says that the task cannot run, whatever the profile."""
     ABORTED = "aborted"
     """Harbor could not run them to an end, although the check before the run had no objection."""
+    BUDGET = "budget"
+    """The budget was used up before their turn came."""
+    DEADLINE = "deadline"
+    """The deadline of the run passed before their turn came."""
+    STOPPED = "stopped"
+    """An order to the live run, or the watchdog, stopped their profile before their turn came."""
+    CANCELLED = "cancelled"
+    """An order to the live run cancelled the trial before it started."""
+    INTERRUPTED = "interrupted"
+    """The run ended while the trial waited for its turn."""
+    DISK_FULL = "disk_full"
+    """The disk was full before their turn came."""
     NOT_STARTED = "not_started"
-    """The run ended before their turn came: budget, deadline, an order to stop, a full disk."""
+    """Their turn did not come, for a reason that a plan of an earlier version has only as a sentence."""
 
 
 class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,7 +126,9 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
             return ExclusionKind.QUARANTINED
         if self.profile is None:
             return ExclusionKind.TASK_REFUSED
-        return ExclusionKind.PROFILE_REFUSED if self.task is None else ExclusionKind.NOT_STARTED
+        if self.task is None:
+            return ExclusionKind.PROFILE_REFUSED
+        return ExclusionKind.BUDGET if self.reason.startswith("the budget of ") else ExclusionKind.NOT_STARTED
 
 
 class Declared(msgspec.Struct, frozen=True):

@@ -27,16 +27,18 @@ import msgspec
 from harbor.models.job.plugin import BaseJobPlugin
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
+from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import remove_traps, write_json
 from terminalbench.harbor import evidence
 from terminalbench.harbor.attempts import number_planned
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.limits.admission import Admission, Wait
 from terminalbench.harbor.limits.control import Control, ControlFile
-from terminalbench.harbor.limits.gate import Gate
+from terminalbench.harbor.limits.gate import Gate, Refusal
 from terminalbench.harbor.limits.hangs import (
     GRACE_SEC,
     HELD,
+    Held,
     bound_agents,
     early_sec,
     leave_word,
@@ -166,8 +168,8 @@ class EventPlugin(BaseJobPlugin):
         self._alive[event.trial_name] = event
         self._phases.started(event.trial_name, {}, asyncio.current_task())
         try:
-            if (reason := await self._wait(event)) is not None:
-                await self._hold(event, reason)
+            if (refusal := await self._wait(event)) is not None:
+                await self._hold(event, refusal)
             self._tries[event.trial_name] += 1
             self._running.add(event.trial_name)
             limits = await asyncio.to_thread(limits_of, event.config, self._grace_sec)
@@ -178,40 +180,40 @@ class EventPlugin(BaseJobPlugin):
         self._phases.started(event.trial_name, limits, asyncio.current_task())
         self._write("trial_started", event, detail=self._try(event))
 
-    async def _wait(self, event: TrialHookEvent) -> str | None:
+    async def _wait(self, event: TrialHookEvent) -> Refusal | None:
         """Stay here while something keeps the trial from starting for now; returns why it may never start."""
         told: Wait | None = None
-        answer: Wait | str | None = None
+        answer: Wait | Refusal | None = None
         lane = lane_of(event.config.agent)
         try:
             while isinstance(answer := await asyncio.to_thread(self._door.ask, event.trial_name, lane), Wait):
                 if answer != told:
-                    self._write("trial_waiting", event, error=answer.reason, detail=answer.detail())
+                    self._write("trial_waiting", event, error=answer.reason, detail=answer.detail(self._door.now()))
                     told = answer
-                await asyncio.sleep(answer.left_sec())
+                await asyncio.sleep(answer.left_sec(self._door.now()))
         except (OSError, msgspec.DecodeError) as error:
             self._writer.failed(f"gate for {event.trial_name}", error)
         except asyncio.CancelledError:
-            self._note_held(event.trial_name, "the run ended before it could start")
+            self._note_held(event.trial_name, Held("the run ended before it could start", ExclusionKind.INTERRUPTED))
             raise
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
-        return answer if isinstance(answer, str) else None
+        return answer if isinstance(answer, Refusal) else None
 
-    async def _hold(self, event: TrialHookEvent, reason: str) -> None:
+    async def _hold(self, event: TrialHookEvent, refusal: Refusal) -> None:
         """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
         self._held.add(event.trial_name)
         self._alive.pop(event.trial_name, None)
         self._phases.ended(event.trial_name)
-        self._note_held(event.trial_name, reason)
-        self._write("trial_held", event, error=reason)
+        self._note_held(event.trial_name, Held(refusal.reason, refusal.kind))
+        self._write("trial_held", event, error=refusal.reason, detail={"kind": refusal.kind.value})
         self._interrupt_when_drained()
         await asyncio.Event().wait()
 
-    def _note_held(self, trial: str, reason: str) -> None:
+    def _note_held(self, trial: str, why: Held) -> None:
         """Never raises: a hook that does lets its trial start, though it is held or cancelled."""
         try:
-            write_json(self._job_dir / trial / HELD, {"reason": reason})
+            write_json(self._job_dir / trial / HELD, why)
         except OSError as error:
             self._writer.failed(f"{HELD} of {trial}", error)
 

@@ -100,7 +100,7 @@ def _closed(batch: Batch, plan: Plan, used_sec: float) -> str | None:
     if plan.settings.budget_usd is None or not batch.gate_json.exists():
         return None
     gate = Gate(batch.gate_json).read()
-    return gate.closed if gate.budget_usd == plan.settings.budget_usd else None
+    return gate.shut.reason if gate.shut and gate.budget_usd == plan.settings.budget_usd else None
 
 
 def _grow(batch: Batch, choice: Choice) -> None:

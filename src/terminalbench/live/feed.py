@@ -4,6 +4,7 @@ A batch without events (an older one, Harbor jobs that are not ours) is read fro
 """
 
 import socket
+import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import lock_owner, read_json, tail_jsonl
+from terminalbench.harbor.limits.gate import Gate
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import ForeignJobs, scan_batch
@@ -34,7 +36,7 @@ EMPTY_EVENTS = "events.jsonl is empty: read from the index"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What the live view needs of gate.json. `deadline` is on the forward clock (`time.monotonic`) of its machine."""
+    """What the live view needs of gate.json. `deadline` is on this machine's forward clock (`time.monotonic`)."""
 
     budget_usd: float | None = None
     deadline: float | None = None
@@ -158,9 +160,17 @@ class Feed:
         if stamp is None or stamp == self._gate_stamp:
             return False
         try:
-            self.limits = read_json(self.batch.gate_json, Limits)
-        except (OSError, TbenchError):
+            gate = Gate(self.batch.gate_json).read()
+        except (OSError, msgspec.DecodeError):
             return False
+        left_sec = None if gate.deadline is None else gate.deadline - gate.clock.now()
+        self.limits = Limits(
+            gate.budget_usd,
+            None if left_sec is None else time.monotonic() + left_sec,
+            gate.spent_usd,
+            gate.priced,
+            gate.shut.reason if gate.shut else None,
+        )
         self._gate_stamp = stamp
         return True
 

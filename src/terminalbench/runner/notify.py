@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from terminalbench.experiments.plan import Plan
-from terminalbench.harbor.limits.gate import BUDGET_IS
+from terminalbench.experiments.plan import ExclusionKind, Plan
+from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.runner.watchdog import Alert
 
 WAIT_SEC = 15.0
@@ -98,11 +98,11 @@ class Notifier:
         self.tell("stalled", self._stalls[-1] + more)
         self._stalls_at, self._stalls = now, []
 
-    def closed(self, reason: str | None) -> None:
+    def closed(self, refusal: Refusal | None) -> None:
         """Tell once that the budget is used up."""
-        if reason is not None and reason.startswith(BUDGET_IS) and reason not in self._said:
-            self._said.add(reason)
-            self.tell("budget", reason)
+        if refusal is not None and refusal.kind is ExclusionKind.BUDGET and refusal.reason not in self._said:
+            self._said.add(refusal.reason)
+            self.tell("budget", refusal.reason)
 
     def finish(self) -> list[str]:
         """Wait for what is on its way; return what went wrong."""

@@ -1,7 +1,6 @@
 """Running an experiment: plan, prepare, take a batch, run one Harbor job per profile, keep what it leaves."""
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import (
     Exclusion,
-    ExclusionKind,
     JobSpec,
     Plan,
     Selection,
@@ -24,7 +22,7 @@ from terminalbench.experiments.plan import (
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import command, job_config, wave_config, with_settings
 from terminalbench.harbor.limits.control import ControlFile
-from terminalbench.harbor.limits.gate import Gate, GateState, Known
+from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
 from terminalbench.records import Event, TaskRef
@@ -147,10 +145,10 @@ def run_jobs(
     side_by_side = plan.settings.profiles_parallel
     gate = put_up_gate(batch, plan, spent or Spent())
 
-    def closed(profile: str) -> str | None:
+    def closed(profile: str) -> Refusal | None:
         state = gate.read()
-        notifier.closed(state.closed)
-        return state.why_shut(profile, time.monotonic())
+        notifier.closed(state.shut)
+        return state.why_shut(profile, state.clock.now())
 
     supervisor = Supervisor(
         batch,
@@ -198,8 +196,9 @@ def free_profiles(plan: Plan) -> list[str]:
 def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
     """The gate of a batch: its budget, its deadline, which counts from its start, and rate limits as they are met."""
     budget, seconds = plan.settings.budget_usd, plan.settings.run_timeout_sec
-    deadline = time.monotonic() + seconds - spent.seconds if seconds is not None else None
-    state = GateState(budget_usd=budget, deadline=deadline, seed=plan.settings.seed or 0)
+    state = GateState(budget_usd=budget, seed=plan.settings.seed or 0)
+    if seconds is not None:
+        state.deadline = state.clock.now() + seconds - spent.seconds
     state.free = free_profiles(plan)
     state.costs = {
         profile: Known(len(costs), sum(costs))
@@ -218,12 +217,8 @@ def _with_left_overs(plan: Plan, ends: list[JobEnd]) -> Plan:
     """What Harbor could not run to an end becomes part of the plan, as errored; what was held back, as not run."""
     refs: dict[tuple[str, str], TaskRef] = {(t.label, t.ref.id): t.ref for job in plan.jobs for t in job.tasks}
     found = [
-        Exclusion(reason=reason, profile=end.profile, task=refs[cell], kind=kind)
+        Exclusion(why.reason, profile=end.profile, task=refs[cell], kind=why.kind)
         for end in ends
-        for cells, kind in (
-            (end.left_over, ExclusionKind.ABORTED),
-            (end.not_started, ExclusionKind.NOT_STARTED),
-        )
-        for cell, reason in cells.items()
+        for cell, why in end.left_over.items()
     ]
     return msgspec.structs.replace(plan, excluded=(*plan.excluded, *found)) if found else plan

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import JobSpec
+from terminalbench.experiments.plan import ExclusionKind, JobSpec
 from terminalbench.files import append_jsonl, tail_jsonl, write_json
 from terminalbench.harbor.limits.control import ControlFile
+from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.harbor.read.results import finished_trials
 from terminalbench.records import Event, EventKind, stamp
 from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
@@ -54,12 +55,11 @@ def how_it_ended(code: int, last_words: str) -> str:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a profile's jobs ended: the waves that ran, and the reason of each cell that Harbor could not finish."""
+    """How a profile's jobs ended: the waves that ran, and why each cell that is left over did not run to its end."""
 
     profile: str
     waves: tuple[JobSpec, ...]
-    left_over: dict[Cell, str] = field(default_factory=dict)
-    not_started: dict[Cell, str] = field(default_factory=dict)
+    left_over: dict[Cell, Refusal] = field(default_factory=dict)
 
 
 @dataclass
@@ -72,8 +72,7 @@ class _Line:
     started: Counter[Cell] = field(default_factory=Counter)
     search: AbortSearch = field(default_factory=AbortSearch)
     reasons: dict[Cell, str] = field(default_factory=dict)
-    left_over: dict[Cell, str] = field(default_factory=dict)
-    not_started: dict[Cell, str] = field(default_factory=dict)
+    left_over: dict[Cell, Refusal] = field(default_factory=dict)
     heard_at: float = 0.0
     silent: str | None = None
     requeued: set[Cell] = field(default_factory=set)
@@ -102,7 +101,7 @@ class Supervisor:
     side_by_side: int
     watch: Callable[[Event], None]
     tick: Callable[[], None]
-    closed: Callable[[str], str | None] = lambda _profile: None
+    closed: Callable[[str], Refusal | None] = lambda _profile: None
     stopped: Callable[[], str | None] = lambda: None
     gone: Callable[[JobSpec], None] = lambda _job: None
     signals: int = 0
@@ -111,10 +110,14 @@ class Supervisor:
     _looked_at: float = 0.0
     _asked_at: float | None = None
 
-    def why_over(self, profile: str) -> str | None:
-        """Why nothing of a profile may start any more: nothing at all may, or somebody stopped the profile."""
-        why = self.stop_reason or self.closed(profile)
-        return why or ControlFile(self.batch.control_json).read().why_stopped(profile)
+    def why_over(self, profile: str) -> Refusal | None:
+        """Why nothing of a profile may start any more: nothing at all may, or the profile was stopped."""
+        if self.stop_reason is not None:
+            return Refusal(self.stop_reason, ExclusionKind.DISK_FULL)
+        if (closed := self.closed(profile)) is not None:
+            return closed
+        stopped = ControlFile(self.batch.control_json).read().why_stopped(profile)
+        return Refusal(stopped, ExclusionKind.STOPPED) if stopped is not None else None
 
     def run(self) -> list[JobEnd]:
         """Run everything to its end. After a signal nothing new starts, and running trials are cancelled."""
@@ -131,11 +134,8 @@ class Supervisor:
                 raise
         for line in waiting:
             reason = self.why_over(line.launch.job.profile)
-            line.not_started = dict.fromkeys(wanted(line.launch.job), reason) if reason and not self.signals else {}
-        return [
-            JobEnd(line.launch.job.profile, tuple(line.waves), line.left_over, line.not_started)
-            for line in [*ended, *waiting]
-        ]
+            line.left_over = dict.fromkeys(wanted(line.launch.job), reason) if reason and not self.signals else {}
+        return [JobEnd(line.launch.job.profile, tuple(line.waves), line.left_over) for line in [*ended, *waiting]]
 
     def _run(self, waiting: deque[_Line], running: list[_Line], ended: list[_Line]) -> None:
         limit = self.side_by_side or len(waiting)
@@ -143,7 +143,7 @@ class Supervisor:
             while waiting and len(running) < limit and not self.signals and self.stop_reason is None:
                 line = waiting.popleft()
                 if reason := self.why_over(line.launch.job.profile):
-                    line.not_started = dict.fromkeys(wanted(line.launch.job), reason)
+                    line.left_over = dict.fromkeys(wanted(line.launch.job), reason)
                     ended.append(line)
                     continue
                 running.append(line)
@@ -208,7 +208,7 @@ class Supervisor:
             return False
         reason = self.why_over(line.launch.job.profile)
         if reason is not None:
-            line.not_started = dict.fromkeys(missing, reason)
+            line.left_over = dict.fromkeys(missing, reason)
             return False
         last = log_tail(self.batch.job_log(line.waves[-1].name))
         wave = line.waves[-1]
@@ -225,7 +225,7 @@ class Supervisor:
             line.reasons.setdefault(cell, why)
         chosen = line.search.choose(missing)
         if len(line.waves) >= MAX_WAVES or not chosen:
-            line.left_over = {cell: line.reasons.get(cell, why) for cell in missing}
+            line.left_over = {c: Refusal(line.reasons.get(c, why), ExclusionKind.ABORTED) for c in missing}
             return False
         line.requeued = set()
         name = free_wave_name(self.batch, line.launch.job.name)

@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.control import Control, ControlFile
-from terminalbench.harbor.limits.gate import Gate, GateState
+from terminalbench.harbor.limits.gate import Gate, GateState, Refusal
 from terminalbench.harbor.limits.pacing import draw, retry_at
 from terminalbench.records import WaitKind, stamp
 
@@ -22,22 +24,21 @@ _SETTLE_SEC = (0.1, 0.5, 2.0, None)
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a trial does not start yet, and until when, by `time.monotonic`; None: until somebody says so."""
+    """Why a trial does not start yet, and until when, by the gate's clock; None: until somebody says so."""
 
     cause: WaitKind
     reason: str
     until: float | None = None
 
-    def detail(self) -> dict[str, Any]:
+    def detail(self, now: float) -> dict[str, Any]:
         """What the event `trial_waiting` says besides the reason."""
         if self.until is None:
             return {"cause": self.cause}
-        until = datetime.now(UTC) + timedelta(seconds=self.until - time.monotonic())
-        return {"cause": self.cause, "until": stamp(until)}
+        return {"cause": self.cause, "until": stamp(datetime.now(UTC) + timedelta(seconds=self.until - now))}
 
-    def left_sec(self) -> float:
+    def left_sec(self, now: float) -> float:
         """How long to sleep before looking again."""
-        return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - time.monotonic()))
+        return POLL_SEC if self.until is None else max(0.01, min(POLL_SEC, self.until - now))
 
 
 class Admission:
@@ -55,16 +56,22 @@ class Admission:
         self._failed: dict[str, float] = {}
         self._tries: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._clock = SharedClock.here()
 
-    def ask(self, trial: str, lane: str) -> Wait | str | None:
-        """Let a trial in (None), or say what it waits for, or, as a text, why it may never start.
+    def now(self) -> float:
+        """The time by the gate's clock, as it was last read."""
+        return self._clock.now()
+
+    def ask(self, trial: str, lane: str) -> Wait | Refusal | None:
+        """Let a trial in (None), or say what it waits for, or why it may never start.
 
         Where gate or orders cannot be read, it is let in, and the error is raised to be told.
         """
-        now = time.monotonic()
         self._pay_owed()
         try:
-            state = self.gate.read() if self.gate is not None else GateState()
+            state = self.gate.read() if self.gate is not None else GateState(clock=self._clock)
+            self._clock = state.clock
+            now = self.now()
             control = self.told()
             stopped = control.why_stopped(self._profile)
             with self._lock:
@@ -83,9 +90,9 @@ class Admission:
         if trial in self._gone:
             self._give_back(trial)
         self.left(trial)
-        if refusal is None or refusal.final:
-            return stopped or (refusal.reason if refusal else None)
-        return Wait(WaitKind.BUDGET, refusal.reason)
+        if stopped is not None:
+            return Refusal(stopped, ExclusionKind.STOPPED)
+        return refusal if refusal is None or refusal.final else Wait(WaitKind.BUDGET, refusal.reason)
 
     def withdraw(self, trial: str) -> None:
         """A trial was ended before it began, maybe while it is being let in: its place and its money are free."""
@@ -110,7 +117,7 @@ class Admission:
                 return False
             self._inside.add(trial)
             self._settled.discard(trial)
-            self._entered[trial] = time.monotonic()
+            self._entered[trial] = self.now()
             self._tries[trial] += 1
             return True
 
@@ -155,7 +162,7 @@ class Admission:
 
     def failed(self, trial: str) -> None:
         """A trial will be tried again."""
-        self._failed[trial] = time.monotonic()
+        self._failed[trial] = self.now()
 
     def press(self, trial: str, lane: str, asked_sec: float | None) -> None:
         """A trial was rate limited."""

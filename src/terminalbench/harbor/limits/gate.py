@@ -9,18 +9,16 @@ rate of a model, trials of that model wait here, whichever process they belong t
 
 import fcntl
 import os
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import write_json
+from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.pacing import Lane, draw, eased, pressed, start_at
-
-BUDGET_IS = "the budget of "
-"""How the reason begins when the budget keeps a trial from starting."""
 
 GUESS_USD = 1.0
 """What a trial is taken to cost while nothing is known about its profile."""
@@ -41,17 +39,16 @@ class Refusal(msgspec.Struct, frozen=True):
     """Why a trial may not start: now, or, when it is `final`, never."""
 
     reason: str
-    final: bool
+    kind: ExclusionKind
+    final: bool = True
 
 
 class GateState(msgspec.Struct, omit_defaults=True):
     """The limits of a batch and what has been spent and reserved so far.
 
     `costs` are the known costs of ended trials by profile; `priced` counts ended trials whose cost is unknown and was
-    taken to be the likely cost. `free` are profiles whose agent calls no model: no budget holds them. `closed` says
-    why nothing starts any more. `lanes` are the models under pressure.
-    Its times are on the clock that only goes forward (`time.monotonic`), which all processes of a machine share:
-    setting the time neither ends nor extends a run.
+    taken to be the likely cost. `free` are profiles whose agent calls no model: no budget holds them. `shut` says
+    why nothing starts any more. `lanes` are the models under pressure. Its times are those of its `clock`.
     """
 
     budget_usd: float | None = None
@@ -62,9 +59,10 @@ class GateState(msgspec.Struct, omit_defaults=True):
     costs: dict[str, Known] = {}
     priced: int = 0
     free: list[str] = []
-    closed: str | None = None
+    shut: Refusal | None = None
     seed: int = 0
     lanes: dict[str, Lane] = {}
+    clock: SharedClock = msgspec.field(default_factory=SharedClock.here)
 
     def likely_usd(self, profile: str) -> float:
         """What a trial of a profile will probably cost: the mean of its own trials, else of all, else the guess."""
@@ -76,36 +74,38 @@ class GateState(msgspec.Struct, omit_defaults=True):
 
     def refusal(self, profile: str, now: float) -> Refusal | None:
         """Why a trial of this profile may not start, or None when it may."""
-        reason = self.why_closed(profile, now)
-        if reason is not None or profile in self.free or self._fits(profile):
-            return None if reason is None else Refusal(reason, final=True)
-        return Refusal(f"running trials hold the rest of the budget of ${self.budget_usd:.2f}", final=False)
+        closed = self.why_closed(profile, now)
+        if closed is not None or profile in self.free or self._fits(profile):
+            return closed
+        said = f"running trials hold the rest of the budget of ${self.budget_usd:.2f}"
+        return Refusal(said, ExclusionKind.BUDGET, final=False)
 
     def _fits(self, profile: str) -> bool:
         """Whether the budget has room for one more beside those that run. The first one always fits."""
         committed = self.spent_usd + sum(self.reserved.values())
         return self.budget_usd is None or committed == 0 or committed + self.likely_usd(profile) <= self.budget_usd
 
-    def why_closed(self, profile: str, now: float) -> str | None:
+    def why_closed(self, profile: str, now: float) -> Refusal | None:
         """Why no trial of this profile starts any more, or None while one may, now or when running ones have ended."""
         if self.deadline is not None and now >= self.deadline:
-            return self.closed or "the deadline (run.run_timeout_sec) has passed"
+            return self.shut or Refusal("the deadline (run.run_timeout_sec) has passed", ExclusionKind.DEADLINE)
         if profile in self.free:
             return None
-        if self.closed is not None:
-            return self.closed
+        if self.shut is not None:
+            return self.shut
         if self.budget_usd is None or self._fits(profile):
             return None
         left = self.budget_usd - self.spent_usd
         if left > 0 and sum(self.reserved.values()) > 0:
             return None
         more = f"; another trial probably costs ${self.likely_usd(profile):.2f}" if left > 0 else ""
-        return f"{BUDGET_IS}${self.budget_usd:.2f} is used up (${self.spent_usd:.2f} spent{more})"
+        said = f"the budget of ${self.budget_usd:.2f} is used up (${self.spent_usd:.2f} spent{more})"
+        return Refusal(said, ExclusionKind.BUDGET)
 
-    def why_shut(self, profile: str, now: float) -> str | None:
+    def why_shut(self, profile: str, now: float) -> Refusal | None:
         """Why nothing of this profile starts any more, for good."""
         passed = self.deadline is not None and now >= self.deadline
-        return self.closed if passed or profile not in self.free else None
+        return self.shut if passed or profile not in self.free else None
 
     def let_in_at(self, trial: str, lane: str) -> float:
         """When the rate limit of its lane lets a trial start; each has a moment of its own."""
@@ -129,8 +129,8 @@ class Gate:
 
     def enter(self, trial: str, profile: str, now: float | None = None) -> Refusal | None:
         """Reserve for a trial that wants to start; or why it may not. The first final refusal closes the gate."""
-        moment = time.monotonic() if now is None else now
         known = self.read()
+        moment = known.clock.now() if now is None else now
         refusal = known.refusal(profile, moment)
         if (known.budget_usd is None and refusal is None) or (refusal is not None and not refusal.final):
             return refusal  # nothing to reserve, or nothing to change
@@ -139,7 +139,7 @@ class Gate:
             if refusal is None:
                 state.reserved = {**state.reserved, trial: state.likely_usd(profile)}
             elif refusal.final:
-                state.closed = refusal.reason
+                state.shut = refusal
             return refusal
 
     def leave(self, trial: str, profile: str, cost_usd: float | None) -> None:
@@ -174,7 +174,7 @@ class Gate:
     def press(self, lane: str, *, started_at: float, asked_sec: float | None, now: float | None = None) -> Lane:
         """A trial was rate limited: the others of its lane wait. Returns the lane as it is now."""
         with self._locked() as state:
-            moment = time.monotonic() if now is None else now
+            moment = state.clock.now() if now is None else now
             raised = pressed(state.lanes.get(lane, Lane()), started_at=started_at, now=moment, asked_sec=asked_sec)
             state.lanes = {**state.lanes, lane: raised}
             return raised

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import decode_plain, write_json
 from terminalbench.harbor.agents.installs import LOCAL_SANDBOX
 from terminalbench.harbor.scripts import EARLY_SEC
@@ -42,6 +43,19 @@ class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: bool = False
 
 
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a trial was not let in; `cancelled`, in files of older versions, stands for that kind."""
+
+    reason: str
+    kind: ExclusionKind | None = None
+    cancelled: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether this run does not run it again."""
+        return self.cancelled or self.kind is ExclusionKind.CANCELLED
+
+
 def read_hang(trial_dir: Path) -> Hang | None:
     """The note in a trial's folder, if there is one."""
     return decode_plain(trial_dir / HUNG, Hang, _SIZE_LIMIT)
@@ -59,7 +73,7 @@ def leave_word(trial_dir: Path, reason: str, *, started: bool) -> None:
     if started:
         write_json(trial_dir / HUNG, Hang("cancelled", f"cancelled: {reason}", asked=True))
     else:
-        write_json(trial_dir / HELD, {"reason": f"cancelled: {reason}", "cancelled": True})
+        write_json(trial_dir / HELD, Held(f"cancelled: {reason}", ExclusionKind.CANCELLED))
 
 
 _SPOKEN = {

@@ -23,7 +23,7 @@ OVERLOADED = frozenset({"ApiOverloadedError", "OverloadedError", "ServiceUnavail
 
 
 class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The pressure on one provider's model. Times are those of `time.monotonic`; level 0 means none."""
+    """The pressure on one provider's model. Times are those of the gate's clock; level 0 means none."""
 
     level: int = 0
     raised_at: float = 0.0

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.files import decode_plain, is_plain, read_plain
-from terminalbench.harbor.limits.hangs import HELD, read_hang
+from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
 from terminalbench.harbor.read import usage as usage_sources
 from terminalbench.harbor.read.agent_logs import AgentLogs
 from terminalbench.harbor.read.delivery import deliver, read_notes
@@ -59,11 +59,6 @@ class TrialReading(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     dataset: str | None = None
     usage: Usage = Usage()
-
-
-class _Held(msgspec.Struct):
-    reason: str
-    cancelled: bool = False
 
 
 class _TaskLock(msgspec.Struct):
@@ -126,7 +121,7 @@ def finished_trials(job_dir: Path) -> Counter[tuple[str, str]]:
     counts: Counter[tuple[str, str]] = Counter()
     for folder in trial_dirs(job_dir):
         data = read_plain(folder / RESULT, _RESULT_LIMIT)
-        held = decode_plain(folder / HELD, _Held, _SMALL_LIMIT) if data is None else None
+        held = decode_plain(folder / HELD, Held, _SMALL_LIMIT) if data is None else None
         try:
             result = decode(data) if data is not None else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -135,7 +130,7 @@ def finished_trials(job_dir: Path) -> Counter[tuple[str, str]]:
             ended = classify(result).outcome not in (Outcome.CANCELLED, Outcome.NOT_RUN)
             if (ended and result.finished_at is not None) or read_hang(folder) is not None:
                 counts[result.config.task.dataset or "", str(result.config.task)] += 1
-        elif held is not None and held.cancelled:
+        elif held is not None and held.finished:
             config = decode_plain(folder / "config.json", TrialConfig, _SMALL_LIMIT) or TrialConfig()
             counts[config.task.dataset or "", str(config.task)] += 1
     return counts
@@ -217,7 +212,7 @@ def _unfinished(trial_dir: Path) -> TrialReading:
         return _known(trial_dir, state=ReadState.UNREADABLE, reason="no such folder")
     if (trial_dir / RESULT).exists() or (trial_dir / RESULT).is_symlink():
         return _known(trial_dir, state=ReadState.UNREADABLE, reason=f"{RESULT} cannot be read as a plain file")
-    held = decode_plain(trial_dir / HELD, _Held, _SMALL_LIMIT)
+    held = decode_plain(trial_dir / HELD, Held, _SMALL_LIMIT)
     if held is not None:
         return _known(trial_dir, state=ReadState.HELD, reason=held.reason)
     return _known(trial_dir, state=ReadState.UNFINISHED, reason=f"no {RESULT}: running, or interrupted")

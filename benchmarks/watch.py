@@ -22,6 +22,7 @@ from rich.screen import Screen
 
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord
+from terminalbench.experiments.tables import RunTable
 from terminalbench.files import append_jsonl, lock, read_jsonl, write_json
 from terminalbench.live.feed import Feed
 from terminalbench.live.state import replay
@@ -68,7 +69,7 @@ def make_batch(root: Path, trials: int, running: int) -> tuple[Batch, int]:
     planned = tuple(PlannedTask(TaskRef(f"task-{n}", "d"), "d", {}) for n in range(tasks))
     jobs = tuple(JobSpec(f"job__{p}", p, p, 6, planned) for p in PROFILES)
     records = tuple(ProfileRecord(p, p, {"agent": "claude-code"}) for p in PROFILES)
-    write_json(batch.plan_json, Plan("bench", "bench", 0, "f", PROFILES[0], jobs, records, {"parallel": 16}))
+    write_json(batch.plan_json, Plan("bench", "bench", 0, "f", PROFILES[0], jobs, records, RunTable(parallel=16)))
     events = [e for number in range(trials) for e in finished(number, tasks)]
     events += [event(trials + 5, "trial_started", trials + n, tasks) for n in range(running)]
     encode = msgspec.json.Encoder().encode

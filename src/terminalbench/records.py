@@ -256,11 +256,6 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: dict[str, Any] = {}
 
     @property
-    def job_is_over(self) -> bool:
-        """Whether nothing of its job runs or waits any more."""
-        return self.kind == EventKind.JOB_ENDED or self.job_died
-
-    @property
     def job_died(self) -> bool:
         """Whether the job's Harbor process died. Before there was a kind for it, that was a note with a code."""
         return self.kind == EventKind.JOB_DIED or (self.kind == EventKind.NOTE and "code" in self.detail)

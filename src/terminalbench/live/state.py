@@ -87,9 +87,6 @@ class LiveState:
         lost = event.detail.get("lost")
         if isinstance(lost, int):
             self.lost_lines += lost
-        self.alerts.add(event)
-        if event.job_is_over:
-            self._close(self._job(event))
         handle = _HANDLERS.get(event.kind)
         if handle is not None:
             handle(self, event, time)
@@ -177,6 +174,9 @@ class LiveState:
         for job in self.jobs.values():
             if job.profile == this.profile and job is not this:
                 self._close(job)
+
+    def _job_over(self, event: Event, _time: float | None) -> None:
+        self._close(self._job(event))
 
     def _trial_waiting(self, event: Event, _time: float | None) -> None:
         cause, name = str(event.detail.get("cause") or ""), event.trial or ""
@@ -268,6 +268,9 @@ class LiveState:
             trial.lost = False
             self.tally.profile(trial.profile).charge(None, -1)
 
+    def _alert(self, event: Event, _time: float | None) -> None:
+        self.alerts.add(event)
+
     def _control(self, event: Event, _time: float | None) -> None:
         value = event.detail.get("value")
         if event.detail.get("action") == "set" and isinstance(value, int):
@@ -276,6 +279,8 @@ class LiveState:
             self.jobs[event.job].waiting.pop(event.trial or "", None)
 
     def _note(self, event: Event, time: float | None) -> None:
+        if event.job_died:
+            self._close(self._job(event))
         resumed = event.detail.get("resumed")
         if not isinstance(resumed, dict):
             return
@@ -290,12 +295,15 @@ class LiveState:
 
 _HANDLERS: dict[str, Any] = {
     EventKind.JOB_STARTED: LiveState._job_started,
+    EventKind.JOB_ENDED: LiveState._job_over,
+    EventKind.JOB_DIED: LiveState._job_over,
     EventKind.TRIAL_WAITING: LiveState._trial_waiting,
     EventKind.TRIAL_STARTED: LiveState._trial_started,
     EventKind.TRIAL_PHASE: LiveState._trial_phase,
     EventKind.TRIAL_CANCELLED: LiveState._trial_cancelled,
     EventKind.TRIAL_HELD: LiveState._trial_held,
     EventKind.TRIAL_ENDED: LiveState._trial_ended,
+    EventKind.ALERT: LiveState._alert,
     EventKind.CONTROL: LiveState._control,
     EventKind.NOTE: LiveState._note,
 }

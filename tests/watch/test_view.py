@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from conftest import REPO
 from support.live import START, Teller, at, job, job_event, plan
 from terminalbench.experiments.plan import Exclusion
-from terminalbench.live.feed import Limits
+from terminalbench.harbor.limits.gate import GateState
 from terminalbench.live.model import LiveProfile
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import Event, TaskRef
@@ -70,8 +70,8 @@ def picture(**changes: object) -> Frame:
         state=busy(),
         place="s/0",
         now=START + 901,
-        limits=Limits(budget_usd=5.0, deadline=4000.0, spent_usd=4.18, priced=2),
-        forward=901.0,
+        gate=GateState(budget_usd=5.0, spent_usd=4.18, priced=2),
+        deadline_sec=3099.0,
         signs={(job("baseline"), "wide__1"): START + 897},
     )
     return replace(frame, **changes)

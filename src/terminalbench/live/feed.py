@@ -4,7 +4,6 @@ A batch without events (an older one, Harbor jobs that are not ours) is read fro
 """
 
 import socket
-import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import lock_owner, read_json, tail_jsonl
-from terminalbench.harbor.limits.gate import Gate
+from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import ForeignJobs, scan_batch
@@ -35,28 +34,18 @@ UNREADABLE_PLAN = "plan.json cannot be read, so what was planned is not known"
 EMPTY_EVENTS = "events.jsonl is empty: read from the index"
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """What the live view needs of gate.json. `deadline` is on this machine's forward clock (`time.monotonic`)."""
-
-    budget_usd: float | None = None
-    deadline: float | None = None
-    spent_usd: float = 0.0
-    priced: int = 0
-    closed: str | None = None
-
-
 @dataclass
 class Feed:
     """Follows one batch. `read` brings `state` up to date with its files; `poll` asks for its processes as well.
 
     `over` is set when nothing of the batch runs any more, `here` says whether it runs on this machine. `each` is told
-    of every event, right after the state has taken it in. `version` changes with all that shows. `plan_problem` says
-    why its plan cannot be read.
+    of every event, right after the state has taken it in. `gate` holds the limits of the batch. `version` changes with
+    all that shows. `plan_problem` says why its plan cannot be read.
     """
 
     batch: Batch
     state: LiveState = field(default_factory=LiveState)
-    limits: Limits | None = None
+    gate: GateState | None = None
     note: str | None = None
     plan_problem: str | None = None
     over: bool = False
@@ -160,17 +149,9 @@ class Feed:
         if stamp is None or stamp == self._gate_stamp:
             return False
         try:
-            gate = Gate(self.batch.gate_json).read()
+            self.gate = Gate(self.batch.gate_json).read()
         except (OSError, msgspec.DecodeError):
             return False
-        left_sec = None if gate.deadline is None else gate.deadline - gate.clock.now()
-        self.limits = Limits(
-            gate.budget_usd,
-            None if left_sec is None else time.monotonic() + left_sec,
-            gate.spent_usd,
-            gate.priced,
-            gate.shut.reason if gate.shut else None,
-        )
         self._gate_stamp = stamp
         return True
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from terminalbench.live.feed import Limits
+from terminalbench.harbor.limits.gate import GateState
 from terminalbench.live.line import clock
 from terminalbench.live.model import LiveProfile, LiveTrial, TrialKey
 from terminalbench.live.state import LiveState
@@ -21,15 +21,15 @@ _STYLES = {"passed": "green", "failed": "red", "timed_out": "yellow", "errored":
 class Frame:
     """Everything one picture shows. `signs` are the times running trials last wrote to their logs.
 
-    `forward` is the time on the clock of the deadline, None when that is another machine's.
+    `gate` are the limits of the batch, `deadline_sec` the time left until its deadline, if it has one.
     """
 
     state: LiveState
     place: str
     now: float
     controls: Controls = field(default_factory=Controls)
-    limits: Limits | None = None
-    forward: float | None = None
+    gate: GateState | None = None
+    deadline_sec: float | None = None
     note: str | None = None
     plan_problem: str | None = None
     signs: dict[TrialKey, float] = field(default_factory=dict)

@@ -164,19 +164,19 @@ def progress_line(frame: Frame, width: int) -> Text:
 
 
 def _spend(frame: Frame, total: LiveProfile, *, narrow: bool) -> str:
-    budget = frame.limits.budget_usd if frame.limits is not None else None
-    if frame.limits is None or budget is None:
+    gate = frame.gate
+    if gate is None or gate.budget_usd is None:
         if not total.cost_known:
             return "cost unknown" if total.cost_unknown else ""
         return figures.cost(total, narrow=narrow)
-    guessed = f" ({frame.limits.priced} guessed)" if frame.limits.priced else ""
-    return f"${frame.limits.spent_usd:.2f}{guessed} of ${budget:.2f}"
+    guessed = f" ({gate.priced} guessed)" if gate.priced else ""
+    return f"${gate.spent_usd:.2f}{guessed} of ${gate.budget_usd:.2f}"
 
 
 def _deadline(frame: Frame) -> str:
-    if frame.limits is None or frame.limits.deadline is None or frame.forward is None or frame.over:
+    left = frame.deadline_sec
+    if left is None or frame.over:
         return ""
-    left = frame.limits.deadline - frame.forward
     return f"deadline in {clock(left)}" if left > 0 else "deadline has passed"
 
 
@@ -194,8 +194,8 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         since = seconds(alert.since)
         age = f", raised {clock(frame.now - since)} ago" if since is not None else ""
         lines.append((alert.severity, f"! {alert.severity} ({alert.cause}){who}: {alert.message}{age}"))
-    if not held and frame.limits is not None and frame.limits.closed and not frame.over:
-        lines.append(("warning", f"! nothing new starts: {frame.limits.closed}"))
+    if not held and frame.gate is not None and frame.gate.shut is not None and not frame.over:
+        lines.append(("warning", f"! nothing new starts: {frame.gate.shut.reason}"))
     if not (frame.over or frame.stopping):
         lines += [("info", f"- {text}") for text in wait_lines(state, frame.now)]
     for notice in state.notices.worst():

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from terminalbench.dashboard.causes import Causes, batch_causes, classify_missing
 from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
 from terminalbench.dashboard.links import compare_path, experiment_path
@@ -90,6 +92,7 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
         "changes": profile_changes(view.plan),
         "superseded": len(view.superseded),
         "has_toml": site.batch(summary.batch).experiment_toml.is_file(),
+        "provenance": msgspec.to_builtins(view.plan.provenance),
         "settings": {name: value for name, value in asdict(view.plan.settings).items() if value not in (None, [])},
     }
 

@@ -126,7 +126,7 @@ def view_process(lab) -> int:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"terminalbench.watch.attached" in words and str(lab.batch().folder).encode() in words:
+        if b"terminalbench.watch.follow" in words and str(lab.batch().folder).encode() in words:
             return int(folder.name)
     raise AssertionError("there is no view")
 

@@ -9,7 +9,7 @@ from support.live import Teller, plan
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import append_jsonl, lock, write_json
 from terminalbench.watch import follow
-from terminalbench.watch.attached import EXIT_LEFT
+from terminalbench.watch.terminal import ViewEnd
 
 
 class LeftView:
@@ -19,7 +19,7 @@ class LeftView:
         self.batch = batch
 
     def poll(self) -> int:
-        return EXIT_LEFT
+        return ViewEnd.LEFT
 
     def end(self) -> None:
         """It is gone already."""

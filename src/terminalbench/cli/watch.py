@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from terminalbench.experiments.batch import Batch
     from terminalbench.live.feed import Feed
 
-_TERMINATED = 143
-
 
 @click.command("watch")
 @click.argument("target", type=click.Path(path_type=Path), required=False, metavar="[EXPERIMENT.toml|BATCH]")
@@ -30,20 +28,20 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
     trial was measured; 3: some were not.
     """
     from terminalbench.live.feed import Feed
-    from terminalbench.watch.terminal import usable
+    from terminalbench.watch.terminal import ViewEnd, usable
 
     feed = Feed(_find(target, batch, results, root))
     if not as_json and usable():
         from terminalbench.index.store import index_file
-        from terminalbench.watch.app import Ending, show
+        from terminalbench.watch.app import show
 
         index_file(feed.root)  # what there is to say of it is said before the screen is taken
-        ending = show(feed)
-        if ending is Ending.TERMINATED:
-            return _TERMINATED
-        if ending is not Ending.OVER:
+        end = show(feed)
+        if end is ViewEnd.TERMINATED:
+            return end
+        if end is not ViewEnd.OVER:
             click.echo(f"left {feed.place}; it goes on. tbench watch comes back", err=True)
-            return EXIT_INTERRUPTED if ending is Ending.INTERRUPTED else EXIT_OK
+            return EXIT_INTERRUPTED if end is ViewEnd.INTERRUPTED else EXIT_OK
     else:
         _stream(feed, as_json=as_json)
     return _tell_end(feed, as_json=as_json)

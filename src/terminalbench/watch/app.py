@@ -5,7 +5,6 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,7 +14,7 @@ from terminalbench.live.model import TrialKey
 from terminalbench.watch.controls import Controls, Mode, Wish, keys
 from terminalbench.watch.logs import LogTail, last_sign, read_tail
 from terminalbench.watch.tables import Frame
-from terminalbench.watch.terminal import Heard, Terminal
+from terminalbench.watch.terminal import Heard, Terminal, ViewEnd
 from terminalbench.watch.view import render
 
 POLL_SEC = 0.25
@@ -23,17 +22,6 @@ DRAW_SEC = 0.5
 IDLE_SEC = 1.0
 SIGNS_SEC = 2.0
 _SIGNS_LIMIT = 64
-
-
-class Ending(StrEnum):
-    """Why the view ended."""
-
-    OVER = "over"
-    LEFT = "left"
-    STOP = "stop"
-    INTERRUPTED = "interrupted"
-    TERMINATED = "terminated"
-    ORPHANED = "orphaned"
 
 
 @dataclass
@@ -49,11 +37,11 @@ class App:
     _signs_at: float = 0.0
     _tail: LogTail | None = None
 
-    def run(self) -> Ending:
+    def run(self) -> ViewEnd:
         """Show the batch until there is a reason to end."""
         self.feed.poll(time.time())
         if self.feed.over and self.terminal.channel is None:
-            return Ending.OVER
+            return ViewEnd.OVER
         with Live(console=self.console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
             drawn, changed, urgent = 0.0, True, True
             while True:
@@ -68,17 +56,17 @@ class App:
                 changed = self.feed.poll(time.time()) or changed
                 urgent = bool(heard.data or heard.signals)
                 if self.feed.over and self.terminal.channel is None:
-                    return Ending.OVER
+                    return ViewEnd.OVER
 
-    def _heard(self, heard: Heard, live: Live) -> Ending | None:
+    def _heard(self, heard: Heard, live: Live) -> ViewEnd | None:
         if heard.data:
             self._pressed(heard.data)
         if heard.closed:  # without a word: the run did not end, it was killed
-            return Ending.OVER if self.terminal.last_words else Ending.ORPHANED
+            return ViewEnd.OVER if self.terminal.last_words else ViewEnd.ORPHANED
         if heard.hung_up:
-            return Ending.TERMINATED
+            return ViewEnd.TERMINATED
         if self.controls.wish is not None:
-            return Ending.STOP if self.controls.wish is Wish.STOP else Ending.LEFT
+            return ViewEnd.STOP if self.controls.wish is Wish.STOP else ViewEnd.LEFT
         return self._signalled(heard.signals, live)
 
     def frame(self, now: float) -> Frame:
@@ -122,19 +110,19 @@ class App:
             if self.controls.wish is not None:
                 return
 
-    def _signalled(self, signals: set[int], live: Live) -> Ending | None:
+    def _signalled(self, signals: set[int], live: Live) -> ViewEnd | None:
         if signal.SIGTSTP in signals:
             self.terminal.suspend(live.stop, lambda: live.start(refresh=True))
         if signal.SIGTERM in signals or signal.SIGHUP in signals:
-            return Ending.TERMINATED
+            return ViewEnd.TERMINATED
         if signal.SIGINT in signals:
             if not self.controls.owner:
-                return Ending.INTERRUPTED
+                return ViewEnd.INTERRUPTED
             self.stopping = True  # the run got the same signal and ends by itself
         return None
 
 
-def show(feed: Feed, channel: int | None = None) -> Ending:
+def show(feed: Feed, channel: int | None = None) -> ViewEnd:
     """Show a batch on this terminal; see `terminalbench.watch.terminal.usable`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no UTF-8 shows "?" instead of an error

@@ -1,12 +1,21 @@
 """A run that is watched while it runs: the live view on a terminal, a line a trial elsewhere, events as JSON.
 
-Whatever goes wrong here is said and ends the watching, never the run.
+Whatever goes wrong here is said and ends the watching, never the run. The view is a process of its own for that reason:
+
+    python -m terminalbench.watch.follow <batch folder> <file descriptor>
+
+The run holds the other end of a pipe: the view ends when that is closed. How the view ended is its exit code.
 """
 
 import os
 import signal
+import subprocess
+import sys
+import termios
 import threading
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 import msgspec
@@ -14,11 +23,11 @@ import msgspec
 from terminalbench.experiments.batch import Batch
 from terminalbench.live.feed import Feed
 from terminalbench.records import Event
-from terminalbench.watch.attached import EXIT_LEFT, EXIT_OVER, EXIT_STOP, AttachedView
 from terminalbench.watch.lines import Lines
-from terminalbench.watch.terminal import usable
+from terminalbench.watch.terminal import RESET, ViewEnd, usable
 
 POLL_SEC = 0.25
+GOODBYE = b"."
 _END_SEC = 5.0
 
 
@@ -29,52 +38,101 @@ class Stream:
         self.feed = feed
         self.as_json = as_json
         self._lines = Lines()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lines", daemon=True)
 
     def skip(self) -> None:
         """Pass over what has happened so far."""
         self.feed.poll(time.time())
-        self.feed.each = self._print
 
     def follow(self) -> None:
         """Print what is new."""
         self.feed.each = self._print
         self.feed.poll(time.time())
 
-    def _print(self, event: Event) -> None:
-        if self.as_json:
-            click.echo(msgspec.json.encode(event).decode())
-            return
-        line = self._lines.line(self.feed.state, event)
-        if line is not None:
-            click.echo(line)
-
-
-class Printing:
-    """A stream in a thread of its own: a reader that is slow, stuck or gone holds up nothing but the lines."""
-
-    def __init__(self, batch: Batch, *, as_json: bool) -> None:
-        self._stream = Stream(Feed(batch), as_json=as_json)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lines", daemon=True)
-        # Now and not in the thread: what has happened so far is passed over, and what comes is not.
-        self._stream.skip()
-
     def start(self) -> None:
-        """Print what has come since, and what comes."""
+        """Follow in a thread of its own: a reader that is slow, stuck or gone holds up nothing but the lines."""
         self._thread.start()
 
     def end(self) -> None:
-        """Print the last lines."""
+        """Print the last lines of what was started."""
         self._over.set()
         self._thread.join(_END_SEC)
 
     def _run(self) -> None:
         try:
             while not self._over.wait(POLL_SEC):
-                self._stream.follow()
-            self._stream.follow()
+                self.follow()
+            self.follow()
         except Exception as error:  # noqa: BLE001  said once; the run does not depend on it
             click.echo(f"watching ended: {type(error).__name__}: {error}; the run goes on", err=True)
+
+    def _print(self, event: Event) -> None:
+        line = msgspec.json.encode(event).decode() if self.as_json else self._lines.line(self.feed.state, event)
+        if line is not None:
+            click.echo(line)
+
+
+@dataclass
+class AttachedView:
+    """The view's process, seen from the run."""
+
+    batch: Batch
+    process: subprocess.Popen[bytes]
+    channel: int
+    saved: list
+
+    @classmethod
+    def start(cls, batch: Batch) -> "AttachedView":
+        """Start the view. It stays in our process group: only that may read this terminal."""
+        theirs, ours = os.pipe()
+        saved = termios.tcgetattr(sys.stdin.fileno())
+        argv = [sys.executable, "-P", "-m", "terminalbench.watch.follow", str(batch.folder), str(theirs)]
+        try:
+            process = subprocess.Popen(argv, pass_fds=(theirs,))
+        except OSError:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        return cls(batch, process, ours, saved)
+
+    def poll(self) -> int | None:
+        """How the view ended; None while it is shown."""
+        return self._ended(self.process.poll())
+
+    def end(self) -> None:
+        """Take the view away, because the run is over. A second call does nothing."""
+        if self.channel < 0:
+            return
+        try:
+            os.write(self.channel, GOODBYE)
+        except BrokenPipeError:
+            pass
+        os.close(self.channel)
+        self.channel = -1
+        try:
+            code = self.process.wait(_END_SEC)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        self._ended(code)
+
+    def _ended(self, code: int | None) -> int | None:
+        """Put back the terminal when the view was killed and could not."""
+        if code is None or code in (ViewEnd.OVER, ViewEnd.LEFT, ViewEnd.STOP):
+            return code
+        # A process that changes a terminal from the background is stopped by a signal: the run must not be.
+        before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        try:
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self.saved)
+            sys.stdout.write(RESET)
+            sys.stdout.flush()
+        except (OSError, termios.error):
+            pass  # the terminal is gone
+        finally:
+            signal.signal(signal.SIGTTOU, before)
+        return code
 
 
 class Watching:
@@ -84,10 +142,10 @@ class Watching:
         self.as_json = as_json
         self._batch: Batch | None = None
         self._view: AttachedView | None = None
-        self._printing: Printing | None = None
+        self._stream: Stream | None = None
 
     def start(self, batch: Batch) -> None:
-        """Show the view, or begin to print. A batch that goes on in rounds starts several times."""
+        """Show the view, or begin to print. A batch that runs in several rounds starts several times."""
         if self._batch is not None:
             return
         self._batch = batch
@@ -100,43 +158,57 @@ class Watching:
             self._begin(self._lines_of(batch))
 
     def tick(self) -> None:
-        """Look after the view."""
-        if self._view is not None:
-            self._look_after(self._view)
-
-    def end(self) -> None:
-        """Take the view away; print the last lines."""
-        view, self._view = self._view, None
-        if view is not None:
-            view.end()
-        printing, self._printing = self._printing, None
-        if printing is not None:
-            printing.end()
-
-    def _look_after(self, view: AttachedView) -> None:
-        code = view.poll()
-        if code is None:
+        """Look after the view: when it has ended, say so and print lines instead."""
+        view = self._view
+        code = view.poll() if view is not None else None
+        if view is None or code is None:
             return
         view.end()
         self._view = None
-        printing = self._lines_of(view.batch)  # before anything is said: what happens from then on is printed
-        if code == EXIT_STOP:
+        stream = self._lines_of(view.batch)  # before anything is said: what happens from then on is printed
+        if code == ViewEnd.STOP:
             click.echo("stopping: running trials are cancelled", err=True)
             os.kill(os.getpid(), signal.SIGINT)
-        elif code == EXIT_LEFT:
+        elif code == ViewEnd.LEFT:
             click.echo("the run goes on here; Ctrl-C stops it", err=True)
-        elif code != EXIT_OVER:
+        elif code != ViewEnd.OVER:
             click.echo(f"the live view ended (code {code}); the run goes on here, Ctrl-C stops it", err=True)
-        self._begin(printing)
+        self._begin(stream)
 
-    def _lines_of(self, batch: Batch) -> Printing | None:
+    def end(self) -> None:
+        """Take the view away; print the last lines."""
+        for shown in (self._view, self._stream):
+            if shown is not None:
+                shown.end()
+        self._view = self._stream = None
+
+    def _lines_of(self, batch: Batch) -> Stream | None:
+        """What prints from now on. Looked at here and not in its thread: what comes after this moment is printed."""
+        stream = Stream(Feed(batch), as_json=self.as_json)
         try:
-            return Printing(batch, as_json=self.as_json)
+            stream.skip()
         except OSError as error:
             click.echo(f"watching ended: {error}; the run goes on", err=True)
             return None
+        return stream
 
-    def _begin(self, printing: Printing | None) -> None:
-        if printing is not None:
-            self._printing = printing
-            printing.start()
+    def _begin(self, stream: Stream | None) -> None:
+        if stream is not None:
+            self._stream = stream
+            stream.start()
+
+
+def main(arguments: list[str]) -> int:
+    """The view's own process."""
+    from terminalbench.watch.app import show
+
+    folder, channel = Path(arguments[0]), int(arguments[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is meant for the run, until the view listens itself
+    end = show(Feed(Batch(folder)), channel)
+    if end is ViewEnd.ORPHANED:
+        print(f"the run was killed; tbench resume {folder} goes on with it", file=sys.stderr)
+    return end
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -143,7 +143,8 @@ def running_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int)
         sign = f"{clock(frame.now - max(signs))} ago" if signs else "?"
         cells = [*_who(frame, trial), Cell(clean(trial.phase)), Cell(age), Cell(sign)]
         rows.append(Row(cells, _row_style(frame, trial)))
-    return _titled(f"Running ({len(trials)})", _RUNNING_COLUMNS, rows, len(trials), width)
+    hidden = f", {len(rows)} shown" if len(rows) < len(trials) else ""
+    return _titled(f"Running ({len(trials)}){hidden}", _RUNNING_COLUMNS, rows, width)
 
 
 def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int) -> list[Text]:
@@ -158,13 +159,11 @@ def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int
         again = f"retried {trial.retries}x{'; ' if why else ''}" if trial.retries else ""
         cells = [mark, word, *who, Cell(figures.duration(trial.duration, "?")), Cell(money), Cell(clean(again + why))]
         rows.append(Row(cells, _row_style(frame, trial)))
-    return _titled("Last finished", _FINISHED_COLUMNS, rows, len(trials), width)
+    return _titled("Last finished", _FINISHED_COLUMNS, rows, width)
 
 
-def _titled(title: str, columns: tuple[Column, ...], rows: list[Row], total: int, width: int) -> list[Text]:
-    hidden = f", {len(rows)} shown" if len(rows) < total and title.startswith("Running") else ""
-    head = Text(cut(f"{title}{hidden}", width), "bold")
-    return [head, *table(columns, rows, width, head=False)]
+def _titled(title: str, columns: tuple[Column, ...], rows: list[Row], width: int) -> list[Text]:
+    return [Text(cut(title, width), "bold"), *table(columns, rows, width, head=False)]
 
 
 def _who(frame: Frame, trial: LiveTrial) -> list[Cell]:

@@ -8,6 +8,7 @@ import termios
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from enum import IntEnum
 from types import FrameType
 from typing import Self
 
@@ -16,6 +17,17 @@ _NOTED = (*_ENDING, signal.SIGWINCH, signal.SIGTSTP)
 _HANG_UP_SEC = 0.5
 RESET = "\x1b[?1049l\x1b[?25h\x1b[0m"
 """Back to the normal screen, the cursor shown, no colours: what a view that was killed could not send."""
+
+
+class ViewEnd(IntEnum):
+    """Why a view ended; of a view in a process of its own the exit code."""
+
+    OVER = 0
+    LEFT = 40
+    STOP = 41
+    INTERRUPTED = 42
+    ORPHANED = 43
+    TERMINATED = 128 + signal.SIGTERM
 
 
 def usable() -> bool:

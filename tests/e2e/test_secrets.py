@@ -96,7 +96,7 @@ def test_no_secret_of_the_env_file_is_shown_or_left(lab) -> None:
         feed = Feed(lab.batch())
         feed.poll(0.0)
         key = (trial.parent.parent.name, name)
-        tails = [read_tail(lab.batch(), key, index) for index in range(len(log_names(trial.parent)))]
+        tails = [read_tail(lab.batch(), key, feed.secrets, index) for index in range(len(log_names(trial.parent)))]
         words = "\n".join(line for tail in tails for line in tail.lines)
         assert "logged [redacted]" in words
         assert leaks(words.encode()) == []

@@ -16,6 +16,7 @@ from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.index.scan import ForeignJobs
 from terminalbench.live.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
 from terminalbench.live.processes import QUIET_SEC, last_written
+from terminalbench.secrets.values import NONE
 from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
 
 
@@ -256,18 +257,18 @@ def test_events_that_cannot_be_read_are_not_called_missing(batch: Batch) -> None
 def test_the_tail_of_a_log_is_bounded_text(batch: Batch) -> None:
     folder = batch.job_folder("j") / "t"
     (folder / "agent").mkdir(parents=True)
-    assert read_tail(batch, ("j", "t")).note == "no log yet"
+    assert read_tail(batch, ("j", "t"), NONE).note == "no log yet"
     (folder / "agent" / "old.log").write_text("old\n")
     os.utime(folder / "agent" / "old.log", (1, 1))
     (folder / "agent" / "trajectory.json").write_text("{}")
     log = folder / "agent" / "agent.log"
     log.write_bytes(b"x" * (2 * TAIL_BYTES) + b"\n" + b"\x1b[2J\xff evil\r\n" + b"sk-ant-0123456789abcdef\tend\n")
     (folder / "trial.log").write_text("harbor\n")
-    tail = read_tail(batch, ("j", "t"))
+    tail = read_tail(batch, ("j", "t"), NONE)
     assert tail.names == ("agent/agent.log", "agent/old.log", "agent/trajectory.json", "trial.log")
     assert tail.lines == ("�[2J� evil", "[redacted]  end")
     assert tail.size > 2 * TAIL_BYTES
-    assert read_tail(batch, ("j", "t"), -1).lines == ("harbor",)
+    assert read_tail(batch, ("j", "t"), NONE, -1).lines == ("harbor",)
     assert last_sign(batch, ("j", "t")) == pytest.approx(
         max(log.stat().st_mtime, (folder / "trial.log").stat().st_mtime)
     )
@@ -281,7 +282,7 @@ def test_links_and_pipes_an_agent_left_are_not_opened(batch: Batch, tmp_path: Pa
     (folder / "agent" / "link.log").symlink_to(secret)
     (folder / "trial.log").symlink_to(secret)
     os.mkfifo(folder / "agent" / "pipe.log")
-    assert read_tail(batch, ("j", "t")).lines == ()
+    assert read_tail(batch, ("j", "t"), NONE).lines == ()
     (folder / "agent" / "link.log").unlink()
     (folder / "agent" / "pipe.log").unlink()
     (folder / "agent").rmdir()
@@ -289,4 +290,4 @@ def test_links_and_pipes_an_agent_left_are_not_opened(batch: Batch, tmp_path: Pa
     elsewhere.mkdir()
     (elsewhere / "a.log").write_text("secret\n")
     (folder / "agent").symlink_to(elsewhere)
-    assert read_tail(batch, ("j", "t")).lines == ()
+    assert read_tail(batch, ("j", "t"), NONE).lines == ()

@@ -11,9 +11,9 @@ from terminalbench.llm.ask import Patience, add, ask, retry_after
 from terminalbench.llm.choose import chat_model
 from terminalbench.llm.model import BadAnswer, ChatModel, Fault, Message, ModelError, Reply, Schema
 from terminalbench.llm.schema import parse, schema_of
-from terminalbench.llm.scrub import one_line, scrub
 from terminalbench.llm.tokens import count_text
 from terminalbench.records import Usage
+from terminalbench.secrets.values import safe_message
 
 
 class Verdict(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,13 +172,13 @@ def test_messages_never_hold_what_the_environment_keeps_secret(monkeypatch: pyte
     monkeypatch.setenv("MY_API_KEY", "canary-value-of-no-known-shape")
     monkeypatch.setenv("MY_TOKEN_FILE", "/run/secrets/token")
     monkeypatch.setenv("MY_AUTH", "disabled")
-    assert scrub("it is disabled") == "it is disabled"
-    assert scrub("got canary-value-of-no-known-shape, sk-abcdefghijklmnop and Bearer abcdefgh123") == (
-        "got [redacted], [redacted] and [redacted]"
+    assert safe_message("it is disabled") == "it is disabled"
+    assert safe_message("got canary-value-of-no-known-shape, sk-abcdefghijklmnop and Bearer abcdefgh123") == (
+        "got [redacted], [redacted] and Bearer [redacted]"
     )
-    assert one_line("at /run/secrets/token\n\nnow") == "at /run/secrets/token now"
-    assert one_line("http://me:pass@host/x") == "http://[redacted]@host/x"
-    assert len(one_line("word " * 1000)) <= 300
+    assert safe_message("at /run/secrets/token\n\nnow") == "at /run/secrets/token now"
+    assert safe_message("http://me:pass@host/x") == "http://[redacted]@host/x"
+    assert len(safe_message("word " * 1000)) <= 300
 
 
 def test_counting_is_linear_and_adds_up() -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from terminalbench.runner.process import log_tail, tied
+from terminalbench.secrets.values import NONE
 
 
 def test_harbor_hears_an_interrupt_though_we_were_started_in_the_background() -> None:
@@ -21,7 +22,7 @@ def test_harbor_hears_an_interrupt_though_we_were_started_in_the_background() ->
 def test_the_last_words_of_a_job_name_what_it_raised(tmp_path) -> None:
     log = tmp_path / "log"
     log.write_text("start\n╭─ Traceback ─╮\n│ line 14 │\n│ RuntimeError: no room; api_key=abcdef123456 │\n╰──╯\n")
-    assert log_tail(log) == "RuntimeError: no room; api_key=[redacted]"
+    assert log_tail(log, NONE) == "RuntimeError: no room; api_key=[redacted]"
     log.write_text("one\n\ntwo\n")
-    assert log_tail(log) == "one two"
-    assert log_tail(tmp_path / "none") == ""
+    assert log_tail(log, NONE) == "one two"
+    assert log_tail(tmp_path / "none", NONE) == ""

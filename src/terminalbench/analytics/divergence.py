@@ -7,6 +7,7 @@ A move that the other made too, earlier or later, is no difference, and looking 
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from terminalbench.analytics.atif import Step, Trajectory
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.analyzers import without_secrets
+from terminalbench.secrets.values import NONE, Secrets
 
 MOVES = 600
 """Moves of a trial that are compared; a longer trial is compared by its first ones."""
@@ -52,6 +54,7 @@ class Told(msgspec.Struct, frozen=True):
     trial: str
     trajectory: Trajectory
     actions: Sequence[Action]
+    secrets: Secrets = NONE
 
 
 def first_divergence(a: Told, b: Told) -> Divergence | None:
@@ -113,13 +116,14 @@ def _decision(told: Told, action: Action | None) -> Decision | None:
     steps = chain(told.trajectory.steps, *(part.steps for part in told.trajectory.subagents))
     step = next((s for s in steps if s.id == action.step), None)
     call = action.command or action.target
+    quote = partial(_quote, secrets=told.secrets)
     return Decision(
         trial=told.trial,
         step=action.step,
         kind=action.kind,
-        call=_quote(f"{action.tool}: {call}" if call else action.tool),
-        said=_quote(step.text or step.reasoning) if step is not None else "",
-        result=_quote(_result(step, action)) if step is not None else "",
+        call=quote(f"{action.tool}: {call}" if call else action.tool),
+        said=quote(step.text or step.reasoning) if step is not None else "",
+        result=quote(_result(step, action)) if step is not None else "",
     )
 
 
@@ -133,8 +137,8 @@ def _result(step: Step, action: Action) -> str:
     return step.results[0].text[-4 * _QUOTE :] if step.results else ""
 
 
-def _quote(text: str) -> str:
+def _quote(text: str, secrets: Secrets) -> str:
     """The words in one line, cut in the middle where they are many."""
-    plain = "".join(c if c.isprintable() else " " for c in without_secrets(text[: 20 * _QUOTE]))
+    plain = "".join(c if c.isprintable() else " " for c in without_secrets(text[: 20 * _QUOTE], secrets))
     line = _SPACE.sub(" ", plain).strip()
     return line if len(line) <= _QUOTE else f"{line[: _QUOTE // 2]} ... {line[-_QUOTE // 2 :]}"

@@ -217,8 +217,9 @@ def _solved(
 def _told(part: Picked, cell: CellState) -> Told | None:
     if cell.row is None:
         return None
-    story = trial_files(part.source, cell.row).story
-    return Told(_name(cell), story.trajectory, story.actions) if story.trajectory is not None else None
+    files = trial_files(part.source, cell.row)
+    story = files.story
+    return Told(_name(cell), story.trajectory, story.actions, files.secrets) if story.trajectory is not None else None
 
 
 def _name(cell: CellState) -> str:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import get_args
 
@@ -230,8 +230,9 @@ def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Pro
     """Bring the findings of the chosen trials up to date; how many trials had to be read."""
     total = sum(len(part.trials) for part in chosen)
     done = read = 0
-    hide = lru_cache(4096)(without_secrets)  # names and most reasons are the same in every trial
     for part in chosen:
+        # Names and most reasons are the same in every trial.
+        hide = lru_cache(4096)(partial(without_secrets, secrets=part.source.secrets))
         with open_index(part.source.root) as connection:
             cache = FindingsCache(connection, batch_key(part.source))
             for row in part.trials:

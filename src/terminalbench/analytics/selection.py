@@ -15,12 +15,14 @@ from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_rows, view_batch
 from terminalbench.index.scan import ForeignJobs, profile_of, scan_batch
 from terminalbench.index.store import open_index
 from terminalbench.records import Finding, Outcome, TaskRef
+from terminalbench.secrets.values import NONE, Secrets
 
 type Only = Literal["succeeded", "failed"]
 _NAMED = 5
@@ -49,21 +51,23 @@ class Filter:
 
 @dataclass(frozen=True)
 class Source:
-    """One batch to analyse: its folder, the root its index lies in, its state."""
+    """One batch to analyse: its folder, the root its index lies in, its state, and its secrets."""
 
     batch: Batch
     root: Path
     view: BatchView
+    secrets: Secrets = NONE
 
 
 def open_source(batch: Batch) -> Source:
     """Bring the index of a batch up to date and look at it."""
     if isinstance(batch, ForeignJobs):
         scan_batch(batch, batch.folder)
-        return Source(batch, batch.folder, _jobs_view(batch))
+        return Source(batch, batch.folder, _jobs_view(batch), secrets_of(None))
     root = batch.folder.parent.parent
     scan_batch(batch, root)
-    return Source(batch, root, view_batch(batch, root))
+    view = view_batch(batch, root)
+    return Source(batch, root, view, secrets_of(view.plan))
 
 
 def find_jobs(folder: Path) -> Batch:
@@ -279,6 +283,7 @@ def trial_files(source: Source, row: TrialRow) -> TrialFiles:
         usage=row.usage,
         reason=row.reason,
         agent=row.trial.agent if row.trial is not None else None,
+        secrets=source.secrets,
     )
 
 

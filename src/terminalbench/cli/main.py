@@ -106,9 +106,9 @@ def _traceback(debug: bool) -> None:
 
 def _say(text: str) -> None:
     """A line on standard error, without any secret that this process knows."""
-    from terminalbench.llm.scrub import hide
+    from terminalbench.secrets.values import Secrets
 
-    click.echo(hide(text), err=True)
+    click.echo(Secrets.of_environment().hide(text), err=True)
 
 
 def _os_error(error: OSError) -> str:

@@ -22,19 +22,19 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
     TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt".
     """
     from terminalbench.experiments.batch import Batch
-    from terminalbench.experiments.known_secrets import learn_secrets
+    from terminalbench.experiments.plan_secrets import secrets_of
     from terminalbench.files import encode_json
     from terminalbench.index.queries import plan_or_none
-    from terminalbench.llm.scrub import hide
     from terminalbench.report.steps import Shown
     from terminalbench.report.trial import trial_text
 
-    shown = Shown(_range(steps), full)
+    only = _range(steps)
     root = results_root(results)
     batch, row = find_trial(root, trial)
-    learn_secrets(plan_or_none(Batch(root / batch)))
+    secrets = secrets_of(plan_or_none(Batch(root / batch)))
+    shown = Shown(only, full, secrets)
     text = encode_json({"batch": batch, **_fields(row)}).decode() if as_json else trial_text(root, batch, row, shown)
-    click.echo(hide(text), nl=False)
+    click.echo(secrets.hide(text), nl=False)
     return EXIT_OK
 
 

@@ -10,7 +10,6 @@ from terminalbench.dashboard.pages.table import ROUTES
 from terminalbench.dashboard.render import render
 from terminalbench.dashboard.site import Site
 from terminalbench.files import encode_json
-from terminalbench.llm.scrub import hide
 from terminalbench.report.charts import chart_css
 
 ASSETS = {
@@ -49,16 +48,18 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
             raise
         raise Moved(f"{to.path}{'.'.join(asked.download)}", to.query) from None
     if isinstance(found, Download):
-        return Reply(found.media, _hidden(found.body), found.file, found.name)
+        return Reply(found.media, _hidden(site, found.body), found.file, found.name)
     if asked.download is not None:
-        return _download(found, *asked.download)
+        return _download(site, found, *asked.download)
     links = Links(asked.ask.path, static=static)
-    return Reply("text/html", _hidden(render(site, found, links, seen)), met=tuple(links.met))
+    return Reply("text/html", _hidden(site, render(site, found, links, seen)), met=tuple(links.met))
 
 
-def _hidden(body: bytes | None) -> bytes | None:
-    """The last look at whatever leaves: none of the secrets that are known."""
-    return None if body is None else hide(body.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+def _hidden(site: Site, body: bytes | None) -> bytes | None:
+    """The last look at what leaves: none of the secrets that are known."""
+    if body is None:
+        return None
+    return site.secrets.hide(body.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
 
 def _asset(name: str) -> bytes:
@@ -67,11 +68,11 @@ def _asset(name: str) -> bytes:
     return (files("terminalbench.dashboard") / "static" / name).read_bytes()
 
 
-def _download(page: Page, name: str, kind: str) -> Reply:
+def _download(site: Site, page: Page, name: str, kind: str) -> Reply:
     if kind == "csv" and name in page.tables:
         body = page.tables[name]().csv()
     elif kind == "json" and name == "data" and page.document is not None:
         body = encode_json(page.document())
     else:
         raise NotFound("no such download")
-    return Reply(_MEDIA[kind], _hidden(body), name=f"{name}.{kind}")
+    return Reply(_MEDIA[kind], _hidden(site, body), name=f"{name}.{kind}")

@@ -21,7 +21,7 @@ from terminalbench.dashboard.render import render
 from terminalbench.dashboard.security import Access, Guard
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
-from terminalbench.harbor.redact import concealed_pieces
+from terminalbench.secrets.values import Secrets
 
 if TYPE_CHECKING:
     from terminalbench.dashboard.security import App
@@ -44,7 +44,8 @@ def make_app(site: Site, access: Access) -> "App":
     async def page(request: Request) -> Response:
         path = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix("/")
         try:
-            return _response(await run_in_threadpool(answer, site, path, dict(request.query_params)))
+            reply = await run_in_threadpool(answer, site, path, dict(request.query_params))
+            return _response(reply, site.secrets)
         except Moved as to:
             return RedirectResponse(f"/{to.path}" + (f"?{urlencode(to.query)}" if to.query else ""), 308)
         except NotFound as error:
@@ -65,13 +66,13 @@ def make_app(site: Site, access: Access) -> "App":
     return Guard(app, access)
 
 
-def _response(reply: Reply) -> Response:
+def _response(reply: Reply, secrets: Secrets) -> Response:
     headers = {}
     if reply.name is not None:
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in reply.name)
         headers["content-disposition"] = f'attachment; filename="{plain}"'
     if reply.file is not None:
-        return StreamingResponse(_chunks(reply.file), media_type=reply.media, headers=headers)
+        return StreamingResponse(_chunks(reply.file, secrets), media_type=reply.media, headers=headers)
     if reply.media.startswith("text/") or reply.media == "application/json":
         headers["content-type"] = f"{reply.media}; charset=utf-8"
     if reply.media in ("text/css", "text/javascript", "image/svg+xml"):
@@ -79,7 +80,7 @@ def _response(reply: Reply) -> Response:
     return Response(reply.body, media_type=reply.media, headers=headers)
 
 
-async def _chunks(file: OpenFile) -> AsyncIterator[bytes]:
+async def _chunks(file: OpenFile, secrets: Secrets) -> AsyncIterator[bytes]:
     """The file as it was when it was opened, concealed, in pieces: what is appended meanwhile is left out."""
     left = file.size
 
@@ -89,7 +90,7 @@ async def _chunks(file: OpenFile) -> AsyncIterator[bytes]:
         left -= len(data)
         return data
 
-    pieces = concealed_pieces(read)
+    pieces = secrets.pieces(read)
     try:
         while (piece := await run_in_threadpool(lambda: next(pieces, None))) is not None:
             yield piece

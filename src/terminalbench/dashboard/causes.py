@@ -161,5 +161,6 @@ def _find(site: Site, batch: str, row: TrialRow, missing: "list[Loaded]") -> lis
         usage=row.usage,
         reason=row.reason,
         agent=row.trial.agent if row.trial else None,
+        secrets=site.secrets,
     )
     return [finding for loaded in missing for finding in run_analyzer(loaded, trial, trial.story.trajectory)]

@@ -11,7 +11,6 @@ from terminalbench.dashboard.pages.files import EXPORTED_BYTES
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
-from terminalbench.harbor.redact import conceal_bytes
 from terminalbench.index.scan import scan_all
 
 MARK = "tbench-site.txt"
@@ -47,7 +46,7 @@ def export_site(site: Site, target: Path) -> Exported:
         if reply.file is not None:
             with os.fdopen(reply.file.handle, "rb") as stream:
                 raw = stream.read(EXPORTED_BYTES + 1)
-            body = conceal_bytes(raw) if len(raw) <= EXPORTED_BYTES else None
+            body = site.secrets.conceal_bytes(raw) if len(raw) <= EXPORTED_BYTES else None
         if body is None or (len(body) > EXPORTED_BYTES and reply.name is not None):
             left_out.append(f"{path}: larger than {EXPORTED_BYTES >> 20} MB")
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.dashboard.frame import NotFound, OpenFile
-from terminalbench.harbor.redact import conceal
+from terminalbench.secrets.values import Secrets
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -56,7 +56,7 @@ class Excerpt:
     missing: int
 
 
-def read_tail(root: Path, names: Sequence[str], limit: int) -> Excerpt | None:
+def read_tail(root: Path, names: Sequence[str], limit: int, secrets: Secrets) -> Excerpt | None:
     """The last `limit` bytes of a file as text, concealed; None when there is no such plain file."""
     try:
         opened = open_below(root, names)
@@ -67,7 +67,7 @@ def read_tail(root: Path, names: Sequence[str], limit: int) -> Excerpt | None:
         start = max(0, missing - _MARGIN)  # a secret that is cut in two is no longer found
         stream.seek(start)
         before, data = stream.read(missing - start), stream.read(limit)
-    text = conceal((before + data).decode("utf-8", "replace"))
+    text = secrets.conceal((before + data).decode("utf-8", "replace"))
     return Excerpt(text[-len(data.decode("utf-8", "replace")) :] if before else text, opened.size, missing)
 
 

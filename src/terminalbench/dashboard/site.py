@@ -15,14 +15,14 @@ from terminalbench.dashboard.frame import NotFound
 from terminalbench.dashboard.live import LiveFeed, ShownState
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.known_secrets import learn_secrets
+from terminalbench.experiments.plan_secrets import env_stamps, secrets_of
 from terminalbench.files import read_jsonl
-from terminalbench.harbor.redact import conceal_bytes
 from terminalbench.index.pages import BatchSummary, find_batch, find_trial
 from terminalbench.index.queries import BatchView, TrialRow, plan_or_none, view_batch
 from terminalbench.index.scan import ForeignJobs
 from terminalbench.index.store import index_mark, open_for_reading
 from terminalbench.records import Finding
+from terminalbench.secrets.values import Secrets
 
 TRAJECTORY_LIMIT = 256 << 20
 _KEPT_VIEWS = 48
@@ -34,11 +34,13 @@ class Site:
 
     `closing` ends what streams; `live` are the batches that run now; `analyses` counts, by batch, how often its
     failures were classified here.
+    `secrets` are those of every batch that was looked at: a page may show several.
     """
 
     def __init__(self, results_root: Path, now: Callable[[], datetime] | None = None) -> None:
         self.root = results_root.resolve()
         self.now = now or (lambda: datetime.now(UTC))
+        self.secrets = Secrets.of_environment()
         self.closing = False
         self.live: tuple[str, ...] = ()
         self.analyses: dict[str, int] = {}
@@ -99,7 +101,10 @@ class Site:
             stamp = plan.stat().st_mtime_ns
         except OSError:
             return
-        learn_secrets(self._views.get(("plan", key, stamp), lambda: plan_or_none(self.batch(key))))
+        found = self._views.get(("plan", key, stamp), lambda: plan_or_none(self.batch(key)))
+        known = self._views.get(("secrets", key, stamp, env_stamps(found)), lambda: secrets_of(found))
+        with self._lock:
+            self.secrets |= known
 
     def view(self, summary: BatchSummary) -> BatchView | None:
         """The state of every planned cell; None for a batch without a plan. Kept until the index knows more."""
@@ -152,7 +157,7 @@ class Site:
                 raise UnreadableTrajectory(f"it is larger than {TRAJECTORY_LIMIT >> 20} MB")
             key = ("trajectory", names, status.st_size, status.st_mtime_ns)
             return self._trajectories.get(
-                key, lambda: parse_trajectory(conceal_bytes(stream.read())), max(1, opened.size)
+                key, lambda: parse_trajectory(self.secrets.conceal_bytes(stream.read())), max(1, opened.size)
             )
 
     def findings(self, key: str) -> dict[str, list[Finding]]:

@@ -17,7 +17,6 @@ from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.paths import find_path, is_file, is_folder
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
-from terminalbench.experiments.secrets import VARIABLE, has_login, is_template, secrets_in
 from terminalbench.experiments.strict import Problems, given, join, read
 from terminalbench.experiments.tables import (
     NOTIFY_ON,
@@ -33,6 +32,7 @@ from terminalbench.experiments.tables import (
     RunTable,
     TopUpTable,
 )
+from terminalbench.secrets.find import VARIABLE, has_login, is_template, secrets_in
 
 RESERVED_SLUGS = ("index.db", ".check")
 RESERVED = f"is reserved: {', '.join(RESERVED_SLUGS)} have their own place beside the batches"

@@ -10,17 +10,17 @@ from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_
 from terminalbench.experiments.mcp import NO_MCP, McpSetup, read_mcp
 from terminalbench.experiments.paths import find_path
 from terminalbench.experiments.profiles import Folder, Profile, TextFile
-from terminalbench.experiments.secrets import (
+from terminalbench.experiments.server_code import check_code, held_in
+from terminalbench.experiments.strict import Problems, join
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE
+from terminalbench.secrets.find import (
     VARIABLE,
+    has_key,
     has_login,
-    is_known_secret,
     is_template,
     looks_secret,
     secrets_in,
 )
-from terminalbench.experiments.server_code import check_code, held_in
-from terminalbench.experiments.strict import Problems, join
-from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 
 _SAME_AGENT_ONLY = ("options", "agent_version")
 _NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills")
@@ -374,7 +374,7 @@ class _Resolver:
         env = _env_table(self.values.get("env") or {})
         at = self._where("env")
         for name, value in env.items():
-            if not VARIABLE.fullmatch(name) or is_known_secret(name):
+            if not VARIABLE.fullmatch(name) or has_key(name):
                 hint = 'write it as NAME = "${VAR}" in a table' if "=" in name else None
                 self.problems.add(at, "an entry is not a variable name", hint)
             elif "${" in value and not is_template(value):

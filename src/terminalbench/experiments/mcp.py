@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
-from terminalbench.experiments.secrets import secrets_in
 from terminalbench.experiments.strict import Problems
+from terminalbench.secrets.find import secrets_in
 
 _SERVER_KEYS = {
     "command",

@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.files import append_jsonl
-from terminalbench.harbor.redact import one_line
-from terminalbench.llm.scrub import learn_named
 from terminalbench.records import Event
+from terminalbench.secrets.values import Secrets
 
 BACKLOG = 10_000
 STOP_TIMEOUT_SEC = 10.0
@@ -23,11 +22,11 @@ class EventWriter:
     """Appends what is `put` to `path`; what cannot be written is kept, counted and tried again.
 
     Failures go to stderr and to `<path>.errors.log`, and their number is in `detail.failures` of the next line
-    that is written.
+    that is written. `secrets` are those of this process.
     """
 
     def __init__(self, path: Path) -> None:
-        learn_named()  # before anything is written
+        self.secrets = Secrets.of_environment()
         self.path = path
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._waiting: deque[Event] = deque()
@@ -56,7 +55,7 @@ class EventWriter:
 
     def failed(self, what: str, error: BaseException) -> None:
         """Count a failure and say so; never raises."""
-        text = one_line(f"{what}: {type(error).__name__}: {error}")
+        text = self.secrets.one_line(f"{what}: {type(error).__name__}: {error}")
         with self._lock:
             self._failures += 1
             self._said += 1

@@ -15,9 +15,9 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.secrets import TEMPLATE, references
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.result_file import task_source
+from terminalbench.secrets.find import TEMPLATE, references
 
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
 VERIFIER = "terminalbench.harbor.verifier:SafeVerifier"

@@ -25,13 +25,13 @@ async def look_up(config: dict[str, Any]) -> Found:
     """The tasks of one dataset."""
     from harbor.models.job.config import DatasetConfig
 
-    from terminalbench.harbor.redact import one_line
+    from terminalbench.secrets.values import safe_message
 
     try:
         dataset = DatasetConfig.model_validate({k: v for k, v in config.items() if k != "task_names"})
         tasks = await dataset.get_task_configs()
     except Exception as error:  # noqa: BLE001  a registry may fail in any way; the reason is the user's to read
-        return Found(problem=one_line(f"{type(error).__name__}: {error}"))
+        return Found(problem=safe_message(f"{type(error).__name__}: {error}"))
     return by_id(
         [t.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={"source"}) for t in tasks]
     )

@@ -54,7 +54,6 @@ from terminalbench.harbor.read.result_file import HarborResult, TaskConfig, from
 from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.read.usage import from_contexts
-from terminalbench.harbor.scrub_files import hide_secrets
 from terminalbench.records import Event, Usage, stamp
 
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
@@ -259,13 +258,13 @@ class EventPlugin(BaseJobPlugin):
 
     async def _tell_end(self, event: TrialHookEvent) -> None:
         """Keep and write all that is to be known of a trial that has ended."""
-        result = from_result(event.result)
-        known = LiveEnding(classify(result), from_contexts(result.contexts) or Usage())
+        result, secrets = from_result(event.result), self._writer.secrets
+        known = LiveEnding(classify(result, secrets=secrets), from_contexts(result.contexts) or Usage())
         asked: float | None = None
         hits = 0
         try:
             # Now: a retry deletes the folder of the failed try, and its cost would be known nowhere else.
-            work = asyncio.to_thread(live_ending, self._job_dir / event.trial_name, result)
+            work = asyncio.to_thread(live_ending, self._job_dir / event.trial_name, result, secrets)
             known = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)
             asked = await self._pace(event, known.ending)
             hits = await asyncio.wait_for(
@@ -274,11 +273,18 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
-            await asyncio.to_thread(hide_secrets, self._job_dir / event.trial_name, self._writer.failed)
+            await self._scrub(event.trial_name)
             await self._keep_failed_try(event, result)
             free = event.config.agent.name in WITHOUT_MODEL
             await self._settle(event, 0.0 if free else known.usage.cost_usd)
             self._write_end(event, result, known.ending, known.usage, pressure_told(asked, hits))
+
+    async def _scrub(self, trial: str) -> None:
+        """Take the secrets out of a trial's folder. Harbor does so for the variables that it gave to the agent only."""
+        try:
+            await asyncio.to_thread(self._writer.secrets.scrub_folder, self._job_dir / trial)
+        except (OSError, ValueError) as error:
+            self._writer.failed(f"secrets of {trial}", error)
 
     async def _pace(self, event: TrialHookEvent, ending: Ending) -> float | None:
         """Tell the gate how the provider treated the trial; return the seconds it asked us to wait."""

@@ -104,9 +104,9 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     from harbor.utils.env import resolve_env_vars
     from pydantic import ValidationError
 
-    from terminalbench.experiments.secrets import references
     from terminalbench.harbor.agents.installs import not_installable
     from terminalbench.harbor.agents.keys import missing_key
+    from terminalbench.secrets.find import references
 
     config = job.config
     try:
@@ -202,10 +202,10 @@ def dropped(sent: Any, parsed: Any, at: str = "") -> Iterator[str]:
 
 
 def _said(error: BaseException) -> str:
-    from terminalbench.harbor.redact import redact
+    from terminalbench.secrets.values import Secrets
 
     text = " ".join(str(error).split()) or type(error).__name__
-    return redact(text)[:500]
+    return Secrets.of_environment().redact(text)[:500]
 
 
 def main() -> int:

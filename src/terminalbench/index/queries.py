@@ -10,7 +10,6 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.read.results import ReadState
@@ -90,7 +89,6 @@ def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
         plan: Plan = read_json(batch.plan_json, Plan)
     except FileNotFoundError:
         raise UserError("has no plan.json: it is not a batch of ours", where=str(batch.folder)) from None
-    learn_secrets(plan)
     key = batch.folder.relative_to(root).as_posix()
     with open_index(root) as connection:
         rows = batch_rows(connection, key)

@@ -17,13 +17,14 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.index.queries import plan_or_none
 from terminalbench.index.store import open_index, transaction
 from terminalbench.index.summary import summarize
+from terminalbench.secrets.values import NONE, Secrets
 
 _MARKS = (RESULT, "config.json", "lock.json")
 _CHUNK = 500
@@ -89,11 +90,11 @@ def _scan_all(connection: sqlite3.Connection, results_root: Path, *, rebuild: bo
     return total
 
 
-def scan_batch(batch: Batch, results_root: Path | None = None) -> ScanReport:
-    """Bring the index of one batch up to date."""
+def scan_batch(batch: Batch, results_root: Path | None = None, secrets: Secrets = NONE) -> ScanReport:
+    """Bring the index of one batch up to date; what it keeps holds no secret of its plan, and none of `secrets`."""
     root = results_root or batch.folder.parent.parent
     with open_index(root) as connection:
-        return _scan(connection, root, batch)
+        return _scan(connection, root, batch, secrets)
 
 
 class ForeignJobs(Batch):
@@ -165,7 +166,7 @@ def _key(batch: Batch, results_root: Path) -> str:
     return batch.folder.relative_to(results_root).as_posix()
 
 
-def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> ScanReport:
+def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secrets: Secrets = NONE) -> ScanReport:
     key = _key(batch, results_root)
     query = "SELECT job, trial, stamp, counts FROM trials WHERE batch = ?"
     before = connection.execute(query, (key,)).fetchall()
@@ -186,11 +187,11 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch) -> S
         if known.get(place) != found.stamp:
             changed.append((Path(found.path), found.stamp))
     if changed:
-        learn_secrets(plan_or_none(batch))  # what is kept of a trial holds none of them
+        secrets |= secrets_of(plan_or_none(batch))
     for start in range(0, len(changed), _CHUNK):
         rows = []
         for folder, stamp in changed[start : start + _CHUNK]:
-            reading = _read(folder, stamp)
+            reading = _read(folder, stamp, secrets)
             if reading.reason == NOT_READABLE:
                 stamp = ""  # a right that is given changes neither size nor time: look again
             rows.append(_row(key, reading, stamp, superseded=folder.parent.parent == batch.superseded))
@@ -233,11 +234,11 @@ def _trial_folders(runs: Path, denied: set[str]) -> Iterator[_Folder]:
                 yield _Folder(job.name, entry.name, entry.path, stamp)
 
 
-def _read(folder: Path, stamp: str) -> TrialReading:
+def _read(folder: Path, stamp: str, secrets: Secrets) -> TrialReading:
     if stamp.startswith(_DENIED):
         reason = stamp.removeprefix(_DENIED)
         return TrialReading(state=ReadState.UNREADABLE, name=folder.name, job=folder.parent.name, reason=reason)
-    return read_trial(folder, profile=profile_of(folder.parent.name))
+    return read_trial(folder, profile=profile_of(folder.parent.name), secrets=secrets)
 
 
 def _still_there(kept: _Folder, batch: Batch) -> bool:

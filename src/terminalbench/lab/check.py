@@ -17,7 +17,6 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, ProfileRecord, Selection
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.secrets import is_template
 from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.read.results import read_job
@@ -28,6 +27,7 @@ from terminalbench.runner.prepare import Prepared
 from terminalbench.runner.process import tied
 from terminalbench.runner.run import prepare_run
 from terminalbench.runner.supervise import Launch, Supervisor
+from terminalbench.secrets.find import is_template
 
 _PROBE_TIMEOUT_SEC = 120
 CHECKS = ".check"

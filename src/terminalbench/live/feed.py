@@ -12,8 +12,8 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock_owner, read_json, tail_jsonl
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.read.results import ReadState
@@ -22,6 +22,7 @@ from terminalbench.index.scan import ForeignJobs, scan_batch
 from terminalbench.live.processes import ForeignRun, LiveProcess, live_processes
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event, EventKind, Outcome
+from terminalbench.secrets.values import Secrets
 
 ALIVE_EVERY_SEC = 1.0
 SCAN_EVERY_SEC = 5.0
@@ -40,7 +41,7 @@ class Feed:
 
     `over` is set when nothing of the batch runs any more, `here` says whether it runs on this machine. `each` is told
     of every event, right after the state has taken it in. `gate` holds the limits of the batch. `version` changes with
-    all that shows. `plan_problem` says why its plan cannot be read.
+    all that shows. `plan_problem` says why its plan cannot be read; `secrets` are what no text of its trials may show.
     """
 
     batch: Batch
@@ -51,6 +52,7 @@ class Feed:
     over: bool = False
     here: bool = False
     version: int = 0
+    secrets: Secrets = field(default_factory=Secrets.of_environment)
     each: Callable[[Event], None] = lambda _event: None
     _offset: int = 0
     _plan_stamp: tuple[int, int, int] | None = None
@@ -139,7 +141,7 @@ class Feed:
             self._plan_stamp = stamp if isinstance(error, TbenchError) else None
             return told != self.plan_problem
         self._plan_stamp, self.plan_problem = stamp, None
-        learn_secrets(plan)
+        self.secrets |= secrets_of(plan)
         self.state.replan(plan)
         self.version += 1
         return True

@@ -17,8 +17,8 @@ from typing import Any, override
 
 from terminalbench.llm.ask import status_fault
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Reply, Schema
-from terminalbench.llm.scrub import one_line
 from terminalbench.records import Usage
+from terminalbench.secrets.values import safe_message
 
 _TIMEOUT_SEC = 600.0
 _GRACE_SEC = 5.0
@@ -107,7 +107,7 @@ class ClaudeCodeModel(ChatModel):
             _end(process)
         if output.strip():
             return output
-        said = one_line(errors.decode(errors="replace")) or f"exit code {process.returncode}"
+        said = safe_message(errors.decode(errors="replace")) or f"exit code {process.returncode}"
         raise ModelError(Fault.BAD_REQUEST, f"Claude Code gave no answer: {said}")
 
 
@@ -213,7 +213,7 @@ def _usage(result: Mapping[str, Any]) -> Usage:
 
 def _failure(result: Mapping[str, Any], usage: Usage) -> ModelError:
     status = result.get("api_error_status")
-    said = one_line(f"Claude Code: {result.get('result') or result.get('subtype') or 'it failed'}")
+    said = safe_message(f"Claude Code: {result.get('result') or result.get('subtype') or 'it failed'}")
     fault = status_fault(status if isinstance(status, int) else 0)
     if status is None and "onnect" in said:
         fault = Fault.UNREACHABLE

@@ -21,8 +21,8 @@ from terminalbench.llm.model import (
     Reply,
     Schema,
 )
-from terminalbench.llm.scrub import one_line
 from terminalbench.records import Usage
+from terminalbench.secrets.values import safe_message
 
 
 @cache
@@ -172,7 +172,9 @@ def _failure(litellm: Any, error: Exception) -> ModelError:
     if _has_cause(error, "ConnectError"):  # some providers call a closed port a server error
         fault = Fault.UNREACHABLE
     return ModelError(
-        fault, one_line(f"{type(error).__name__}: {error}"), retry_after_sec=retry_after(_headers(error), time.time())
+        fault,
+        safe_message(f"{type(error).__name__}: {error}"),
+        retry_after_sec=retry_after(_headers(error), time.time()),
     )
 
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from terminalbench.errors import did_you_mean
 from terminalbench.llm.ask import retry_after, status_fault
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Reply, Schema
-from terminalbench.llm.scrub import one_line
 from terminalbench.records import Usage
+from terminalbench.secrets.values import safe_message
 
 _TIMEOUT_SEC = 900.0
 _CONTEXT = 32_768
@@ -122,14 +122,14 @@ class OllamaModel(ChatModel):
                 raise ModelError(Fault.TIMEOUT, f"{self.url} did not answer in {self.timeout_sec:g} s") from None
             raise ModelError(
                 Fault.UNREACHABLE,
-                one_line(f"no Ollama server answers at {self.url}: {getattr(error, 'reason', None) or error}"),
+                safe_message(f"no Ollama server answers at {self.url}: {getattr(error, 'reason', None) or error}"),
                 hint="start it with `ollama serve`, or set OLLAMA_HOST",
             ) from None
         except ValueError:
             raise ModelError(Fault.SERVER, f"{self.url} answered something that is not JSON") from None
         if not isinstance(decoded, dict) or "error" in decoded:
             said = decoded.get("error") if isinstance(decoded, dict) else decoded
-            raise ModelError(Fault.SERVER, one_line(f"Ollama: {said}"))
+            raise ModelError(Fault.SERVER, safe_message(f"Ollama: {said}"))
         return decoded
 
     def _refused(self, error: urllib.error.HTTPError) -> ModelError:
@@ -139,13 +139,13 @@ class OllamaModel(ChatModel):
             said = error.reason
         if error.code == 404:
             return ModelError(
-                Fault.NOT_FOUND, one_line(f"Ollama at {self.url}: {said}"), hint=self._suggest(self.model)
+                Fault.NOT_FOUND, safe_message(f"Ollama at {self.url}: {said}"), hint=self._suggest(self.model)
             )
         fault = status_fault(error.code)
         if fault is Fault.BAD_REQUEST and "context" in said:
             fault = Fault.TOO_LONG
         after = retry_after(dict(error.headers or {}), time.time())
-        return ModelError(fault, one_line(f"Ollama: HTTP {error.code}: {said}"), retry_after_sec=after)
+        return ModelError(fault, safe_message(f"Ollama: HTTP {error.code}: {said}"), retry_after_sec=after)
 
     def _suggest(self, model: str) -> str:
         try:

@@ -9,8 +9,8 @@ import msgspec
 
 from terminalbench.analytics.atif import Call, Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.files import read_plain
-from terminalbench.harbor.redact import conceal, conceal_bytes
 from terminalbench.report.foreign import printable
+from terminalbench.secrets.values import NONE, Secrets
 
 _CONFIG_LIMIT = 4 << 20
 _INSTRUCTION_LIMIT = 1 << 20
@@ -23,6 +23,7 @@ class Shown:
 
     only: tuple[int, int] | None = None
     full: bool = False
+    secrets: Secrets = NONE
 
     @property
     def lines(self) -> int | None:
@@ -44,12 +45,12 @@ class Read:
     problem: str = ""
 
 
-def read_all(files: Sequence[Path]) -> list[Read]:
-    """Every trajectory of a trial."""
+def read_all(files: Sequence[Path], secrets: Secrets) -> list[Read]:
+    """Every trajectory of a trial, concealed."""
     found = []
     for file in files:
         try:
-            found.append(Read(file, read_trajectory(file, before=conceal_bytes)))
+            found.append(Read(file, read_trajectory(file, before=secrets.conceal_bytes)))
         except UnreadableTrajectory as error:
             found.append(Read(file, None, str(error)))
     return found
@@ -60,7 +61,7 @@ def instruction_lines(folder: Path, found: Sequence[Read], shown: Shown) -> list
     steps = [step for read in found if read.trajectory for step in read.trajectory.steps]
     text = next((step.text for step in steps if step.source == "user" and step.text.strip()), None)
     if text is None:
-        text = _instruction_file(folder)
+        text = _instruction_file(folder, shown.secrets)
     if text is None:
         return []
     more = Shown(full=True) if shown.full else Shown((0, 0))
@@ -154,7 +155,7 @@ def _result(text: str, failed: bool | None, code: int | None, media: tuple[str, 
     return ([head] if head else []) + (lines or ([] if head else ["        (no output)"]))
 
 
-def _instruction_file(folder: Path) -> str | None:
+def _instruction_file(folder: Path, secrets: Secrets) -> str | None:
     data = read_plain(folder / "config.json", _CONFIG_LIMIT)
     try:
         config: Any = msgspec.json.decode(data or b"null")
@@ -162,4 +163,4 @@ def _instruction_file(folder: Path) -> str | None:
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return None
     text = read_plain(Path(path) / "instruction.md", _INSTRUCTION_LIMIT) if isinstance(path, str) else None
-    return conceal(text.decode(errors="replace")) if text else None
+    return secrets.conceal(text.decode(errors="replace")) if text else None

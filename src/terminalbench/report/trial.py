@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from terminalbench.files import is_plain, open_plain
-from terminalbench.harbor.redact import conceal
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Delivery, Trial, Usage
 from terminalbench.report.foreign import printable
@@ -39,7 +38,7 @@ def trial_text(results_root: Path, batch: str, row: TrialRow, shown: Shown | Non
     files = trajectories(folder, row)
     lines += [f"            {file}" for file in files]
     lines = [printable(line) for line in lines]
-    found = read_all(files)
+    found = read_all(files, shown.secrets)
     lines += instruction_lines(folder, found, shown)
     lines += steps_lines(folder, found, shown)
     lines += _verifier(folder, shown)
@@ -113,7 +112,7 @@ def _verifier(folder: Path, shown: Shown) -> list[str]:
         size = os.fstat(stream.fileno()).st_size
         stream.seek(max(0, size - _TAIL_BYTES))
         text = stream.read(_TAIL_BYTES).decode(errors="replace")
-    lines = conceal(text).splitlines()[1 if size > _TAIL_BYTES else 0 :]
+    lines = shown.secrets.conceal(text).splitlines()[1 if size > _TAIL_BYTES else 0 :]
     kept = lines if shown.full else lines[-_VERIFIER_LINES:]
     head = "  verifier said" if len(kept) == len(lines) and size <= _TAIL_BYTES else "  verifier said, at the end"
     return [head, *(f"    {printable(line)}" for line in kept)] if kept else []

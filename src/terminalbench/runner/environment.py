@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from terminalbench.experiments.envfile import read_env_file
-from terminalbench.experiments.known_secrets import secret_names
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.secrets import references
-from terminalbench.llm.scrub import NAMES_VARIABLE
 from terminalbench.registry import is_import_path
+from terminalbench.secrets.find import references, secret_names
+from terminalbench.secrets.values import NAMES_VARIABLE
 
 PASSED_ON = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|XDG_\w+|DOCKER_(HOST|CONFIG|CONTEXT|CERT_PATH|TLS_VERIFY)"

@@ -11,9 +11,9 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
 from terminalbench.harbor.preflight import JobRequest, Report, Request
-from terminalbench.harbor.redact import one_line
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.process import tied
+from terminalbench.secrets.values import Secrets
 
 MINIMUM_FREE_MB = 512
 """Less than this, and nothing is started."""
@@ -34,7 +34,8 @@ def ask_harbor(requests: list[JobRequest], env: Mapping[str, str]) -> Report:
         raise TbenchError(f"the check before the run took longer than {_TIMEOUT_SEC} s") from None
     if ran.returncode != 0:
         tail = ran.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise TbenchError(f"the check before the run failed: {one_line(' '.join(tail))}")
+        said = Secrets.of_environment(env).one_line(" ".join(tail))
+        raise TbenchError(f"the check before the run failed: {said}")
     return msgspec.json.decode(ran.stdout, type=Report)
 
 

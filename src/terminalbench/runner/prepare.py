@@ -17,11 +17,11 @@ from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.lookup import Found
 from terminalbench.harbor.preflight import JobRequest
-from terminalbench.harbor.redact import one_line
 from terminalbench.runner.environment import FIXED, child_environment
 from terminalbench.runner.pins import source_problem
 from terminalbench.runner.preflight import ask_harbor, exclusions
 from terminalbench.runner.process import tied
+from terminalbench.secrets.values import Secrets
 
 _LOOKUP_TIMEOUT_SEC = 300
 
@@ -129,7 +129,8 @@ def _look_up(configs: list[dict], shell: Mapping[str, str]) -> list[Found]:
         raise UserError(f"looking up the tasks took longer than {_LOOKUP_TIMEOUT_SEC} s") from None
     if ran.returncode != 0:
         tail = ran.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise UserError(f"the tasks could not be looked up: {one_line(' '.join(tail))}")
+        said = Secrets.of_environment(shell).one_line(" ".join(tail))
+        raise UserError(f"the tasks could not be looked up: {said}")
     return msgspec.json.decode(ran.stdout, type=list[Found])
 
 

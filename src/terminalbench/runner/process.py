@@ -12,6 +12,7 @@ from pathlib import Path
 
 from terminalbench.files import start_ticks, write_json
 from terminalbench.live.processes import Worker
+from terminalbench.secrets.values import Secrets
 
 # Between fork and exec: ask for a signal when our process dies, so that a killed runner leaves nothing that goes on
 # spending. Checks the parent once more, because it may have died before the request was made. What a shell script
@@ -97,10 +98,8 @@ _FRAME = " │╭╮╰╯─\t"
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt): .+")
 
 
-def log_tail(log: Path, lines: int = 3) -> str:
+def log_tail(log: Path, secrets: Secrets, lines: int = 3) -> str:
     """The last words of a job, for a message: what it raised, else its last lines."""
-    from terminalbench.harbor.redact import one_line
-
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - 64 * 1024))
@@ -109,4 +108,4 @@ def log_tail(log: Path, lines: int = 3) -> str:
         return ""
     kept = [line.strip(_FRAME) for line in text.splitlines() if line.strip(_FRAME)]
     raised = [line for line in kept if _RAISED.fullmatch(line)]
-    return one_line(raised[-1] if raised else " ".join(kept[-lines:]))
+    return secrets.one_line(raised[-1] if raised else " ".join(kept[-lines:]))

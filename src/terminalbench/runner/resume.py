@@ -19,32 +19,32 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.difference import differences
-from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, Selection, make_plan
+from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.profiles import Folder
 from terminalbench.experiments.quarantine import quarantine_file
-from terminalbench.experiments.secrets import references
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.files import LockHeld, append_jsonl, lock, read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import job_config, wave_config
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.read.results import ReadState
-from terminalbench.index.queries import BatchView, CellState, view_batch
+from terminalbench.index.queries import BatchView, CellState, plan_or_none, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import forget_dead_workers, live_processes
 from terminalbench.records import ErrorClass, Event, Outcome, stamp
 from terminalbench.registry import is_import_path
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.extend import extended, is_quarantined, refreshed, with_attempts
-from terminalbench.runner.hiding import scrub_leftovers
 from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.pins import as_planned, batch_commits, pinned, planned_ref
 from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk, refuse_left_out
 from terminalbench.runner.prepare import known_problem, prepare
 from terminalbench.runner.run import Listener, RunResult, Spent, copy_artifacts, free_profiles, run_jobs
+from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
+from terminalbench.secrets.find import references
 
 ALL_ERRORS = "all"
 
@@ -83,17 +83,18 @@ def resume(
             _end_leftovers(batch)
         if request.first_round:
             ControlFile(batch.control_json).clear()
+        secrets = secrets_of(plan_or_none(batch))  # what earlier trials may hold, before the file names other env files
         plan = _grown(batch, request, experiment)
-        learn_secrets(plan)
-        scanned = scan_batch(batch)
+        secrets |= secrets_of(plan)
+        scanned = scan_batch(batch, secrets=secrets)
         view = view_batch(batch)
         missing = missing_cells(view, request.retry_errors)
         if not missing:
-            scrub_leftovers(batch)
+            scrub_leftovers(batch, secrets)
             problems = (*(f"unreadable: {problem}" for problem in scanned.unreadable), *copy_artifacts(batch, plan))
             return RunResult(batch, view.plan, False, problems, view)
         _end_leftovers(batch)
-        scrub_leftovers(batch)  # only now: a container that was left behind would go on writing
+        scrub_leftovers(batch, secrets)  # only now: a container that was left behind would go on writing
         refuse_changed_folders(batch, plan)
         return _run(batch, view, missing, request, listener or Listener())
 
@@ -153,7 +154,6 @@ def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
 def _grown(batch: Batch, request: ResumeRequest, experiment: Experiment | None) -> Plan:
     """The batch's plan with what was added to it, written before anything runs."""
     plan: Plan = read_json(batch.plan_json, Plan)
-    learn_secrets(plan)  # what earlier trials may hold, before the file names other env files
     before = plan
     _refuse_a_moved_project(batch, plan, experiment)
     plan = _as_of_now(batch, plan, experiment) if experiment is not None else _with_default_env_file(plan)

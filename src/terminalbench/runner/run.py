@@ -10,7 +10,6 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.config import Experiment
-from terminalbench.experiments.known_secrets import learn_secrets
 from terminalbench.experiments.plan import (
     Exclusion,
     JobSpec,
@@ -19,6 +18,7 @@ from terminalbench.experiments.plan import (
     make_plan,
     select_profiles,
 )
+from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import command, job_config, wave_config, with_settings
 from terminalbench.harbor.limits.control import ControlFile
@@ -27,7 +27,6 @@ from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
-from terminalbench.runner.hiding import scrub_leftovers
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, missing_variables
 from terminalbench.runner.observe import Observer
@@ -35,6 +34,7 @@ from terminalbench.runner.pins import pinned
 from terminalbench.runner.preflight import disk_is_full, refuse_a_full_disk, refuse_if_nothing_is_left
 from terminalbench.runner.prepare import Prepared, prepare
 from terminalbench.runner.provenance import provenance
+from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import JobEnd, Launch, Supervisor
 
 
@@ -125,7 +125,7 @@ def run_jobs(
     spent: Spent | None = None,
 ) -> RunResult:
     """Run jobs of a recorded batch, and record what Harbor could not finish. The caller holds the batch's lock."""
-    learn_secrets(plan)
+    secrets = secrets_of(plan)
     listener.prepared(plan, batch, sum(job.trials for job in jobs))
     notifier = Notifier.of(plan)
     guard = Guard(batch, plan, Observer(batch), notifier.alert)
@@ -159,6 +159,7 @@ def run_jobs(
         closed,
         lambda: disk_is_full(batch.folder),
         lambda job: gate.settle_dead(batch.job_folder(job.name), job.profile),
+        secrets,
     )
     with announced(batch):
         guard.begin()
@@ -166,7 +167,7 @@ def run_jobs(
         guard.end()
     if supervisor.stop_reason is not None:
         listener.stopped(supervisor.stop_reason)
-    scrub_leftovers(batch)
+    scrub_leftovers(batch, secrets)
     plan = _with_left_overs(plan, ends)
     write_json(batch.plan_json, plan)
     problems = (*copy_artifacts(batch, plan), *notifier.finish())

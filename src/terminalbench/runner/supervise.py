@@ -16,6 +16,7 @@ from terminalbench.harbor.read.results import finished_trials
 from terminalbench.records import Event, EventKind, stamp
 from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
+from terminalbench.secrets.values import Secrets
 
 MAX_WAVES = 10
 SILENT_SEC = 300.0
@@ -93,7 +94,7 @@ class Supervisor:
 
     `closed` says why nothing of a profile may start (a budget, a deadline), or None while it may. `stopped` says why
     running trials have to end too (a full disk); it is asked about once a second. `gone` is told when
-    the process of a job has ended.
+    the process of a job has ended. `secrets` are taken out of what it says of a job's log.
     """
 
     batch: Batch
@@ -104,6 +105,7 @@ class Supervisor:
     closed: Callable[[str], Refusal | None] = lambda _profile: None
     stopped: Callable[[], str | None] = lambda: None
     gone: Callable[[JobSpec], None] = lambda _job: None
+    secrets: Secrets = field(default_factory=Secrets.of_environment)
     signals: int = 0
     stop_reason: str | None = None
     _offset: int = 0
@@ -210,7 +212,7 @@ class Supervisor:
         if reason is not None:
             line.left_over = dict.fromkeys(missing, reason)
             return False
-        last = log_tail(self.batch.job_log(line.waves[-1].name))
+        last = log_tail(self.batch.job_log(line.waves[-1].name), self.secrets)
         wave = line.waves[-1]
         why = line.silent or how_it_ended(code, last)
         if set(missing) <= line.requeued:

@@ -96,7 +96,7 @@ class App:
             self._signs = {key: sign for key, sign in found.items() if sign is not None}
         self._tail = None
         if self.controls.mode is Mode.TAIL and self.controls.chosen is not None:
-            self._tail = read_tail(self.feed.batch, self.controls.chosen, self.controls.file)
+            self._tail = read_tail(self.feed.batch, self.controls.chosen, self.feed.secrets, self.controls.file)
             top = max(0, len(self._tail.lines) - 1)
             self.controls = replace(self.controls, scroll=min(self.controls.scroll, top))
         size = self.console.size

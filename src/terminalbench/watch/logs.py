@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.redact import redact
 from terminalbench.live.model import TrialKey
 from terminalbench.report.trial import printable
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
+from terminalbench.secrets.values import Secrets
 
 TAIL_BYTES = 64 * 1024
 _SHOWN_FILES = 20
@@ -34,8 +34,8 @@ class LogTail:
         return self.names[self.index] if self.names else ""
 
 
-def read_tail(batch: Batch, trial: TrialKey, index: int = 0) -> LogTail:
-    """The end of one of a trial's logs; `index` counts from the newest."""
+def read_tail(batch: Batch, trial: TrialKey, secrets: Secrets, index: int = 0) -> LogTail:
+    """The end of one of a trial's logs, redacted; `index` counts from the newest."""
     folder = batch.job_folder(trial[0]) / trial[1]
     names = log_names(folder)
     if not names:
@@ -48,7 +48,7 @@ def read_tail(batch: Batch, trial: TrialKey, index: int = 0) -> LogTail:
     lines = data.decode(errors="replace").splitlines()
     if size > len(data):
         lines = lines[1:]  # the first is cut
-    return LogTail(names, index, size, tuple(printable(redact(line)).expandtabs(4) for line in lines))
+    return LogTail(names, index, size, tuple(printable(secrets.redact(line)).expandtabs(4) for line in lines))
 
 
 def log_names(folder: Path) -> tuple[str, ...]:

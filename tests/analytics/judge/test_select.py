@@ -23,6 +23,7 @@ from terminalbench.analytics.judge.material import (
 )
 from terminalbench.analytics.judge.quotes import QuoteBook, clean, contains, normal
 from terminalbench.llm.tokens import count_text
+from terminalbench.secrets.values import Secrets
 
 
 def numbered(steps: list[dict]) -> tuple[Numbered, ...]:
@@ -213,10 +214,9 @@ def test_a_quote_counts_only_in_the_step_it_names(tmp_path, step: int, quote: st
     assert QuoteBook(load_material(write_trial(tmp_path)).pieces).holds(step, quote) is found
 
 
-def test_shown_text_hides_secrets_and_what_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_SECRET", "canary-of-no-shape-at-all")
+def test_shown_text_hides_secrets_and_what_cannot_be_seen() -> None:
     raw = "\x1b[31mred\x1b[0m a\u200bb \U000e0041 key=canary-of-no-shape-at-all sk-ant-abcdefghijklmnop\r\n\ttab"
-    shown = clean(raw)
+    shown = clean(raw, Secrets.of(["canary-of-no-shape-at-all"]))
     assert shown.startswith("red a\\u{200b}b \\u{e0041} ")
     assert "canary" not in shown
     assert "abcdefghijklmnop" not in shown

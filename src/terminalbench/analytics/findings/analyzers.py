@@ -9,14 +9,15 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError
-from terminalbench.harbor.redact import redact
 from terminalbench.records import Finding
 from terminalbench.registry import BUILTIN, resolve
+from terminalbench.secrets.values import Secrets
 
 _LARGEST = 2**63 - 1
 ERROR = "analyzer_error"
@@ -68,15 +69,16 @@ def _load(spec: str) -> Loaded:
     return Loaded(part, str(part.name), str(part.version), tuple(getattr(part, "targets", ())))
 
 
-def without_secrets(text: str) -> str:
+def without_secrets(text: str, secrets: Secrets) -> str:
     """`text` fit to be kept and shown: no secrets, no halves of characters that no file can hold."""
-    return redact(text.encode(errors="replace").decode())
+    return secrets.redact(text.encode(errors="replace").decode())
 
 
 def run_analyzer(
-    loaded: Loaded, trial: TrialFiles, trajectory: Trajectory | None, hide: Callable[[str], str] = without_secrets
+    loaded: Loaded, trial: TrialFiles, trajectory: Trajectory | None, hide: Callable[[str], str] | None = None
 ) -> list[Finding]:
     """Its findings, without secrets; when it raises, or returns what is no finding, one finding that says so."""
+    hide = hide or partial(without_secrets, secrets=trial.secrets)
     try:
         found = list(loaded.analyzer.analyze(trial, trajectory))
         wrong = next((item for item in found if not isinstance(item, Finding)), None)

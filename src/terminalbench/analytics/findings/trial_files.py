@@ -11,6 +11,7 @@ import msgspec
 from terminalbench.analytics.atif import Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.records import Finding, Trial, Usage
+from terminalbench.secrets.values import Secrets
 
 _PARTS_LIMIT = 200
 TRAJECTORY = "trajectory.json"
@@ -22,7 +23,7 @@ class TrialFiles:
     """One trial folder. `record` is None when its result cannot be read or is not there; `reason` says why.
 
     `key` is `<job>/<name>`; `batch` is the batch folder. An analyzer may read anything below `folder`, and what was
-    copied out of the trial's session, `artifacts(target)`.
+    copied out of the trial's session, `artifacts(target)`. `secrets` are taken out of what it says.
     """
 
     key: str
@@ -32,6 +33,7 @@ class TrialFiles:
     usage: Usage = field(default_factory=Usage)
     reason: str | None = None
     agent: str | None = None
+    secrets: Secrets = field(default_factory=Secrets.of_environment)
 
     def artifacts(self, target: str) -> Path:
         """The copied session folder of a target; it may not exist."""

@@ -14,6 +14,7 @@ from terminalbench.analytics.findings.trial_files import read_story
 from terminalbench.analytics.judge.quotes import clean
 from terminalbench.analytics.judge.request import JudgeTrial
 from terminalbench.files import open_plain
+from terminalbench.secrets.values import NONE, Secrets
 
 _VERIFIER_BYTES = 6000
 _VERIFIER_FILE = "test-stdout.txt"
@@ -57,11 +58,12 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Numbered:
-    """A step under the number by which a judge cites it."""
+    """A step under the number by which a judge cites it, and what must not be shown of it."""
 
     number: int
     step: Step
     rank: Rank
+    secrets: Secrets = NONE
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Material:
             yield self.verifier
         for entry in self.steps:
             if entry.number == number:
-                yield from (clean(text) for text in _texts(entry.step))
+                yield from (clean(text, entry.secrets) for text in _texts(entry.step))
                 yield render(entry, Level.WHOLE, cut=False)
 
     @property
@@ -97,13 +99,14 @@ def load_material(trial: JudgeTrial) -> Material:
     story = read_story(trial.files)
     if story.trajectory is None:
         raise NoMaterial(story.missing or "it cannot be read")
-    steps = number_steps(story.trajectory, trial.files.agent)
+    secrets = trial.files.secrets
+    steps = number_steps(story.trajectory, trial.files.agent, secrets)
     if not steps:
         raise NoMaterial("its trajectory has no steps")
-    return Material(trial, steps, clean(_verifier_tail(trial.files.folder)), _left_out(story.trajectory))
+    return Material(trial, steps, clean(_verifier_tail(trial.files.folder), secrets), _left_out(story.trajectory))
 
 
-def number_steps(trajectory: Trajectory, agent: str | None = None) -> tuple[Numbered, ...]:
+def number_steps(trajectory: Trajectory, agent: str | None = None, secrets: Secrets = NONE) -> tuple[Numbered, ...]:
     """The steps of a trial with their ranks, under the numbers a judge cites."""
     steps = list(trajectory.own_steps())
     ranks: dict[int, Rank] = {}
@@ -113,7 +116,7 @@ def number_steps(trajectory: Trajectory, agent: str | None = None) -> tuple[Numb
     acted = [at for at, step in enumerate(steps) if step.source == "agent"]
     ends = {*asked[:1], *acted[:2], *range(max(0, len(steps) - _ENDS), len(steps))}
     return tuple(
-        Numbered(step.id, step, Rank.ENDS if at in ends else ranks.get(step.id, Rank.OTHER))
+        Numbered(step.id, step, Rank.ENDS if at in ends else ranks.get(step.id, Rank.OTHER), secrets)
         for at, step in enumerate(steps)
     )
 
@@ -135,14 +138,14 @@ def render(entry: Numbered, level: Level, *, cut: bool = True) -> str:
     if level is Level.NONE:
         return ""
     room = _ROOM[level] if cut else None
-    step = entry.step
-    lines = [f"[step {entry.number}] {clean(step.source)}"]
+    step, secrets = entry.step, entry.secrets
+    lines = [f"[step {entry.number}] {clean(step.source, secrets)}"]
     said = [("says", step.text), ("thinks", step.reasoning)]
-    lines += [f"{label}: {_fit(text, room)}" for label, text in said if text.strip()]
+    lines += [f"{label}: {_fit(text, room, secrets)}" for label, text in said if text.strip()]
     for call in step.calls:
-        arguments = "; ".join(f"{clean(str(k))}: {_fit(_value(v), room)}" for k, v in call.arguments.items())
-        lines.append(f"calls {clean(call.name) or '(no name)'}: {arguments}")
-    lines += [f"{_returned(result)}: {_fit(result.text, room)}" for result in step.results]
+        given = [f"{clean(str(k), secrets)}: {_fit(_value(v), room, secrets)}" for k, v in call.arguments.items()]
+        lines.append(f"calls {clean(call.name, secrets) or '(no name)'}: {'; '.join(given)}")
+    lines += [f"{_returned(result)}: {_fit(result.text, room, secrets)}" for result in step.results]
     if level is Level.LINE and room is not None:
         return " / ".join(" ".join(line.split()) for line in lines)
     return "\n".join(lines)
@@ -155,8 +158,8 @@ def _returned(result: Result) -> str:
     return f"returns ({', '.join(notes)})" if notes else "returns"
 
 
-def _fit(text: str, room: _Room | None) -> str:
-    text = clean(text).strip()
+def _fit(text: str, room: _Room | None, secrets: Secrets) -> str:
+    text = clean(text, secrets).strip()
     if room is None or len(text) <= room.start + room.end + 60:
         return text
     gap = len(text) - room.start - room.end

@@ -76,7 +76,7 @@ def shown(rubric: Rubric, material: Material, trajectory: str) -> dict[str, str]
     if not rubric.blind:
         parts["verifier output (step 0)"] = material.verifier or "(none)"
         if material.trial.error:
-            parts["error of the trial"] = clean(material.trial.error)
+            parts["error of the trial"] = clean(material.trial.error, material.trial.files.secrets)
     return parts
 
 

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 
-from terminalbench.harbor.redact import redact
+from terminalbench.secrets.values import NONE, Secrets
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 # Our own tags, the control tokens of chat templates, and the lines that head our steps and cuts.
@@ -16,10 +16,10 @@ _KEPT = "\n\t"
 _SAME = str.maketrans({"‹": "<", "⁅": "[", "“": '"', "”": '"', "‘": "'", "’": "'", "`": "'", "–": "-", "—": "-"})
 
 
-def clean(text: str) -> str:
-    """`text` as a judge may see it. The same text always gives the same result."""
+def clean(text: str, secrets: Secrets = NONE) -> str:
+    """`text` as a judge may see it. The same text always gives the same result. Foreign text needs the `secrets`."""
     text = _ESCAPES.sub("", text)
-    text = redact(text)
+    text = secrets.redact(text)
     if not text.isascii() or not text.isprintable():
         text = "".join(map(_visible, text))
     return _MARKS.sub("⁅", _TAGS.sub("‹", text))

@@ -20,7 +20,7 @@ def file_page(site: Site, ask: Ask) -> Page:
     """The end of a file of a trial, as text."""
     row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])
     name = ask.parts["path"].rstrip("/")
-    excerpt = read_tail(site.root, (*site.trial_names(ask.batch, row), *name.split("/")), SHOWN_BYTES)
+    excerpt = read_tail(site.root, (*site.trial_names(ask.batch, row), *name.split("/")), SHOWN_BYTES, site.secrets)
     if excerpt is None:
         raise NotFound("no such file, or a link")
     trial = trial_path(ask.batch, row.job, row.name)

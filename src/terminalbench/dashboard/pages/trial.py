@@ -174,9 +174,9 @@ def _left(site: Site, batch: str, row: TrialRow) -> dict[str, Any]:
     for file in files:
         inside = file.path.startswith("agent/") or file.path in ("trial.log", "exception.txt")
         if file.odd is None and inside and file.path.endswith((".log", ".txt")) and file.size and len(logs) < 6:
-            logs.append((file, read_tail(site.root, (*names, *file.path.split("/")), _LOG_BYTES)))
+            logs.append((file, read_tail(site.root, (*names, *file.path.split("/")), _LOG_BYTES, site.secrets)))
     return {
-        "verifier": read_tail(site.root, (*names, "verifier", "test-stdout.txt"), _VERIFIER_BYTES),
+        "verifier": read_tail(site.root, (*names, "verifier", "test-stdout.txt"), _VERIFIER_BYTES, site.secrets),
         "logs": logs,
         "files": files,
         "more_files": more,

@@ -32,7 +32,7 @@ def ask(request: EndpointRequest) -> EndpointReport:
     """Call the model for one token."""
     import litellm
 
-    from terminalbench.harbor.redact import one_line
+    from terminalbench.secrets.values import safe_message
 
     litellm.suppress_debug_info = True
     started = time.monotonic()
@@ -46,7 +46,7 @@ def ask(request: EndpointRequest) -> EndpointReport:
             num_retries=0,
         )
     except Exception as error:  # noqa: BLE001  providers raise anything; its message is the finding
-        return EndpointReport(False, time.monotonic() - started, one_line(f"{type(error).__name__}: {error}"))
+        return EndpointReport(False, time.monotonic() - started, safe_message(f"{type(error).__name__}: {error}"))
     return EndpointReport(True, time.monotonic() - started)
 
 

@@ -21,8 +21,8 @@ from terminalbench.harbor.limits.hangs import Hang
 from terminalbench.harbor.read.claude_stream import ResultEvent
 from terminalbench.harbor.read.error_classes import BY_PHASE, PHASES, error_class, status_class
 from terminalbench.harbor.read.result_file import ExceptionInfo, HarborResult, StepResult, Timing, as_utc, from_result
-from terminalbench.harbor.redact import one_line
 from terminalbench.records import AgentStatus, ErrorClass, Outcome
+from terminalbench.secrets.values import NONE, Secrets
 
 PASS_REWARD = 1.0
 PRIMARY_KEY = "reward"
@@ -62,18 +62,20 @@ class Ending(msgspec.Struct, frozen=True):
     phase: str | None = None
 
 
-def classify(result: Any, session: ResultEvent | None = None, hang: Hang | None = None) -> Ending:
+def classify(
+    result: Any, session: ResultEvent | None = None, hang: Hang | None = None, secrets: Secrets = NONE
+) -> Ending:
     """How the trial of `result` (a decoded `result.json`, a dict, or Harbor's `TrialResult`) ended.
 
     `session` is the last word of a Claude Code session, if there was one: the CLI may report an error that
-    never became an exception. `hang` is the note of a trial that we ended.
+    never became an exception. `hang` is the note of a trial that we ended. `secrets` are taken out of the message.
     """
     trial = from_result(result)
     rewards = _numbers(trial.verifier_result.rewards if trial.verifier_result else None)
     reward = _verdict(trial, rewards)
     error, phase = _exception(trial)
     found = error_class(error.exception_type, error.exception_message, phase or "") if error else None
-    kind, message = error.exception_type if error else None, _message(error)
+    kind, message = error.exception_type if error else None, _message(error, secrets)
     if hang is not None and hang.asked and found is ErrorClass.CANCELLED:
         message = hang.reason
     elif hang is not None and found is ErrorClass.CANCELLED:
@@ -82,7 +84,7 @@ def classify(result: Any, session: ResultEvent | None = None, hang: Hang | None 
     elif session is not None and (error is None or error.exception_type in _VAGUE):
         told = _session_error(session)
         if told is not None and (error is None or phase == "agent"):
-            found, phase, message = told, "agent", _session_message(session) or message
+            found, phase, message = told, "agent", _session_message(session, secrets) or message
     if error is None and found is None and _was_cut_off(trial):
         found, phase, message = (
             ErrorClass.CANCELLED,
@@ -198,9 +200,9 @@ def _session_error(session: ResultEvent) -> ErrorClass | None:
     return ErrorClass.AGENT_CRASH
 
 
-def _session_message(session: ResultEvent) -> str | None:
+def _session_message(session: ResultEvent, secrets: Secrets) -> str | None:
     text = session.result or "; ".join(session.errors)
-    return one_line(text) if text else None
+    return secrets.one_line(text) if text else None
 
 
 def _no_verdict(trial: HarborResult, rewards: dict[str, float]) -> str:
@@ -211,7 +213,7 @@ def _no_verdict(trial: HarborResult, rewards: dict[str, float]) -> str:
     return "the verifier left no numeric reward"
 
 
-def _message(error: ExceptionInfo | None) -> str | None:
+def _message(error: ExceptionInfo | None, secrets: Secrets) -> str | None:
     """What an exception says in one line: of a failed command, its exit code and its last words."""
     if error is None:
         return None
@@ -220,11 +222,11 @@ def _message(error: ExceptionInfo | None) -> str | None:
         return f"{_LATE[error.exception_type]} did not end within {float(limit[1]):g} s"
     head, printed, output = error.exception_message.partition("\nstdout: ")
     if not (printed and head.startswith("Command failed (exit ")):
-        return one_line(error.exception_message) or None
+        return secrets.one_line(error.exception_message) or None
     words = [line.strip() for line in output.replace("\nstderr: ", "\n")[-4000:].splitlines()]
     last = next((line for line in reversed(words) if line and line != "None"), "")
     code = head.removeprefix("Command failed (").partition(")")[0]
-    return one_line(f"{code}: {last}" if last else head)
+    return secrets.one_line(f"{code}: {last}" if last else head)
 
 
 def _started(timing: Timing | None) -> TypeGuard[Timing]:

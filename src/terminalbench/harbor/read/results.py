@@ -27,6 +27,7 @@ from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
 from terminalbench.harbor.read.suspicion import WITHOUT_MODEL, read_safety, suspect
 from terminalbench.records import Outcome, Phases, Trial, Usage
+from terminalbench.secrets.values import NONE, Secrets
 
 RESULT = "result.json"
 NOT_READABLE = f"{RESULT} may not be read, or is too large"
@@ -69,7 +70,9 @@ class _Lock(msgspec.Struct):
     task: _TaskLock = msgspec.field(default_factory=_TaskLock)
 
 
-def read_trial(trial_dir: Path, *, profile: str | None = None, attempt: int | None = None) -> TrialReading:
+def read_trial(
+    trial_dir: Path, *, profile: str | None = None, attempt: int | None = None, secrets: Secrets = NONE
+) -> TrialReading:
     """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
     name, job = trial_dir.name, trial_dir.parent.name
     data = read_plain(trial_dir / RESULT, _RESULT_LIMIT)
@@ -82,7 +85,7 @@ def read_trial(trial_dir: Path, *, profile: str | None = None, attempt: int | No
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = "empty" if not data.strip() else f"not a Harbor result: {error}"
         return _known(trial_dir, state=ReadState.UNREADABLE, reason=f"{RESULT} is {reason}")
-    trial = _trial(trial_dir, result, profile, attempt)
+    trial = _trial(trial_dir, result, profile, attempt, secrets)
     return TrialReading(
         state=ReadState.FINISHED,
         name=name,
@@ -143,17 +146,17 @@ class LiveEnding(msgspec.Struct, frozen=True):
     usage: Usage
 
 
-def live_ending(trial_dir: Path, result: Any) -> LiveEnding:
+def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEnding:
     """The same judgement for a trial whose result is at hand as Harbor's object; decodes no trajectory."""
     found = from_result(result)
     logs = AgentLogs(trial_dir, found)
     used = usage_sources.best(found.model, found.contexts, logs.by_folder, [])
-    return LiveEnding(classify(found, logs.session, read_hang(trial_dir)), used)
+    return LiveEnding(classify(found, logs.session, read_hang(trial_dir), secrets), used)
 
 
-def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: int | None) -> Trial:
+def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: int | None, secrets: Secrets) -> Trial:
     logs = AgentLogs(trial_dir, result)
-    ending = classify(result, logs.session, read_hang(trial_dir))
+    ending = classify(result, logs.session, read_hang(trial_dir), secrets)
     used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.experiments.secrets import has_login, is_template, looks_secret, secrets_in
+from terminalbench.secrets.find import has_login, is_secret, is_template, looks_secret, secrets_in
 
 
 @pytest.mark.parametrize(
@@ -227,3 +227,30 @@ def test_secrets_as_providers_make_them_are_seen(name: str, value: str) -> None:
 @pytest.mark.parametrize(("name", "value"), REALISTIC_VALUES, ids=range(len(REALISTIC_VALUES)))
 def test_paths_models_hashes_and_names_are_not_secrets(name: str, value: str) -> None:
     assert not looks_secret(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("API_KEY", "abcdefgh1", True),
+        ("DB_PASSWORD", "hunter", True),
+        ("SESSION", "0123456789abcdef0123456789ABCDEF", True),
+        ("ANYTHING", "sk-ant-api03-abcdefghijklmnop", True),
+        ("DATABASE_URL", "postgres://user:word@host/db", True),
+        ("MODEL", "claude-sonnet-4-5-20250929", False),
+        ("LOG_LEVEL", "debug", False),
+        ("AUTH_URL", "https://example.com/login", False),
+        ("KEY_FILE", "/etc/keys/one", False),
+        ("TOKEN_LIMIT", "100000", False),
+        ("GIT_AUTHOR_NAME", "a-developer", False),
+        ("PROXY_AUTHORIZATION", "a-developer", True),
+        ("GIT_AUTHOR_NAME", "Jane Developer", False),
+        ("COMMIT_AUTHOR", "jane@example.com", False),
+        ("TOKENIZER", "meta-llama/Llama-3.1", False),
+        ("XKB_KEYMAP", "us-intl-dead", False),
+        ("AUTHORIZATION", "opaque words", True),
+        ("CLIENTAUTH", "opaque words", True),
+    ],
+)
+def test_what_is_a_secret(name: str, value: str, expected: bool) -> None:
+    assert is_secret(name, value) is expected

@@ -4,27 +4,27 @@ import contextlib
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_jsonl
-from terminalbench.harbor.scrub_files import scrub_beside, scrub_folder
 from terminalbench.records import Event
+from terminalbench.secrets.values import Secrets
 
 
-def _scrub_logs(batch: Batch) -> None:
+def _scrub_logs(batch: Batch, secrets: Secrets) -> None:
     """Hide what Harbor processes that have ended printed and recorded of their jobs as a whole.
 
     The JobConfigs beside their folders are left alone: there are no values of variables in them, and a key that is a
     common word ("local-model") would change what a resume reads.
     """
     with _as_far_as_possible():
-        scrub_beside(batch.runs, set(batch.runs.glob("*.job.json")))
+        secrets.scrub_beside(batch.runs, set(batch.runs.glob("*.job.json")))
     for job in [*batch.runs.iterdir()] if batch.runs.is_dir() else ():
         if job.is_dir() and not job.is_symlink():
             with _as_far_as_possible():
-                scrub_beside(job)
+                secrets.scrub_beside(job)
 
 
-def scrub_leftovers(batch: Batch) -> None:
+def scrub_leftovers(batch: Batch, secrets: Secrets) -> None:
     """Hide that, and what trials left whose Harbor was killed before it came to that; none of them may still run."""
-    _scrub_logs(batch)
+    _scrub_logs(batch, secrets)
     ends = [event for event in read_jsonl(batch.events_jsonl, Event).records if event.kind == "trial_ended"]
     done = {(event.job, event.trial) for event in ends if not event.detail.get("retried")}
     # A folder of a failed try is set aside after it was scrubbed, and then its end is told.
@@ -33,9 +33,9 @@ def scrub_leftovers(batch: Batch) -> None:
         for folder in root.glob("*/*/"):
             if (folder.parent.name, folder.name) not in known:
                 with _as_far_as_possible():
-                    scrub_folder(folder)
+                    secrets.scrub_folder(folder)
 
 
 def _as_far_as_possible() -> contextlib.suppress:
-    """A full disk, a file of another user: whoever shows it hides it too."""
+    """A full disk, a file of another user: what shows it hides it too."""
     return contextlib.suppress(OSError)

@@ -1,4 +1,4 @@
-"""Messages we store and show: one line, bounded, no secret."""
+"""Texts we store and show: messages in one bounded line, an agent's words as they were, and no secret in any."""
 
 import io
 import json
@@ -7,17 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from terminalbench.harbor.redact import (
-    _OPAQUE,
-    MESSAGE_LIMIT,
-    conceal,
-    conceal_bytes,
-    concealed_pieces,
-    one_line,
-    redact,
-)
-from terminalbench.llm.scrub import learn
+from terminalbench.secrets.find import looks_secret
+from terminalbench.secrets.values import _OPAQUE, MESSAGE_LIMIT, Secrets
 
+NONE = Secrets()
+redact, conceal, conceal_bytes, one_line = NONE.redact, NONE.conceal, NONE.conceal_bytes, NONE.one_line
 SECRETS = [
     "sk-ant-api03-abcdefghijklmnop",
     "sk-proj-ABCDEFGHIJKLMNOP1234",
@@ -72,7 +66,38 @@ def test_one_line_is_one_bounded_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["a-", "1.2.", "eyJ-", "token ", "://a", "sk-", "bearer ", "key-", "a.key ", "=a", "token=1", "a_key="]
+    "piece",
+    [
+        "a-",
+        "1.2.",
+        "eyJ-",
+        "token ",
+        "://a",
+        "sk-",
+        "bearer ",
+        "key-",
+        "a.key ",
+        "=a",
+        "token=1",
+        "a_key=",
+        "key1",
+        "key-1",
+        "skab",
+        "pk_",
+        "SG.a",
+        "SG.-",
+        "-----BEGIN A",
+        "-----BEGIN PRIVATE KEY-----",
+        "api/webhooks/1",
+        "hooks.slack.com/services/",
+        "ya29.",
+        "basic \n",
+        "Basic a1",
+        "gh",
+        "AKIA",
+        "://a:",
+        "passphrase",
+    ],
 )
 def test_long_texts_of_any_shape_take_no_more_than_linear_time(piece: str) -> None:
     # Quadratic time would take hours here, and end at the test's timeout.
@@ -124,21 +149,20 @@ def test_a_trajectory_is_still_json_without_its_secrets(secret: str) -> None:
     assert json.loads(data)["steps"][0]["arguments"] == {"api_key": "[redacted]", "n": 1}
 
 
-def test_learned_values_are_hidden_in_every_spelling_and_in_files_of_any_size() -> None:
+def test_known_values_are_hidden_in_every_spelling_and_in_files_of_any_size() -> None:
     secret = "learned-\"<&>\\'-value"
-    learn([secret, "short"])
-    assert redact(f"a {secret} b") == conceal(f"a {secret} b") == "a [redacted] b"
-    assert conceal(json.dumps({"x": secret})) == '{"x": "[redacted]"}'
-    learn(["in/an address, 1+2"])
+    known = Secrets.of([secret, "short"]) | Secrets.of(["in/an address, 1+2"])
+    assert known.redact(f"a {secret} b") == known.conceal(f"a {secret} b") == "a [redacted] b"
+    assert known.conceal(json.dumps({"x": secret})) == '{"x": "[redacted]"}'
     for spelled in ("in%2Fan%20address%2C%201%2B2", "in/an%20address%2C%201%2B2", "in%2Fan+address%2C+1%2B2"):
-        assert conceal(f"GET /?q={spelled}&x") == "GET /?q=[redacted]&x"
-    assert redact("a short word") == "a short word", "too short to be looked for"
+        assert known.conceal(f"GET /?q={spelled}&x") == "GET /?q=[redacted]&x"
+    assert known.redact("a short word") == "a short word", "too short to be looked for"
     binary = b"\0" + secret.encode() + b"\1"
-    assert conceal_bytes(binary) == b"\0" + b"*" * len(secret) + b"\1"
+    assert known.conceal_bytes(binary) == b"\0" + b"*" * len(secret) + b"\1"
     for separator in (b"\n", b" ", b""):
         for length in (10, 262_140, 262_150, 600_000):
             stream = io.BytesIO(b"x" * length + separator + secret.encode() + separator + b"y" * 300_000)
-            pieces = list(concealed_pieces(stream.read))
+            pieces = list(known.pieces(stream.read))
             assert b"".join(pieces) == b"x" * length + separator + b"[redacted]" + separator + b"y" * 300_000
 
 
@@ -152,8 +176,60 @@ def test_what_is_assigned_again_and_again_is_looked_at_once(monkeypatch: pytest.
             looked_at.append(found.end() - at if found else 0)
             return found
 
-    monkeypatch.setattr("terminalbench.harbor.redact._OPAQUE", Counting())
+    monkeypatch.setattr("terminalbench.secrets.values._OPAQUE", Counting())
     text = "xkey=" * 100 + "x" * 16
     assert conceal(text) == text
     assert sum(looked_at) <= len(text)
     assert conceal("xkey=" * 3 + "a1b2c3d4e5f6a7b8 xtoken=a1b2c3d4e5f6a7b8") == "xkey=[redacted] xtoken=[redacted]"
+
+
+@pytest.mark.parametrize("piece", ["sk-", "eyJ-", "Bearer a", "SG.a", "-----BEGIN A", "://a", "api/webhooks/1", "aA1"])
+def test_looking_for_secrets_in_a_long_setting_takes_linear_time(piece: str) -> None:
+    assert looks_secret("NAME", piece * 100_000) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "unknown option --dangerously-skip-permissions",
+        "keyword_arguments_of_the_call are missing",
+        "no module named pkg_resources_of_mine",
+        "hf-internal-testing is not found",
+    ],
+)
+def test_words_that_begin_as_keys_do_stay_in_messages(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_messages_lose_shapes_that_code_may_have() -> None:
+    assert redact("got key_4f5e6d7c8b9a and hf0123456789abcd") == "got [redacted] and [redacted]"
+    assert redact('at http://me:p"w@host/ with Bearer (abcdefgh)') == (
+        "at http://[redacted]@host/ with Bearer [redacted]"
+    )
+    assert conceal("key_4f5e6d7c8b9a = row") == "key_4f5e6d7c8b9a = row"
+
+
+def test_a_private_key_is_hidden_whole_and_json_stays_json() -> None:
+    key = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7x+/=\nMIIE\n-----END RSA PRIVATE KEY-----\n"
+    data = conceal_bytes(json.dumps({"x": f'"{key}"', "y": 1}).encode())
+    assert b"MIIE" not in data
+    assert json.loads(data)["y"] == 1
+
+
+def test_variables_are_secrets_by_their_names_and_by_what_the_starter_said() -> None:
+    environ = {"MY_API_KEY": "value-of-the-key", "SERVICE": "told-by-the-starter", "MODEL": "a-model-of-mine"}
+    known = Secrets.of_environment(environ | {"TERMINALBENCH_SECRETS": "SERVICE,GONE"})
+    assert known.hide("value-of-the-key told-by-the-starter a-model-of-mine") == "[redacted] [redacted] a-model-of-mine"
+    assert "value-of" not in repr(known)
+
+
+def test_the_longest_value_is_hidden_first_also_in_a_union() -> None:
+    short, long = Secrets.of(["abc-def-1"]), Secrets.of(["abc-def-1-and-more", "abc-def-1"])
+    assert (short | long).hide("abc-def-1-and-more abc-def-1") == "[redacted] [redacted]"
+    assert long | short is long
+    assert Secrets().hide("abc-def-1") == "abc-def-1"
+
+
+def test_a_plain_word_under_a_secrets_name_changes_no_names() -> None:
+    known = Secrets.of(["postgres", "pass-word-9z"])
+    assert known.hide("postgres-migration used pass-word-9z") == "postgres-migration used [redacted]"

@@ -4,15 +4,14 @@ from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import append_jsonl, write_json
-from terminalbench.llm.scrub import learn
 from terminalbench.records import Event
-from terminalbench.runner.hiding import scrub_leftovers
+from terminalbench.runner.scrub import scrub_leftovers
+from terminalbench.secrets.values import Secrets
 
 SECRET = "leftover-canary-7"
 
 
 def test_logs_and_cut_off_trials_are_scrubbed_and_what_a_resume_reads_is_not(tmp_path: Path) -> None:
-    learn([SECRET])
     batch = Batch(tmp_path / "s" / "0")
     config = batch.job_config("j")
     write_json(config, {"agents": [{"model_name": f"local/{SECRET}"}]})
@@ -27,12 +26,11 @@ def test_logs_and_cut_off_trials_are_scrubbed_and_what_a_resume_reads_is_not(tmp
     for trial, detail in (("ended", {}), ("tried-twice", {"retried": True})):
         event = Event("2026-01-01T00:00:00.000Z", "trial_ended", "j", 1, "p", trial, detail=detail)
         append_jsonl(batch.events_jsonl, event)
-    scrub_leftovers(batch)
+    scrub_leftovers(batch, Secrets.of([SECRET]))
     assert {path.read_text() for path in texts} == {"it said [redacted]"}
     assert config.read_bytes() == recorded
     assert {path.read_text() for path in ended} == {f"it said {SECRET}"}, "the plugin has been there: not read again"
 
 
 def test_a_batch_that_has_not_begun_has_nothing_to_hide(tmp_path: Path) -> None:
-    learn([SECRET])
-    scrub_leftovers(Batch(tmp_path / "s" / "0"))
+    scrub_leftovers(Batch(tmp_path / "s" / "0"), Secrets.of([SECRET]))

@@ -6,15 +6,13 @@ from pathlib import Path
 import pytest
 
 from terminalbench.files import overwrite
-from terminalbench.harbor.redact import conceal_bytes
-from terminalbench.harbor.scrub_files import hide_secrets, scrub_beside, scrub_folder
-from terminalbench.llm.scrub import learn
+from terminalbench.secrets.values import Secrets
 
 SECRET = "scrubbed-canary-41"
+KNOWN = Secrets.of([SECRET])
 
 
 def test_a_kept_copy_is_scrubbed_with_the_original_and_nothing_else_is_touched(tmp_path: Path) -> None:
-    learn([SECRET])
     inner = tmp_path / "trial" / "agent"
     inner.mkdir(parents=True)
     log = inner / "log.txt"
@@ -31,18 +29,17 @@ def test_a_kept_copy_is_scrubbed_with_the_original_and_nothing_else_is_touched(t
     (inner / "link").symlink_to(outside)
     (inner / "loop").symlink_to(tmp_path)
     os.mkfifo(inner / "pipe")
-    assert scrub_folder(tmp_path / "trial") == 1
+    assert KNOWN.scrub_folder(tmp_path / "trial") == 1
     assert log.read_text() == kept.read_text() == "a [redacted] b\n" * 3
     assert (clean.stat().st_mtime_ns, outside.read_text()) == (stamp, SECRET)
     assert (inner / "data.bin").read_bytes() == binary
-    assert scrub_beside(tmp_path) == 1
+    assert KNOWN.scrub_beside(tmp_path) == 1
     assert outside.read_text() == "[redacted]"
 
 
 def test_a_file_that_cannot_be_written_does_not_keep_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learn([SECRET])
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text(SECRET)
 
@@ -53,17 +50,15 @@ def test_a_file_that_cannot_be_written_does_not_keep_the_others(
             raise OSError(30, "Read-only file system")
         overwrite(path, data)
 
-    monkeypatch.setattr("terminalbench.harbor.scrub_files.overwrite", refuse)
-    failures: list[str] = []
-    hide_secrets(tmp_path, lambda what, error: failures.append(f"{what}: {error}"))
+    monkeypatch.setattr("terminalbench.secrets.values.overwrite", refuse)
+    with pytest.raises(OSError, match="Read-only"):
+        KNOWN.scrub_folder(tmp_path)
     assert [(tmp_path / name).read_text() for name in ("a", "b", "c")] == ["[redacted]", SECRET, "[redacted]"]
-    assert len(failures) == 1
-    assert "Read-only" in failures[0]
 
 
-def test_a_secret_that_is_no_text_is_taken_out_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "ODD_TOKEN", "caf\udce9-canary-9")
+def test_a_secret_that_is_no_text_is_taken_out_too(tmp_path: Path) -> None:
+    known = Secrets.of_environment({"ODD_TOKEN": "caf\udce9-canary-9"})
     (tmp_path / "log").write_bytes(b"a caf\xe9-canary-9 b")
-    assert scrub_folder(tmp_path) == 1
+    assert known.scrub_folder(tmp_path) == 1
     assert (tmp_path / "log").read_bytes() == b"a [redacted] b"
-    assert conceal_bytes(b"\0caf\xe9-canary-9") == b"\0" + b"*" * 13
+    assert known.conceal_bytes(b"\0caf\xe9-canary-9") == b"\0" + b"*" * 13

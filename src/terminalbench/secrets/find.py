@@ -1,4 +1,4 @@
-"""Keeping secrets out of experiment files: what looks like one, and what is only a reference to one."""
+"""What is a secret: a variable by its name and value, a literal of an experiment file; and what only refers to one."""
 
 import math
 import re
@@ -7,29 +7,24 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from terminalbench.secrets.patterns import (
+    ABOUT_ONE,
+    BEARER,
+    LOOSE_LOGIN,
+    PASSWORD_NAME,
+    SETTING_NAME,
+    VARIABLE_NAME,
+    has_key,
+)
+
 TEMPLATE = re.compile(r"\$\{[A-Za-z_]\w*(?::-[^}]*)?\}")
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-[^}]*)?\}")
 
-_SENSITIVE_NAME = re.compile(
-    r"(^|_|-|(?<=[a-z]))(api_?key|key|secret|token(?!s)|password|passwd|pwd|credentials?|auth|authorization|bearer)($|_|-)",
-    re.IGNORECASE,
-)
-_ABOUT_ONE = re.compile(
-    r"(?i)[_-](file|path|dir|policy|env|var|name|type|mode|length|prompt|limit|count|helper|url|host)$"
-)
-_KNOWN_SHAPES = re.compile(
-    r"\b(sk-[\w-]{8,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{12,}"
-    r"|xox[abprs]-[\w-]{8,}|AIza[\w-]{20,}|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|gsk_[A-Za-z0-9]{16,}"
-    r"|xai-[A-Za-z0-9]{16,}|ASIA[0-9A-Z]{12,}|hooks\.slack\.com/services/\S+|api/webhooks/\d+/[\w-]{20,}"
-    r"|[sr]k_(live|test)_\w{8,}|pplx-\w{16,}|nvapi-[\w-]{16,}|tvly-[\w-]{16,}|r8_\w{16,}|dop_v1_\w{16,}"
-    r"|dckr_pat_[\w-]{16,}|lin_api_\w{16,}|ctx7sk-[\w-]{16,}|pypi-Ag[\w-]{16,}|GOCSPX-[\w-]{16,}|ya29\.[\w-]{16,}"
-    r"|SG\.[\w-]{16,}\.[\w-]{16,}|(Bearer|Basic) (?=\S*\d)[\w.+/=-]{16,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,})|-----BEGIN [A-Z ]*PRIVATE KEY"
-)
-_URL_LOGIN = re.compile(r"[a-z0-9+.-]://[^/\s@]+@", re.IGNORECASE)  # all of a scheme would take quadratic time
-_PASSWORD_NAME = re.compile(r"(?i)(^|[_.-])(password|passwd|passphrase|pwd)\d*($|[_.-])")
 _SWITCH = re.compile(r"(?i)true|false|none|null|yes|no|on|off|\d{1,6}")
+_HEX = re.compile(r"[0-9a-fA-F]{32,}")
+_LEAST_NAMED = 8
+_LEAST_OF_LETTERS = 12
 _OPAQUE = re.compile(r"[A-Za-z0-9+/_=-]{24,}")
 _AWS_LIKE = re.compile(r"[A-Za-z0-9+/]{40}")
 _DIGEST = re.compile(r"(?i)\b(sha\d{1,3}|md5|blake\w{1,3})[-:=][A-Za-z0-9+/=]+")
@@ -57,19 +52,19 @@ def looks_secret(name: str, value: str) -> bool:
         return True
     if not literal:
         return False
-    if _KNOWN_SHAPES.search(literal) or has_login(literal):
+    if has_key(literal) or has_login(literal) or any(map(_is_token, BEARER.finditer(literal))):
         return True
-    if not _ABOUT_ONE.search(name):
-        if _PASSWORD_NAME.search(name) and not _SWITCH.fullmatch(literal):
+    if not ABOUT_ONE.search(name):
+        if PASSWORD_NAME.search(name) and not _SWITCH.fullmatch(literal):
             return True
-        if _SENSITIVE_NAME.search(name) and not _harmless(literal):
+        if SETTING_NAME.search(name) and not _harmless(literal):
             return True
     return any(_random_looking(word) for word in _OPAQUE.findall(_DIGEST.sub(" ", literal)))
 
 
 def has_login(url: str) -> bool:
     """Whether an address carries a user or password that is not a reference (`git@host:` is fine)."""
-    return _URL_LOGIN.search(TEMPLATE.sub("", url)) is not None and not url.startswith(("ssh://git@", "git@"))
+    return LOOSE_LOGIN.search(TEMPLATE.sub("", url)) is not None and not url.startswith(("ssh://git@", "git@"))
 
 
 def secrets_in(value: Any, at: str) -> Iterator[str]:
@@ -84,9 +79,30 @@ def secrets_in(value: Any, at: str) -> Iterator[str]:
         yield at
 
 
-def is_known_secret(text: str) -> bool:
-    """Whether a text has the shape of a provider's key."""
-    return _KNOWN_SHAPES.search(text) is not None
+def is_secret(name: str, value: str) -> bool:
+    """Whether the value of a variable must not be shown: it is called like a secret, or looks like one."""
+    return is_named_secret(name, value) or looks_secret(name, value) or _HEX.fullmatch(value.strip()) is not None
+
+
+def is_named_secret(name: str, value: str) -> bool:
+    """Whether a variable is called like a secret and its value is no mere setting: path, address, number, word."""
+    if VARIABLE_NAME.search(name) is None or len(value) < _LEAST_NAMED:
+        return False
+    return not (value.startswith(("/", "http")) or value.isdigit() or is_word(value))
+
+
+def is_word(value: str) -> bool:
+    """A word that people write anyway ("postgres"): to hide it would take names of tasks out of results."""
+    return value.isalpha() and len(value) < _LEAST_OF_LETTERS
+
+
+def secret_names(variables: Mapping[str, str]) -> list[str]:
+    """The variables whose values must not be shown."""
+    return sorted(name for name, value in variables.items() if is_secret(name, value))
+
+
+def _is_token(found: re.Match[str]) -> bool:
+    return len(found[2]) >= 16 and any(map(str.isdigit, found[2]))
 
 
 def _harmless(literal: str) -> bool:

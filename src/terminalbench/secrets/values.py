@@ -1,0 +1,219 @@
+"""The secret values that one process knows of one batch, and every way to take them out of a text, a file, a folder.
+
+`redact` is for messages. `conceal` is for an agent's own words, logs and files: code in it stays code, JSON stays JSON.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+from terminalbench.files import open_plain, overwrite, read_plain, write_bytes
+from terminalbench.secrets import patterns
+from terminalbench.secrets.find import is_named_secret, is_word
+
+HIDDEN = "[redacted]"
+MESSAGE_LIMIT = 300
+NAMES_VARIABLE = "TERMINALBENCH_SECRETS"
+"""Tells a Harbor process which of its variables are secrets: their names, never their values."""
+_LEAST = 6
+_LEAST_LINE = 16
+_ASSIGNMENT = re.compile(r"""(?i)[=:]\s*(?:\\?["'])?(?=[a-z0-9+/_=~-]{16})""")
+_OPAQUE = re.compile(r"(?i)[a-z0-9+/_=~-]+")
+_PLAIN = frozenset({"null", "none", "true", "false", "missing", "invalid", "required", "bearer"})
+_LONGEST_NAME = 64
+_PIECE = 1 << 18
+_LOOKED_AT = 8192
+_LARGEST = 64 << 20
+
+
+@dataclass(frozen=True, repr=False)
+class Secrets:
+    """Values that are never shown, in all the spellings they are met in, the longest first. Made with `of`."""
+
+    spelled: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> "Secrets":
+        """These values and the long lines of each; what is too short, or a plain word, is left out."""
+        texts: set[str] = set()
+        for value in values:
+            texts |= {value.strip(), *(line for line in value.splitlines() if len(line) >= _LEAST_LINE)}
+        found = {spelling for text in texts if not is_word(text) for spelling in _spellings(text)}
+        return cls(tuple(sorted((text for text in found if len(text) >= _LEAST), key=lambda text: (-len(text), text))))
+
+    @classmethod
+    def of_environment(cls, environ: Mapping[str, str] = os.environ) -> "Secrets":
+        """The values of variables that are called like a secret, or that the starter of this process called one."""
+        told = environ.get(NAMES_VARIABLE, "").split(",")
+        return cls.of([value for name, value in environ.items() if name in told or is_named_secret(name, value)])
+
+    def __or__(self, other: "Secrets") -> "Secrets":
+        """The values of both."""
+        if set(other.spelled) <= set(self.spelled):
+            return self
+        return Secrets(tuple(sorted({*self.spelled, *other.spelled}, key=lambda text: (-len(text), text))))
+
+    def __repr__(self) -> str:
+        return f"Secrets({len(self.spelled)} spellings)"
+
+    @cached_property
+    def _encoded(self) -> tuple[bytes, ...]:
+        return tuple(map(_as_bytes, self.spelled))
+
+    def hide(self, text: str) -> str:
+        """`text` without any of the values."""
+        for value in self.spelled:
+            if value in text:
+                text = text.replace(value, HIDDEN)
+        return text
+
+    def redact(self, text: str) -> str:
+        """A message without the values and without anything that looks like a key, a token or a password."""
+        text = _without_shapes(self.hide(text))
+        text = patterns.LOOSE_BEARER.sub(rf"\1 {HIDDEN}", patterns.LOOSE_KEY.sub(HIDDEN, text))
+        return patterns.ASSIGNED.sub(_without_value, patterns.LOOSE_LOGIN.sub(HIDDEN, text))
+
+    def one_line(self, text: str, limit: int = MESSAGE_LIMIT) -> str:
+        """`text` redacted, its white space collapsed, cut to `limit` characters."""
+        # Cut far above the limit first: messages can hold megabytes of command output.
+        flat = " ".join(self.redact(text[: limit * 20]).split())
+        return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
+
+    def conceal(self, text: str) -> str:
+        """`text` without the values, provider keys, logins in addresses, and opaque values under a secret's name."""
+        return _without_opaque(_without_shapes(self.hide(text)))
+
+    def conceal_bytes(self, data: bytes) -> bytes:
+        """A whole file, concealed: text as `conceal` does it; in anything else the values are covered, not cut out."""
+        if b"\0" in data[:_LOOKED_AT]:
+            for value in self._encoded:
+                data = data.replace(value, b"*" * len(value))
+            return data
+        return _as_bytes(self.conceal(data.decode(errors="surrogateescape")))
+
+    def pieces(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
+        """A file of any size, concealed, in pieces that end with a line, and never inside one of the values."""
+        waiting = read(_PIECE)
+        covered = b"\0" in waiting[:_LOOKED_AT]
+        while waiting:
+            more = read(_PIECE)
+            cut = self._cut(waiting) if more else len(waiting)
+            piece, waiting = waiting[:cut], waiting[cut:] + more
+            if piece:
+                yield self.conceal_bytes(b"\0" + piece)[1:] if covered else self.conceal_bytes(piece)
+
+    def _cut(self, data: bytes) -> int:
+        """Where a piece may end: after its last line, else where no value is cut in two."""
+        longest = max(map(len, self._encoded), default=0)
+        return data.rfind(b"\n") + 1 or max(0, len(data) - max(longest, _LOOKED_AT))
+
+    def scrub_folder(self, folder: Path) -> int:
+        """Take the values out of every text file below a folder; how many files held one. Links are not followed.
+
+        Where a file cannot be written, the others are scrubbed before the error is raised.
+        """
+        return self._scrub_all(Path(place) / name for place, _, names in os.walk(folder) for name in names)
+
+    def scrub_beside(self, folder: Path, spared: Container[Path] = ()) -> int:
+        """The same for the files that lie in a folder itself, those of its subfolders left alone."""
+        if not folder.is_dir():
+            return 0
+        return self._scrub_all(path for path in folder.iterdir() if path.is_file() and path not in spared)
+
+    def _scrub_all(self, files: Iterable[Path]) -> int:
+        found, problem = 0, None
+        for path in files if self.spelled else ():
+            try:
+                found += self._scrub(path)
+            except OSError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+        return found
+
+    def _scrub(self, path: Path) -> bool:
+        data = read_plain(path, _LARGEST) if _is_text(path) else None
+        if data is None or not any(value in data for value in self._encoded):
+            return False
+        for value in self._encoded:
+            data = data.replace(value, HIDDEN.encode())
+        try:
+            overwrite(path, data)
+        except PermissionError:  # of the container's root, or read-only: in a folder of ours it can be replaced
+            write_bytes(path, data)
+        return True
+
+
+NONE = Secrets()
+"""No values: shapes are hidden all the same."""
+
+
+def safe_message(text: str) -> str:
+    """`text` as one line of a message, without what this process's environment holds under a secret's name."""
+    return Secrets.of_environment().one_line(text)
+
+
+def _spellings(text: str) -> set[str]:
+    """As it is, in JSON, in HTML, in an address, in a form."""
+    numbered = escape(text, quote=False).replace("'", "&#39;").replace('"', "&#34;")
+    return {
+        text,
+        json.dumps(text)[1:-1],
+        json.dumps(text, ensure_ascii=False)[1:-1],
+        escape(text),
+        numbered,
+        quote(text, safe="", errors="replace"),
+        quote(text, errors="replace"),
+        quote_plus(text, errors="replace"),
+    }
+
+
+def _as_bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")  # a variable need not be UTF-8
+
+
+def _is_text(path: Path) -> bool:
+    with open_plain(path) as stream:
+        return stream is not None and b"\0" not in (stream.read(_LOOKED_AT) or b"")
+
+
+def _without_shapes(text: str) -> str:
+    for needed, pattern in (*patterns.KEYS, patterns.LOGIN):
+        if any(part in text for part in needed):
+            text = pattern.sub(HIDDEN, text)
+    folded = text.lower()
+    return patterns.BEARER.sub(rf"\1 {HIDDEN}", text) if "bearer" in folded or "basic" in folded else text
+
+
+def _without_value(match: re.Match[str]) -> str:
+    value = match.group(2)
+    # Counts, flags and templates are not secrets: "max_tokens: 4096", "api_key: null", "KEY=${KEY}".
+    bare = value.strip("\"'")
+    if not bare or bare.isdigit() or bare.lower() in _PLAIN or bare.startswith(("$", HIDDEN[:-1])):
+        return match.group(0)
+    return match.group(1) + HIDDEN
+
+
+def _without_opaque(text: str) -> str:
+    """Looks for what is long and assigned, then at its name: the other way round, every word would be tried."""
+    pieces, copied, at = [], 0, 0
+    while found := _ASSIGNMENT.search(text, at):
+        at = found.end()
+        if patterns.NAME_BEFORE.search(text, max(0, found.start() - _LONGEST_NAME), found.start()):
+            value = _OPAQUE.match(text, at)
+            if value and _is_opaque(value.group()):
+                pieces += [text[copied:at], HIDDEN]
+                copied = value.end()
+            at = value.end() if value else at  # no part of what is not opaque is: looked at once, not from each "="
+    return "".join([*pieces, text[copied:]]) if pieces else text
+
+
+def _is_opaque(value: str) -> bool:
+    """Letters and digits mixed, as no word of a language is."""
+    return sum(letter.isdigit() for letter in value) >= 2 and sum(letter.isalpha() for letter in value) >= 2

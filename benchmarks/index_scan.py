@@ -21,8 +21,8 @@ import msgspec
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.files import write_json
-from terminalbench.index.export import export_index
 from terminalbench.index.queries import view_batch
+from terminalbench.index.results import export_index
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import TaskRef
 

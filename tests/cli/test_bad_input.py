@@ -152,7 +152,7 @@ SCAN = """
 import dataclasses, json, sys
 from pathlib import Path
 from terminalbench.index.scan import scan_all
-from terminalbench.index.queries import list_batches
+from terminalbench.index.results import list_batches
 from terminalbench.index.results import open_results
 root = Path(sys.argv[1])
 report = dataclasses.asdict(scan_all(root))

@@ -13,10 +13,9 @@ from terminalbench.experiments.batch import Batch, allocate, latest
 from terminalbench.experiments.plan import Exclusion, Plan, ProfileRecord
 from terminalbench.files import read_json, write_json
 from terminalbench.harbor.evidence import set_aside
-from terminalbench.index import scan, summary
-from terminalbench.index.export import export_index
-from terminalbench.index.queries import find_trials, list_batches, trial_rows, view_batch
-from terminalbench.index.results import open_results
+from terminalbench.index import scan, totals
+from terminalbench.index.queries import find_trials, trial_rows, view_batch
+from terminalbench.index.results import export_index, list_batches, open_results
 from terminalbench.index.scan import ScanReport, profile_of, scan_all, scan_batch
 from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
@@ -161,7 +160,7 @@ def test_counts_that_a_scan_did_not_get_to_are_made_by_the_next(batch: Batch, mo
 
 def test_older_counts_never_take_the_place_of_newer_ones(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process takes in a trial while this one counts: it has to wait, and counts afterwards."""
-    reading = summary.batch_rows
+    reading = totals.batch_rows
     others: list[Future[ScanReport]] = []
 
     def slow(connection: sqlite3.Connection, key: str) -> list:
@@ -172,7 +171,7 @@ def test_older_counts_never_take_the_place_of_newer_ones(batch: Batch, monkeypat
             wait(others, timeout=0.5)
         return rows
 
-    monkeypatch.setattr(summary, "batch_rows", slow)
+    monkeypatch.setattr(totals, "batch_rows", slow)
     make_trial(batch, "a__1")
     with ThreadPoolExecutor(1) as pool:
         scan_batch(batch)

@@ -22,8 +22,8 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
 
     from terminalbench.errors import TbenchError
     from terminalbench.files import encode_json
-    from terminalbench.index.export import export_index
     from terminalbench.index.queries import view_batch
+    from terminalbench.index.results import export_index
     from terminalbench.index.scan import ForeignJobs, find_batches, scan_all
     from terminalbench.report.foreign import printable
 

@@ -15,7 +15,7 @@ from terminalbench.lab.select import results_root
 def command(results: Path | None, as_json: bool) -> int:
     """List the batches of a results folder, newest first."""
     from terminalbench.files import encode_json
-    from terminalbench.index.queries import list_batches
+    from terminalbench.index.results import list_batches
     from terminalbench.index.scan import scan_all
     from terminalbench.report.text import Money, columns
 

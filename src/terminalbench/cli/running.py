@@ -17,8 +17,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import ExclusionKind, Plan, Selection
 from terminalbench.files import encode_json
-from terminalbench.index.export import export_index
 from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.index.results import export_index
 from terminalbench.index.scan import scan_batch
 from terminalbench.lab.select import Target
 from terminalbench.live.feed import Feed

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.index.queries import TrialRow, trial_row
-from terminalbench.index.summary import ProfileCounts
+from terminalbench.index.totals import ProfileCounts
 
 _OPEN_ENDED = 10**9
 

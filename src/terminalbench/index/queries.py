@@ -4,7 +4,6 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -179,17 +178,6 @@ def find_trials(results_root: Path, name: str, limit: int = 20) -> list[tuple[st
     with open_index(results_root) as connection:
         rows = connection.execute(query, (name, f"{escaped}%", name, limit)).fetchall()
     return [(row["batch"], trial_row(row)) for row in rows]
-
-
-def list_batches(results_root: Path) -> list[dict[str, Any]]:
-    """Every batch, newest first, with the counts its own summary shows. Unknown cost stays None."""
-    query = (
-        "SELECT b.batch, b.slug, b.number, b.name, b.created_at, b.planned, s.trials, s.passed, s.failed, "
-        "s.not_measured, s.cost_usd, s.cost_unknown, s.simulated FROM batches b JOIN summaries s USING (batch) "
-        "ORDER BY b.created_at DESC, b.slug, b.number DESC"
-    )
-    with open_index(results_root) as connection:
-        return [{**row, "simulated": bool(row["simulated"])} for row in connection.execute(query)]
 
 
 def row_outcome(row: TrialRow) -> Outcome:

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import BadLine, each_jsonl
-from terminalbench.index.queries import BatchView, CellState, TrialRow, list_batches, view_batch
+from terminalbench.files import BadLine, each_jsonl, write_json
+from terminalbench.index.pages import BatchFilter, Window
+from terminalbench.index.pages import find_batches as listed
+from terminalbench.index.queries import BatchView, CellState, TrialRow, view_batch
 from terminalbench.index.scan import ForeignJobs, find_batches, root_around, scan_all, scan_batch
+from terminalbench.index.store import open_index
 from terminalbench.records import Finding
 
 if TYPE_CHECKING:
@@ -100,7 +103,7 @@ class Results:
     def batches(self) -> Table:
         """One row a batch, newest first, with its counts and cost."""
         scan_all(self.root)
-        return Table(BATCHES, [{name: batch.get(name) for name in BATCHES} for batch in list_batches(self.root)])
+        return Table(BATCHES, list_batches(self.root))
 
     def trials(self, batch: str | None = None) -> Table:
         """One row a planned trial, those that never ran too, then one a superseded try; of `slug/n` or of all."""
@@ -130,6 +133,13 @@ class Results:
         return view_batch(batch, self.root)
 
 
+def list_batches(root: Path) -> list[dict[str, Any]]:
+    """The rows of `Results.batches` from the index as it is."""
+    with open_index(root) as connection:
+        found = listed(connection, BatchFilter(), Window(size=None)).items
+    return [{name: getattr(batch, name) for name in BATCHES} for batch in found]
+
+
 def open_results(root: Path | str = "results") -> Results:
     """The results folder at `root`."""
     folder = Path(root).resolve()
@@ -143,6 +153,39 @@ def trial_records(view: BatchView) -> list[dict[str, Any]]:
     return [_record(view.batch, cell, cell.row) for cell in view.cells] + [
         _record(view.batch, None, row) for row in view.superseded
     ]
+
+
+def export_index(batch: Batch, view: BatchView) -> None:
+    """Write runs/index.json for other programs: one entry a planned trial, then one a superseded try.
+
+    Paths are relative to the batch folder.
+    """
+    entries = [_entry(_record(view.batch, cell, cell.row), cell.row) for cell in view.cells]
+    entries += [{**_entry(_record(view.batch, None, row), row), "superseded": True} for row in view.superseded]
+    write_json(batch.index_json, {"schema_version": 1, "batch": view.batch, "runs": entries})
+
+
+def _entry(record: dict[str, Any], row: TrialRow | None) -> dict[str, Any]:
+    trial = row.trial if row is not None else None
+    job_dir = row.folder.rpartition("/")[0] if row is not None else None
+    trajectory = trial.trajectory_paths[0] if trial is not None and trial.trajectory_paths else None
+    return {
+        "task_id": record["task"],
+        "agent_key": record["profile"],
+        "dataset": record["dataset"],
+        "attempt": record["attempt"],
+        "outcome": record["outcome"],
+        "reason": record["reason"],
+        "success": record["passed"],
+        "resolved": record["passed"],
+        "accuracy": record["reward"],
+        "elapsed_sec": record["wall_sec"],
+        "cost_usd": record["cost_usd"],
+        "job_dir": job_dir,
+        "trial_dir": record["folder"],
+        "results_json": f"{job_dir}/{trial.result_path}" if trial is not None and trial.result_path else None,
+        "trajectory_json": f"{job_dir}/{trajectory}" if trajectory else None,
+    }
 
 
 def read_findings(

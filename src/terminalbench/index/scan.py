@@ -23,7 +23,7 @@ from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.index.queries import plan_or_none
 from terminalbench.index.store import open_index, transaction
-from terminalbench.index.summary import summarize
+from terminalbench.index.totals import summarize
 from terminalbench.secrets.values import NONE, Secrets
 
 _MARKS = (RESULT, "config.json", "lock.json")
@@ -206,7 +206,7 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secr
     counted = connection.execute("SELECT 1 FROM summaries WHERE batch = ?", (key,)).fetchone() is not None
     counted = counted and all(row["counts"] is not None for row in before)  # else a scan was cut off before its end
     if changed or gone or not counted or plan_before != _plan_stamp(connection, key):
-        summarize(connection, results_root, key)
+        summarize(connection, key, plan_or_none(batch))
     torn = connection.execute(
         "SELECT job, trial, reason FROM trials WHERE batch = ? AND state = ?", (key, ReadState.UNREADABLE.value)
     )

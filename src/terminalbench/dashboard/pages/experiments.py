@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from terminalbench.dashboard.frame import Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches, find_experiments
-from terminalbench.index.summary import ProfileCounts
+from terminalbench.index.totals import ProfileCounts
 
 PAGE_SIZE = 50
 _TREND_BATCHES = 60

@@ -244,7 +244,7 @@ def test_leaving_out_a_declared_contrast_is_a_departure(tmp_path: Path, tbench) 
 
 def test_what_cannot_be_compared_is_named(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"a": "+x", "b": "++"})
-    assert "no such batch folder or experiment file" in tbench("compare", tmp_path / "nowhere").err
+    assert "no such batch or experiment file" in tbench("compare", tmp_path / "nowhere").err
     slug = tbench("compare", made.folder.parent)
     assert (slug.code, f"name one of its batches, as {made.folder}" in slug.err) == (2, True)
     assert "no task has a known number of tokens under both" in tbench("compare", made.folder, "--metric", "tokens").out

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from support.reports import make_view
-from terminalbench.cli.running import _notify_end
 from terminalbench.experiments.tables import NotifyTable
 from terminalbench.index.queries import BatchView
+from terminalbench.lab.run import notify_end
 from terminalbench.runner import notify
 
 TASKS = [f"t{number}" for number in range(12)]
@@ -23,7 +23,7 @@ def test_only_what_is_proven_worse_is_a_regression(monkeypatch: pytest.MonkeyPat
     sent: list[str] = []
     monkeypatch.setenv("LAB_URL", "json://nowhere")
     monkeypatch.setattr(notify.Notifier, "__init__", _recording(sent))
-    assert _notify_end(view(new), interrupted=False) == []
+    assert notify_end(view(new), interrupted=False) == []
     assert len(sent) == told
     assert all("new vs old: -100.0 pt" in line and line.endswith("worse") for line in sent)
 

@@ -5,7 +5,6 @@ import pytest
 from support.experiments import Project
 from support.results import make_trial
 from support.resuming import ORACLE, Started, experiment, finished, planned
-from terminalbench.cli.running import going_on
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load
@@ -15,6 +14,7 @@ from terminalbench.experiments.tables import NotifyTable
 from terminalbench.files import read_json
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.report.run_end import next_steps
 from terminalbench.runner.resume import ResumeRequest, resume
 
 
@@ -101,7 +101,7 @@ def test_a_quarantine_counts_as_it_is_now(project: Project, started: Started) ->
     result = resume(batch, ResumeRequest(), load(made.file))
     assert result.view is not None, "nothing had to run"
     assert [cell.reason for cell in result.view.cells if cell.task.id == "b"] == ["quarantined: flaky"]
-    said = going_on(result.view, "results/s/0", interrupted=False, nothing_ran=True)
+    said = next_steps(result.view, "results/s/0", interrupted=False, nothing_ran=True)
     assert said[0] == "nothing was missing, so nothing ran"
     assert "quarantined (1 trial): tbench check FILE.toml --release" in said[1]
     assert not any("go on with it" in line for line in said), "it would do nothing"
@@ -109,7 +109,7 @@ def test_a_quarantine_counts_as_it_is_now(project: Project, started: Started) ->
     resume(batch, ResumeRequest(), load(made.file))
     assert started.cells() == {("p", "b")}
     scan_batch(batch)
-    assert going_on(view_batch(batch), "x", interrupted=False) == ["go on with it: tbench resume x"]
+    assert next_steps(view_batch(batch), "x", interrupted=False) == ["go on with it: tbench resume x"]
 
 
 def test_errors_of_a_quarantined_task_stay_what_they_are(project: Project, started: Started) -> None:
@@ -123,7 +123,7 @@ def test_errors_of_a_quarantined_task_stay_what_they_are(project: Project, start
     assert [name.split("/")[1] for name in read_json(batch.plan_json, Plan).superseded] == ["a__1"]
     make_trial(batch, "a__2")
     scan_batch(batch)
-    assert going_on(view_batch(batch), "x", interrupted=False) == []
+    assert next_steps(view_batch(batch), "x", interrupted=False) == []
 
 
 def test_a_quarantined_task_of_another_family_stays_in_quarantine(project: Project, started: Started) -> None:

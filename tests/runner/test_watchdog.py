@@ -395,10 +395,10 @@ def test_the_memory_of_this_machine_is_known() -> None:
 
 
 def test_what_an_agent_said_does_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    from terminalbench.cli.running import Teller
+    from terminalbench.cli.progress import RunTeller
 
     told = event("alert", None, error="x\x1b[2Jy", detail={"cause": "auth", "severity": "error", "state": "raised"})
-    Teller(quiet=False).event(told)
-    Teller(quiet=True).event(told)
-    Teller(quiet=False).event(event("alert", None, error="z", detail={"cause": "auth", "state": "cleared"}))
+    RunTeller(quiet=False).event(told)
+    RunTeller(quiet=True).event(told)
+    RunTeller(quiet=False).event(event("alert", None, error="z", detail={"cause": "auth", "state": "cleared"}))
     assert capsys.readouterr().err == "error (auth): x�[2Jy\n"

@@ -27,8 +27,9 @@ from terminalbench.analytics.contrast import (
     value_of,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Row, Verdict
+from terminalbench.analytics.rows import rows_of
 from terminalbench.analytics.sentence import KNOWN, sentence
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import Asked, Settings, settings_of
 from terminalbench.analytics.summary import (
     TASKS_LIKE_THESE,
     ProfileRows,
@@ -39,7 +40,13 @@ from terminalbench.analytics.summary import (
     summarise,
 )
 from terminalbench.errors import UserError, did_you_mean
+from terminalbench.index.queries import BatchView
 from terminalbench.records import TaskRef
+
+
+def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
+    """What batches say about their profiles: as their plans declare, and as it is asked now."""
+    return compare(rows_of(views), settings_of(views, asked))
 
 
 def compare(rows: Sequence[Row], settings: Settings) -> Comparison:

@@ -54,18 +54,18 @@ def command(
     Without a target: the newest batch. Several batches are pooled where a profile is the same treatment. A batch may
     still be running; what is missing is said.
     """
-    from terminalbench.analytics.compare import compare
-    from terminalbench.analytics.rows import rows_of
-    from terminalbench.analytics.settings import Asked, settings_of
-    from terminalbench.cli.views import open_views
+    from terminalbench.cli.select import noted
     from terminalbench.files import encode_json
+    from terminalbench.lab.compare import compare, hold_gate
+    from terminalbench.lab.select import select
     from terminalbench.report.comparison import comparison_text
 
-    opened = open_views(targets, results, root)
-    asked = Asked(baseline=baseline, contrasts=pairs, metric=metric, k=k, analysis=opened.analysis)
-    comparison = compare(rows_of(opened.views), settings_of(opened.views, asked))
+    selected = noted(select(*targets, results=results, root=root, with_data=True))
+    comparison = compare(*selected.targets, baseline=baseline, contrasts=pairs, metric=metric, k=k)
     click.echo(encode_json(comparison).decode() if as_json else comparison_text(comparison, _width()), nl=False)
-    return _gated(comparison, fail_if) if fail_if is not None else EXIT_OK
+    if fail_if is not None:
+        hold_gate(comparison, fail_if)
+    return EXIT_OK
 
 
 def _width() -> int:
@@ -73,17 +73,3 @@ def _width() -> int:
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         return 100
     return min(max(shutil.get_terminal_size((100, 24)).columns, 80), 120)
-
-
-def _gated(comparison: Any, fail_if: Any) -> int:
-    from terminalbench.analytics.gate import gate
-    from terminalbench.errors import GateFailed, Incomplete
-
-    held = gate(comparison, fail_if)
-    failed = [name for name, answer in held.items() if answer == "failed"]
-    undecided = [name for name, answer in held.items() if answer == "undecided"]
-    if failed:
-        raise GateFailed(f"{'; '.join(failed)} {'is' if len(failed) == 1 else 'are'} {fail_if.replace('-', ' ')}")
-    if undecided:
-        raise Incomplete(f"{'; '.join(undecided)}: inconclusive, so --fail-if {fail_if} stays undecided")
-    return EXIT_OK

@@ -46,6 +46,7 @@ def command(
 
     tbench resume runs later what was cancelled. Every change is an event of the batch, with its reason.
     """
+    from terminalbench.cli.select import batch_to_steer
     from terminalbench.runner.control import Order, give
 
     value = None
@@ -56,23 +57,8 @@ def command(
         value, targets = int(match[1]), targets[1:]
     if not reason.strip():
         raise UserError("--reason is empty; say why, it is recorded")
-    found = _batch(target, batch, results, root)
+    found = batch_to_steer(target, batch, results, root)
     told = give(found, Order(action, targets, reason.strip(), value))
     names = ", ".join("all profiles" if name == "*" else name for name in told)
     click.echo(f"{action}{f' parallel={value}' if value else ''}: {names} ({found.folder})")
     return EXIT_OK
-
-
-def _batch(target: Path | None, number: int | None, results: Path | None, root: Path | None):
-    from terminalbench.lab.select import find_target, live_batches, of_this_project
-
-    if target is not None or number is not None:
-        return find_target(target, number, results, root).batch
-    live = live_batches(results)
-    here = [batch for batch in live if of_this_project(batch)]
-    if len(live) == 1 or len(here) == 1:
-        return live[0]  # this project's come first
-    if not live:
-        raise UserError("nothing is running", hint="tbench status shows what runs")
-    names = "\n  ".join(str(batch.folder) for batch in live)
-    raise UserError(f"several batches run; say which with --in:\n  {names}")

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.analyze import find_batches_of
 from terminalbench.cli.options import (
     ListCommand,
     json_option,
@@ -52,12 +51,14 @@ def command(
     """
     from terminalbench.analytics.error_groups import error_report
     from terminalbench.analytics.selection import Filter
-    from terminalbench.cli.analyzing import Teller
+    from terminalbench.cli.progress import AnalysisTeller
+    from terminalbench.cli.select import noted
     from terminalbench.files import encode_json
+    from terminalbench.lab.select import select_numbered
 
-    target = find_batches_of(experiment, batch, results, root)
-    wanted = Filter(tasks, profiles)
-    report = error_report(target.batches, wanted, compare, limit, Teller(quiet=as_json).progress)
+    selected = noted(select_numbered(experiment, batch, results, root))
+    teller = AnalysisTeller(quiet=as_json)
+    report = error_report(selected.batches, Filter(tasks, profiles), compare, limit, teller.progress)
     click.echo(encode_json(report).decode() if as_json else _text(report), nl=False)
     return EXIT_OK
 

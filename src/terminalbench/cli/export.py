@@ -37,9 +37,10 @@ def command(
     In JUnit XML a profile is a suite; what was not measured is an error or skipped, never a failure. Parquet needs the
     extra "dataframes".
     """
+    from terminalbench.cli.select import one_batch
     from terminalbench.files import write_bytes
     from terminalbench.index.results import open_results
-    from terminalbench.lab.select import find_target, results_root
+    from terminalbench.lab.select import results_root
     from terminalbench.report.export import encode_table, export_trials
 
     if form == "parquet" and output is None:
@@ -52,7 +53,7 @@ def command(
             raise click.UsageError("--all goes without a target")
         folder = results_root(results)
     else:
-        found = find_target(target, batch, results, root).batch
+        found = one_batch(target, batch, results, root).batch
         folder = found.folder.parent.parent
         key = found.folder.relative_to(folder).as_posix()
     opened = open_results(folder)

@@ -6,7 +6,6 @@ import click
 
 from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
-from terminalbench.lab.select import results_root
 
 
 @click.command("index")
@@ -25,6 +24,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
     from terminalbench.index.queries import view_batch
     from terminalbench.index.results import export_index
     from terminalbench.index.scan import ForeignJobs, find_batches, scan_all
+    from terminalbench.lab.select import results_root
     from terminalbench.report.foreign import printable
 
     root = results_root(results)

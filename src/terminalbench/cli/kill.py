@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from terminalbench.cli.options import results_option, root_option
-from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, UserError
-from terminalbench.lab.select import from_here, results_root
+from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
-    from terminalbench.experiments.batch import Batch
     from terminalbench.runner.kill import Found
 
 
@@ -41,17 +39,12 @@ def command(
     and on this user's processes. Afterwards the batch can be resumed. Exit code 0: nothing of it runs any more
     (verified); 1: something is left, or could not be looked at; 2: something runs and --yes was not given.
     """
-    from terminalbench.lab.select import find_target
+    from terminalbench.cli.select import batches_to_end
     from terminalbench.runner.kill import end, find
 
-    if everything:
-        if target is not None or batch is not None:
-            raise click.UsageError("--all goes without a target")
-        batches = _every(results)
-    elif target is None and batch is None:
-        batches = [_running(results)]
-    else:
-        batches = [find_target(target, batch, results, root, own=True).batch]
+    if everything and (target is not None or batch is not None):
+        raise click.UsageError("--all goes without a target")
+    batches = batches_to_end(target, batch, results, root, everything=everything)
     found = find(batches, all_containers=all_containers)
     _tell(found)
     if not found:
@@ -70,31 +63,10 @@ def command(
     return EXIT_OK
 
 
-def _every(results: Path | None) -> "list[Batch]":
-    """Every batch this user's runs have announced; of one results folder, those of it and whatever else runs there."""
-    from terminalbench.lab.select import live_batches
-    from terminalbench.live.processes import announced_batches
-
-    if results is None:
-        return announced_batches()
-    folder = results_root(results)
-    there = [batch for batch in announced_batches() if batch.folder.resolve().is_relative_to(folder)]
-    return list({batch.folder.resolve(): batch for batch in (*there, *live_batches(folder))}.values())
-
-
-def _running(results: Path | None) -> "Batch":
-    """The one batch that runs in a results folder; the newest when none does, for what it may have left behind."""
-    from terminalbench.lab.select import find_target, live_batches
-
-    running = live_batches(results_root(results))
-    if len(running) > 1:
-        names = "\n  ".join(from_here(batch.folder) for batch in running)
-        raise UserError(f"several batches run; name the one to end, or give --all:\n  {names}")
-    return running[0] if running else find_target(None, None, results, None).batch
-
-
 def _tell(found: "Found", *, err: bool = False) -> None:
     """List what runs: ours to standard output, what is left alone or unknown to standard error."""
+    from terminalbench.lab.select import from_here
+
     for process in found.processes:
         since = process.since[:16].replace("T", " ")
         job = f"  {process.job}" if process.job else ""

@@ -6,7 +6,6 @@ import click
 
 from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import EXIT_OK
-from terminalbench.lab.select import results_root
 
 
 @click.command("list")
@@ -17,6 +16,7 @@ def command(results: Path | None, as_json: bool) -> int:
     from terminalbench.files import encode_json
     from terminalbench.index.results import list_batches
     from terminalbench.index.scan import scan_all
+    from terminalbench.lab.select import results_root
     from terminalbench.report.text import Money, columns
 
     root = results_root(results)

@@ -23,10 +23,10 @@ def command(experiment: Path, batch: int | None, targets: tuple[str, ...], dest_
     """
     import re
 
-    from terminalbench.experiments.batch import Batch, batch_numbers, latest
+    from terminalbench.cli.select import noted
     from terminalbench.experiments.config import load
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
-    from terminalbench.lab.select import of_its_file
+    from terminalbench.lab.select import Selected, latest_target, numbered_target
     from terminalbench.runner.mirror_artifacts import mirror_batch
 
     loaded = load(experiment, root)
@@ -38,17 +38,8 @@ def command(experiment: Path, batch: int | None, targets: tuple[str, ...], dest_
         raise UserError(f"--dest-dirname {dest_dirname} has another use in a batch", hint="choose another name")
     if not wanted:
         raise UserError("names no targets", where=str(experiment), hint="set [artifacts] targets, or --targets")
-    numbers = batch_numbers(loaded.results_root, loaded.slug)
-    if batch is not None and batch not in numbers:
-        raise UserError(f"there is no batch {batch} of {loaded.slug}", hint=f"batches: {numbers}")
-    folder = (
-        Batch(loaded.results_root / loaded.slug / str(batch))
-        if batch is not None
-        else latest(loaded.results_root, loaded.slug)
-    )
-    if folder is None:
-        raise UserError(f"{loaded.slug} has no batch with data yet", hint=f"tbench run {experiment}")
-    of_its_file(folder, loaded)
+    target = latest_target(loaded, with_data=True, started=False) if batch is None else numbered_target(loaded, batch)
+    folder = noted(Selected((target,))).batches[0]
     done = mirror_batch(folder.runs, wanted, folder.folder / dest_dirname)
     click.echo(f"{done.copied} copied, {done.unchanged} unchanged, {len(done.failed)} failed")
     for failure in done.failed:

@@ -1,6 +1,9 @@
-"""`tbench plan`."""
+"""`tbench plan`: a plan as a person and as a machine reads it."""
 
+import textwrap
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +16,13 @@ from terminalbench.cli.options import (
     tasks_option,
 )
 from terminalbench.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from terminalbench.experiments.plan import JobSpec, Selection
+    from terminalbench.lab.plan import PlannedBatch
+
+_WIDTH = 110
+_SHOWN_TASKS = 40
 
 
 @click.command("plan", cls=ListCommand)
@@ -37,10 +47,191 @@ def command(
     Needs no key and no network, takes no batch number, and writes nothing (but what --job-configs asks for).
     """
     from terminalbench.experiments.plan import Selection
-    from terminalbench.lab.plan import plan_file
 
-    shown = plan_file(experiment, root, Selection(tasks, profiles), batch)
+    return show_plan(experiment, root, Selection(tasks, profiles), batch, as_json=as_json, job_configs=job_configs)
+
+
+def show_plan(
+    file: Path,
+    root: Path | None,
+    selection: "Selection",
+    batch: int | None,
+    *,
+    as_json: bool,
+    job_configs: Path | None = None,
+) -> int:
+    """Plan an experiment file and print it."""
+    from terminalbench.experiments.config import load
+    from terminalbench.lab.plan import plan_batch
+
+    planned = plan_batch(load(file, root), selection, batch)
     if job_configs is not None:
-        shown.write_job_configs(job_configs)
-    click.echo(shown.as_json() if as_json else shown.as_text(), nl=False)
+        planned.write_job_configs(job_configs)
+    click.echo(plan_json(planned) if as_json else plan_text(planned), nl=False)
     return EXIT_OK
+
+
+def plan_json(planned: "PlannedBatch") -> str:
+    """Everything, for machines."""
+    from terminalbench.files import encode_json
+
+    jobs = [
+        {
+            "name": job.name,
+            "profile": job.profile,
+            "profile_id": job.profile_id,
+            "trials": planned.plan.runnable(job).trials,
+            "command": planned.command(job),
+            "config": planned.config(job),
+        }
+        for job in planned.plan.jobs
+    ]
+    document = {
+        "slug": planned.plan.slug,
+        "name": planned.plan.name,
+        "batch": planned.plan.batch,
+        "folder": planned.plan.folder,
+        "baseline": planned.plan.baseline,
+        **({"labels": planned.plan.labels} if planned.plan.labels else {}),
+        "profiles": [_profile_json(planned, job) for job in planned.plan.jobs],
+        "cells": planned.plan.cells(),
+        "jobs": jobs,
+        "excluded": planned.plan.excluded,
+        "reuse": list(planned.reuse),
+        **({"forecast": planned.forecast} if planned.forecast is not None else {}),
+        "notes": planned.plan.notes,
+    }
+    return encode_json(document).decode()
+
+
+def _profile_json(planned: "PlannedBatch", job: "JobSpec") -> dict[str, Any]:
+    from terminalbench.experiments.difference import differences
+
+    profile = planned.profile(job)
+    return {
+        "key": profile.key,
+        "id": profile.id,
+        "description": profile.description,
+        "env_file": str(profile.env_file) if profile.env_file else None,
+        "content": profile.content,
+        "differs_from_baseline": [
+            {"aspect": d.aspect, "baseline": d.old, "profile": d.new} for d in differences(planned.baseline, profile)
+        ],
+    }
+
+
+def plan_text(planned: "PlannedBatch") -> str:
+    """The plan as a person reads it."""
+    from terminalbench.experiments.plan import HARBOR_PARALLEL
+    from terminalbench.harbor.jobs import shown
+    from terminalbench.report.forecast import forecast_lines
+    from terminalbench.text.numbers import plural
+
+    jobs = planned.plan.jobs
+    total = sum(job.trials for job in jobs)
+    left_out = total - sum(planned.plan.runnable(job).trials for job in jobs)
+    factors = (
+        plural(len(jobs[0].tasks), "task"),
+        plural(len(jobs), "profile"),
+        plural(planned.experiment.run.attempts, "attempt"),
+    )
+    run = planned.experiment.run
+    where = f"batch {planned.plan.batch} in {planned.plan.folder}"
+    lines = [
+        planned.plan.name,
+        f"{where}{'' if planned.taken else ' (the next free number; taken when a run starts)'}",
+        f"environment {run.container_env}; "
+        f"{f'{run.profiles_parallel} profiles' if run.profiles_parallel else 'all profiles'} side by side, "
+        f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} trials at once in each",
+        *_limit_lines(planned),
+        "",
+        f"Profiles ({len(jobs)})",
+        *_profile_lines(planned),
+        "",
+        f"Trials: {' x '.join(factors)} = {total}{f', {left_out} of them left out' if left_out else ''}",
+        *_task_lines(planned),
+        "",
+        f"Jobs ({len(jobs)}, one per profile; each runs attempt by attempt, in the order of the tasks)",
+        *(
+            f"  {planned.plan.runnable(job).trials:>5} trials  {shown(planned.command(job), planned.experiment.root)}"
+            for job in jobs
+        ),
+    ]
+    if planned.plan.excluded:
+        reasons = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in planned.plan.excluded]
+        lines += ["", "Left out", *reasons]
+        if planned.experiment.quarantine:
+            lines.append(f"  (tbench check {planned.experiment.file} --release proves quarantined tasks again)")
+    lines += _reuse_lines(planned)
+    if planned.forecast is not None:
+        lines += ["", "Forecast", *forecast_lines(planned.forecast)]
+    if planned.plan.notes:
+        lines += ["", "Notes", *(f"  {note}" for note in planned.plan.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _limit_lines(planned: "PlannedBatch") -> list[str]:
+    """Budget and deadline, and who is outside the budget."""
+    from terminalbench.harbor.read.suspicion import WITHOUT_MODEL
+
+    run = planned.experiment.run
+    lines = []
+    if run.budget_usd is not None:
+        free = [profile.key for profile in planned.experiment.profiles if profile.agent.name in WITHOUT_MODEL]
+        outside = f"; not for {', '.join(free)}: no model, no cost" if free else ""
+        lines.append(f"budget ${run.budget_usd:.2f} for the whole batch{outside}")
+    if run.run_timeout_sec is not None:
+        lines.append(f"no trial starts later than {run.run_timeout_sec:g} s after the start; running ones finish")
+    return lines
+
+
+def _profile_lines(planned: "PlannedBatch") -> list[str]:
+    from terminalbench.experiments.difference import differences
+
+    baseline = planned.baseline
+    profiles = [planned.profile(job) for job in planned.plan.jobs]
+    width = max(len(p.key) for p in profiles)
+    lines: list[str] = []
+    for profile in profiles:
+        what = " ".join(filter(None, (profile.agent.name, profile.model, profile.reasoning)))
+        role = "  (baseline)" if profile.key == baseline.key else ""
+        lines.append(f"  {profile.key:<{width}}  {profile.id}  {what}{role}")
+        if profile.description:
+            lines.append(f"  {'':<{width}}  {profile.description}")
+        if profile.key == baseline.key:
+            continue
+        changes = [d.summary() for d in differences(baseline, profile)] or ["the same treatment as the baseline"]
+        for change in changes:
+            lines += textwrap.wrap(
+                change,
+                _WIDTH,
+                initial_indent=f"  {'':<{width}}  vs {baseline.key}: ",
+                subsequent_indent=" " * (width + 8),
+            )
+    return lines
+
+
+def _task_lines(planned: "PlannedBatch") -> list[str]:
+    tasks = planned.plan.jobs[0].tasks
+    width = max(len(task.ref.id) for task in tasks)
+    lines = []
+    for number, task in enumerate(tasks[:_SHOWN_TASKS], start=1):
+        family = f"  family {task.ref.family}" if task.ref.family else ""
+        lines.append(f"  {number:>4}  {task.ref.id:<{width}}  {task.ref.dataset}{family}")
+    if len(tasks) > _SHOWN_TASKS:
+        per_dataset = Counter(task.ref.dataset for task in tasks[_SHOWN_TASKS:])
+        rest = ", ".join(f"{number} of {name}" for name, number in per_dataset.items())
+        lines.append(f"        ... and {len(tasks) - _SHOWN_TASKS} more ({rest}); --json lists all")
+    return lines
+
+
+def _reuse_lines(planned: "PlannedBatch") -> list[str]:
+    if not planned.taken:
+        return []
+    lines = ["", f"Reused from batch {planned.plan.batch}"]
+    for reuse in planned.reuse:
+        if reuse.same_profile:
+            lines.append(f"  {reuse.profile}: {reuse.finished} of {reuse.planned} trials are finished and kept")
+        else:
+            lines.append(f"  {reuse.profile}: nothing; the batch has no such profile, or it was another treatment then")
+    return lines

@@ -6,7 +6,6 @@ import click
 
 from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import EXIT_OK
-from terminalbench.lab.select import results_root
 
 _CELL = 80
 
@@ -26,6 +25,7 @@ def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: b
     from terminalbench.files import encode_json
     from terminalbench.index.scan import scan_all
     from terminalbench.index.sql import ask
+    from terminalbench.lab.select import results_root
     from terminalbench.report.export import csv_bytes
     from terminalbench.report.foreign import printable
     from terminalbench.report.text import columns

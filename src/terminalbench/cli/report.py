@@ -1,16 +1,11 @@
 """`tbench report`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from terminalbench.cli.options import results_option, root_option
 from terminalbench.errors import EXIT_OK, UserError
-
-if TYPE_CHECKING:
-    from terminalbench.experiments.batch import Batch
-    from terminalbench.report.write import Source
 
 
 @click.command("report")
@@ -27,27 +22,16 @@ def command(
     Without a target: the newest batch. The report is about the newest of the batches that are named; several give a
     trend. What tbench analyze found is part of it.
     """
-    from terminalbench.cli.analyzing import place
-    from terminalbench.report.write import open_source, write_report
+    from terminalbench.cli.select import noted
+    from terminalbench.lab.report import report
+    from terminalbench.lab.select import from_here, select, select_numbered
 
-    batches = _batches(targets, numbers, results, root)
-    sources = sorted((open_source(batch) for batch in batches), key=_created)
-    page, text = write_report(sources[-1], sources[:-1], output.resolve() if output else None)
-    click.echo(f"{place(page)}\n{place(text)}")
+    if numbers is None:
+        selected = select(*targets, results=results, root=root)
+    elif len(targets) == 1 and not targets[0].is_dir():
+        selected = select_numbered(targets[0], numbers, results, root)
+    else:
+        raise UserError("--batch goes with one experiment file", hint="name the batch folders instead")
+    page, text = report(noted(selected), output.resolve() if output else None)
+    click.echo(f"{from_here(page)}\n{from_here(text)}")
     return EXIT_OK
-
-
-def _batches(targets: tuple[Path, ...], numbers: str | None, results: Path | None, root: Path | None) -> "list[Batch]":
-    from terminalbench.cli.analyze import find_batches_of
-    from terminalbench.lab.select import find_target
-
-    if numbers is not None:
-        if len(targets) != 1 or targets[0].is_dir():
-            raise UserError("--batch goes with one experiment file", hint="name the batch folders instead")
-        return list(find_batches_of(targets[0], numbers, results, root).batches)
-    found = [find_target(target, None, results, root).batch for target in targets or (None,)]
-    return list({batch.folder: batch for batch in found}.values())
-
-
-def _created(source: "Source") -> tuple[str, str]:
-    return (source.view.plan.provenance.created_at or "", str(source.batch.folder))

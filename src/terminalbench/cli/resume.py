@@ -43,12 +43,10 @@ def command(
     An experiment file that has gained attempts, tasks or profiles adds them to the batch; one that changed otherwise
     is refused. Without a target: the newest batch of the results folder.
     """
-    from terminalbench.cli.running import resume_target
-    from terminalbench.lab.select import find_target
-    from terminalbench.runner.resume import ResumeRequest
+    from terminalbench.cli.run import resume_batch
+    from terminalbench.cli.select import one_batch
 
-    if top_up and (attempts is not None or retry_errors is not None):
-        raise click.UsageError("--top-up goes alone: its rule decides what runs")
-    found = find_target(target, batch, results, root)
-    request = ResumeRequest(attempts, retry_errors)
-    return resume_target(found, request, as_json=as_json, top_up=top_up, watch=watch)
+    found = one_batch(target, batch, results, root)
+    return resume_batch(
+        found, as_json=as_json, watch=watch, attempts=attempts, retry_errors=retry_errors, top_up=top_up
+    )

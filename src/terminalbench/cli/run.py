@@ -1,6 +1,8 @@
 """`tbench run`."""
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +16,14 @@ from terminalbench.cli.options import (
     tasks_option,
     watch_option,
 )
-from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.lab.run import Ended
+    from terminalbench.lab.select import Target
+
+_STARTED = "{trials} in batch {number} ({place})"
+_RESUMED = "going on with batch {number} ({place}): {trials} to run"
 
 
 @click.command("run", cls=ListCommand)
@@ -47,31 +56,95 @@ def command(
     What cannot run (a task the environment cannot hold, a profile without its key) is found first and left out with
     its reason; the rest runs. Exit code 0: every planned trial was measured; 3: some were not; 130: interrupted.
     """
-    from terminalbench.experiments.plan import Selection
-
-    selection = Selection(tasks, profiles, labels)
     if dry_run:
-        from terminalbench.lab.plan import plan_file
+        from terminalbench.cli.plan import show_plan
+        from terminalbench.experiments.plan import Selection
 
-        shown = plan_file(experiment, root, selection, batch)
-        click.echo(shown.as_json() if as_json else shown.as_text(), nl=False)
-        return EXIT_OK
+        return show_plan(experiment, root, Selection(tasks, profiles, labels), batch, as_json=as_json)
     if detach:
-        from terminalbench.cli.detach import run_detached
-
         if watch:
             raise UserError("--detach and --watch do not go together", hint="start it, then: tbench watch")
-
-        return run_detached()
+        return _detach()
     if batch is not None:
-        from terminalbench.cli.running import resume_target
-        from terminalbench.lab.select import find_target
-        from terminalbench.runner.resume import ResumeRequest
+        from terminalbench.cli.select import one_batch
 
         if tasks or profiles or labels:
             raise UserError("--batch goes on with a whole batch; --tasks, --profiles and --label do not go with it")
-        target = find_target(experiment, batch, None, root)
-        return resume_target(target, ResumeRequest(), as_json=as_json, watch=watch, strict=strict)
-    from terminalbench.cli.running import run_file
+        return resume_batch(one_batch(experiment, batch, root=root), as_json=as_json, watch=watch, strict=strict)
+    from terminalbench.cli.progress import RunTeller
+    from terminalbench.experiments.config import load
+    from terminalbench.lab.run import run
 
-    return run_file(experiment, root, selection, strict=strict, as_json=as_json, watch=watch)
+    loaded = load(experiment, root)
+    teller = RunTeller(quiet=as_json, watch=watch)
+    teller.say("checking tasks, profiles and environment ...")
+    with teller:
+        listener = teller.listener(_STARTED)
+        ended = run(loaded, tasks=tasks, profiles=profiles, labels=labels, strict=strict, listener=listener)
+    teller.done()
+    return show_end(ended, as_json=as_json, watched=watch)
+
+
+def resume_batch(target: "Target", *, as_json: bool, watch: bool, **wanted: Any) -> int:
+    """Resume a batch and show what became of it."""
+    from terminalbench.cli.progress import RunTeller
+    from terminalbench.lab.resume import resume
+
+    teller = RunTeller(quiet=as_json, watch=watch)
+    teller.say("looking at what is there ...")
+    with teller:
+        ended = resume(target, listener=teller.listener(_RESUMED), **wanted)
+    teller.done()
+    return show_end(ended, as_json=as_json, watched=watch)
+
+
+def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
+    """Print what a person or a machine wants to know of a batch that has run; its exit code."""
+    import msgspec
+
+    from terminalbench.files import encode_json
+    from terminalbench.report.run_end import end_document, next_steps
+    from terminalbench.report.text import summary
+
+    view, interrupted = ended.view, ended.interrupted
+    for problem in ended.problems:
+        click.echo(problem, err=True)
+    if as_json and watched:
+        document = {"kind": "summary", **end_document(view, interrupted=interrupted)}
+        click.echo(msgspec.json.encode(document).decode())
+    elif as_json:
+        click.echo(encode_json(end_document(view, interrupted=interrupted)).decode(), nl=False)
+    else:
+        click.echo(summary(view), nl=False)
+        place = os.path.relpath(ended.batch.folder)
+        here = Path(place).parts[0] == "results"
+        where = "" if here else f" --results {os.path.relpath(ended.batch.folder.parent.parent)}"
+        click.echo(f"\nbatch {view.plan.batch}: {place}")
+        for line in next_steps(view, place, interrupted=interrupted, nothing_ran=ended.nothing_ran):
+            click.echo(line)
+        click.echo(f"who is better, and how sure: tbench compare {place}")
+        click.echo(f"what each trial did: tbench analyze {place}, tbench show <trial>{where}")
+        click.echo(f"in a browser: tbench view{where}, harbor view {place}/runs")
+    if interrupted:
+        return EXIT_INTERRUPTED
+    if ended.complete:
+        return EXIT_OK
+    return EXIT_INCOMPLETE if ended.measured else EXIT_FAILURE
+
+
+def _detach() -> int:
+    """Start this very command without --detach, and say where it is; its exit code when it was refused."""
+    import sys
+
+    from terminalbench.lab.run import detach
+
+    started = detach([argument for argument in sys.argv[1:] if argument != "--detach"])
+    if started.code is not None:
+        click.echo(started.log.read_text(errors="replace"), nl=False, err=started.code != EXIT_OK)
+        return started.code
+    if started.batch is None:
+        click.echo(f"still preparing: pid {started.pid}, log: {started.log}")
+        return EXIT_OK
+    click.echo(f"running in the background: pid {started.pid}, batch {started.batch.folder}\nlog: {started.log}")
+    click.echo("tbench status shows how far it is, tbench kill ends it")
+    return EXIT_OK

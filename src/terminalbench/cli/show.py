@@ -5,9 +5,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import json_option, results_option
-from terminalbench.cli.trials import find_trial
 from terminalbench.errors import EXIT_OK, UserError
-from terminalbench.lab.select import results_root
 
 
 @click.command("show")
@@ -21,19 +19,23 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
 
     TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt".
     """
-    from terminalbench.experiments.batch import Batch
+    import msgspec
+
     from terminalbench.experiments.plan_secrets import secrets_of
     from terminalbench.files import encode_json
     from terminalbench.index.queries import plan_or_none
+    from terminalbench.lab.select import find_trial, results_root
     from terminalbench.report.steps import Shown
     from terminalbench.report.trial import trial_text
 
     only = _range(steps)
     root = results_root(results)
-    batch, row = find_trial(root, trial)
-    secrets = secrets_of(plan_or_none(Batch(root / batch)))
-    shown = Shown(only, full, secrets)
-    text = encode_json({"batch": batch, **_fields(row)}).decode() if as_json else trial_text(root, batch, row, shown)
+    found = find_trial(root, trial)
+    secrets = secrets_of(plan_or_none(found.batch))
+    if as_json:
+        text = encode_json({"batch": found.batch_key, **msgspec.structs.asdict(found.row)}).decode()
+    else:
+        text = trial_text(root, found.batch_key, found.row, Shown(only, full, secrets))
     click.echo(secrets.hide(text), nl=False)
     return EXIT_OK
 
@@ -49,9 +51,3 @@ def _range(steps: str | None) -> tuple[int, int] | None:
     if ends[0] > ends[1]:
         raise UserError(f'"{steps}" names no steps', where="--steps", hint="as in 3-7 or 12")
     return ends
-
-
-def _fields(row: object) -> dict:
-    import msgspec
-
-    return msgspec.structs.asdict(row)  # ty: ignore[invalid-argument-type]

@@ -6,7 +6,6 @@ import click
 
 from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import EXIT_OK
-from terminalbench.lab.select import from_here, results_root
 
 
 @click.command("status")
@@ -16,7 +15,7 @@ def command(results: Path | None, as_json: bool) -> int:
     """Show what runs now, for this user: batches (this project's first), their processes, how far they are."""
     from terminalbench.experiments.batch import Batch
     from terminalbench.files import encode_json
-    from terminalbench.lab.select import of_this_project
+    from terminalbench.lab.select import from_here, of_this_project, results_root
     from terminalbench.live.status import running_batches
     from terminalbench.report.text import columns
     from terminalbench.report.trial import printable

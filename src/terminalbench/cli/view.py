@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from terminalbench.errors import EXIT_OK, UserError
-from terminalbench.lab.select import results_root
 
 PORT = 8642
 
@@ -36,6 +35,7 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
     RESULTS is the results folder. Default: results/ of the project around the current folder.
     """
     from terminalbench.dashboard.site import Site
+    from terminalbench.lab.select import results_root
 
     site = Site(results_root(results))
     if export_to is not None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from terminalbench.cli.options import results_option, root_option
-from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, TbenchError, UserError
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, TbenchError
 
 if TYPE_CHECKING:
-    from terminalbench.experiments.batch import Batch
     from terminalbench.live.feed import Feed
 
 
@@ -27,10 +26,11 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
     the results folder. Not on a terminal: one plain line for each finished trial. Exit code 0: left, or every planned
     trial was measured; 3: some were not.
     """
+    from terminalbench.cli.select import batch_to_watch
     from terminalbench.live.feed import Feed
     from terminalbench.watch.terminal import ViewEnd, usable
 
-    feed = Feed(_find(target, batch, results, root))
+    feed = Feed(batch_to_watch(target, batch, results, root))
     if not as_json and usable():
         from terminalbench.index.store import index_file
         from terminalbench.watch.app import show
@@ -45,55 +45,6 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
     else:
         _stream(feed, as_json=as_json)
     return _tell_end(feed, as_json=as_json)
-
-
-def _find(target: Path | None, number: int | None, results: Path | None, root: Path | None) -> "Batch":
-    from terminalbench.lab.select import find_target
-
-    if target is None:
-        if number is not None:
-            raise UserError("--batch goes with an experiment file", hint="tbench watch EXPERIMENT.toml --batch N")
-        running = _running(results)
-        if running is not None:
-            return running
-    elif target.is_dir() and not (target / "plan.json").is_file():
-        return _meant(target)
-    return find_target(target, number, results, root).batch
-
-
-def _meant(folder: Path) -> "Batch":
-    """The batch that a folder without a plan stands for: one it lies in, the only one in it, or jobs of Harbor."""
-    from terminalbench.experiments.batch import Batch
-    from terminalbench.index.scan import ForeignJobs, find_batches
-
-    whole = folder.resolve()
-    for place in (whole, *whole.parents[:2]):
-        if place.name == "runs" and (place.parent / "plan.json").is_file():
-            return Batch(place.parent)
-    found = list(find_batches(whole))
-    if (folder / "config.json").is_file():  # a job of Harbor: it is shown with those beside it
-        found = [batch for batch in found if isinstance(batch, ForeignJobs)]
-    if len(found) == 1:
-        return found[0]
-    inside = [plan.parent for pattern in ("*/plan.json", "*/*/plan.json") for plan in folder.glob(pattern)]
-    if not inside:
-        raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(folder))
-    one = max(inside, key=lambda place: (place / "plan.json").stat().st_mtime)
-    raise UserError("is no batch, it holds batches", where=str(folder), hint=f"name one of them, as {one}")
-
-
-def _running(results: Path | None) -> "Batch | None":
-    """The batch that runs, said on the error stream: this project's before any other, the one started last."""
-    from terminalbench.lab.select import live_batches, of_this_project
-
-    found = live_batches(results)
-    if not found:
-        return None
-    elsewhere = "" if results is not None or of_this_project(found[0]) else ", which is not of this project"
-    click.echo(f"watching {found[0].folder}{elsewhere}", err=True)
-    if found[1:]:
-        click.echo(f"also running: {', '.join(str(other.folder) for other in found[1:])}", err=True)
-    return found[0]
 
 
 def _stream(feed: "Feed", *, as_json: bool) -> None:
@@ -114,9 +65,9 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     """What the batch came to: its summary, or what is known of one that has no plan or no usable index."""
     import msgspec
 
-    from terminalbench.cli.running import as_document, going_on
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
+    from terminalbench.report.run_end import end_document, next_steps
     from terminalbench.report.text import summary
     from terminalbench.report.trial import printable
 
@@ -132,13 +83,13 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
         click.echo(f"the index cannot be read, so this is from the events alone: {error}", err=True)
         return _tell_state(feed, as_json=as_json)
     if as_json:
-        document = {"kind": "summary", **as_document(view, interrupted=False)}
+        document = {"kind": "summary", **end_document(view, interrupted=False)}
         click.echo(msgspec.json.encode(document).decode())
     else:
         click.echo(summary(view), nl=False)
         place = os.path.relpath(feed.batch.folder)
         click.echo(f"\nbatch {feed.place}: {place}")
-        for line in going_on(view, place, interrupted=False):
+        for line in next_steps(view, place, interrupted=False):
             click.echo(line)
     return EXIT_OK if all(cell.measured for cell in view.cells) else EXIT_INCOMPLETE
 

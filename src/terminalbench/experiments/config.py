@@ -97,8 +97,12 @@ class Experiment:
         return self.run.force_rebuild or os.environ.get(FORCE_REBUILD, "").lower() in ("1", "true", "yes", "on")
 
 
-def load(file: Path, root: Path | None = None) -> Experiment:
-    """The experiment in `file`. Raises `InvalidFile` with every problem found."""
+def load(path: Path | str, root: Path | str | None = None) -> Experiment:
+    """The experiment in a TOML file. Raises `InvalidFile` with every problem found.
+
+    `root` is the folder that relative paths start from; by default the nearest above the file that marks a project.
+    """
+    file, root = Path(path), Path(root) if root is not None else None
     raw = read_toml(file)
     refuse_old_shape(file, raw)
     return _Loader(file, project_root(file, root), raw).load()

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, ProfileRecord, Selection
 from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
+from terminalbench.experiments.quarantine import release as take_out
 from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.read.results import read_job
@@ -59,12 +62,18 @@ class ProfileCheck:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The findings, and the folder in which the trials of the check are kept."""
+    """The findings, and the folder in which the trials of the check are kept.
+
+    `quarantined` is the file that now holds the failing tasks; `released` left it, `still_held` stay in it.
+    """
 
     tasks: tuple[TaskCheck, ...]
     profiles: tuple[ProfileCheck, ...]
     folder: Path
     interrupted: bool
+    quarantined: Path | None = None
+    released: tuple[str, ...] = ()
+    still_held: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -77,9 +86,37 @@ def check(
     selection: Selection,
     *,
     probe: bool = True,
+    quarantine: bool = False,
+    release: bool = False,
     progress: Callable[[LiveState], None] = lambda _state: None,
 ) -> CheckReport:
-    """Check tasks, agents and models. Costs one tiny call per model, and two trials without a model per task."""
+    """Check tasks, agents and models. Costs one tiny call per model, and two trials without a model per task.
+
+    `quarantine` leaves the failing tasks out of later runs; `release` checks the quarantined ones too, and takes out
+    those that are in order again.
+    """
+    held = experiment.quarantine
+    if release and not held:
+        raise UserError("no task is quarantined", where=str(experiment.file))
+    report = _checked(
+        dataclasses.replace(experiment, quarantine={}) if release else experiment, selection, probe, progress
+    )
+    failing = [t for t in report.tasks if t.problem and not t.quarantined]
+    if quarantine and failing and not report.interrupted:
+        today = datetime.now(UTC).date().isoformat()
+        found = [QuarantinedTask(t.task.id, t.task.dataset, t.problem or "", today) for t in failing]
+        report = dataclasses.replace(report, quarantined=write_quarantine(experiment.file, found))
+    again = [t for t in report.tasks if release and (t.task.dataset, t.task.id) in held]
+    fine = [t.task for t in again if not t.problem]
+    if fine:
+        take_out(experiment.file, [(task.dataset, task.id) for task in fine])
+    still = tuple(t.task.id for t in again if t.problem)
+    return dataclasses.replace(report, released=tuple(task.id for task in fine), still_held=still)
+
+
+def _checked(
+    experiment: Experiment, selection: Selection, probe: bool, progress: Callable[[LiveState], None]
+) -> CheckReport:
     prepared = prepare_run(experiment, selection, refuse=False)
     batch = allocate(experiment.results_root / CHECKS, experiment.slug)
     trusted = {key: _stand_in(key) for key in ("oracle", "nop")}
@@ -230,8 +267,3 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
     except (subprocess.TimeoutExpired, msgspec.DecodeError) as error:
         return f"could not be asked: {type(error).__name__}"
     return "ok" if report.answered else report.problem
-
-
-def as_document(report: CheckReport) -> dict:
-    """The report for machines."""
-    return {"ok": report.ok, **dataclasses.asdict(report)}

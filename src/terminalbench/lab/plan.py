@@ -1,7 +1,7 @@
-"""A plan as a person and as a machine reads it."""
+"""What would run: an experiment planned into a new batch, or into one that is there."""
 
-import textwrap
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,22 +9,17 @@ from typing import Any
 
 from terminalbench.analytics.forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.batch import Batch, batch_numbers, next_number
-from terminalbench.experiments.config import Experiment, load
-from terminalbench.experiments.difference import differences
-from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, Selection, make_plan
+from terminalbench.experiments.batch import Batch, next_number
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Profile
-from terminalbench.files import encode_json, read_json, write_json
-from terminalbench.harbor.jobs import command, job_config, shown
+from terminalbench.files import read_json, write_json
+from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.read.results import finished_trials
-from terminalbench.harbor.read.suspicion import WITHOUT_MODEL
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import profile_of
-from terminalbench.report.forecast import forecast_lines
+from terminalbench.lab.select import numbered, open_experiment
 from terminalbench.runner.pins import as_planned
-
-WIDTH = 110
-SHOWN_TASKS = 40
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,8 @@ class Reuse:
 
 
 @dataclass(frozen=True)
-class ShownPlan:
-    """An experiment and its plan, ready to show."""
+class PlannedBatch:
+    """An experiment, its plan and what it will take. `taken`: the batch exists, and `reuse` says what it holds."""
 
     experiment: Experiment
     plan: Plan
@@ -47,6 +42,11 @@ class ShownPlan:
     taken: bool
     reuse: tuple[Reuse, ...] = ()
     forecast: Forecast | None = None
+
+    @property
+    def baseline(self) -> Profile:
+        """The profile the others are compared with."""
+        return next(p for p in self.experiment.profiles if p.key == self.plan.baseline)
 
     def profile(self, job: JobSpec) -> Profile:
         """The profile a job runs."""
@@ -65,183 +65,37 @@ class ShownPlan:
         for job in self.plan.jobs:
             write_json(folder / f"{job.name}.job.json", self.config(job))
 
-    def as_json(self) -> str:
-        """Everything, for machines."""
-        jobs = [
-            {
-                "name": job.name,
-                "profile": job.profile,
-                "profile_id": job.profile_id,
-                "trials": self.plan.runnable(job).trials,
-                "command": self.command(job),
-                "config": self.config(job),
-            }
-            for job in self.plan.jobs
-        ]
-        document = {
-            "slug": self.plan.slug,
-            "name": self.plan.name,
-            "batch": self.plan.batch,
-            "folder": self.plan.folder,
-            "baseline": self.plan.baseline,
-            **({"labels": self.plan.labels} if self.plan.labels else {}),
-            "profiles": [self._profile_json(job) for job in self.plan.jobs],
-            "cells": self.plan.cells(),
-            "jobs": jobs,
-            "excluded": self.plan.excluded,
-            "reuse": list(self.reuse),
-            **({"forecast": self.forecast} if self.forecast is not None else {}),
-            "notes": self.plan.notes,
-        }
-        return encode_json(document).decode()
 
-    def _baseline(self) -> Profile:
-        return next(p for p in self.experiment.profiles if p.key == self.plan.baseline)
+def plan(
+    experiment: Experiment | Path | str,
+    *,
+    tasks: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    batch: int | None = None,
+    root: Path | str | None = None,
+) -> Plan:
+    """What a run would do: one job per profile, its trials in order, what is left out. Writes nothing, needs no key.
 
-    def _profile_json(self, job: JobSpec) -> dict[str, Any]:
-        profile = self.profile(job)
-        return {
-            "key": profile.key,
-            "id": profile.id,
-            "description": profile.description,
-            "env_file": str(profile.env_file) if profile.env_file else None,
-            "content": profile.content,
-            "differs_from_baseline": [
-                {"aspect": d.aspect, "baseline": d.old, "profile": d.new}
-                for d in differences(self._baseline(), profile)
-            ],
-        }
-
-    def as_text(self) -> str:
-        """The plan as a person reads it."""
-        jobs = self.plan.jobs
-        total = sum(job.trials for job in jobs)
-        left_out = total - sum(self.plan.runnable(job).trials for job in jobs)
-        factors = (
-            _n(len(jobs[0].tasks), "task"),
-            _n(len(jobs), "profile"),
-            _n(self.experiment.run.attempts, "attempt"),
-        )
-        run = self.experiment.run
-        where = f"batch {self.plan.batch} in {self.plan.folder}"
-        lines = [
-            self.plan.name,
-            f"{where}{'' if self.taken else ' (the next free number; taken when a run starts)'}",
-            f"environment {run.container_env}; "
-            f"{f'{run.profiles_parallel} profiles' if run.profiles_parallel else 'all profiles'} side by side, "
-            f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} trials at once in each",
-            *self._limit_lines(),
-            "",
-            f"Profiles ({len(jobs)})",
-            *self._profile_lines(),
-            "",
-            f"Trials: {' x '.join(factors)} = {total}{f', {left_out} of them left out' if left_out else ''}",
-            *self._task_lines(),
-            "",
-            f"Jobs ({len(jobs)}, one per profile; each runs attempt by attempt, in the order of the tasks)",
-            *(
-                f"  {self.plan.runnable(job).trials:>5} trials  {shown(self.command(job), self.experiment.root)}"
-                for job in jobs
-            ),
-        ]
-        if self.plan.excluded:
-            reasons = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in self.plan.excluded]
-            lines += ["", "Left out", *reasons]
-            if self.experiment.quarantine:
-                lines.append(f"  (tbench check {self.experiment.file} --release proves quarantined tasks again)")
-        lines += self._reuse_lines()
-        if self.forecast is not None:
-            lines += ["", "Forecast", *forecast_lines(self.forecast)]
-        if self.plan.notes:
-            lines += ["", "Notes", *(f"  {note}" for note in self.plan.notes)]
-        return "\n".join(lines) + "\n"
-
-    def _limit_lines(self) -> list[str]:
-        """Budget and deadline, and who is outside the budget."""
-        run = self.experiment.run
-        lines = []
-        if run.budget_usd is not None:
-            free = [profile.key for profile in self.experiment.profiles if profile.agent.name in WITHOUT_MODEL]
-            outside = f"; not for {', '.join(free)}: no model, no cost" if free else ""
-            lines.append(f"budget ${run.budget_usd:.2f} for the whole batch{outside}")
-        if run.run_timeout_sec is not None:
-            lines.append(f"no trial starts later than {run.run_timeout_sec:g} s after the start; running ones finish")
-        return lines
-
-    def _profile_lines(self) -> list[str]:
-        baseline = self._baseline()
-        profiles = [self.profile(job) for job in self.plan.jobs]
-        width = max(len(p.key) for p in profiles)
-        lines: list[str] = []
-        for profile in profiles:
-            what = " ".join(filter(None, (profile.agent.name, profile.model, profile.reasoning)))
-            role = "  (baseline)" if profile.key == baseline.key else ""
-            lines.append(f"  {profile.key:<{width}}  {profile.id}  {what}{role}")
-            if profile.description:
-                lines.append(f"  {'':<{width}}  {profile.description}")
-            if profile.key == baseline.key:
-                continue
-            changes = [d.summary() for d in differences(baseline, profile)] or ["the same treatment as the baseline"]
-            for change in changes:
-                lines += textwrap.wrap(
-                    change,
-                    WIDTH,
-                    initial_indent=f"  {'':<{width}}  vs {baseline.key}: ",
-                    subsequent_indent=" " * (width + 8),
-                )
-        return lines
-
-    def _task_lines(self) -> list[str]:
-        tasks = self.plan.jobs[0].tasks
-        width = max(len(task.ref.id) for task in tasks)
-        lines = []
-        for number, task in enumerate(tasks[:SHOWN_TASKS], start=1):
-            family = f"  family {task.ref.family}" if task.ref.family else ""
-            lines.append(f"  {number:>4}  {task.ref.id:<{width}}  {task.ref.dataset}{family}")
-        if len(tasks) > SHOWN_TASKS:
-            per_dataset = Counter(task.ref.dataset for task in tasks[SHOWN_TASKS:])
-            rest = ", ".join(f"{count} of {name}" for name, count in per_dataset.items())
-            lines.append(f"        ... and {len(tasks) - SHOWN_TASKS} more ({rest}); --json lists all")
-        return lines
-
-    def _reuse_lines(self) -> list[str]:
-        if not self.taken:
-            return []
-        lines = ["", f"Reused from batch {self.plan.batch}"]
-        for reuse in self.reuse:
-            if reuse.same_profile:
-                lines.append(f"  {reuse.profile}: {reuse.finished} of {reuse.planned} trials are finished and kept")
-            else:
-                lines.append(
-                    f"  {reuse.profile}: nothing; the batch has no such profile, or it was another treatment then"
-                )
-        return lines
+    `tasks` and `profiles` pick some of the experiment; `batch` plans into a batch that exists.
+    """
+    selection = Selection(tuple(tasks), tuple(profiles), dict(labels or {}))
+    return plan_batch(open_experiment(experiment, root), selection, batch).plan
 
 
-def plan_file(file: Path, root: Path | None, selection: Selection, number: int | None = None) -> ShownPlan:
-    """Load and plan an experiment; `number` plans into an existing batch."""
-    experiment = load(file, root)
+def plan_batch(experiment: Experiment, selection: Selection, number: int | None = None) -> PlannedBatch:
+    """The plan with everything there is to say about it before a run; `number` plans into an existing batch."""
     results = experiment.results_root
-    numbers = batch_numbers(results, experiment.slug)
-    if number is not None and number not in numbers:
-        known = ", ".join(map(str, numbers)) or "none"
-        raise UserError(
-            f"there is no batch {number} of {experiment.slug}", where=str(results), hint=f"batches: {known}"
-        )
-    wanted = next_number(results, experiment.slug) if number is None else number
-    batch = Batch(results / experiment.slug / str(wanted))
     taken = number is not None
+    wanted = next_number(results, experiment.slug) if number is None else numbered(experiment, number).number
+    batch = Batch(results / experiment.slug / str(wanted))
     before = _before(batch) if taken else None
     if before is not None:
         experiment = as_planned(experiment, before)
-    plan = make_plan(experiment, batch, datetime.now(UTC), selection)
-    reuse = _reuse(plan, batch, before) if taken else ()
+    made = make_plan(experiment, batch, datetime.now(UTC), selection)
+    reuse = _reuse(made, batch, before) if taken else ()
     finished = {held.profile: held.finished for held in reuse}
-    return ShownPlan(experiment, plan, batch, taken, reuse, forecast(plan, past_trials(results), finished))
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return PlannedBatch(experiment, made, batch, taken, reuse, forecast(made, past_trials(results), finished))
 
 
 def _before(batch: Batch) -> Plan | None:

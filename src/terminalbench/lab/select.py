@@ -1,72 +1,221 @@
-"""Which batch a command means: an experiment file, a batch folder, or the newest batch of a results folder."""
+"""What a command works on: a results folder, one batch, several of them, the batch that runs, one trial."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
+import msgspec
 
+from terminalbench.analytics.selection import find_jobs
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.batch import Batch, batch_numbers, latest_started
+from terminalbench.experiments.batch import Batch, batch_numbers, latest, latest_started
 from terminalbench.experiments.config import Experiment, load, project_root
 from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.files import read_json
+from terminalbench.index.queries import BatchView, TrialRow, find_trials, view_batch
+from terminalbench.index.scan import ForeignJobs, find_batches, root_around, scan_all, scan_batch
+from terminalbench.live.processes import announced_batches, live_processes
+from terminalbench.report.foreign import printable
+
+_LIST = "tbench list shows the batches"
 
 
 @dataclass(frozen=True)
 class Target:
-    """A batch, and the experiment it was named by, if it was."""
+    """A batch, the experiment it was named by, and a note where another file with the same slug has started it."""
 
     batch: Batch
     experiment: Experiment | None = None
+    note: str | None = None
+
+
+type Named = Target | Batch | Experiment | Path | str
+"""How a program names a batch: as it is, by its folder or `slug/n`, or by an experiment, which means its latest."""
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Batches in the order they were named, each once, and the experiment they were named by, if they were."""
+
+    targets: tuple[Target, ...]
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        """The batches alone."""
+        return tuple({target.batch.folder: target.batch for target in self.targets}.values())
+
+    @property
+    def experiment(self) -> Experiment | None:
+        """The first experiment that was named."""
+        return next((target.experiment for target in self.targets if target.experiment is not None), None)
+
+    @property
+    def analysis(self) -> AnalysisTable | None:
+        """The `[analysis]` table of the experiment file as it is now."""
+        return self.experiment.analysis if self.experiment is not None else None
+
+    @property
+    def judge_model(self) -> str | None:
+        """The judge of the experiment file as it is now, else of the plan."""
+        if self.analysis is not None:
+            return self.analysis.judge_model
+        plan = _plan_of(self.batches[0])
+        return plan.analysis.judge_model if plan is not None else None
+
+    def views(self) -> list[BatchView]:
+        """The batches, brought into the index and opened. Two of one name are told apart by their folders."""
+        found: list[BatchView] = []
+        for batch in self.batches:
+            scan_batch(batch)
+            view = view_batch(batch)
+            if any(view.batch == other.batch for other in found):
+                view = msgspec.structs.replace(view, batch=str(batch.folder))
+            found.append(view)
+        return found
+
+
+def results_root(results: Path | None) -> Path:
+    """The results folder that was named, or that of the project around the current folder."""
+    root = results or project_root(Path.cwd() / "any.toml", None) / "results"
+    if not root.is_dir():
+        beside = Path("experiments") / "results"  # where those of a folder land that is no project
+        hint = f"--results {beside}" if beside.is_dir() else "tbench run makes some; or name the results folder"
+        raise UserError("there are no results here", where=str(root), hint=hint)
+    return root_around(root.resolve())
+
+
+def open_experiment(experiment: Experiment | Path | str, root: Path | str | None = None) -> Experiment:
+    """An experiment as it is, or loaded from its file."""
+    return experiment if isinstance(experiment, Experiment) else load(experiment, root)
+
+
+def select(
+    *named: Named | None, results: Path | None = None, root: Path | None = None, with_data: bool = False
+) -> Selected:
+    """The batches that are named; without a name, the newest of the results folder."""
+    found = [find_target(name, None, results, root, with_data=with_data) for name in named or (None,)]
+    return Selected(tuple({target.batch.folder: target for target in reversed(found)}.values())[::-1])
+
+
+def select_numbered(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> Selected:
+    """The batches to analyse: those of an experiment file with these numbers, a batch folder, a folder of Harbor jobs.
+
+    `numbers` is as in `3`, `3,4` or `all`; without it the latest with data is meant.
+    """
+    if name is not None and _is_file(name):
+        experiment = load(name, root)
+        if numbers is None:
+            return Selected((latest_target(experiment, started=True),))
+        return Selected(tuple(numbered_target(experiment, number) for number in _numbers(experiment, numbers)))
+    if numbers is not None:
+        raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
+    if name is not None and name.exists():
+        return Selected((Target(find_jobs(name)),))
+    return Selected((find_target(name, None, results, root),))
 
 
 def find_target(
-    name: Path | None, number: int | None, results: Path | None, root: Path | None, *, own: bool = False
+    name: Named | None,
+    number: int | None = None,
+    results: Path | None = None,
+    root: Path | None = None,
+    *,
+    own: bool = False,
+    with_data: bool = False,
 ) -> Target:
     """The batch that is meant; a clear error when there is none.
 
-    That of an experiment file may have been started from another one with the same slug, which is said; with `own` it
-    is an error.
+    Of an experiment file it is the latest that was started, or the latest `with_data`. Another file with the same slug
+    may have started it, which the target notes; with `own` it is an error.
     """
-    of_file = name is not None and not name.is_dir() and (name.suffix == ".toml" or name.exists())
-    if number is not None and not of_file:
-        raise UserError("--batch goes with an experiment file", hint="name the batch folder, or slug/n, instead")
-    if name is None:
-        return Target(_newest(results_root(results)))
-    if name.is_dir():
-        if not (name / "plan.json").is_file():
-            inside = sorted((p.parent for p in name.glob("*/plan.json")), key=lambda place: place.name)
-            hint = f"name one of its batches, as {inside[-1]}" if inside else None
-            raise UserError("is not a batch folder: it holds no plan.json", where=str(name), hint=hint)
-        return Target(Batch(name.resolve()))
-    if not of_file:
-        return Target(_listed(name, results))
-    experiment = load(name, root)
+    if isinstance(name, Target):
+        return name
+    if isinstance(name, Batch):
+        return Target(name)
+    if not isinstance(name, Experiment):
+        name = Path(name) if name is not None else None
+        if name is None or not _is_file(name):
+            if number is not None:
+                raise UserError(
+                    "--batch goes with an experiment file", hint="name the batch folder, or slug/n, instead"
+                )
+            return Target(_newest(results_root(results)) if name is None else _named(name, results))
+        name = load(name, root)
+    if number is not None:
+        return numbered_target(name, number, own=own)
+    return latest_target(name, own=own, with_data=with_data, started=not with_data)
+
+
+def latest_target(
+    experiment: Experiment, *, own: bool = False, with_data: bool = True, started: bool = False
+) -> Target:
+    """The latest batch of an experiment: `with_data`, and else or only the latest that was `started`."""
     folder, slug = experiment.results_root, experiment.slug
-    if number is None:
-        batch = latest_started(folder, slug)
-        if batch is None:
-            raise UserError(f"{slug} has no batch yet", where=str(name), hint=f"tbench run {name}")
-        return Target(of_its_file(batch, experiment, own=own), experiment)
-    numbers = batch_numbers(folder, slug)
-    if number not in numbers:
-        known = ", ".join(map(str, numbers)) or "none"
-        raise UserError(f"there is no batch {number} of {slug}", where=str(folder), hint=f"batches: {known}")
-    batch = Batch(folder / slug / str(number))
+    batch = (latest(folder, slug) if with_data else None) or (latest_started(folder, slug) if started else None)
+    if batch is None:
+        what = f"{slug} has no batch{'' if started else ' with data'} yet"
+        raise UserError(what, where=str(experiment.file), hint=f"tbench run {experiment.file}")
+    return _of_its_file(batch, experiment, own=own)
+
+
+def numbered_target(experiment: Experiment, number: int, *, own: bool = False) -> Target:
+    """The batch of an experiment with this number."""
+    batch = numbered(experiment, number)
     if not batch.plan_json.is_file():
-        raise UserError(f"batch {number} was never set up", where=str(batch.folder), hint=f"tbench run {name}")
-    return Target(of_its_file(batch, experiment, own=own), experiment)
+        hint = f"tbench run {experiment.file}"
+        raise UserError(f"batch {number} was never set up", where=str(batch.folder), hint=hint)
+    return _of_its_file(batch, experiment, own=own)
 
 
-def of_its_file(batch: Batch, experiment: Experiment, *, own: bool = False) -> Batch:
-    """The batch; it is said, or with `own` refused, when another file with the same slug has started it."""
+def numbered(experiment: Experiment, *numbers: int) -> Batch:
+    """The batch of an experiment with the first number; an error that names those of `numbers` that are not there."""
+    there = batch_numbers(experiment.results_root, experiment.slug)
+    missing = ", ".join(str(number) for number in numbers if number not in there)
+    if missing:
+        known = ", ".join(map(str, there)) or "none"
+        what = f"there is no batch {missing} of {experiment.slug}"
+        raise UserError(what, where=str(experiment.results_root), hint=f"batches: {known}")
+    return Batch(experiment.results_root / experiment.slug / str(numbers[0]))
+
+
+def _numbers(experiment: Experiment, numbers: str) -> list[int]:
+    if numbers == "all":
+        folder = experiment.results_root / experiment.slug
+        started = [n for n in batch_numbers(experiment.results_root, experiment.slug) if _is_batch(folder / str(n))]
+        return started or [latest_target(experiment, started=True).batch.number]
+    parts = [part.strip() for part in numbers.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UserError(f'--batch is a number, several with commas, or "all"; not "{numbers}"')
+    wanted = list(dict.fromkeys(map(int, parts)))
+    numbered(experiment, *wanted)
+    return wanted
+
+
+def _is_file(name: Path) -> bool:
+    """Whether a name is an experiment file's, which may be missing."""
+    return not name.is_dir() and (name.suffix == ".toml" or name.exists())
+
+
+def _is_batch(folder: Path) -> bool:
+    return (folder / "plan.json").is_file()
+
+
+def _plan_of(batch: Batch) -> Plan | None:
+    """The plan of a batch; None when there is none or it is broken, which opening the batch reports."""
+    try:
+        return read_json(batch.plan_json, Plan)
+    except (OSError, TbenchError):
+        return None
+
+
+def _of_its_file(batch: Batch, experiment: Experiment, *, own: bool) -> Target:
+    """The batch as a target; with `own` it is an error when another file with the same slug has started it."""
     other = _other_file(batch, experiment, own=own)
     if other is not None and own:
         hint = f"if you mean it, name the batch: {from_here(batch.folder)}"
         raise UserError(other, where=str(experiment.file), hint=hint)
-    if other is not None:
-        click.echo(f"note: {other}", err=True)
-    return batch
+    return Target(batch, experiment, other)
 
 
 def _other_file(batch: Batch, experiment: Experiment, *, own: bool) -> str | None:
@@ -74,10 +223,9 @@ def _other_file(batch: Batch, experiment: Experiment, *, own: bool) -> str | Non
 
     With `own`, also from a file of the same name in another project; a project that only moved is the same otherwise.
     """
-    try:
-        plan: Plan = read_json(batch.plan_json, Plan)
-    except (OSError, TbenchError):
-        return None  # whoever opens it says what is wrong
+    plan = _plan_of(batch)
+    if plan is None:
+        return None
     file, root = plan.provenance.experiment_file, plan.provenance.root
     if own and root is not None and Path(root).resolve() != experiment.root.resolve():
         return f"batch {batch.number} of {experiment.slug} was started in {root}, not in {experiment.root}"
@@ -86,42 +234,22 @@ def _other_file(batch: Batch, experiment: Experiment, *, own: bool) -> str | Non
     return f"batch {batch.number} of {experiment.slug} was started from {file}, not from {experiment.file.name}"
 
 
-def live_batches(results: Path | None) -> list[Batch]:
-    """The batches that run: of one results folder, else of this user; those of this project first, then the newest."""
-    from terminalbench.index.scan import find_batches
-    from terminalbench.live.processes import announced_batches, live_processes
-
-    there = find_batches(results.resolve()) if results is not None else announced_batches()
-    since = {batch: min(p.since for p in found) for batch in there if (found := live_processes(batch))}
-    return sorted(since, key=lambda batch: (of_this_project(batch), since[batch]), reverse=True)
-
-
-def of_this_project(batch: Batch) -> bool:
-    """Whether a batch lies in the project around the current folder, or was started from there."""
-    here = project_root(Path.cwd() / "any.toml", None).resolve()
-    if batch.folder.is_relative_to(here):
-        return True
-    try:
-        plan: Plan = read_json(batch.plan_json, Plan)
-    except (OSError, TbenchError):
-        return False
-    return plan.provenance.root == str(here)
-
-
-def _listed(name: Path, results: Path | None) -> Batch:
-    """The batch that `tbench list` calls by this name: `slug/n`."""
-    if name.is_absolute() or ".." in name.parts:
-        raise UserError(
-            "no such batch folder or experiment file", where=str(name), hint="tbench list shows the batches"
-        )
-    folder = results_root(results) / name
-    if not (folder / "plan.json").is_file():
-        raise UserError("no such batch or experiment file", where=str(name), hint="tbench list shows the batches")
+def _named(name: Path, results: Path | None) -> Batch:
+    """The batch in a folder, or the one that `tbench list` calls by this name: `slug/n`."""
+    if name.is_dir():
+        if not _is_batch(name):
+            inside = sorted((p.parent for p in name.glob("*/plan.json")), key=lambda place: place.name)
+            hint = f"name one of its batches, as {inside[-1]}" if inside else None
+            raise UserError("is not a batch folder: it holds no plan.json", where=str(name), hint=hint)
+        return Batch(name.resolve())
+    inside_results = not (name.is_absolute() or ".." in name.parts)
+    if not inside_results or not _is_batch(folder := results_root(results) / name):
+        raise UserError("no such batch or experiment file", where=str(name), hint=_LIST)
     return Batch(folder)
 
 
 def _newest(folder: Path) -> Batch:
-    """The batch that was started last, as `tbench list` has it; going on with an older one does not change that."""
+    """The batch that was started last, as `tbench list` has it; resuming an older one does not change that."""
     found = [plan.parent for plan in folder.glob("*/*/plan.json") if plan.parent.name.isdecimal()]
     if not found:
         raise UserError("holds no batch", where=str(folder), hint="tbench run starts one")
@@ -133,17 +261,78 @@ def _first_job(batch: Path) -> str:
     return min((path.name for path in (batch / "runs").glob("*.job.json")), default="")
 
 
-def results_root(results: Path | None) -> Path:
-    """The results folder that was named, or that of the project around the current folder."""
-    from terminalbench.experiments.config import project_root
-    from terminalbench.index.scan import root_around
+def live_batches(results: Path | None) -> list[Batch]:
+    """The batches that run: of one results folder, else of this user; those of this project first, then the newest."""
+    there = find_batches(results.resolve()) if results is not None else announced_batches()
+    since = {batch: min(p.since for p in found) for batch in there if (found := live_processes(batch))}
+    return sorted(since, key=lambda batch: (of_this_project(batch), since[batch]), reverse=True)
 
-    root = results or project_root(Path.cwd() / "any.toml", None) / "results"
-    if not root.is_dir():
-        beside = Path("experiments") / "results"  # where those of a folder land that is no project
-        hint = f"--results {beside}" if beside.is_dir() else "tbench run makes some; or name the results folder"
-        raise UserError("there are no results here", where=str(root), hint=hint)
-    return root_around(root.resolve())
+
+def refuse_several(batches: Sequence[Batch], how: str) -> None:
+    """An order is for one batch: when several run, the error says how to name it."""
+    if len(batches) > 1:
+        names = "\n  ".join(from_here(batch.folder) for batch in batches)
+        raise UserError(f"several batches run; {how}:\n  {names}")
+
+
+def of_this_project(batch: Batch) -> bool:
+    """Whether a batch lies in the project around the current folder, or was started from there."""
+    here = project_root(Path.cwd() / "any.toml", None).resolve()
+    if batch.folder.is_relative_to(here):
+        return True
+    plan = _plan_of(batch)
+    return plan is not None and plan.provenance.root == str(here)
+
+
+def watched_batch(folder: Path) -> Batch:
+    """The batch that a folder without a plan stands for: one it lies in, the only one in it, or jobs of Harbor."""
+    whole = folder.resolve()
+    for place in (whole, *whole.parents[:2]):
+        if place.name == "runs" and _is_batch(place.parent):
+            return Batch(place.parent)
+    found = list(find_batches(whole))
+    if (folder / "config.json").is_file():  # a job of Harbor: it is shown with those beside it
+        found = [batch for batch in found if isinstance(batch, ForeignJobs)]
+    if len(found) == 1:
+        return found[0]
+    inside = [plan.parent for pattern in ("*/plan.json", "*/*/plan.json") for plan in folder.glob(pattern)]
+    if not inside:
+        raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(folder))
+    one = max(inside, key=lambda place: (place / "plan.json").stat().st_mtime)
+    raise UserError("is no batch, it holds batches", where=str(folder), hint=f"name one of them, as {one}")
+
+
+@dataclass(frozen=True)
+class FoundTrial:
+    """A trial, the batch it is in, and what the index calls that batch."""
+
+    batch: Batch
+    batch_key: str
+    row: TrialRow
+
+    @property
+    def key(self) -> str:
+        """What findings and labels call the trial."""
+        return f"{self.row.job}/{self.row.name}"
+
+
+def find_trial(root: Path, name: str) -> FoundTrial:
+    """The one trial called `name`, or whose name begins so; a clear error otherwise."""
+    scan_all(root)
+    found = find_trials(root, name)
+    exact = [entry for entry in found if entry[1].name == name] or found
+    if not exact:
+        raise UserError(f'no trial is called "{name}"', where=str(root), hint=_LIST)
+    if len(exact) > 1:
+        names = "\n  ".join(printable(f"{batch}  {row.profile}  {row.name}") for batch, row in exact)
+        raise UserError(f'several trials start with "{name}":\n  {names}', where=str(root))
+    key, row = exact[0]
+    return FoundTrial(batch_called(root, key), key, row)
+
+
+def batch_called(root: Path, key: str) -> Batch:
+    """A batch by its key in the index."""
+    return ForeignJobs(root) if key == "." else Batch(root / key)
 
 
 def from_here(place: str | Path) -> str:

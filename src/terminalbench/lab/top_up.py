@@ -1,12 +1,11 @@
 """Adding attempts where they tell most, round by round, under the rule the plan declares.
 
-What to add is decided elsewhere (`terminalbench.analytics`) and handed in; here the plan grows, is written before
-anything runs, and is finished like any other.
+Before each round the statistics say what the intervals are, and where attempts narrow them most. The plan grows, is
+written before anything runs, and is finished like any other.
 """
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -25,6 +24,8 @@ from terminalbench.records import Event, TaskRef, stamp
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult
 
+_NO_RULE = "its plan declares no rule for a top-up"
+
 type Extra = dict[tuple[str, TaskRef], int]
 """Attempts to add, by profile and task."""
 
@@ -37,15 +38,13 @@ class Choice:
     extra: Extra = field(default_factory=dict)
 
 
-def top_up(
-    batch: Batch,
-    choose: Callable[[BatchView], Choice],
-    experiment: Experiment | None = None,
-    listener: Listener | None = None,
-    tell: Callable[[str], None] = lambda _text: None,
-) -> RunResult:
-    """Finish the batch, then add attempts in rounds until `choose` adds none or nothing more may run."""
+def top_up(batch: Batch, experiment: Experiment | None = None, listener: Listener | None = None) -> RunResult:
+    """Finish the batch, then add attempts in rounds until the rule adds none or nothing more may run.
+
+    The listener is told why at each round.
+    """
     _refuse_without_rule(batch, experiment)
+    tell = listener.note if listener is not None else Listener().note
     started = time.monotonic()
     result = resume(batch, ResumeRequest(), experiment, listener)
     while not result.interrupted and result.stopped is None:
@@ -56,13 +55,41 @@ def top_up(
         if closed is not None:
             tell(f"top-up ends: {closed}")
             return result
-        choice = choose(view)
+        choice = _choose(view)
         tell(f"top-up: {choice.reason}" if choice.extra else f"top-up ends: {choice.reason}")
         if not choice.extra:
             return result
         _grow(batch, choice)
         result = resume(batch, ResumeRequest(used_sec=used_sec), None, listener)
     return result
+
+
+def _choose(view: BatchView) -> Choice:
+    """What to add to a batch, by the rule in its plan."""
+    from terminalbench.analytics.allocate import TopUp, allocate
+    from terminalbench.analytics.compare import compare
+    from terminalbench.analytics.rows import rows_of
+    from terminalbench.analytics.settings import settings_of
+
+    excluded = view.plan.exclusions()  # attempts at what does not run would narrow nothing
+    rows = [row for row in rows_of([view]) if excluded(row.profile, row.task) is None]
+    comparison = compare(rows, settings_of([view]))
+    rule = view.plan.top_up
+    if rule is None:
+        raise UserError(_NO_RULE, where=view.batch)
+    if not comparison.contrasts:
+        raise UserError("has a single profile: there is nothing to compare", where=view.batch)
+    # A round gives every profile of a task one attempt, or none.
+    trials = max(rule.trials_per_round, len(view.plan.jobs))
+    wanted = TopUp(half_width=rule.interval_width / 2, max_attempts=rule.max_attempts, round_trials=trials)
+    found = allocate(comparison, wanted)
+    if found.done:
+        return Choice(found.reason)
+    extra = {(more.profile, more.task): more.attempts for more in found.more}
+    now = f"{2 * found.half_width:.1%}" if found.half_width is not None else "unknown"
+    tasks = len({task for _, task in extra})
+    text = f"{found.trials} trials more on {tasks} task{'' if tasks == 1 else 's'}; widest interval now {now}"
+    return Choice(f"{text}, {2 * found.expected:.1%} expected" if found.expected is not None else text, extra)
 
 
 def with_extra(plan: Plan, extra: Extra) -> Plan:
@@ -82,14 +109,14 @@ def _refuse_without_rule(batch: Batch, experiment: Experiment | None) -> None:
     plan: Plan = read_json(batch.plan_json, Plan)
     if plan.top_up is None and (experiment is None or experiment.top_up is None):
         raise UserError(
-            "its plan declares no rule for a top-up",
+            _NO_RULE,
             where=str(batch.folder),
             hint="add a [top_up] table to the experiment file, then: tbench resume EXPERIMENT.toml --top-up",
         )
 
 
 def _closed(batch: Batch, plan: Plan, used_sec: float) -> str | None:
-    """Why no further round makes sense: the deadline, the budget, or somebody who stopped a profile."""
+    """Why no further round makes sense: the deadline, the budget, or a profile that was stopped."""
     seconds = plan.settings.run_timeout_sec
     if seconds is not None and used_sec >= seconds:
         return f"the deadline (run.run_timeout_sec = {seconds:g}) has passed"

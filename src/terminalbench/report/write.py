@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from terminalbench.analytics.compare import compare
+from terminalbench.analytics.compare import compare_views
 from terminalbench.analytics.model import Comparison
-from terminalbench.analytics.rows import rows_of
-from terminalbench.analytics.settings import settings_of
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
 from terminalbench.index.queries import BatchView, view_batch
@@ -39,7 +37,7 @@ def open_source(batch: Batch) -> Source:
     """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
     scan_batch(batch)
     view = view_batch(batch)
-    return Source(batch, view, _compared(view), read_findings(batch, keep=signals.needed))
+    return Source(batch, view, compare_views([view]), read_findings(batch, keep=signals.needed))
 
 
 def write_analysed(
@@ -51,7 +49,9 @@ def write_analysed(
     """
     found = read_findings(batches[0], output / FINDINGS_FILE, keep=signals.needed)
     alone, pooled = (comparison, None) if len(views) == 1 else (None, comparison)
-    sources = [Source(batch, view, alone or _compared(view), found) for batch, view in zip(batches, views, strict=True)]
+    sources = [
+        Source(batch, view, alone or compare_views([view]), found) for batch, view in zip(batches, views, strict=True)
+    ]
     sources.sort(key=lambda source: source.view.plan.provenance.created_at or "")
     return write_report(sources[-1], sources[:-1], output, pooled)
 
@@ -60,10 +60,6 @@ def remove_report(folder: Path) -> None:
     """Take away the report of an earlier analysis of other trials."""
     for name in (HTML, MARKDOWN):
         (folder / name).unlink(missing_ok=True)
-
-
-def _compared(view: BatchView) -> Comparison:
-    return compare(rows_of([view]), settings_of([view]))
 
 
 def write_report(

@@ -73,6 +73,7 @@ class Listener:
     tick: Callable[[], None] = lambda: None
     event: Callable[[Event], None] = lambda _event: None
     stopped: Callable[[str], None] = lambda _reason: None
+    note: Callable[[str], None] = lambda _text: None
 
 
 def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = True) -> Prepared:

@@ -33,12 +33,10 @@ def batch_verdict(site: Site, summary: BatchSummary, view: BatchView) -> Said:
     """The declared contrasts of one batch."""
 
     def make() -> Said:
-        from terminalbench.analytics.compare import compare
-        from terminalbench.analytics.rows import rows_of
-        from terminalbench.analytics.settings import settings_of
+        from terminalbench.analytics.compare import compare_views
 
         try:
-            return Said(compare(rows_of([view]), settings_of([view])))
+            return Said(compare_views([view]))
         except TbenchError as error:
             return Said(None, str(error))
 

@@ -1,20 +1,21 @@
-"""An analysis as a person sees it: one line while it works, tables and sentences at the end."""
+"""An analysis as text: which trials it is about, what was found in short, what the judge says. Pure but for labels."""
 
-import sys
-import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
-from terminalbench.analytics.judge.request import Progress
+from terminalbench.analytics.judge.agreement import agreements
+from terminalbench.analytics.judge.output import kept_findings
+from terminalbench.analytics.judge.request import JudgeResult
+from terminalbench.analytics.labels import Labels, effective, read_labels
 from terminalbench.analytics.run import AnalysisResult
 from terminalbench.analytics.selection import Picked
-from terminalbench.cli.judging import judged_text
 from terminalbench.report.text import columns, percent
+from terminalbench.report.trial import printable
 
-_REFRESH_SEC = 0.2
 _SHOWN = 12
+_REASONS = 8
+_COUNTED = ("strategy", "root_cause", "mcp_use")
 
 
 def listing(chosen: Sequence[Picked]) -> str:
@@ -27,8 +28,8 @@ def listing(chosen: Sequence[Picked]) -> str:
     return columns(rows, left=(0, 1, 2, 4, 5))
 
 
-def summary(result: AnalysisResult, report: Path | None) -> str:
-    """What was found, in short, and where all of it is."""
+def summary(result: AnalysisResult, place: str, report: Path | None) -> str:
+    """What was found, in short, and where all of it is: in `place`."""
     parts = []
     if result.profiles:
         parts += [f"{result.planned} trials: {result.read} read, {result.reused} unchanged", _profiles(result)]
@@ -40,11 +41,11 @@ def summary(result: AnalysisResult, report: Path | None) -> str:
         parts.append("\n".join(contrast.sentence for contrast in result.comparison.contrasts))
         limits = [*result.comparison.departures, *result.comparison.warnings]
     if result.judged is not None:
-        parts.append(judged_text(result, result.judged))
+        parts.append(_judged(result, result.judged))
     parts.append("\n".join([*_some("missing", result.missing), *_some("note", [*limits, *result.notes])]))
     if result.written or result.judged is not None:
         first = f", read {report.name} first" if report is not None else ""
-        parts.append(f"written to {place(result.output)}{first}")
+        parts.append(f"written to {place}{first}")
     return "\n\n".join(filter(None, parts))
 
 
@@ -81,33 +82,29 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.0f} %"
 
 
-def place(path: Path) -> str:
-    """A path as short as it can be from here."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+def _judged(result: AnalysisResult, judged: JudgeResult) -> str:
+    """What came of it, for a person: the sentence, the answers counted, the summary, what was not judged and why."""
+    parts = [judged.sentence(), _counts(result, judged)]
+    if judged.synthesis is not None and judged.synthesis.summary:
+        parts.append(printable(" ".join(judged.synthesis.summary.split())))
+    labels = Labels([line for batch in result.folders for line in read_labels(batch.analytics).lines])
+    lines = [f"agreement with people: {entry.sentence()}" for entry in agreements(judged.findings, labels)]
+    lines += [f"note: {printable(note)}" for note in judged.notes]
+    reasons = Counter(f"{entry.rubric}: {entry.reason}" for entry in judged.not_judged)
+    lines += [f"not judged: {count} x {printable(reason)}" for reason, count in reasons.most_common(_REASONS)]
+    if len(reasons) > _REASONS:
+        lines.append(f"not judged: and {len(reasons) - _REASONS} further reasons in judge.json")
+    return "\n\n".join(filter(None, [*parts, "\n".join([*lines, "with quotes in judge.md"])]))
 
 
-class Teller:
-    """One line while it works, only for a person at a terminal."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.live = sys.stderr.isatty() and not quiet
-        self.last = time.monotonic()
-
-    def progress(self, done: int, total: int) -> None:
-        """Show how far the analysis is."""
-        self._show(f"analysing {done}/{total}", done == total)
-
-    def judging(self, now: Progress) -> None:
-        """Show how far the judge is."""
-        cost = f", ${now.spent_usd:.2f}" if now.spent_usd else ""
-        self._show(f"judging {now.done}/{now.total} ({now.cached} from the cache{cost})", now.done == now.total)
-
-    def _show(self, line: str, last: bool) -> None:
-        if not self.live:
-            return
-        now = time.monotonic()
-        if last:
-            click.echo("\r\033[K", nl=False, err=True)
-        elif now - self.last > _REFRESH_SEC:
-            self.last = now
-            click.echo(f"\r\033[K{line}", nl=False, err=True)
+def _counts(result: AnalysisResult, judged: JudgeResult) -> str:
+    """How often each label was given, by profile: the person's where there is one."""
+    profiles = {f"{c.row.job}/{c.row.name}": c.profile for view in result.views for c in view.cells if c.row}
+    said = kept_findings(result.output, result.folders, {finding.trial for finding in judged.findings})
+    found: Counter[tuple[str, str, str]] = Counter()
+    for finding in effective(said).values():
+        if isinstance(finding.value, str) and finding.name in _COUNTED:
+            found[finding.name, profiles.get(finding.trial, "?"), finding.value] += 1
+    rows = [["question", "profile", "answer", "trials"]]
+    rows += [[*key, str(count)] for key, count in sorted(found.items(), key=lambda e: (e[0][:2], -e[1], e[0]))]
+    return columns(rows, left=(0, 1, 2)) if len(rows) > 1 else ""

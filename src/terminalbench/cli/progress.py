@@ -1,0 +1,153 @@
+"""What a command says while it works: a line that renews itself on a terminal, next to nothing when piped."""
+
+import os
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Self
+
+import click
+
+from terminalbench.live.feed import Feed
+from terminalbench.live.line import run_line
+from terminalbench.live.state import LiveState
+from terminalbench.report.trial import printable
+from terminalbench.runner.preflight import exclusion_lines
+from terminalbench.runner.run import Listener
+from terminalbench.text.numbers import plural
+
+if TYPE_CHECKING:
+    from terminalbench.analytics.judge.request import Progress as JudgeProgress
+    from terminalbench.experiments.batch import Batch
+    from terminalbench.experiments.plan import Plan
+    from terminalbench.records import Event
+    from terminalbench.watch.follow import Watching
+
+
+class Line:
+    """One line on the error stream of a terminal, renewed at most every `refresh_sec`; elsewhere nothing."""
+
+    def __init__(self, *, quiet: bool, refresh_sec: float = 0.2) -> None:
+        self.live = sys.stderr.isatty() and not quiet
+        self.refresh_sec = refresh_sec
+        self.told_at = 0.0
+
+    def say(self, text: str) -> None:
+        """Put a text on the line, cut to the width of the terminal."""
+        if self.live:
+            width = shutil.get_terminal_size().columns - 1
+            click.echo(f"\r\x1b[K{text[:width]}", nl=False, err=True)
+
+    def renew(self, text: str) -> None:
+        """As `say`, unless that was just done."""
+        if self.is_time():
+            self.told_at = time.monotonic()
+            self.say(text)
+
+    def is_time(self) -> bool:
+        """Whether the line may be renewed."""
+        return self.live and time.monotonic() - self.told_at >= self.refresh_sec
+
+    def done(self) -> None:
+        """Leave the line."""
+        self.say("")
+
+
+class AnalysisTeller(Line):
+    """Tells how far an analysis and its judge are."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Show how far the analysis is."""
+        self._show(f"analysing {done}/{total}", done == total)
+
+    def judging(self, now: "JudgeProgress") -> None:
+        """Show how far the judge is."""
+        cost = f", ${now.spent_usd:.2f}" if now.spent_usd else ""
+        self._show(f"judging {now.done}/{now.total} ({now.cached} from the cache{cost})", now.done == now.total)
+
+    def _show(self, line: str, last: bool) -> None:
+        if last:
+            self.done()
+        else:
+            self.renew(line)
+
+
+class RunTeller(Line):
+    """Tells of a run; with `watch` the live view or a line for each trial tells instead."""
+
+    def __init__(self, *, quiet: bool, watch: bool = False) -> None:
+        super().__init__(quiet=quiet, refresh_sec=0.5)
+        self.quiet = quiet
+        self.began = time.time()
+        self.feed: Feed | None = None
+        self.watching = _watching(as_json=quiet) if watch else None
+        self.later: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.watching is not None:
+            self.watching.end()
+        for text in self.later:
+            click.echo(text, err=True)
+
+    def listener(self, doing: str) -> Listener:
+        """What the run tells; `doing` says what is done with the batch when it starts."""
+
+        def prepared(plan: "Plan", batch: "Batch", trials: int) -> None:
+            self.done()
+            for line in exclusion_lines(plan.excluded):
+                click.echo(f"left out: {line}", err=True)
+            if not self.quiet:
+                said = doing.format(
+                    trials=plural(trials, "trial"), number=batch.number, place=os.path.relpath(batch.folder)
+                )
+                click.echo(f"{plan.name}: {said}", err=True)
+            if self.watching is not None:
+                self.watching.start(batch)
+            elif self.live and self.feed is None:
+                self.feed = Feed(batch)
+
+        return Listener(prepared, self.tick, self.event, self.stopped, self.note)
+
+    def note(self, text: str) -> None:
+        """Say something that stays: now, or when the live view has left the terminal."""
+        if self.watching is not None:
+            self.later.append(text)
+        elif not self.quiet:
+            self.done()
+            click.echo(text, err=True)
+
+    def event(self, event: "Event") -> None:
+        """Say what the watchdog has found, when it comes up; a view of the run shows it by itself."""
+        if self.watching is None and event.kind == "alert" and event.detail.get("state") == "raised" and not self.quiet:
+            self.done()
+            said = printable(event.error or "")
+            click.echo(f"{event.detail.get('severity')} ({event.detail.get('cause')}): {said}", err=True)
+
+    def tick(self) -> None:
+        """Look after the live view, or renew the line."""
+        if self.watching is not None:
+            self.watching.tick()
+        elif self.feed is not None and self.is_time():
+            self.feed.read()
+            self.line(self.feed.state)
+
+    def line(self, state: LiveState) -> None:
+        """Put the state of a batch on the line."""
+        if self.is_time():
+            self.renew(printable(run_line(state, time.time(), self.began)))
+
+    def stopped(self, reason: str) -> None:
+        """Say why the run was ended, at once: what follows may fail for the same reason."""
+        self.done()
+        if self.watching is not None:
+            self.watching.end()
+        click.echo(f"stopped: {reason}", err=True)
+
+
+def _watching(*, as_json: bool) -> "Watching":
+    from terminalbench.watch.follow import Watching
+
+    return Watching(as_json=as_json)

@@ -1,0 +1,115 @@
+"""Analysing batches: findings, metrics, a comparison and a report; and what the judge would cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from terminalbench.analytics.judge.request import JudgeAsk
+from terminalbench.analytics.judge.request import request_of as judge_request
+from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, Progress, default_output, run_analysis
+from terminalbench.analytics.selection import Filter, pick
+from terminalbench.errors import UserError
+from terminalbench.experiments.config import project_root
+from terminalbench.lab.select import Named, Selected, select
+from terminalbench.report.write import HTML, remove_report, write_analysed
+
+if TYPE_CHECKING:
+    from terminalbench.analytics.judge.request import Estimate
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What was found, and the page to read first. There is no `report` about a sample of trials."""
+
+    result: AnalysisResult
+    report: Path | None = None
+
+
+def analyze(
+    *batches: Named,
+    tasks: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+    compare: tuple[str, str] | None = None,
+    output: Path | str | None = None,
+    model: str | None = None,
+    progress: Progress | None = None,
+    root: Path | None = None,
+) -> Analysis:
+    """Find out what each trial did, compare the profiles, and write tables and a report to the batch's analytics.
+
+    Without a batch: the newest of the results folder. `tasks` and `profiles` pick some trials, `compare` is (new, old)
+    instead of the declared contrasts, `output` another folder to write to. A judge is asked only when `model` names
+    one. `progress` is called with how many trials are done, and of how many.
+    """
+    selected = select(*batches, root=root, with_data=True)
+    request = request_of(
+        selected,
+        Filter(tuple(tasks), tuple(profiles)),
+        compare=compare,
+        output=Path(output) if output is not None else None,
+        judge=JudgeAsk(model, contrasts=(compare,) if compare is not None else ()) if model is not None else None,
+        progress=progress,
+        root=root,
+    )
+    done = run_request(request)
+    if done.result.judge_error is not None:
+        raise done.result.judge_error
+    return done
+
+
+def request_of(
+    selected: Selected,
+    wanted: Filter,
+    *,
+    compare: tuple[str, str] | None = None,
+    output: Path | None = None,
+    judge: JudgeAsk | None = None,
+    judge_only: bool = False,
+    progress: Progress | None = None,
+    root: Path | None = None,
+) -> AnalysisRequest:
+    """What to analyse: the batches, with the analyzers and the `[analysis]` table of their file as it is now."""
+    experiment = selected.experiment
+    if experiment is not None:
+        import_root = experiment.root
+    else:
+        import_root = project_root(selected.batches[0].folder / "any.toml", root)
+    return AnalysisRequest(
+        batches=selected.batches,
+        wanted=wanted,
+        output=output.resolve() if output is not None else None,
+        compare=compare,
+        analyzers=tuple(experiment.analysis.analyzers) if experiment is not None else (),
+        import_root=import_root,
+        analysis=selected.analysis,
+        judge=judge,
+        judge_only=judge_only,
+        progress=progress,
+    )
+
+
+def run_request(request: AnalysisRequest) -> Analysis:
+    """Analyse, and write report.html and comparison_report.md; a sample has none.
+
+    With `judge_only` a report on disk gains what the judge said, if it still answers the same question.
+    """
+    result = run_analysis(request)
+    if request.judge_only:
+        stands = result.comparison is not None and (result.output / HTML).is_file()
+        if result.judged is None or not stands:
+            return Analysis(result)
+    elif request.wanted.is_sample:
+        remove_report(result.output)
+        return Analysis(result)
+    return Analysis(result, write_analysed(result.folders, result.views, result.comparison, result.output)[0])
+
+
+def estimate(request: AnalysisRequest) -> "Estimate":
+    """What the judge would ask and cost. Calls nothing, writes nothing."""
+    if request.judge is None:
+        raise UserError("no judge model is set", hint="give --model, or set [analysis] judge_model")
+    from terminalbench.analytics.judge.run import estimate as estimate_judge
+
+    output = request.output or default_output(request.batches, request.wanted)
+    return estimate_judge(judge_request(pick(request.batches, request.wanted), request.judge, output))

@@ -1,0 +1,42 @@
+"""Comparing the profiles of batches."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from terminalbench.analytics.compare import compare_views
+from terminalbench.analytics.gate import FailIf, gate
+from terminalbench.analytics.model import Comparison, Metric
+from terminalbench.analytics.settings import Asked
+from terminalbench.errors import GateFailed, Incomplete
+from terminalbench.lab.select import Named, select
+
+
+def compare(
+    *batches: Named,
+    baseline: str | None = None,
+    contrasts: Sequence[tuple[str, str]] = (),
+    metric: Metric = "pass",
+    k: int | None = None,
+    results: Path | None = None,
+    root: Path | None = None,
+) -> Comparison:
+    """Which profile is better, by how much, and how sure that is. Without a batch: the newest of the results folder.
+
+    Several batches are pooled where a profile is the same treatment. `contrasts` are pairs (new, old); without them
+    those that the plan declares are computed, or each profile against the `baseline`.
+    """
+    selected = select(*batches, results=results, root=root, with_data=True)
+    pairs = tuple((new, old) for new, old in contrasts)
+    asked = Asked(baseline=baseline, contrasts=pairs, metric=metric, k=k, analysis=selected.analysis)
+    return compare_views(selected.views(), asked)
+
+
+def hold_gate(comparison: Comparison, fail_if: FailIf) -> None:
+    """Raise GateFailed when a contrast is what it must not be, Incomplete when one is inconclusive."""
+    held = gate(comparison, fail_if)
+    failed = [name for name, answer in held.items() if answer == "failed"]
+    undecided = [name for name, answer in held.items() if answer == "undecided"]
+    if failed:
+        raise GateFailed(f"{'; '.join(failed)} {'is' if len(failed) == 1 else 'are'} {fail_if.replace('-', ' ')}")
+    if undecided:
+        raise Incomplete(f"{'; '.join(undecided)}: inconclusive, so --fail-if {fail_if} stays undecided")

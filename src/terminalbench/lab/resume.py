@@ -1,0 +1,36 @@
+"""Resuming a batch: what is finished stays, what is missing runs."""
+
+from pathlib import Path
+
+from terminalbench.errors import UserError
+from terminalbench.lab.run import Ended, ended
+from terminalbench.lab.select import Named, find_target
+from terminalbench.lab.top_up import top_up as topped_up
+from terminalbench.runner import resume as runner
+from terminalbench.runner.resume import ResumeRequest
+from terminalbench.runner.run import Listener
+
+
+def resume(
+    batch: Named,
+    *,
+    attempts: int | None = None,
+    retry_errors: str | None = None,
+    top_up: bool = False,
+    strict: bool = False,
+    listener: Listener | None = None,
+    root: Path | None = None,
+) -> Ended:
+    """Run what is missing of a batch. Returns when it is over.
+
+    A batch that is named by its experiment first gains what the file has gained: attempts, tasks, profiles. `attempts`
+    adds attempts until each task has this many; `retry_errors` runs errored trials again, of one class or "all";
+    `top_up` adds attempts under the rule of the plan, and goes alone.
+    """
+    target = find_target(batch, root=root)
+    if top_up:
+        if attempts is not None or retry_errors is not None:
+            raise UserError("--top-up goes alone: its rule decides what runs")
+        return ended(topped_up(target.batch, target.experiment, listener))
+    request = ResumeRequest(attempts, retry_errors, strict=strict)
+    return ended(runner.resume(target.batch, request, target.experiment, listener))

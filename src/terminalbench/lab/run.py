@@ -1,0 +1,139 @@
+"""Running an experiment in a new batch, and what a batch is when a command has run it."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import Selection
+from terminalbench.files import lock_owner
+from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.index.results import export_index
+from terminalbench.index.scan import scan_batch
+from terminalbench.lab.select import open_experiment
+from terminalbench.live.processes import announced_batches
+from terminalbench.records import Outcome
+from terminalbench.report.text import batch_money
+from terminalbench.report.trial import printable
+from terminalbench.runner import run as runner
+from terminalbench.runner.notify import Notifier
+from terminalbench.runner.preflight import refuse_left_out
+from terminalbench.runner.run import Listener, RunResult, prepare_run
+
+_START_SEC = 900.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A batch when a command has run it. `view` is its state: every planned trial, and what became of it.
+
+    `nothing_ran` when nothing was missing; `problems` are lines about what else went wrong.
+    """
+
+    batch: Batch
+    view: BatchView
+    interrupted: bool = False
+    nothing_ran: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> int:
+        """How many of the planned trials have a verdict: passed or failed."""
+        return sum(cell.measured for cell in self.view.cells)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned trial was measured."""
+        return self.measured == len(self.view.cells)
+
+
+def run(
+    experiment: Experiment | Path | str,
+    *,
+    tasks: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    strict: bool = False,
+    listener: Listener | None = None,
+    root: Path | str | None = None,
+) -> Ended:
+    """Run an experiment: one Harbor job per profile, in a new batch. Returns when it is over.
+
+    `tasks` and `profiles` pick some of it; `labels` come on top of those of the file. What cannot run is left out with
+    its reason; with `strict` that is an error, and nothing runs. `listener` is told how the run goes. An interrupt
+    (Ctrl-C) ends the running trials, and the result says so.
+    """
+    opened = open_experiment(experiment, root)
+    prepared = prepare_run(opened, Selection(tuple(tasks), tuple(profiles), dict(labels or {})))
+    if strict:
+        refuse_left_out(prepared.plan.excluded, str(opened.file))
+    return ended(runner.run(opened, prepared, listener))
+
+
+def ended(result: RunResult) -> Ended:
+    """Bring index and export of a batch up to date; send the notifications of its end, if something ran."""
+    nothing_ran, problems = result.view is not None, result.problems
+    if result.view is not None:
+        view = result.view
+    else:
+        unreadable = [f"unreadable: {printable(problem)}" for problem in scan_batch(result.batch).unreadable]
+        view = view_batch(result.batch)
+        problems = (*unreadable, *problems, *notify_end(view, result.interrupted))
+    export_index(result.batch, view)
+    return Ended(result.batch, view, result.interrupted, nothing_ran, tuple(dict.fromkeys(problems)))
+
+
+def notify_end(view: BatchView, interrupted: bool) -> list[str]:
+    """Send what `[notify]` asks for at the end of a batch: that it is over, and proven regressions. The failures."""
+    notifier = Notifier.of(view.plan)
+    measured, passed = (sum(c.measured for c in view.cells), sum(c.outcome is Outcome.PASSED for c in view.cells))
+    how = "interrupted" if interrupted else "finished"
+    spent = batch_money(view)
+    notifier.tell("finished", f"{how}: {measured} of {len(view.cells)} measured, {passed} passed, cost {spent}")
+    if measured and notifier.wants("regression"):
+        from terminalbench.analytics.compare import compare_views
+
+        for contrast in compare_views([view]).contrasts:
+            if contrast.verdict == "worse":
+                notifier.tell("regression", contrast.sentence)
+    return notifier.finish()
+
+
+@dataclass(frozen=True)
+class Detached:
+    """A command in the background: its batch when it runs, its exit code when it has ended; neither: it prepares."""
+
+    pid: int
+    log: Path
+    batch: Batch | None = None
+    code: int | None = None
+
+
+def detach(arguments: Sequence[str]) -> Detached:
+    """Start `tbench ARGUMENTS` in a session of its own, its output in a log; return when it runs or has ended."""
+    with tempfile.NamedTemporaryFile(prefix="tbench-run-", suffix=".log", delete=False) as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "terminalbench.cli.main", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_SEC
+    while time.monotonic() < deadline:
+        code = process.poll()
+        batch = _batch_of(process.pid) if code is None else None
+        if code is not None or batch is not None:
+            return Detached(process.pid, Path(log.name), batch, code)
+        time.sleep(0.1)
+    return Detached(process.pid, Path(log.name))
+
+
+def _batch_of(pid: int) -> Batch | None:
+    owners = ((batch, lock_owner(batch.lock)) for batch in announced_batches())
+    return next((batch for batch, owner in owners if owner is not None and owner.pid == pid), None)

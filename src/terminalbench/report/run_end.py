@@ -1,0 +1,58 @@
+"""The end of a run as text and as a document: how to resume a batch that is not complete. Pure."""
+
+from typing import Any
+
+from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.index.queries import BatchView
+from terminalbench.records import Outcome
+from terminalbench.runner.extend import is_quarantined
+from terminalbench.text.numbers import plural
+
+
+def next_steps(view: BatchView, place: str, *, interrupted: bool, nothing_ran: bool = False) -> list[str]:
+    """How to run what is missing of a batch, and what stands in the way: the budget, the quarantine, errors."""
+    excluded = view.plan.exclusions()
+    not_run = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)]
+    open_cells = [cell for cell in not_run if not is_quarantined(excluded(cell.profile, cell.task))]
+    left_out = len(not_run) - len(open_cells)
+    errored = [cell for cell in view.cells if cell.outcome is Outcome.ERRORED]
+    broken = sum(not is_quarantined(excluded(cell.profile, cell.task)) for cell in errored)
+    lines = ["nothing was missing, so nothing ran"] if nothing_ran and not open_cells else []
+    why = {e.kind for cell in open_cells if (e := excluded(cell.profile, cell.task)) is not None}
+    if ExclusionKind.BUDGET in why and not interrupted:
+        lines.append(
+            "the budget is used up; raise run.budget_usd in the experiment file, then: tbench resume FILE.toml"
+        )
+    elif interrupted or open_cells:
+        lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: tbench resume {place}")
+    if left_out:
+        lines.append(
+            f"quarantined ({plural(left_out, 'trial')}): tbench check FILE.toml --release lets go of what is in order, "
+            "then: tbench resume FILE.toml"
+        )
+    if broken:
+        lines.append(f"run what broke again ({plural(broken, 'trial')}): tbench resume {place} --retry-errors")
+    return lines
+
+
+def end_document(view: BatchView, *, interrupted: bool) -> dict[str, Any]:
+    """The end of a run for machines."""
+    return {
+        "batch": view.batch,
+        "folder": view.plan.folder,
+        "interrupted": interrupted,
+        "cells": [
+            {
+                "profile": cell.profile,
+                "task": cell.task,
+                "attempt": cell.attempt,
+                "outcome": cell.outcome,
+                "reason": cell.reason,
+                "trial": cell.row.name if cell.row else None,
+                "job": cell.row.job if cell.row else None,
+                "cost_usd": cell.row.usage.cost_usd if cell.row else None,
+            }
+            for cell in view.cells
+        ],
+        "superseded": [row.name for row in view.superseded],
+    }

@@ -43,6 +43,8 @@ def test_nothing_done_means_no_guess() -> None:
     state = replay(one_task(4), [])
     assert eta_sec(state, START) is None
     assert run_line(state, START + 5, START) == "5.0 s  0/4 trials, 4 waiting"
+    state.apply(Teller("a__1").started(6))
+    assert run_line(state, START + 7, START).startswith("7.0 s  "), "its first event does not set it back"
 
 
 def test_a_cost_that_is_unknown_is_not_left_out() -> None:

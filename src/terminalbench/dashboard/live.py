@@ -83,7 +83,7 @@ class LiveFeed:
                 done=total.done,
                 to_start=state.to_start,
                 profiles=[
-                    ShownProfile(p.key, p.planned, p.done, {k: n for k, n in p.outcomes.items() if n}, p.running)
+                    ShownProfile(p.key, p.planned, p.done, p.counts, p.running)
                     for p in state.profiles.values()
                     if p.planned is not None
                 ],

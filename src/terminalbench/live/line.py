@@ -3,7 +3,6 @@
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.model import Waiting
 from terminalbench.live.state import LiveState
-from terminalbench.records import Outcome
 from terminalbench.text.numbers import cost, duration
 from terminalbench.text.outcomes import word
 
@@ -11,13 +10,13 @@ from terminalbench.text.outcomes import word
 def run_line(state: LiveState, now: float, since: float | None = None) -> str:
     """How far a run is: done of planned, outcomes, what runs and waits, spend, time left. `now` is the time of day.
 
-    `since` is when it began, while no event has told it.
+    `since` is when the run was started; by default when the first event came.
     """
     total = state.total
-    began = state.began if state.began is not None else since
+    began = state.began if since is None else since
     parts = [f"{total.done}/{'?' if total.planned is None else total.planned} trials"]
     parts += [alert.line for alert in state.alerts.worst_first()]
-    parts += [f"{total.outcomes[name]} {word(name)}" for name in Outcome if total.outcomes[name]]
+    parts += [f"{number} {word(name)}" for name, number in total.counts.items()]
     parts += [f"{total.running} running"] if total.running else []
     parts += [f"{state.to_start} waiting"] if state.to_start else []
     parts += waiting_lines(state, now)

@@ -178,6 +178,11 @@ class LiveProfile:
         return sum(self.outcomes[name] for name in OVER)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How the trials that count ended, in the order of `Outcome`; what did not happen is left out."""
+        return {outcome.value: self.outcomes[outcome] for outcome in Outcome if self.outcomes[outcome]}
+
+    @property
     def measured(self) -> int:
         """Trials with a verdict."""
         return sum(self.outcomes[name] for name in MEASURED)

@@ -71,7 +71,7 @@ def _status(batch: Batch, now: float) -> RunningBatch | None:
         running=total.running,
         to_start=state.to_start,
         held=len(state.held),
-        outcomes={name: count for name, count in total.outcomes.items() if count},
+        outcomes=total.counts,
         cost_usd=total.spent_usd,
         cost_unknown=total.cost_unknown,
         left_sec=eta_sec(state, now),

@@ -26,6 +26,9 @@ BUILTIN: dict[str, dict[str, str]] = {
         "ollama": "terminalbench.llm.ollama:OllamaModel",
         "replay": "terminalbench.llm.replay:ReplayModel",
     },
+    "executors": {
+        "local": "terminalbench.runner.executors.local:LocalExecutor",
+    },
     "environments": {
         "local": "terminalbench.sandbox.environment:LocalSandbox",
     },

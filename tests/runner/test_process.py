@@ -4,7 +4,8 @@ import signal
 import subprocess
 import sys
 
-from terminalbench.runner.process import log_tail, tied
+from terminalbench.runner.executors.local import tied
+from terminalbench.runner.supervise import log_tail
 from terminalbench.secrets.values import NONE
 
 

@@ -2,41 +2,40 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import append_jsonl
+from terminalbench.live.processes import Worker
 from terminalbench.records import Event
 from terminalbench.runner import supervise
+from terminalbench.runner.executors.base import JobRun
 from terminalbench.runner.supervise import SILENT_SEC, START_SEC, Launch, Supervisor, _Line, how_it_ended
 
 
 @dataclass
 class Pretender:
-    """A Harbor process that has ended when it is first asked, and does its last things in that very moment."""
+    """An executor whose jobs have ended when it is first asked, and do their last things in that very moment."""
 
-    job: str
-    profile: str
     last_words: Callable[[str], None]
-    pid: int = 0
-    returncode: int | None = None
+    started: list[str] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
 
-    @property
-    def process(self) -> "Pretender":
-        return self
+    def start(self, job: JobRun) -> Worker:
+        self.started.append(job.name)
+        return Worker(job.name, job.profile, reference=job.name)
 
-    def poll(self) -> int:
-        if self.returncode is None:
-            self.last_words(self.job)
-            self.returncode = 0
-        return self.returncode
+    def poll(self, worker: Worker) -> int:
+        if worker.job not in self.ended:
+            self.ended.add(worker.job)
+            self.last_words(worker.job)
+        return 0
 
-    def kill(self) -> None:
+    def stop(self, worker: Worker, *, now: bool = False) -> None:
         return None
 
 
@@ -45,11 +44,10 @@ def test_what_a_process_wrote_just_before_it_ended_is_known_when_it_is_judged(
 ) -> None:
     batch: Batch = allocate(tmp_path, "s")
     plan = make_plan(batch, ("p",), "a", 1)
-    waves: list[str] = []
 
     def last_words(job: str) -> None:
         """The first is told, as its last thing, to run the trial again; the second finishes it."""
-        if len(waves) == 1:
+        if len(pretender.started) == 1:
             told = {"action": "requeue", "done": True}
             append_jsonl(
                 batch.events_jsonl,
@@ -58,16 +56,13 @@ def test_what_a_process_wrote_just_before_it_ended_is_known_when_it_is_judged(
         else:
             make_trial(batch, "a__2", job=job)
 
-    def start(job: str, profile: str, *_: Any) -> Pretender:
-        waves.append(job)
-        return Pretender(job, profile, last_words)
-
-    monkeypatch.setattr(supervise, "start_job", start)
+    pretender = Pretender(last_words)
+    monkeypatch.setattr(supervise, "executor", lambda _name: pretender)
     monkeypatch.setattr(supervise, "_POLL_SEC", 0.0)
     seen: list[str] = []
     launch = Launch(plan.jobs[0], lambda _job: {}, lambda _job: [], {})
     (end,) = Supervisor(batch, [launch], 0, lambda event: seen.append(event.kind), lambda: None).run()
-    assert len(waves) == 2, "the trial was to be run again"
+    assert len(pretender.started) == 2, "the trial was to be run again"
     assert end.left_over == {}
     assert seen == ["control"]
 

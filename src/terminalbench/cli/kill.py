@@ -68,13 +68,13 @@ def _tell(found: "Found", *, err: bool = False) -> None:
     from terminalbench.lab.select import from_here
 
     for process in found.processes:
-        since = process.since[:16].replace("T", " ")
-        job = f"  {process.job}" if process.job else ""
-        click.echo(f"{process.kind} {process.pid}  since {since}  {from_here(process.batch)}{job}", err=err)
+        since = process.worker.started_at[:16].replace("T", " ")
+        job = f"  {process.worker.job}" if process.worker.job else ""
+        click.echo(f"{process.kind} {process.shown}  since {since}  {from_here(process.batch)}{job}", err=err)
     for container in found.containers:
         click.echo(f"container {container.id[:12]}  {container.project}", err=err)
     for process in found.strangers:
         whose = f"user {process.user}" if process.user is not None else "another user"
-        click.echo(f"left alone: {process.kind} {process.pid} belongs to {whose}  {process.batch}", err=True)
+        click.echo(f"left alone: {process.kind} {process.shown} belongs to {whose}  {process.batch}", err=True)
     if found.unknown is not None:
         click.echo(f"containers could not be looked at: {found.unknown}", err=True)

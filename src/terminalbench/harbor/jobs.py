@@ -6,6 +6,7 @@ only `${VAR}` references do.
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,11 @@ def command(settings: RunTable, spec: JobSpec, batch: Batch, harbor: str = "harb
         "--pk", f"gate={batch.gate_json}",
         *settings.harbor_args,
     ]  # fmt: skip
+
+
+def harbor_program() -> str:
+    """The `harbor` that is installed beside this Python."""
+    return str(Path(sys.executable).parent / "harbor")
 
 
 def _plugin_text(text: str) -> str:

@@ -21,13 +21,13 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.quarantine import release as take_out
 from terminalbench.harbor.agents.endpoint import EndpointReport, EndpointRequest
-from terminalbench.harbor.jobs import command, job_config
+from terminalbench.harbor.jobs import command, harbor_program, job_config
 from terminalbench.harbor.read.results import read_job
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import Event, Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment
+from terminalbench.runner.executors.local import tied
 from terminalbench.runner.prepare import Prepared
-from terminalbench.runner.process import tied
 from terminalbench.runner.run import prepare_run
 from terminalbench.runner.supervise import Launch, Supervisor
 from terminalbench.secrets.find import is_template
@@ -167,7 +167,7 @@ def _launch(experiment: Experiment, prepared: Prepared, profile: Profile, batch:
     return Launch(
         job,
         lambda wave: job_config(experiment, profile, wave, batch),
-        lambda w: command(experiment.run, w, batch)[1:],
+        lambda w: command(experiment.run, w, batch, harbor_program()),
         env,
     )
 
@@ -187,7 +187,9 @@ def _installs(experiment: Experiment, prepared: Prepared, batch: Batch) -> dict[
             return {**job_config(experiment, profile, wave, batch), "install_only": True}
 
         env = prepared.environments[job.profile]
-        launches[profile.key] = Launch(single, config, lambda w: command(experiment.run, w, batch)[1:], env)
+        launches[profile.key] = Launch(
+            single, config, lambda w: command(experiment.run, w, batch, harbor_program()), env
+        )
     return launches
 
 

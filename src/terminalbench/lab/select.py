@@ -264,7 +264,7 @@ def _first_job(batch: Path) -> str:
 def live_batches(results: Path | None) -> list[Batch]:
     """The batches that run: of one results folder, else of this user; those of this project first, then the newest."""
     there = find_batches(results.resolve()) if results is not None else announced_batches()
-    since = {batch: min(p.since for p in found) for batch in there if (found := live_processes(batch))}
+    since = {batch: min(p.worker.started_at for p in found) for batch in there if (found := live_processes(batch))}
     return sorted(since, key=lambda batch: (of_this_project(batch), since[batch]), reverse=True)
 
 

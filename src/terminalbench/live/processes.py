@@ -1,4 +1,4 @@
-"""Which processes of a batch are alive: a pid counts only with the start time it was recorded with.
+"""Which processes of a batch are alive: the executor that each was recorded with is asked.
 
 Each run announces itself in the user's state folder, so that `kill --all` and `status` find batches of every results
 folder; the announcement is only a pointer, the batch's own files are the record. Harbor jobs that are not ours record
@@ -7,76 +7,89 @@ no process: what runs writes, sooner or later.
 
 import hashlib
 import os
-import socket
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from terminalbench.errors import TbenchError
+from terminalbench import registry
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import lock_owner, read_json, start_ticks, write_json
+from terminalbench.files import lock_owner, read_json, write_json
 
 
-class Worker(msgspec.Struct, frozen=True):
-    """Who runs a job: enough to find the process again, and to be sure that it is the same one."""
+class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What runs a job: enough for its executor to find it again, and to be sure that it is the same.
+
+    A process of a machine has a `pid`, a `group` and `start_ticks`; `reference` is what another executor calls its job.
+    """
 
     job: str
     profile: str
-    pid: int
-    group: int
-    host: str
-    started_at: str
-    start_ticks: int | None
-    command: list[str]
+    pid: int | None = None
+    group: int | None = None
+    host: str = ""
+    started_at: str = ""
+    start_ticks: int | None = None
+    command: list[str] = []
+    executor: str = "local"
+    reference: str | None = None
 
 
 class LiveProcess(msgspec.Struct, frozen=True):
-    """A process of ours that is alive: the runner of a batch, or one of its Harbor processes."""
+    """What runs for a batch now: its runner, a process of some machine, or the Harbor process of a job."""
 
     kind: str
-    pid: int
-    start_ticks: int
     batch: str
-    since: str
-    job: str | None = None
+    worker: Worker
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs."""
-        return start_ticks(self.pid) == self.start_ticks
+        """Whether it still runs, as its executor says; taken to run where the executor cannot be loaded."""
+        try:
+            return executor(self.worker.executor).alive(self.worker)
+        except UserError:
+            return True
 
     @property
     def user(self) -> int | None:
         """Whose it is; None when it is gone."""
-        try:
-            status = Path(f"/proc/{self.pid}/status").read_text()
-        except OSError:
-            return None
-        return int(status.split("\nUid:", 1)[1].split()[0])
+        return executor(self.worker.executor).user(self.worker)
+
+    @property
+    def shown(self) -> str:
+        """What a person finds it by."""
+        return self.worker.reference or str(self.worker.pid)
+
+
+@cache
+def executor(name: str) -> Any:
+    """The executor of that name (see `terminalbench.runner.executors`): one object of it in each process."""
+    return registry.resolve("executors", name)()
 
 
 def live_processes(batch: Batch) -> list[LiveProcess]:
-    """The processes of a batch that are alive on this machine: first its runner, then its Harbor processes.
+    """What of a batch runs now: first its runner, if it is on this machine, then its Harbor processes.
 
     Cheap where none was recorded: the dashboard asks for every batch, every second.
     """
     found = []
+    place = str(batch.folder)
     owner = lock_owner(batch.lock) if _size(batch.lock) else None
-    if owner is not None and owner.start_ticks is not None and _is_here(owner.host):
-        found.append(LiveProcess("runner", owner.pid, owner.start_ticks, str(batch.folder), owner.since))
-    for worker in _workers(batch):
-        if worker.start_ticks is not None and _is_here(worker.host):
-            place = str(batch.folder)
-            found.append(LiveProcess("harbor", worker.pid, worker.start_ticks, place, worker.started_at, worker.job))
+    if owner is not None:
+        runner = Worker("", "", owner.pid, None, owner.host, owner.since, owner.start_ticks)
+        found.append(LiveProcess("runner", place, runner))
+    found += [LiveProcess("harbor", place, worker) for worker in _workers(batch)]
     return [process for process in found if process.alive]
 
 
 def forget_dead_workers(batch: Batch) -> None:
     """Remove the records of processes that are gone."""
-    alive = {process.job for process in live_processes(batch)}
+    alive = {process.worker.job for process in live_processes(batch)}
     for file in (batch.folder / "workers").glob("*.json"):
         if file.stem not in alive:
             file.unlink(missing_ok=True)
@@ -97,10 +110,6 @@ def _size(path: Path) -> int:
         return os.stat(path).st_size  # noqa: PTH116
     except OSError:
         return 0
-
-
-def _is_here(host: str) -> bool:
-    return host == socket.gethostname()
 
 
 def state_folder() -> Path:

@@ -15,6 +15,7 @@ FREE_TO_CHANGE = {
     "run_timeout_sec",
     "attempts",
     "results_root",
+    "executor",
 }
 """Settings that decide how a batch runs, not what it measures."""
 

@@ -1,18 +1,17 @@
 """Ending what runs: only processes and containers we recorded, gracefully first, and verified afterwards.
 
-A pid counts with the start time it was recorded with, and only when the process is this user's. A container counts by
+What runs a job is ended by the executor it was recorded with, and only when it is this user's. A container counts by
 its compose project, which carries the name of a trial. What could not be looked at is said, never taken for nothing.
 """
 
 import os
-import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.live.processes import LiveProcess, forget_dead_workers, live_processes
+from terminalbench.live.processes import LiveProcess, executor, forget_dead_workers, live_processes
 from terminalbench.runner.containers import Container, NoAnswer, running_containers, stop_containers
+from terminalbench.runner.executors.local import ancestors
 
 GRACE_SEC = 40.0
 _HARD_SEC = 10.0
@@ -39,8 +38,8 @@ class Found:
 
 def find(batches: list[Batch], *, all_containers: bool = False) -> Found:
     """The live processes and containers of batches; never this process or one it descends from."""
-    spared = _ancestors()
-    alive = [p for batch in batches for p in live_processes(batch) if p.pid not in spared]
+    spared = ancestors()
+    alive = [p for batch in batches for p in live_processes(batch) if p.worker.pid not in spared]
     ours = tuple(p for p in alive if p.user == os.getuid())
     strangers = tuple(p for p in alive if p.user != os.getuid())
     try:
@@ -58,10 +57,10 @@ def end(batches: list[Batch], found: Found, *, all_containers: bool = False, gra
     runners = [p for p in found.processes if p.kind == "runner"]
     cared_for = {p.batch for p in runners}
     for process in [*runners, *(p for p in found.processes if p.batch not in cared_for)]:
-        _send(process, signal.SIGINT, group=False)
+        executor(process.worker.executor).stop(process.worker)
     _wait(found.processes, grace_sec)
     for process in [p for p in found.processes if p.alive]:
-        _send(process, signal.SIGKILL, group=process.kind == "harbor")
+        executor(process.worker.executor).stop(process.worker, now=True)
     _wait(found.processes, _HARD_SEC)
     for batch in batches:
         forget_dead_workers(batch)
@@ -81,28 +80,7 @@ def end_leftovers(batch: Batch) -> Found:
     return end([batch], found) if found else found
 
 
-def _send(process: LiveProcess, number: int, *, group: bool) -> None:
-    if not process.alive:
-        return
-    try:
-        os.killpg(process.pid, number) if group else os.kill(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return  # gone, or another user's by now: the look that follows tells
-
-
 def _wait(processes: tuple[LiveProcess, ...], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while any(process.alive for process in processes) and time.monotonic() < deadline:
         time.sleep(0.1)
-
-
-def _ancestors() -> set[int]:
-    """This process and every process it descends from: shells, `uv run`, make."""
-    found, pid = {0, 1}, os.getpid()
-    while pid not in found:
-        found.add(pid)
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        except (OSError, IndexError, ValueError):
-            break
-    return found

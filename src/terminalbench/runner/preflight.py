@@ -12,7 +12,7 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
 from terminalbench.harbor.preflight import JobRequest, Report, Request
 from terminalbench.runner.environment import FIXED
-from terminalbench.runner.process import tied
+from terminalbench.runner.executors.local import tied
 from terminalbench.secrets.values import Secrets
 
 MINIMUM_FREE_MB = 512

@@ -18,9 +18,9 @@ from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.lookup import Found
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.runner.environment import FIXED, child_environment
+from terminalbench.runner.executors.local import tied
 from terminalbench.runner.pins import source_problem
 from terminalbench.runner.preflight import ask_harbor, exclusions
-from terminalbench.runner.process import tied
 from terminalbench.secrets.values import Secrets
 
 _LOOKUP_TIMEOUT_SEC = 300

@@ -79,7 +79,7 @@ def resume(
     refuse_a_full_disk(batch.folder)
     with _only_here(batch):
         forget_dead_workers(batch)
-        if any(process.pid != os.getpid() for process in live_processes(batch)):
+        if any(process.kind == "harbor" for process in live_processes(batch)):
             _end_leftovers(batch)
         if request.first_round:
             ControlFile(batch.control_json).clear()
@@ -117,7 +117,7 @@ def _end_leftovers(batch: Batch) -> None:
     """End Harbor processes and containers of a runner that was killed: a trial must not end beside its repetition."""
     left = end_leftovers(batch)
     if left or left.strangers:
-        names = [f"{p.kind} {p.pid}" for p in (*left.processes, *left.strangers)]
+        names = [f"{p.kind} {p.shown}" for p in (*left.processes, *left.strangers)]
         names += [f"container {c.id[:12]}" for c in left.containers]
         raise TbenchError(
             f"an earlier run left {', '.join(names)}, which could not be ended",

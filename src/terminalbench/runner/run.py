@@ -1,5 +1,6 @@
 """Running an experiment: plan, prepare, take a batch, run one Harbor job per profile, keep what it leaves."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,11 +21,12 @@ from terminalbench.experiments.plan import (
 )
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock, read_json, write_bytes, write_json
-from terminalbench.harbor.jobs import command, job_config, wave_config, with_settings
+from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_settings
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
+from terminalbench.live.processes import executor as find_executor
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
@@ -92,12 +94,18 @@ def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = 
     return prepared
 
 
-def run(experiment: Experiment, prepared: Prepared, listener: Listener | None = None) -> RunResult:
-    """Run a prepared plan in a batch of its own."""
+def run(
+    experiment: Experiment, prepared: Prepared, listener: Listener | None = None, *, executor: str | None = None
+) -> RunResult:
+    """Run a prepared plan in a batch of its own, by the executor that is named, else by that of the plan."""
+    plan = prepared.plan
+    if executor is not None:
+        find_executor(executor)
+        plan = msgspec.structs.replace(plan, settings=dataclasses.replace(plan.settings, executor=executor))
     batch = allocate(experiment.results_root, experiment.slug)
     with lock(batch.lock, f"tbench run {experiment.file.name}"):
         ControlFile(batch.control_json).clear()
-        plan = record(experiment, prepared, prepared.plan, batch)
+        plan = record(experiment, prepared, plan, batch)
         jobs = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
         return run_jobs(batch, plan, jobs, prepared.environments, listener or Listener())
 
@@ -161,6 +169,7 @@ def run_jobs(
         lambda: disk_is_full(batch.folder),
         lambda job: gate.settle_dead(batch.job_folder(job.name), job.profile),
         secrets,
+        plan.settings.executor,
     )
     with announced(batch):
         guard.begin()
@@ -186,7 +195,10 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
     first = next(planned.name for planned in plan.jobs if planned.profile == job.profile)
     template = with_settings(read_json(batch.job_config(first)), plan.settings)
     return Launch(
-        job, lambda wave: wave_config(template, wave, batch), lambda wave: command(plan.settings, wave, batch)[1:], env
+        job,
+        lambda wave: wave_config(template, wave, batch),
+        lambda wave: command(plan.settings, wave, batch, harbor_program()),
+        env,
     )
 
 

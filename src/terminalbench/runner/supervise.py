@@ -1,11 +1,15 @@
 """Running jobs side by side: start, follow their events, end them on a signal, run what an abort left over."""
 
+import re
 import signal
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, JobSpec
@@ -13,8 +17,9 @@ from terminalbench.files import append_jsonl, tail_jsonl, write_json
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.harbor.read.results import finished_trials
+from terminalbench.live.processes import Worker, executor
 from terminalbench.records import Event, EventKind, stamp
-from terminalbench.runner.process import JobProcess, harbor_program, log_tail, start_job
+from terminalbench.runner.executors.base import Executor, JobRun
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 from terminalbench.secrets.values import Secrets
 
@@ -28,6 +33,7 @@ START_SEC = 1800.0
 _POLL_SEC = 0.1
 _LOOK_SEC = 1.0
 _GRACE_SEC = 30.0
+_KILL_SEC = 10.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Launch:
 
     job: JobSpec
     config: Callable[[JobSpec], dict]
-    arguments: Callable[[JobSpec], list[str]]
+    command: Callable[[JobSpec], list[str]]
     env: dict[str, str]
 
 
@@ -54,6 +60,23 @@ def how_it_ended(code: int, last_words: str) -> str:
     return f"Harbor {how}" + (f": {last_words}" if last_words else "")
 
 
+_FRAME = " │╭╮╰╯─\t"
+_RAISED = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt): .+")
+
+
+def log_tail(log: Path, secrets: Secrets, lines: int = 3) -> str:
+    """The last words of a job, for a message: what it raised, else its last lines."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - 64 * 1024))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+    kept = [line.strip(_FRAME) for line in text.splitlines() if line.strip(_FRAME)]
+    raised = [line for line in kept if _RAISED.fullmatch(line)]
+    return secrets.one_line(raised[-1] if raised else " ".join(kept[-lines:]))
+
+
 @dataclass(frozen=True)
 class JobEnd:
     """How a profile's jobs ended: the waves that ran, and why each cell that is left over did not run to its end."""
@@ -69,7 +92,7 @@ class _Line:
 
     launch: Launch
     waves: list[JobSpec] = field(default_factory=list)
-    process: JobProcess | None = None
+    worker: Worker | None = None
     started: Counter[Cell] = field(default_factory=Counter)
     search: AbortSearch = field(default_factory=AbortSearch)
     reasons: dict[Cell, str] = field(default_factory=dict)
@@ -94,7 +117,7 @@ class Supervisor:
 
     `closed` says why nothing of a profile may start (a budget, a deadline), or None while it may. `stopped` says why
     running trials have to end too (a full disk); it is asked about once a second. `gone` is told when
-    the process of a job has ended. `secrets` are taken out of what it says of a job's log.
+    the process of a job has ended. `secrets` are taken out of what it says of a job's log. `executor` runs the jobs.
     """
 
     batch: Batch
@@ -106,6 +129,7 @@ class Supervisor:
     stopped: Callable[[], str | None] = lambda: None
     gone: Callable[[JobSpec], None] = lambda _job: None
     secrets: Secrets = field(default_factory=Secrets.of_environment)
+    executor: str = "local"
     signals: int = 0
     stop_reason: str | None = None
     _offset: int = 0
@@ -152,10 +176,10 @@ class Supervisor:
                 self._start(line, line.launch.job)
             self._look()
             # Who has ended is asked first: then all that it said is read before what it left over is judged.
-            over = [line for line in running if line.process and line.process.process.poll() is not None]
+            over = [(line, code) for line in running if (code := self._poll(line)) is not None]
             self._follow(running)
-            for line in over:
-                if not self._after(line):
+            for line, code in over:
+                if not self._after(line, code):
                     running.remove(line)
                     ended.append(line)
             self._end_hung(running)
@@ -166,15 +190,15 @@ class Supervisor:
 
     def _abandon(self, running: list[_Line]) -> None:
         """We cannot go on (a disk that is full): Harbor records what it can, then nothing of ours is left running."""
-        processes = [line.process for line in running if line.process and line.process.process.poll() is None]
-        for process in processes:
-            process.interrupt()
-        deadline = time.monotonic() + _GRACE_SEC
-        while any(p.process.poll() is None for p in processes) and time.monotonic() < deadline and self.signals < 2:
-            time.sleep(_POLL_SEC)
-        for process in processes:
-            process.kill()
-            process.process.wait()
+        lines = [line for line in running if line.worker is not None]
+        for now, seconds in ((False, _GRACE_SEC), (True, _KILL_SEC)):
+            for line in lines:
+                self._stop(line, now=now)
+            deadline = time.monotonic() + seconds
+            while any(self._poll(line) is None for line in lines) and time.monotonic() < deadline:
+                if self.signals > 1 and not now:
+                    break
+                time.sleep(_POLL_SEC)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -192,18 +216,34 @@ class Supervisor:
         line.waves.append(job)
         line.started = Counter()
         line.heard_at, line.silent = time.monotonic(), None
-        line.process = start_job(
+        run = JobRun(
             job.name,
             job.profile,
-            [harbor_program(), *line.launch.arguments(job), *alone],
+            [*line.launch.command(job), *alone],
             line.launch.env,
+            self.batch.job_folder(job.name),
             self.batch.job_log(job.name),
-            self.batch.worker(job.name),
         )
+        line.worker = msgspec.structs.replace(self._executor.start(run), executor=self.executor)
+        try:
+            write_json(self.batch.worker(job.name), line.worker)
+        except BaseException:  # what cannot be found again must not run
+            self._stop(line, now=True)
+            raise
 
-    def _after(self, line: _Line) -> bool:
+    @property
+    def _executor(self) -> Executor:
+        return executor(self.executor)
+
+    def _poll(self, line: _Line) -> int | None:
+        return self._executor.poll(line.worker) if line.worker is not None else None
+
+    def _stop(self, line: _Line, *, now: bool) -> None:
+        if line.worker is not None:
+            self._executor.stop(line.worker, now=now)
+
+    def _after(self, line: _Line, code: int) -> bool:
         """A process has ended: start a further wave for what it left over; False when the profile is through."""
-        code = line.process.process.returncode if line.process else 0
         missing = remaining(line.launch.job, self._finished(line))
         self._retire(line)
         if not missing or self.signals:
@@ -242,17 +282,16 @@ class Supervisor:
         return counts
 
     def _retire(self, line: _Line) -> None:
-        if line.process is not None:
-            line.process.kill()  # what Harbor left in its group, if anything
-            self.batch.worker(line.process.job).unlink(missing_ok=True)
-            self.gone(line.waves[-1])
+        self._stop(line, now=True)  # what Harbor left behind, if anything
+        self.batch.worker(line.waves[-1].name).unlink(missing_ok=True)
+        self.gone(line.waves[-1])
 
     def _tell_death(self, line: _Line, text: str, code: int) -> None:
         from datetime import UTC, datetime
 
         now = stamp(datetime.now(UTC))
         job = line.waves[-1]
-        pid = line.process.process.pid if line.process else 0
+        pid = line.worker.pid or 0 if line.worker else 0
         append_jsonl(
             self.batch.events_jsonl,
             Event(now, EventKind.JOB_DIED, job.name, pid, profile=job.profile, error=text, detail={"code": code}),
@@ -274,23 +313,20 @@ class Supervisor:
     def _end_hung(self, running: list[_Line]) -> None:
         for line in running:
             reason = line.why_hung(time.monotonic())
-            if reason is not None and line.silent is None and line.process is not None:
+            if reason is not None and line.silent is None:
                 line.silent = reason
-                line.process.kill()
+                self._stop(line, now=True)
 
     def _forward_signals(self, running: list[_Line]) -> None:
         if not self.signals and self.stop_reason is None:
             return
         now = time.monotonic()
+        first = self._asked_at is None
         if self._asked_at is None:
             self._asked_at = now
+        if first or self.signals > 1 or now - self._asked_at > _GRACE_SEC:
             for line in running:
-                if line.process:
-                    line.process.interrupt()
-        elif self.signals > 1 or now - self._asked_at > _GRACE_SEC:
-            for line in running:
-                if line.process:
-                    line.process.kill()
+                self._stop(line, now=not first)
 
     @contextmanager
     def _signal_handlers(self) -> Generator[None]:

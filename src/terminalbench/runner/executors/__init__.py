@@ -1,0 +1,1 @@
+"""Where Harbor processes run: `base` is the contract, `local` this machine."""

@@ -1,0 +1,55 @@
+"""What an executor is: the part that starts the Harbor process of a job, follows it and ends it.
+
+An executor is a class without arguments, found by `registry.resolve("executors", name)`. Only the executor knows what
+a job runs on; everybody else has the `Worker` it returned, which is kept in `workers/<job>.json`, so that `kill`,
+`resume` and `status` can ask the same executor from another process.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from terminalbench.live.processes import Worker
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """One Harbor process: its command, its whole environment, and where its files are.
+
+    `folder` is Harbor's folder of the job and `log` takes what the process prints. Both are paths as the caller sees
+    them: an executor that runs the job elsewhere has its files there before `poll` says that it has ended.
+    """
+
+    name: str
+    profile: str
+    argv: list[str]
+    env: dict[str, str]
+    folder: Path
+    log: Path
+
+
+class Executor(Protocol):
+    """Starts jobs and answers for them. Only `poll` may be limited to jobs that this very object has started."""
+
+    def start(self, job: JobRun) -> Worker:
+        """Start a job and return how it is found again. It must end when this process dies."""
+        ...
+
+    def poll(self, worker: Worker) -> int | None:
+        """The exit code of a job that has ended, negative for a signal; None while it runs. Never waits."""
+        ...
+
+    def stop(self, worker: Worker, *, now: bool = False) -> None:
+        """Ask Harbor to cancel its trials and record them; with `now`, end it and all it has started at once.
+
+        Does not wait, and does nothing for a job that has ended.
+        """
+        ...
+
+    def alive(self, worker: Worker) -> bool:
+        """Whether the very job that was recorded still runs."""
+        ...
+
+    def user(self, worker: Worker) -> int | None:
+        """The id of the user whose process it is; None when it is gone."""
+        ...

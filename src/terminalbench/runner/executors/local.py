@@ -1,0 +1,103 @@
+"""Harbor as a process of this machine: in a group of its own, dying with us, known by pid and start time."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from terminalbench.files import start_ticks
+from terminalbench.live.processes import Worker
+from terminalbench.runner.executors.base import JobRun
+
+# Between fork and exec: ask for a signal when our process dies, so that a killed runner leaves nothing that goes on
+# spending. Checks the parent once more, because it may have died before the request was made. What a shell script
+# starts in the background ignores SIGINT, and so would its children: Harbor has to hear it.
+_TIE = (
+    "import ctypes, os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "ctypes.CDLL(None).prctl(1, int(sys.argv[2])); "
+    "os.getppid() == int(sys.argv[1]) or os._exit(1); os.execv(sys.argv[3], sys.argv[3:])"
+)
+
+
+def tied(argv: list[str], number: int = signal.SIGKILL) -> list[str]:
+    """The command that runs `argv` as a process that gets a signal when this one dies. Only Linux can do that."""
+    if sys.platform != "linux":
+        return argv
+    return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), str(int(number)), *argv]
+
+
+class LocalExecutor:
+    """Runs jobs on this machine. A recorded pid counts only with the start time that was recorded with it."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, job: JobRun) -> Worker:
+        """Start Harbor with its output in the job's log."""
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("ab") as output:
+            process = subprocess.Popen(
+                tied(job.argv, signal.SIGINT),
+                env=job.env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._children[process.pid] = process
+        return Worker(
+            job=job.name,
+            profile=job.profile,
+            pid=process.pid,
+            group=process.pid,
+            host=socket.gethostname(),
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            start_ticks=start_ticks(process.pid),
+            command=job.argv,
+        )
+
+    def poll(self, worker: Worker) -> int | None:
+        """The exit code of a child that has ended, None while it runs."""
+        return self._children[worker.pid or 0].poll()
+
+    def stop(self, worker: Worker, *, now: bool = False) -> None:
+        """Interrupt Harbor; or kill its group, in which a child that has ended may have left something."""
+        left_by_a_child = now and worker.pid in self._children
+        if worker.pid is None or not (left_by_a_child or self.alive(worker)):
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or another user's by now
+            if now and worker.group is not None:
+                os.killpg(worker.group, signal.SIGKILL)
+            else:
+                os.kill(worker.pid, signal.SIGKILL if now else signal.SIGINT)
+
+    def alive(self, worker: Worker) -> bool:
+        """Whether this very process still runs, on this machine."""
+        if worker.pid in self._children:
+            return self.poll(worker) is None
+        here = worker.host == socket.gethostname() and worker.start_ticks is not None
+        return here and worker.pid is not None and start_ticks(worker.pid) == worker.start_ticks
+
+    def user(self, worker: Worker) -> int | None:
+        """Whose process it is."""
+        try:
+            status = Path(f"/proc/{worker.pid}/status").read_text()
+        except OSError:
+            return None
+        return int(status.split("\nUid:", 1)[1].split()[0])
+
+
+def ancestors() -> set[int]:
+    """This process and every process it descends from: shells, `uv run`, make."""
+    found, pid = {0, 1}, os.getpid()
+    while pid not in found:
+        found.add(pid)
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError, ValueError):
+            break
+    return found

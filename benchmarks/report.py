@@ -15,9 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.reports import large, make_findings, make_view
-from terminalbench.analytics.compare import compare
-from terminalbench.analytics.rows import rows_of
-from terminalbench.analytics.settings import settings_of
+from terminalbench.analytics.compare import compare_views
 from terminalbench.index.results import TRIALS, Table, trial_records
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.html import render_html
@@ -43,7 +41,7 @@ def main() -> None:
     wanted = parser.parse_args()
     view = make_view(large(wanted.profiles, wanted.tasks, wanted.attempts))
     findings = make_findings(view)
-    compare_sec, comparison = best(lambda: compare(rows_of([view]), settings_of([view])))
+    compare_sec, comparison = best(lambda: compare_views([view]))
     build_sec, report = best(lambda: build_report(Measured(view, comparison, findings)))
     html_sec, page = best(lambda: render_html(report))
     text_sec, text = best(lambda: render_markdown(report))

@@ -186,6 +186,8 @@ def test_a_batch_says_what_is_reused(project, tbench) -> None:
     write_json(batch.plan_json, made)
     job = batch.job_folder(made.jobs[0].name)
     result = {
+        "task_name": "c",
+        "trial_name": "c__x",
         "config": {"task": {"path": "x/c", "source": "terminal-bench@2.0"}},
         "finished_at": "2026-01-23T16:30:00Z",
         "verifier_result": {"rewards": {"reward": 0.0}},

@@ -9,6 +9,7 @@ import pytest
 from support.experiments import BASE, good
 from support.tasks import AGENTS, write_task
 from terminalbench.errors import UserError
+from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import make_plan
 from terminalbench.harbor.agents import installs
@@ -62,7 +63,7 @@ def test_nothing_is_wrong_with_a_good_job(project) -> None:
         ('no_mcp = true\nmodel = "anthropic/x"\n', "claude-code needs ANTHROPIC_API_KEY"),
         ('agent = "terminus-2"\nmodel = "openai/x"\n', "terminus-2 needs OPENAI_API_KEY"),
         ('agent = "oracle"\nenv = ["MISSING_ONE"]\n', "MISSING_ONE"),
-        ('agent = "lab_agents:Scripted"\noptions = { scirpt = "x" }\n', "scirpt"),
+        ('agent = "lab_agents:Scripted"\noptions = { script = [1] }\n', "script"),
         ('agent = "no_such_module:Agent"\n', "the agent cannot be used"),
         ('agent = "simulated"\noptions = { solve_probability = 7 }\n', "solve_probability"),
     ],
@@ -156,14 +157,17 @@ def test_an_agent_that_cannot_be_installed_offline(project, monkeypatch: pytest.
     monkeypatch.setattr(installs, "_resolves", lambda _host: False)
     monkeypatch.setattr(installs, "SYSTEM_PATH", str(project.root))
     local = {"import_path": installs.LOCAL_SANDBOX}
-    assert "downloads.claude.ai cannot be reached" in (installs.not_installable("claude-code", local, ()) or "")
+    claude_code, oracle = agent_info("claude-code"), agent_info("oracle")
+    assert claude_code is not None
+    assert oracle is not None
+    assert "downloads.claude.ai cannot be reached" in (installs.not_installable(claude_code, local, ()) or "")
     mounts = {**local, "mounts": [{"type": "bind", "source": "/x/claude", "target": "/usr/local/bin/claude"}]}
-    assert installs.not_installable("claude-code", mounts, ()) is None
-    assert installs.not_installable("claude-code", local, ("--mounts", '["/x/claude:/usr/local/bin/claude"]')) is None
-    assert installs.not_installable("claude-code", {"type": "docker"}, ()) is None
-    assert installs.not_installable("oracle", local, ()) is None
+    assert installs.not_installable(claude_code, mounts, ()) is None
+    assert installs.not_installable(claude_code, local, ("--mounts", '["/x/claude:/usr/local/bin/claude"]')) is None
+    assert installs.not_installable(claude_code, {"type": "docker"}, ()) is None
+    assert installs.not_installable(oracle, local, ()) is None
     project.write("claude", "#!/bin/sh\n").chmod(0o755)
-    assert installs.not_installable("claude-code", local, ()) is None
+    assert installs.not_installable(claude_code, local, ()) is None
 
 
 def test_a_nearly_full_disk_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,3 +175,17 @@ def test_a_nearly_full_disk_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _p: usage._replace(free=100 * 1024 * 1024))
     with pytest.raises(UserError, match="only 100 MB are free"):
         preflight.refuse_a_full_disk(tmp_path / "not" / "there" / "yet")
+
+
+def test_an_option_that_the_source_did_not_show_is_found_before_the_run(project) -> None:
+    project.write(
+        "odd_agent.py",
+        "from harbor.agents.nop import NopAgent\n"
+        "def base():\n    return NopAgent\n"
+        "class Odd(base()):\n"
+        "    def __init__(self, *args, greeting='', **kwargs):\n        super().__init__(*args, **kwargs)\n",
+    )
+    profile = '[profiles.{0}]\nagent = "odd_agent:Odd"\noptions = {{ {0} = "hi" }}\n'
+    found = report(project, profile.format("greeting") + profile.format("greting"))
+    assert found.jobs[0].problems == ()
+    assert found.jobs[1].problems == ('agent odd_agent:Odd has no option "greting" (did you mean "greeting"?)',)

@@ -7,7 +7,7 @@ import msgspec
 
 from terminalbench.analytics import power
 from terminalbench.analytics.sentence import count
-from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, PlannedTask
 from terminalbench.index.history import PastTrial
 from terminalbench.records import Outcome
@@ -71,8 +71,7 @@ class _Past:
     def of(cls, plan: Plan, job: JobSpec, history: Sequence[PastTrial]) -> "_Past":
         content = next((p.content for p in plan.profiles if p.key == job.profile), {})
         agent, model = content.get("agent", ""), content.get("model")
-        info = agent_info(agent)
-        free = info is not None and not info.model
+        free = not calls_model(agent)
         same = [t for t in history if t.profile_id == job.profile_id]
         if same:
             return cls(same, "the same profile", free)

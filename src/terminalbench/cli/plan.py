@@ -172,12 +172,10 @@ def plan_text(planned: "PlannedBatch") -> str:
 
 def _limit_lines(planned: "PlannedBatch") -> list[str]:
     """Budget and deadline, and who is outside the budget."""
-    from terminalbench.harbor.read.suspicion import WITHOUT_MODEL
-
     run = planned.experiment.run
     lines = []
     if run.budget_usd is not None:
-        free = [profile.key for profile in planned.experiment.profiles if profile.agent.name in WITHOUT_MODEL]
+        free = [profile.key for profile in planned.experiment.profiles if not profile.agent.model]
         outside = f"; not for {', '.join(free)}: no model, no cost" if free else ""
         lines.append(f"budget ${run.budget_usd:.2f} for the whole batch{outside}")
     if run.run_timeout_sec is not None:

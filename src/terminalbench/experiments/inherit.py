@@ -49,7 +49,7 @@ class Inheritance:
         chain = self._chain(key, at)
         own = self._own(chain, at)
         name = own.get("agent") or self.defaults.get("agent") or "claude-code"
-        info = agent_info(name)
+        info = agent_info(name, self.root)
         if info is None:
             where = f"{at}.agent" if "agent" in own else "defaults.agent"
             self.problems.add(where, f'no agent is called "{name}"', did_you_mean(name, agent_names()))
@@ -89,11 +89,11 @@ class Inheritance:
         usual = self.defaults.get("agent") or "claude-code"
         before = extended.get("agent") or usual
         agent = own.get("agent") or before
-        info = agent_info(agent)
+        info = agent_info(agent, self.root)
         if not extended or agent == before or info is None:
             return extended
         dropped = _not_for(info, extended)
-        if not info.mcp:
+        if info.mcp is False:
             dropped += [k for k in _MCP if k in extended]
         if dropped and at is not None:
             names = ", ".join(dict.fromkeys(dropped))
@@ -294,7 +294,7 @@ class _Resolver:
     def _mcp(self) -> McpSetup:
         names = self.values.get("mcp_servers") or []
         no_mcp = self.values.get("no_mcp")
-        if not self.info.mcp:
+        if self.info.mcp is False:
             if "mcp_servers" in self.own and names:
                 self.problems.add(f"{self.at}.mcp_servers", f"agent {self.info.name} does not speak MCP", "remove it")
             return NO_MCP
@@ -302,10 +302,10 @@ class _Resolver:
             if "mcp_servers" in self.own and names:
                 self.problems.add(f"{self.at}.mcp_servers", "contradicts no_mcp = true", "keep one of the two")
             return NO_MCP
-        if not names and self.info.import_path is not None and ":" in self.info.name:
-            return NO_MCP
         if not names:
-            if not any(self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp", "extends")):
+            if self.info.mcp and not any(
+                self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp", "extends")
+            ):
                 self.problems.add(
                     f"{self.at}.mcp_servers", "names no server", "name at least one, or set no_mcp = true"
                 )
@@ -328,7 +328,7 @@ class _Resolver:
                 )
 
     def _hooks(self) -> TextFile | None:
-        if "hooks" not in self.own and (self.values.get("no_mcp") or not self.info.mcp):
+        if "hooks" not in self.own and (self.values.get("no_mcp") or self.info.mcp is False):
             return None
         hooks = self._file("hooks")
         if hooks is None:

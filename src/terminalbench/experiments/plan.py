@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, Task
 from terminalbench.experiments.profiles import Profile
@@ -207,8 +207,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def without_model(self) -> frozenset[str]:
         """The profiles whose agent calls no model: they cost nothing, which is not unknown."""
-        agents = {profile.key: agent_info(str(profile.content.get("agent"))) for profile in self.profiles}
-        return frozenset(key for key, info in agents.items() if info is not None and not info.model)
+        root = Path(self.provenance.root) if self.provenance.root else None
+        return frozenset(p.key for p in self.profiles if not calls_model(str(p.content.get("agent")), root))
 
     def runnable(self, job: JobSpec) -> JobSpec:
         """The job without what is excluded."""

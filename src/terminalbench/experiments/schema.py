@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from terminalbench.experiments.agents import AgentRecord
 from terminalbench.experiments.config import HARBOR_OPTIONS, RESERVED_SLUGS
 from terminalbench.experiments.strict import LARGEST, Rule, describe, hints, rule_of
 from terminalbench.experiments.tables import (
@@ -42,6 +43,7 @@ PAGES: tuple[tuple[str, Any], ...] = (
     ("[analysis]", AnalysisTable),
     ("[top_up]", TopUpTable),
     ("[notify]", NotifyTable),
+    ("AGENT_INFO", AgentRecord),
 )
 
 

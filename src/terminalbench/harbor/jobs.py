@@ -154,7 +154,7 @@ def _kwargs(experiment: Experiment, profile: Profile) -> dict[str, Any]:
         kwargs["version"] = profile.agent_version
     if profile.system_prompt and agent.system_prompt is not None:
         kwargs[agent.system_prompt] = profile.system_prompt
-    if agent.name == "simulated" and experiment.run.seed is not None:
+    if agent.simulated and experiment.run.seed is not None:
         kwargs.setdefault("seed", experiment.run.seed)
     if agent.hooks:
         kwargs.update(_claude_code(profile))

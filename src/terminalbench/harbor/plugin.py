@@ -27,6 +27,7 @@ import msgspec
 from harbor.models.job.plugin import BaseJobPlugin
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
+from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import remove_traps, write_json
 from terminalbench.harbor import evidence
@@ -52,7 +53,6 @@ from terminalbench.harbor.limits.slots import Slots
 from terminalbench.harbor.read.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
 from terminalbench.harbor.read.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.read.results import LiveEnding, live_ending
-from terminalbench.harbor.read.suspicion import WITHOUT_MODEL
 from terminalbench.harbor.read.usage import from_contexts
 from terminalbench.records import Event, Usage, stamp
 
@@ -275,7 +275,7 @@ class EventPlugin(BaseJobPlugin):
         finally:
             await self._scrub(event.trial_name)
             await self._keep_failed_try(event, result)
-            free = event.config.agent.name in WITHOUT_MODEL
+            free = not calls_model(event.config.agent.name)
             await self._settle(event, 0.0 if free else known.usage.cost_usd)
             self._write_end(event, result, known.ending, known.usage, pressure_told(asked, hits))
 

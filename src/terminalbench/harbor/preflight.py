@@ -7,14 +7,20 @@ to standard output. Variables reach it through the pipe, never through arguments
 
 import asyncio
 import contextlib
+import inspect
 import os
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from terminalbench.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from terminalbench.experiments.agents import AgentInfo
 
 
 class JobRequest(msgspec.Struct, frozen=True):
@@ -129,12 +135,44 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     except (Exception, SystemExit) as error:  # noqa: BLE001  any agent's own check may raise anything
         yield f"the agent cannot be used: {_said(error)}"
         return
-    missing = missing_key(kind, agent.model_name, agent.kwargs, {**os.environ, **variables})
+    info = _info(agent.name, agent.import_path)
+    yield from _unknown_options(kind, agent.kwargs)
+    missing = missing_key(kind, info.logins, agent.model_name, agent.kwargs, {**os.environ, **variables})
     if missing is not None:
         yield f"{missing} (put it into {job.env_file}, or name it in env and export it)"
-    uninstallable = not_installable(kind.name(), config["environment"], job.arguments)
+    uninstallable = not_installable(info, config["environment"], job.arguments)
     if uninstallable is not None:
         yield uninstallable
+
+
+def _info(name: str | None, path: str | None) -> "AgentInfo":
+    """The record of the agent of a job; that of a class which has no record says nothing."""
+    from terminalbench import registry
+    from terminalbench.experiments.agents import AgentInfo, agent_info
+
+    ours = {place: known for known, place in registry.BUILTIN["agents"].items()}
+    spec = ours.get(path or "") or path or name or ""
+    return agent_info(spec) or AgentInfo(name=spec)
+
+
+def _unknown_options(kind: Any, options: dict[str, Any]) -> Iterator[str]:
+    """Options that the class of an agent does not name: `validate` cannot tell where it does not find the source."""
+    record = getattr(kind, "AGENT_INFO", {})
+    if kind.options_model is not None or record.get("any_options"):
+        return  # Harbor is strict about an options model itself
+    named: set[str] = set(record.get("options") or ())
+    for place in kind.__mro__:
+        init = vars(place).get("__init__")
+        parameters = inspect.signature(init).parameters.values() if inspect.isfunction(init) else ()
+        named |= {parameter.name for parameter in parameters}
+        if parameters and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            break
+    for flag in (*getattr(kind, "CLI_FLAGS", ()), *getattr(kind, "ENV_VARS", ())):
+        named.add(flag.kwarg)
+    for option in options:
+        if option not in named:
+            hint = did_you_mean(option, sorted(named)) or "it names none"
+            yield f'agent {kind.__module__}:{kind.__name__} has no option "{option}" ({hint})'
 
 
 def _environment_problem(config: dict[str, Any]) -> str | None:

@@ -251,14 +251,14 @@ def _install_result(batch: Batch, job: str) -> str:
 
 def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
     """ "ok", what went wrong, or None when there is no model to ask."""
-    if profile.model is None or profile.agent.name == "simulated" or not profile.agent.model:
+    if profile.model is None or profile.agent.simulated or not profile.agent.model:
         return None
     variables = {**env, **{name: value for name, value in profile.env.items() if not is_template(value)}}
     base = profile.options.get("api_base") or profile.options.get("base_url")
-    if base is None and profile.agent.name == "claude-code":
-        base = variables.get("ANTHROPIC_BASE_URL")
-    anthropic = profile.agent.name == "claude-code" and "/" not in profile.model
-    model = f"anthropic/{profile.model}" if anthropic else profile.model
+    if base is None and profile.agent.base_url_env is not None:
+        base = variables.get(profile.agent.base_url_env)
+    bare = profile.agent.provider is not None and "/" not in profile.model
+    model = f"{profile.agent.provider}/{profile.model}" if bare else profile.model
     request = msgspec.json.encode(EndpointRequest(model, base))
     argv = tied([sys.executable, "-m", "terminalbench.harbor.agents.endpoint"])
     try:

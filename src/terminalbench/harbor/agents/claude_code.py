@@ -8,7 +8,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self, override
+from typing import Any, ClassVar, Self, override
 
 from harbor.agents.installed.base import (
     AgentAuthenticationError,
@@ -117,6 +117,7 @@ class ClaudeCodeAgentOptions(ClaudeCodeOptions):
 class ClaudeCodeAgent(ClaudeCode):
     """Claude Code with MCP servers, hooks and their permissions, as Harbor agent "claude-code"."""
 
+    AGENT_INFO: ClassVar = {"hooks": True, "provider": "anthropic", "base_url_env": "ANTHROPIC_BASE_URL"}
     options_model = ClaudeCodeAgentOptions
     options: ClaudeCodeAgentOptions  # ty: ignore[incompatible-mutable-override]  # as Harbor's own agents do
 

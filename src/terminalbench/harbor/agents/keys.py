@@ -1,22 +1,10 @@
 """Which key an agent needs for its model, and whether it is there. Only names are ever reported."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 KEYLESS = {"ollama", "ollama_chat", "lm_studio", "llamafile", "hosted_vllm", "vllm", "simulated"}
 """Providers that run on the user's own machine."""
-
-ALTERNATIVES = {
-    "claude-code": (
-        "CLAUDE_CODE_OAUTH_TOKEN",
-        "AWS_BEARER_TOKEN_BEDROCK",
-        "CLAUDE_CODE_USE_BEDROCK",
-        "CLAUDE_CODE_USE_VERTEX",
-        "CLAUDE_CODE_USE_FOUNDRY",
-    ),
-    "codex": ("CODEX_AUTH_JSON_PATH", "CODEX_AUTH_JSON"),
-}
-"""Other ways in, by agent."""
 
 CLOUD_LOGINS = (
     "AWS_PROFILE",
@@ -30,8 +18,10 @@ CLOUD_LOGINS = (
 """Logins that open models of several providers; where one is there, it cannot be told what is missing."""
 
 
-def missing_key(agent: Any, model: str | None, options: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
-    """What is missing, or None when a key is there, none is needed, or it cannot be told."""
+def missing_key(
+    agent: Any, logins: Sequence[str], model: str | None, options: Mapping[str, Any], env: Mapping[str, str]
+) -> str | None:
+    """What an agent class is missing. None: it has a key or one of `logins`, needs none, or it cannot be told."""
     from harbor.agents.model_connection import _PROVIDER_ALIASES, PROVIDERS
 
     spec = agent.MODEL_CONNECTION
@@ -48,7 +38,7 @@ def missing_key(agent: Any, model: str | None, options: Mapping[str, Any], env: 
     elsewhere = any(env.get(name) for name in addresses) or any(options.get(k) for k in ("api_base", "base_url"))
     if not keys or elsewhere:
         return None
-    if any(env.get(name) for name in (*keys, *ALTERNATIVES.get(agent.name(), ()), *CLOUD_LOGINS)):
+    if any(env.get(name) for name in (*keys, *logins, *CLOUD_LOGINS)):
         return None
     names = " or ".join(keys)
     return f"{agent.name()} needs {names} for {provider}"

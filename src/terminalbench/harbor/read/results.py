@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.experiments.agents import calls_model
 from terminalbench.files import decode_plain, is_plain, read_plain
 from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
 from terminalbench.harbor.read import usage as usage_sources
@@ -25,7 +26,7 @@ from terminalbench.harbor.read.agent_logs import AgentLogs
 from terminalbench.harbor.read.delivery import deliver, read_notes
 from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
-from terminalbench.harbor.read.suspicion import WITHOUT_MODEL, read_safety, suspect
+from terminalbench.harbor.read.suspicion import read_safety, suspect
 from terminalbench.records import Outcome, Phases, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
 
@@ -195,7 +196,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: 
         tool_calls=counted,
         suspect=suspect(
             ending,
-            uses_model=result.model is not None and agent not in WITHOUT_MODEL and not simulated,
+            uses_model=result.model is not None and calls_model(agent) and not simulated,
             agent_sec=phases.agent_sec,
             calls=counted,
             usage=used,

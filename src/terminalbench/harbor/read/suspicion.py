@@ -22,9 +22,6 @@ _SIZE_LIMIT = 4 << 20
 SHORT_SEC = 1.0
 """No model has read a task, acted and answered in less."""
 
-WITHOUT_MODEL = frozenset({"oracle", "nop"})
-"""Harbor's agents that never call a model."""
-
 
 class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     """`safety.json` in a trial folder. Each list names what an honest agent has no reason to leave behind."""

@@ -1,0 +1,139 @@
+"""Agents as a user's package brings them: with a record, or with nothing but a constructor. No file of ours is touched."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.experiments import BASE, Project, good, problems
+from terminalbench.errors import InvalidFile, UserError
+from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.config import load
+
+MINE = """
+from harbor.agents.base import BaseAgent
+
+class Mine(BaseAgent):
+    AGENT_INFO = {"mcp": False, "skills": False, "options": {"mood": ["calm", "bold"]}, "logins": ["MINE_TOKEN"]}
+
+    def __init__(self, logs_dir, *, greeting="hello", **kwargs):
+        super().__init__(logs_dir, **kwargs)
+
+class Quiet(Mine):
+    AGENT_INFO = dict(model=False)
+
+class Plain(BaseAgent):
+    def __init__(self, logs_dir, model_name=None, *, greeting="hello", **kwargs):
+        super().__init__(logs_dir, model_name, **kwargs)
+
+class Child(Plain):
+    def __init__(self, *args, loudness=1, **kwargs):
+        super().__init__(*args, **kwargs)
+
+class Open(Plain):
+    AGENT_INFO = {"any_options": True}
+
+class Unknown(made_elsewhere()):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    agent_info.cache_clear()
+    yield
+    agent_info.cache_clear()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with an agent and its entry point, as pip leaves them on sys.path."""
+    place = tmp_path / "site"
+    (place / "mypkg").mkdir(parents=True)
+    (place / "mypkg" / "__init__.py").write_text("from .agent import Mine\nraise RuntimeError('was imported')\n")
+    (place / "mypkg" / "agent.py").write_text(MINE)
+    info = place / "mypkg-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypkg\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[terminalbench.agents]\nmine = mypkg.agent:Mine\nagain = mypkg:Mine\n")
+    monkeypatch.syspath_prepend(str(place))
+    return place
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_agent_of_an_entry_point_with_its_record(project: Project) -> None:
+    profile = '[profiles.p]\nagent = "{}"\nmodel = "m"\n[profiles.p.options]\n'
+    for name in ("mine", "again", "mypkg.agent:Mine"):
+        assert (
+            good(project, BASE + profile.format(name) + 'greeting = "hi"\nmood = "calm"\n').profiles[0].agent.mcp
+            is False
+        )
+        assert problems(project, BASE + profile.format(name) + 'greting = "hi"\nmood = "odd"\n') == [
+            f'profiles.p.options.greting: agent {name} has no such option (did you mean "greeting"?)',
+            "profiles.p.options.mood: must be one of calm, bold",
+        ]
+    assert problems(project, BASE + '[profiles.p]\nagent = "mine"\nskills = ["s"]\n') == [
+        "profiles.p.skills: agent mine takes no skills"
+    ]
+    info = agent_info("mine")
+    assert info is not None
+    assert info.logins == ["MINE_TOKEN"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("Plain", ["greeting"]),
+        ("Child", ["greeting", "loudness"]),
+        ("Quiet", ["greeting"]),
+        ("Open", None),
+        ("Unknown", None),
+    ],
+)
+def test_the_constructor_of_a_class_of_the_project_is_inspected(
+    project: Project, name: str, options: list | None
+) -> None:
+    project.write("lab/agents.py", MINE)
+    info = agent_info(f"lab.agents:{name}", project.root)
+    assert info is not None
+    assert (sorted(info.options) if info.options is not None else None) == options
+    assert info.model is (name != "Quiet")
+    if options is not None:
+        lines = problems(project, BASE + f'[profiles.p]\nagent = "lab.agents:{name}"\noptions = {{ loud = 1 }}\n')
+        assert lines[0].startswith(f"profiles.p.options.loud: agent lab.agents:{name} has no such option")
+
+
+def test_a_class_that_extends_an_agent_of_harbor_has_its_options(project: Project) -> None:
+    source = "from harbor.agents.installed.codex import Codex\nclass C(Codex):\n    pass\n"
+    project.write("own.py", source)
+    ours, harbors = agent_info("own:C", project.root), agent_info("codex")
+    assert ours is not None
+    assert harbors is not None
+    assert set(ours.options or ()) == set(harbors.options or ())
+
+
+def test_a_wrong_record_is_an_error_that_names_it(project: Project) -> None:
+    project.write(
+        "own.py", 'class A:\n    AGENT_INFO = {"mpc": True, "skills": 3}\nclass B:\n    AGENT_INFO = made()\n'
+    )
+    with pytest.raises(InvalidFile) as caught:
+        load(project.experiment(BASE + '[profiles.p]\nagent = "own:A"\n'))
+    assert caught.value.lines() == [
+        'own:A: AGENT_INFO.mpc: unknown key (did you mean "mcp"?)',
+        "own:A: AGENT_INFO.skills: must be true or false, not 3",
+    ]
+    with pytest.raises(UserError, match="a table of plain values"):
+        load(project.experiment(BASE + '[profiles.p]\nagent = "own:B"\n'))
+
+
+def test_the_class_is_read_without_harbor(project: Project) -> None:
+    project.write("own.py", MINE)
+    file = project.experiment(BASE + '[profiles.p]\nagent = "own:Child"\noptions = { loudness = 2 }\n')
+    code = "import sys; from pathlib import Path; from terminalbench.experiments.config import load; load(Path(sys.argv[1]));"
+    code += "print([m for m in sys.modules if m.split('.')[0] in ('harbor', 'own', 'pydantic')])"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout.strip() == "[]"

@@ -18,8 +18,9 @@ from terminalbench.files import start_ticks
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.choose import chat_model
 from terminalbench.llm.claude_code import ClaudeCodeModel
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError
+from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options
 from terminalbench.llm.ollama import OllamaModel, server_url
+from terminalbench.llm.replay import request_digest
 from terminalbench.llm.schema import schema_of
 
 CANARY = "sk-canary-0123456789abcdef"
@@ -127,7 +128,6 @@ def test_an_unknown_price_stays_unknown(openai, monkeypatch: pytest.MonkeyPatch)
         openai(server)
         model = chat_model("openai/some-model-of-mine")
         reply = ask(model, ASKED, SCHEMA)
-        assert "response_format" not in server.chats[0].body
     assert (reply.usage.cost_usd, reply.usage.cost_source, model.price()) == (None, None, None)
     assert chat_model("openrouter/openai/no-such-model").price() is None
     assert not model.count(ASKED).exact
@@ -147,7 +147,7 @@ def test_litellm_speaks_anthropic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ollama_answers_by_format_with_room_for_all_of_it() -> None:
     with OllamaServer([GOOD], model="qwen3:latest") as server:
-        model = OllamaModel("qwen3", server.url)
+        model = OllamaModel("qwen3", Options(base_url=server.url))
         model.ready()
         reply = ask(model, [Message("user", "word " * 10_000)], SCHEMA)
         body = server.native_chats[0].body
@@ -160,14 +160,14 @@ def test_ollama_answers_by_format_with_room_for_all_of_it() -> None:
 
 def test_ollama_says_which_models_there_are() -> None:
     with OllamaServer([GOOD], model="qwen3:8b") as server, pytest.raises(ModelError) as caught:
-        OllamaModel("qwen3:8", server.url).ready()
+        OllamaModel("qwen3:8", Options(base_url=server.url)).ready()
     assert caught.value.fault is Fault.NOT_FOUND
     assert 'did you mean "qwen3:8b"?' in str(caught.value)
 
 
 def test_ollama_that_is_not_there() -> None:
     with OllamaServer([GOOD]) as server:
-        model = OllamaModel("scripted", server.url)
+        model = OllamaModel("scripted", Options(base_url=server.url))
     error = refused(model)
     assert error.fault is Fault.UNREACHABLE
     assert "ollama serve" in str(error)
@@ -175,7 +175,7 @@ def test_ollama_that_is_not_there() -> None:
 
 def test_an_ollama_queue_that_is_full_is_tried_again() -> None:
     with OllamaServer(refusal=Refusal(503, "x", "server busy", {"retry-after": "3"})) as server:
-        error = refused(OllamaModel("scripted", server.url))
+        error = refused(OllamaModel("scripted", Options(base_url=server.url)))
     assert (error.fault, error.retry_after_sec) == (Fault.SERVER, 3.0)
 
 
@@ -302,3 +302,92 @@ def test_replay_answers_what_was_recorded_and_nothing_else(tmp_path: Path) -> No
         chat_model(f"replay:{file}").ready()
     with pytest.raises(ModelError, match="no recorded answers"):
         chat_model(f"replay:{tmp_path}/none.jsonl").ready()
+
+
+class Picky(OpenAIServer):
+    """Refuses the forms of structured output that it does not know."""
+
+    known: tuple[str, ...] = ()
+
+    def reply(self, to: Handler, request: Request) -> None:
+        form = request.body.get("response_format", {}).get("type", "")
+        wrong = bool(form) and form not in self.known
+        self.refusal = Refusal(400, "invalid_request", f"unknown response_format {form}") if wrong else None
+        super().reply(to, request)
+
+
+@pytest.mark.parametrize(
+    ("known", "tried"),
+    [
+        (("json_schema",), ["json_schema", "json_schema"]),
+        (("json_object",), ["json_schema", "json_object", "json_object"]),
+        ((), ["json_schema", "json_object", None, None]),
+    ],
+)
+def test_an_openai_compatible_server_is_asked_in_the_form_it_takes(
+    monkeypatch: pytest.MonkeyPatch, known: tuple[str, ...], tried: list[str | None]
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with Picky([GOOD, GOOD]) as server:
+        server.known = known
+        model = chat_model("openai/mine", Options(temperature=0.5, seed=7, base_url=f"{server.url}/v1"))
+        model.ready()
+        for _ in range(2):
+            assert ask(model, ASKED, SCHEMA, Patience(tries=1)).parsed == Verdict("fine")
+        bodies = [chat.body for chat in server.chats]
+    assert [body.get("response_format", {}).get("type") for body in bodies] == tried
+    assert {(body["temperature"], body["seed"]) for body in bodies} == {(0.5, 7)}
+
+
+def test_a_request_that_is_bad_in_every_form_is_one_error(openai) -> None:
+    with OpenAIServer(refusal=Refusal(400, "bad", "no")) as server:
+        openai(server)
+        assert refused(chat_model("openai/mine")).fault is Fault.BAD_REQUEST
+        assert len(server.chats) == 3
+
+
+def test_what_a_model_cannot_be_given_is_refused_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
+    monkeypatch.setattr("shutil.which", lambda _name: "/bin/false")
+    for spec, options, what in (
+        ("anthropic/claude-sonnet-4-5", Options(seed=1), "a seed"),
+        ("claude-code", Options(seed=1), "a seed"),
+        ("claude-code", Options(temperature=1.0), "a temperature"),
+    ):
+        with pytest.raises(ModelError, match=f"cannot be given {what}") as caught:
+            chat_model(spec, options).ready()
+        assert caught.value.exit_code == 2
+    with pytest.raises(ModelError, match="cannot be given a seed"):
+        chat_model("claude-code", Options(seed=1)).ask(ASKED)
+
+
+def test_ollama_is_asked_with_seed_and_temperature() -> None:
+    with OllamaServer([GOOD, GOOD]) as server:
+        for options in (Options(0.7, 5, server.url), Options(base_url=server.url)):
+            ask(OllamaModel("scripted", options), ASKED, SCHEMA)
+        sent = [chat.body["options"] for chat in server.native_chats]
+    assert [(body["temperature"], body["seed"]) for body in sent] == [(0.7, 5), (0.0, 0)]
+
+
+def test_claude_code_is_asked_at_another_address(claude) -> None:
+    with JudgingServer([GOOD]) as server, JudgingServer([GOOD]) as other:
+        claude(other)
+        reply = ask(ClaudeCodeModel("claude-sonnet-4-5", Options(base_url=server.url)), ASKED, SCHEMA)
+        assert reply.parsed == Verdict("fine")
+        assert [r.path for r in other.requests if r.path.startswith("/v1/messages")] == []
+
+
+def test_replay_tells_questions_apart_by_how_they_are_asked(tmp_path: Path) -> None:
+    file, options = tmp_path / "answers.jsonl", Options(temperature=0.7, seed=3)
+    lines = [
+        {"request": request_digest(ASKED, SCHEMA), "text": '{"grade": "plain"}'},
+        {"request": request_digest(ASKED, SCHEMA, options), "text": '{"grade": "drawn"}'},
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    spec = f"replay:{file}"
+    assert ask(chat_model(spec), ASKED, SCHEMA).parsed == Verdict("plain")
+    assert ask(chat_model(spec, Options()), ASKED, SCHEMA).parsed == Verdict("plain")
+    assert ask(chat_model(spec, options), ASKED, SCHEMA).parsed == Verdict("drawn")
+    with pytest.raises(ModelError, match="holds no answer"):
+        ask(chat_model(spec, Options(seed=4)), ASKED, SCHEMA)

@@ -2,11 +2,13 @@
 
 import json
 import random
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import signal
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from queue import Empty, SimpleQueue
+from threading import Event, Thread, current_thread, main_thread
 
 import msgspec
 
@@ -15,16 +17,20 @@ from terminalbench.llm.schema import parse
 from terminalbench.records import Usage
 
 _SHOWN_OF_ANSWER = 20_000
+_LOOK_SEC = 0.2
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How often and how long to wait. The pause doubles, with jitter; a server's own Retry-After is kept to."""
+    """How often and how long to wait. The pause doubles, with jitter; a server's own Retry-After is kept to.
+
+    `sleep` waits; without one a pause ends when the asking is stopped.
+    """
 
     tries: int = 5
     first_sec: float = 1.0
     longest_sec: float = 60.0
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] | None = None
     chance: Callable[[], float] = random.random
 
     def pause(self, failed: int, retry_after_sec: float | None) -> float:
@@ -34,14 +40,19 @@ class Patience:
 
 
 def ask(
-    model: ChatModel, messages: Sequence[Message], schema: Schema | None = None, patience: Patience | None = None
+    model: ChatModel,
+    messages: Sequence[Message],
+    schema: Schema | None = None,
+    patience: Patience | None = None,
+    stop: Event | None = None,
 ) -> Reply:
     """The model's reply, its `parsed` checked against `schema`. Raises ModelError.
 
-    An answer that does not fit gets one repair try; the usage of both is added up.
+    An answer that does not fit gets one repair try; the usage of both is added up. When `stop` is set, or a signal
+    raises in the main thread, it ends within a second, also while a server keeps it waiting.
     """
-    patience = patience or Patience()
-    first = _with_retries(model, messages, schema, patience)
+    patience, stop = patience or Patience(), stop or Event()
+    first = _with_retries(model, messages, schema, patience, stop)
     if schema is None:
         return first
     try:
@@ -50,7 +61,7 @@ def ask(
         problem = str(error)
     again = [*messages, Message("assistant", first.text[:_SHOWN_OF_ANSWER]), Message("user", _repair(problem, schema))]
     try:
-        second = _with_retries(model, again, schema, patience)
+        second = _with_retries(model, again, schema, patience, stop)
     except ModelError as error:
         error.usage = add(first.usage, error.usage or Usage()) if error.usage else first.usage
         raise
@@ -100,18 +111,69 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     return None
 
 
-def _with_retries(model: ChatModel, messages: Sequence[Message], schema: Schema | None, patience: Patience) -> Reply:
+def _call(model: ChatModel, messages: Sequence[Message], schema: Schema | None, stop: Event) -> Reply:
+    """One call in a thread of its own, which neither a waiting caller nor the end of the process waits for."""
+    answers: SimpleQueue[Reply | BaseException] = SimpleQueue()
+
+    def call() -> None:
+        try:
+            answers.put(model.ask(messages, schema))
+        except BaseException as error:  # noqa: BLE001  it is raised where the answer is waited for
+            answers.put(error)
+
+    Thread(target=call, name="model call", daemon=True).start()
+    try:
+        while not stop.is_set():
+            with suppress(Empty):
+                found = answers.get(timeout=_LOOK_SEC)
+                break
+        else:
+            raise _stopped()
+    except BaseException:  # stopped, or a signal
+        model.stop()
+        raise
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _stopped() -> ModelError:
+    return ModelError(Fault.STOPPED, "the model was not waited for: stopped")
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Generator[None]:
+    """In here SIGTERM raises KeyboardInterrupt as SIGINT does: calls are given up, and what was answered is kept."""
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _with_retries(
+    model: ChatModel, messages: Sequence[Message], schema: Schema | None, patience: Patience, stop: Event
+) -> Reply:
     failed = 0
     while True:
         try:
-            reply = model.ask(messages, schema)
+            reply = _call(model, messages, schema, stop)
         except ModelError as error:
             failed += 1
             if error.fault not in RETRYABLE or failed >= patience.tries:
                 raise
             if error.retry_after_sec is not None and error.retry_after_sec > patience.longest_sec:
                 raise  # an hour's wait is a decision for a person
-            patience.sleep(patience.pause(failed, error.retry_after_sec))
+            (patience.sleep or stop.wait)(patience.pause(failed, error.retry_after_sec))
+            if stop.is_set():
+                raise _stopped() from None
         else:
             return msgspec.structs.replace(reply, tries=failed + 1)
 

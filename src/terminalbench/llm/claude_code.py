@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, override
 
 from terminalbench.llm.ask import status_fault
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Reply, Schema
+from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema
 from terminalbench.records import Usage
 from terminalbench.secrets.values import safe_message
 
 _TIMEOUT_SEC = 600.0
 _GRACE_SEC = 5.0
+_STOP_SEC = 0.4
 _KEYS = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -52,7 +53,10 @@ _OPTIONS = (
 class ClaudeCodeModel(ChatModel):
     """One process for each question, in its own process group; it is gone when the answer or the timeout comes."""
 
-    def __init__(self, name: str | None = None, timeout_sec: float = _TIMEOUT_SEC) -> None:
+    def __init__(
+        self, name: str | None = None, options: Options | None = None, timeout_sec: float = _TIMEOUT_SEC
+    ) -> None:
+        self.options = options or Options()
         self.model = name or None
         self.name = f"claude-code:{name}" if name else "claude-code"
         self.timeout_sec = timeout_sec
@@ -60,16 +64,26 @@ class ClaudeCodeModel(ChatModel):
 
     @override
     def stop(self) -> None:
-        for process in list(self._running):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in list(self._running):
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+            deadline = time.monotonic() + _STOP_SEC
+            while self._running and time.monotonic() < deadline:
+                time.sleep(0.01)
 
     @override
     def ready(self) -> None:
         _program()
+        if self.options.seed is not None or self.options.temperature:
+            told = "a seed" if self.options.seed is not None else "a temperature"
+            raise ModelError(
+                Fault.MISSING, f"the Claude Code CLI cannot be given {told}", hint="name the model as LiteLLM does"
+            )
 
     @override
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
+        self.ready()
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="tbench-judge-", ignore_cleanup_errors=True) as folder:
             home = Path(folder)
@@ -91,7 +105,7 @@ class ClaudeCodeModel(ChatModel):
         process = subprocess.Popen(
             argv,
             cwd=work,
-            env=_environment(home),
+            env=_environment(home, self.options.base_url),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -122,13 +136,15 @@ def _program() -> str:
     return found
 
 
-def _environment(home: Path) -> dict[str, str]:
+def _environment(home: Path, base_url: str | None) -> dict[str, str]:
     """Ours, without the marks of a session that may be around us.
 
     With a key in the environment the CLI gets a configuration folder of its own; without one it needs the user's
     login, which lives in the user's.
     """
     env = {k: v for k, v in os.environ.items() if k not in ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT")} | _QUIET
+    if base_url is not None:
+        env["ANTHROPIC_BASE_URL"] = base_url
     if any(env.get(name) for name in _KEYS):
         env |= {"HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / "config")}
     return env

@@ -49,6 +49,7 @@ class Fault(StrEnum):
     BAD_REQUEST = "bad_request"
     BAD_ANSWER = "bad_answer"
     MISSING = "missing"
+    STOPPED = "stopped"
 
 
 RETRYABLE = frozenset({Fault.RATE_LIMIT, Fault.SERVER, Fault.TIMEOUT, Fault.UNREACHABLE})
@@ -91,6 +92,19 @@ class Schema:
 
 
 @dataclass(frozen=True)
+class Options:
+    """How a model is asked. A model that cannot be asked so refuses it; nothing is left out silently.
+
+    `base_url` is where its server is, when it is not where the environment says. Without a `seed` none is sent; Ollama,
+    whose answers would differ at each call, gets 0.
+    """
+
+    temperature: float = 0.0
+    seed: int | None = None
+    base_url: str | None = None
+
+
+@dataclass(frozen=True)
 class Price:
     """USD per token, and whose word it is."""
 
@@ -103,6 +117,7 @@ class ChatModel(ABC):
     """A model that can be asked. Built from the part of its name after the colon; safe to use from several threads."""
 
     name: str
+    options: Options = Options()
 
     @abstractmethod
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
@@ -112,7 +127,7 @@ class ChatModel(ABC):
         """Find out cheaply what would make every call fail. Raises ModelError."""
 
     def stop(self) -> None:  # noqa: B027  most models cannot
-        """Give up the calls that are under way, where that can be done."""
+        """Give up the calls that are under way, where that can be done. Takes less than a second."""
 
     def price(self) -> Price | None:
         """What it charges; None when that is not known."""

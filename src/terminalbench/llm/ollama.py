@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from terminalbench.errors import did_you_mean
 from terminalbench.llm.ask import retry_after, status_fault
-from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Reply, Schema
+from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Options, Reply, Schema
 from terminalbench.records import Usage
 from terminalbench.secrets.values import safe_message
 
@@ -43,10 +43,11 @@ class OllamaModel(ChatModel):
     What it costs is unknown: a model of one's own is billed by nobody, and is not free.
     """
 
-    def __init__(self, name: str, host: str | None = None, timeout_sec: float = _TIMEOUT_SEC) -> None:
+    def __init__(self, name: str, options: Options | None = None, timeout_sec: float = _TIMEOUT_SEC) -> None:
+        self.options = options or Options()
         self.model = name
         self.name = f"ollama:{name}"
-        self.url = server_url(host or os.environ.get("OLLAMA_HOST"))
+        self.url = server_url(self.options.base_url or os.environ.get("OLLAMA_HOST"))
         self.timeout_sec = timeout_sec
         self._context: int | None = None
 
@@ -63,7 +64,12 @@ class OllamaModel(ChatModel):
             "messages": [{"role": m.role, "content": m.content} for m in messages],
             "stream": False,
             "truncate": False,
-            "options": {"temperature": 0, "seed": 0, "num_ctx": self._window(needed), "num_predict": OUTPUT_TOKENS},
+            "options": {
+                "temperature": self.options.temperature,
+                "seed": self.options.seed or 0,
+                "num_ctx": self._window(needed),
+                "num_predict": OUTPUT_TOKENS,
+            },
         }
         if schema is not None:
             body["format"] = schema.json

@@ -5,6 +5,7 @@ question that holds all those texts; `usage` and `model` are optional. A line ma
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -14,13 +15,15 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.files import read_json, read_jsonl
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Reply, Schema
+from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema
 from terminalbench.records import Usage
 
 
-def request_digest(messages: Sequence[Message], schema: Schema | None) -> str:
-    """What a question is known by: its messages and the form of its answer, not the model."""
-    return sha256(msgspec.json.encode([messages, schema.json if schema else None], order="sorted")).hexdigest()
+def request_digest(messages: Sequence[Message], schema: Schema | None, options: Options = Options()) -> str:  # noqa: B008
+    """What a question is known by: its messages, the form of its answer and how it is asked, not the model."""
+    asked = [] if options == Options() else [asdict(options)]  # answers that were recorded before there were any
+    known = [messages, schema.json if schema else None, *asked]
+    return sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
 
 
 class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,7 +40,8 @@ class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
 class ReplayModel(ChatModel):
     """Answers from a file; a question that is not in it is an error, never a guess."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, options: Options | None = None) -> None:
+        self.options = options or Options()
         self.path = Path(name)
         self.name = f"replay:{name}"
 
@@ -48,7 +52,7 @@ class ReplayModel(ChatModel):
 
     @override
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
-        digest = request_digest(messages, schema)
+        digest = request_digest(messages, schema, self.options)
         whole = "\n".join(message.content for message in messages)
         for answer in self._answers:
             named = answer.request == digest

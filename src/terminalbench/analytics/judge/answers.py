@@ -19,7 +19,6 @@ from terminalbench.llm.model import (
     OUTPUT_TOKENS,
     BadAnswer,
     ChatModel,
-    Fault,
     Message,
     ModelError,
     Reply,
@@ -126,7 +125,7 @@ class Asker:
         self.not_ready: ModelError | None = None
         self._budget = budget_usd
         self._halted = Event()
-        self._patience = patience or Patience(sleep=self._wait)
+        self._patience = patience
         self._progress = progress
         self._price = model.price() if budget_usd is not None else None
         self._lock = Lock()
@@ -136,7 +135,7 @@ class Asker:
 
     def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> Answer:
         """The answer to one question: from the cache, from the model, or none with its reason."""
-        request = request_digest(messages, rubric.schema)
+        request = request_digest(messages, rubric.schema, self.model.options)
         key = self.cache.key(rubric.digest, self.model.name, request)
         kept = self.cache.find(key, rubric.schema)
         if kept is not None:
@@ -145,7 +144,7 @@ class Asker:
         if isinstance(reserve, str):
             return self._unanswered(NotJudged(subject, rubric.name, reserve))
         try:
-            reply = ask(self.model, messages, rubric.schema, self._patience)
+            reply = ask(self.model, messages, rubric.schema, self._patience, self._halted)
         except ModelError as error:
             self._billed(reserve, error.usage)
             return self._failed(rubric, subject, error)
@@ -185,10 +184,6 @@ class Asker:
                 cost_usd=sum(known) if known else None,
                 unknown=len(self._usages) - len(known),
             )
-
-    def _wait(self, seconds: float) -> None:
-        if self._halted.wait(seconds):
-            raise ModelError(Fault.BAD_REQUEST, self.stopped or "stopped")
 
     def _start(self, messages: Sequence[Message]) -> float | str:
         """Make room in the budget for one call: the reserved amount, or why it must not start."""
@@ -281,7 +276,7 @@ class Counting:
         """Count one question."""
         total = self._sums.setdefault(rubric.name, _Sum())
         total.questions += 1
-        request = request_digest(messages, rubric.schema)
+        request = request_digest(messages, rubric.schema, self.model.options)
         kept = self._cache.find(self._cache.key(rubric.digest, self.model.name, request), rubric.schema)
         if kept is not None:
             total.cached += 1

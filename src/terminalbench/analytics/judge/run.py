@@ -28,7 +28,7 @@ from terminalbench.analytics.judge.request import (
 )
 from terminalbench.analytics.judge.rubric import NAMES, Rubric, load_rubric
 from terminalbench.errors import UserError
-from terminalbench.llm.ask import Patience
+from terminalbench.llm.ask import Patience, interrupted_by_sigterm
 from terminalbench.llm.choose import chat_model
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel
 from terminalbench.records import Finding
@@ -51,7 +51,8 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
     asker.total = work.questions
     parallel = 1 if request.budget_usd is not None and model.price() is None else request.concurrency
     try:
-        done = work.run(asker, parallel)
+        with interrupted_by_sigterm():
+            done = work.run(asker, parallel)
     except KeyboardInterrupt:
         asker.halt("interrupted")
         raise

@@ -1,18 +1,34 @@
-"""A lab bench for coding agents: one TOML file, one Harbor job per profile, numbers you can trust."""
+"""A lab bench for coding agents: one TOML file, one Harbor job per profile, numbers you can trust.
+
+The names below are the public API (docs/python.md); everything else is internal and may change.
+"""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from terminalbench.index.results import Results
+    from terminalbench.experiments.config import load
+    from terminalbench.index.results import open_results
+    from terminalbench.lab.analyze import analyze
+    from terminalbench.lab.compare import compare
+    from terminalbench.lab.plan import plan
+    from terminalbench.lab.resume import resume
+    from terminalbench.lab.run import run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "open_results"]
+__all__ = ["__version__", "analyze", "compare", "load", "open_results", "plan", "resume", "run"]
+
+_MODULES = {"load": "terminalbench.experiments.config", "open_results": "terminalbench.index.results"}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Each function is imported when it is first asked for: `import terminalbench` alone loads nothing."""
+        if name.startswith("_") or name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_MODULES.get(name, f"terminalbench.lab.{name}")), name)
 
 
-def open_results(root: "Path | str" = "results") -> "Results":
-    """A results folder for programs: `.batches()`, `.trials()`, `.findings()`, each with `.to_polars()` and so on."""
-    from terminalbench.index.results import open_results as opened
-
-    return opened(root)
+def __dir__() -> list[str]:
+    return __all__

@@ -42,13 +42,7 @@ def root(batch: Batch) -> Path:
     return batch.folder.parent.parent
 
 
-def test_the_public_members_are_these(tmp_path: Path) -> None:
-    assert terminalbench.__all__ == ["__version__", "open_results"]
-    for name in terminalbench.__all__:
-        assert hasattr(terminalbench, name)
-    public = {name for name in vars(terminalbench) if not name.startswith("_")}
-    modules = {name for name in public if f"terminalbench.{name}" in sys.modules}
-    assert public - modules == {"open_results", "TYPE_CHECKING"}
+def test_the_members_of_results_are_these(tmp_path: Path) -> None:
     methods = {name for name in dir(open_results(tmp_path)) if not name.startswith("_")}
     assert methods == {"batches", "findings", "root", "trials"}
     table = {name for name in dir(open_results(tmp_path).batches()) if not name.startswith("_")}

@@ -15,6 +15,7 @@ from terminalbench.files import write_json
 from terminalbench.lab.top_up import top_up, with_extra
 from terminalbench.records import TaskRef
 from terminalbench.runner.extend import extended, with_attempts
+from terminalbench.runner.run import Listener
 from terminalbench.runner.waves import next_wave, remaining
 
 A, B = TaskRef("a", "d"), TaskRef("b", "d")
@@ -73,4 +74,4 @@ def test_without_a_rule_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write_json(batch.plan_json, plan())
     monkeypatch.setattr(module, "resume", lambda *_: pytest.fail("money was spent before the rule was looked for"))
     with pytest.raises(UserError, match="declares no rule"):
-        top_up(batch)
+        top_up(batch, None, Listener())

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from terminalbench.errors import UserError
-from terminalbench.lab.run import Ended, ended
+from terminalbench.lab.run import Ended, Told, ended, listener_of
 from terminalbench.lab.select import Named, find_target
 from terminalbench.lab.top_up import top_up as topped_up
 from terminalbench.runner import resume as runner
 from terminalbench.runner.resume import ResumeRequest
-from terminalbench.runner.run import Listener
 
 
 def resume(
@@ -18,19 +17,19 @@ def resume(
     retry_errors: str | None = None,
     top_up: bool = False,
     strict: bool = False,
-    listener: Listener | None = None,
+    listener: Told | None = None,
     root: Path | None = None,
 ) -> Ended:
     """Run what is missing of a batch. Returns when it is over.
 
     A batch that is named by its experiment first gains what the file has gained: attempts, tasks, profiles. `attempts`
     adds attempts until each task has this many; `retry_errors` runs errored trials again, of one class or "all";
-    `top_up` adds attempts under the rule of the plan, and goes alone.
+    `top_up` adds attempts under the rule of the plan, and goes alone. Otherwise as `run`.
     """
-    target = find_target(batch, root=root)
+    target, told = find_target(batch, root=root), listener_of(listener)
     if top_up:
         if attempts is not None or retry_errors is not None:
             raise UserError("--top-up goes alone: its rule decides what runs")
-        return ended(topped_up(target.batch, target.experiment, listener))
+        return ended(topped_up(target.batch, target.experiment, told))
     request = ResumeRequest(attempts, retry_errors, strict=strict)
-    return ended(runner.resume(target.batch, request, target.experiment, listener))
+    return ended(runner.resume(target.batch, request, target.experiment, told))

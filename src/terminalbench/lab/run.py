@@ -3,11 +3,13 @@
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Selection
@@ -17,7 +19,7 @@ from terminalbench.index.results import export_index
 from terminalbench.index.scan import scan_batch
 from terminalbench.lab.select import open_experiment
 from terminalbench.live.processes import announced_batches
-from terminalbench.records import Outcome
+from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money
 from terminalbench.report.trial import printable
 from terminalbench.runner import run as runner
@@ -26,6 +28,9 @@ from terminalbench.runner.preflight import refuse_left_out
 from terminalbench.runner.run import Listener, RunResult, prepare_run
 
 _START_SEC = 900.0
+
+type Told = Listener | Callable[[Event], None]
+"""Who is told how a run goes: of everything, or of its events."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +64,30 @@ def run(
     profiles: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
     strict: bool = False,
-    listener: Listener | None = None,
+    listener: Told | None = None,
     root: Path | str | None = None,
 ) -> Ended:
     """Run an experiment: one Harbor job per profile, in a new batch. Returns when it is over.
 
     `tasks` and `profiles` pick some of it; `labels` come on top of those of the file. What cannot run is left out with
-    its reason; with `strict` that is an error, and nothing runs. `listener` is told how the run goes. An interrupt
-    (Ctrl-C) ends the running trials, and the result says so.
+    its reason; with `strict` that is an error, and nothing runs. `listener` is called with every event of the batch.
+    An interrupt (Ctrl-C) ends the running trials, and the result says so. Only the main thread can run a batch.
     """
-    opened = open_experiment(experiment, root)
+    opened, told = open_experiment(experiment, root), listener_of(listener)
     prepared = prepare_run(opened, Selection(tuple(tasks), tuple(profiles), dict(labels or {})))
     if strict:
         refuse_left_out(prepared.plan.excluded, str(opened.file))
-    return ended(runner.run(opened, prepared, listener))
+    return ended(runner.run(opened, prepared, told))
+
+
+def listener_of(told: Told | None) -> Listener:
+    """A listener of everything, or a function as one of the events."""
+    if threading.current_thread() is not threading.main_thread():
+        hint = "call it from the main thread, or start tbench run in a process of its own"
+        raise UserError("a batch runs in the main thread only: it takes the signals of the process", hint=hint)
+    if isinstance(told, Listener):
+        return told
+    return Listener(event=told) if told is not None else Listener()
 
 
 def ended(result: RunResult) -> Ended:

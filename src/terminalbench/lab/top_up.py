@@ -38,13 +38,12 @@ class Choice:
     extra: Extra = field(default_factory=dict)
 
 
-def top_up(batch: Batch, experiment: Experiment | None = None, listener: Listener | None = None) -> RunResult:
+def top_up(batch: Batch, experiment: Experiment | None, listener: Listener) -> RunResult:
     """Finish the batch, then add attempts in rounds until the rule adds none or nothing more may run.
 
     The listener is told why at each round.
     """
     _refuse_without_rule(batch, experiment)
-    tell = listener.note if listener is not None else Listener().note
     started = time.monotonic()
     result = resume(batch, ResumeRequest(), experiment, listener)
     while not result.interrupted and result.stopped is None:
@@ -53,10 +52,10 @@ def top_up(batch: Batch, experiment: Experiment | None = None, listener: Listene
         view = view_batch(batch)
         closed = _closed(batch, view.plan, used_sec)
         if closed is not None:
-            tell(f"top-up ends: {closed}")
+            listener.note(f"top-up ends: {closed}")
             return result
         choice = _choose(view)
-        tell(f"top-up: {choice.reason}" if choice.extra else f"top-up ends: {choice.reason}")
+        listener.note(f"top-up: {choice.reason}" if choice.extra else f"top-up ends: {choice.reason}")
         if not choice.extra:
             return result
         _grow(batch, choice)

@@ -1,0 +1,81 @@
+"""The public API is these names, and its page does what it says."""
+
+import io
+import re
+import subprocess
+import sys
+import threading
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+import terminalbench
+from conftest import REPO
+from terminalbench.errors import UserError
+
+PAGE = REPO / "docs" / "python.md"
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    functions = ["analyze", "compare", "load", "open_results", "plan", "resume", "run"]
+    assert terminalbench.__all__ == ["__version__", *functions]
+    assert dir(terminalbench) == terminalbench.__all__
+    for name in functions:
+        assert callable(getattr(terminalbench, name))
+        assert getattr(terminalbench, name).__doc__
+    public = {name for name in vars(terminalbench) if not name.startswith("_")}
+    modules = {name for name in public if f"terminalbench.{name}" in sys.modules}
+    assert public - modules == {"TYPE_CHECKING"}
+    with pytest.raises(AttributeError, match="no attribute 'runs'"):
+        _ = terminalbench.runs  # ty: ignore[missing-attribute]
+
+
+def test_the_api_is_imported_when_it_is_asked_for() -> None:
+    code = "import sys, terminalbench; terminalbench.load; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"harbor", "numpy", "click", "terminalbench.lab"}.isdisjoint(ran.stdout.split())
+
+
+@pytest.mark.timeout(600)
+def test_every_block_of_the_page_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```(python|text)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert sum(kind == "text" for kind, _ in blocks) >= 6
+    names: dict = {}
+    printed = ""
+    for kind, text in blocks:
+        if kind == "text":
+            assert printed == text
+            continue
+        out = io.StringIO()
+        with redirect_stdout(out):
+            exec(compile(text, str(PAGE), "exec"), names)
+        printed = out.getvalue()
+
+
+def test_the_functions_print_nothing(project, capsys: pytest.CaptureFixture[str]) -> None:
+    from support.experiments import BASE, ORACLE
+
+    terminalbench.plan(project.experiment(BASE + ORACLE))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_batch_cannot_run_outside_the_main_thread(project) -> None:
+    from support.experiments import BASE, ORACLE
+
+    file = project.experiment(BASE + ORACLE)
+    caught: list[str] = []
+
+    def start() -> None:
+        try:
+            terminalbench.run(file)
+        except UserError as error:
+            caught.append(error.what)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert caught
+    assert "main thread" in caught[0]
+    assert not (project.root / "results").exists()

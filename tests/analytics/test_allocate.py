@@ -51,7 +51,7 @@ def test_a_cell_that_fell_behind_catches_up() -> None:
 def test_done_when_the_width_is_reached() -> None:
     found = topped(table(a="+++++ " * 40, b="+++++ " * 40))
     assert (found.done, found.more) == (True, [])
-    assert "every half-width is at most 0.05" in found.reason
+    assert "every half-width is at most 5.0 pt" in found.reason
 
 
 def test_done_when_nothing_may_get_more() -> None:

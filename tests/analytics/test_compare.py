@@ -30,7 +30,7 @@ def test_three_of_seven_against_four_of_seven_is_inconclusive() -> None:
     assert found.smallest_detectable == pytest.approx(0.55, abs=0.005)
     assert found.sentence == (
         "codecanvas vs text: +14.3 pt (-49.5 to +78.1), 2 tasks better, 1 worse, p = 1.00: inconclusive; "
-        "14 trials can only show gaps above 55 pt"
+        "14 trials can only show gaps above 54.5 pt"
     )
     assert found.trials_needed is not None
     assert found.trials_needed > 300
@@ -139,7 +139,7 @@ def test_too_little_coverage_is_inconclusive_and_says_so() -> None:
     assert contrast(marks, settings(coverage=0.8)).verdict == "better"
     found = contrast(marks)
     assert found.verdict == "inconclusive"
-    assert found.sentence.endswith("inconclusive, because only 80 % of what b was to do was measured (90 % wanted)")
+    assert found.sentence.endswith("inconclusive, because only 80.0 % of what b was to do was measured (90.0 % wanted)")
     assert found.coverage_new == pytest.approx(0.8)
 
 
@@ -252,7 +252,7 @@ def test_unknown_costs_are_not_zero() -> None:
 
 def test_looks_that_were_declared() -> None:
     half = table(a="xx.. " * 7, b="++.. " * 7)
-    assert "only 50 % of what b was to do was measured" in contrast(half).sentence
+    assert "only 50.0 % of what b was to do was measured" in contrast(half).sentence
     early = contrast(half, settings(looks=2))
     assert early.sequential is not None
     assert (early.sequential.look, early.sequential.looks, early.verdict) == (1, 2, "inconclusive")
@@ -453,7 +453,7 @@ def test_cut_off_trials_are_missing_at_a_declared_look() -> None:
     found = contrast(table(a="xx.. " * 9, b="+C.. " * 9), settings(looks=4))
     assert found.verdict == "inconclusive"
     assert found.coverage_new == 0.5
-    assert "only 50 % of what b was to do was measured" in found.sentence
+    assert "only 50.0 % of what b was to do was measured" in found.sentence
     assert contrast(table(a="xx.. " * 9, b="++.. " * 9), settings(looks=2)).coverage_new == 1.0, "those are to come"
 
 
@@ -462,7 +462,7 @@ def test_looking_at_any_time_is_only_for_the_pass_rate() -> None:
     data = [msgspec.structs.replace(row, cost_usd=float(row.profile == "a")) for row in half]
     found = compare(data, settings(metric="cost", looks="any")).contrasts[0]
     assert found.verdict == "inconclusive"
-    assert "only 50 % of what b was to do has a known cost" in found.sentence
+    assert "only 50.0 % of what b was to do has a known cost" in found.sentence
 
 
 @pytest.mark.parametrize("rule", ["exclude", "fail"])

@@ -242,7 +242,7 @@ def test_silence_before_the_deadline_is_being_stuck(tmp_path: Path) -> None:
     )
     found = analyse(tmp_path, late, trajectory(*[bash(f"cat {n}") for n in range(14)]))["failure_class"]
     assert found.value == "timeout_stuck"
-    assert found.reason == "no step in the last 582 of 596 seconds"
+    assert found.reason == "no step in the last 9.7 min of 9.9 min"
 
 
 def test_signatures_are_equal_for_equal_causes() -> None:

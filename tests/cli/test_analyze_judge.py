@@ -201,7 +201,7 @@ def test_a_persons_word_stands_after_the_judges_and_is_counted(experiment: Path,
     ]
     ran = tbench("analyze", experiment, "--model", model)
     assert "root_cause  other    gave_up" in ran.out
-    assert "agreement with people: root_cause: 1 labelled and judged, 0 % agree" in ran.out
+    assert "agreement with people: root_cause: 1 labelled and judged, 0.0 % agree" in ran.out
     for command in ("analyze", "report"):
         assert tbench(command, experiment).code == 0
         assert "root_cause: gave_up (a person says)" in (ANALYTICS / "report.html").read_text(), command

@@ -45,26 +45,26 @@ def test_the_text_is_what_a_person_reads(tmp_path: Path, tbench) -> None:
         ran.out
         == """\
 s/0: pass rate, baseline text
-95 % intervals (alpha 0.05); trials not measured are left out; a verdict needs 90 % measured
+95 % intervals (alpha 0.05); trials not measured are left out; a verdict needs 90.0 % measured
 expected: it helps
 
 canvas vs text: +37.5 pt (+18.1 to +56.9), 6 tasks better, 0 worse, p = 0.031: better
 
-profile  passed  measured  pass rate    interval  of planned  agent time  not measured
-text          5     15/16     31.2 %  13 to 58 %      31.2 %           -  1 errored
-canvas       11     16/16     68.8 %  42 to 87 %      68.8 %           -  -
+profile  passed  measured  pass rate        interval  of planned  agent time  not measured
+text          5     15/16     31.2 %  13.1 to 57.8 %      31.2 %     unknown  1 errored
+canvas       11     16/16     68.8 %  42.2 to 86.9 %      68.8 %     unknown  -
 
-profile  cost   a success      interval   tokens
-text     $4.00      $0.80  0.44 to 2.00  unknown
-canvas   $4.00      $0.36  0.27 to 0.57  unknown  on the Pareto front
+profile  cost   a success        interval   tokens
+text     $4.00      $0.80  $0.44 to $2.00  unknown
+canvas   $4.00      $0.36  $0.27 to $0.57  unknown  on the Pareto front
 
 contrast         difference  tasks like these    these tasks      p   Holm  +/-/=
 canvas vs text
-  measured only       +37.5    +18.1 to +56.9              -  0.031  0.031  6/0/2
-  all planned         +37.5    +18.1 to +56.9  +0.0 to +75.0  0.031         6/0/2
+  measured only    +37.5 pt    +18.1 to +56.9              -  0.031  0.031  6/0/2
+  all planned      +37.5 pt    +18.1 to +56.9  +0.0 to +75.0  0.031         6/0/2
 
 canvas vs text
-  trials broke at similar rates (p = 1)
+  trials broke at similar rates (p = 1.00)
 """
     )
     assert max(map(len, ran.out.splitlines())) <= 100
@@ -137,7 +137,7 @@ def test_a_partial_batch_says_what_is_missing(tmp_path: Path, tbench) -> None:
     ran = tbench("compare", batch(tmp_path, {"a": "xx .. ..", "b": "++ ++ .."}).folder)
     assert ran.code == 0
     assert "a: 4 of 6 planned trials have not run or were cut off" in ran.out
-    assert "because only 67 % of what b was to do was measured" in " ".join(ran.out.split())
+    assert "because only 66.7 % of what b was to do was measured" in " ".join(ran.out.split())
 
 
 def test_several_batches_are_pooled_and_an_edited_profile_is_not(tmp_path: Path, tbench) -> None:

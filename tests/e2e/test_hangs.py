@@ -55,9 +55,9 @@ def test_each_phase_that_hangs_is_ended_and_named(lab) -> None:
     ran = lab.tbench("run", file)
     shown = {(e["agent_key"], e["task_id"]): e for e in lab.index()}
     said = {
-        ("p", "build"): ("errored", "the start of the environment did not end within 3 s"),
-        ("p", "work"): ("failed", "the agent did not end within 3 s"),
-        ("p", "grade"): ("errored", "the verifier did not end within 3 s"),
+        ("p", "build"): ("errored", "the start of the environment did not end within 3.0 s"),
+        ("p", "work"): ("failed", "the agent did not end within 3.0 s"),
+        ("p", "grade"): ("errored", "the verifier did not end within 3.0 s"),
         ("q", "work"): ("errored", "agent setup did not end within 3.6 s"),
     }
     for cell, (outcome, message) in said.items():

@@ -66,7 +66,7 @@ def test_a_phase_that_harbor_does_not_bound_is_ended_and_named(tmp_path: Path) -
     trials = {trial.task: trial for trial in job.trials()}
     hung = trials["hangs"]
     assert (hung.outcome, hung.error_class, hung.error_phase) == ("errored", "environment", "collect")
-    assert hung.error_message == "collecting the agent's files did not end within 8 s"
+    assert hung.error_message == "collecting the agent's files did not end within 8.0 s"
     assert trials["fine"].outcome == "passed"
     (note,) = job.events("note")
     assert note.error == f"{hung.name}: {hung.error_message}; ended"

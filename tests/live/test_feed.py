@@ -190,7 +190,7 @@ def test_a_job_of_others_that_was_killed_is_over_when_nothing_was_written_for_lo
     assert (feed.over, feed.cut_off) == (False, None)
     feed.poll(START + 2 * QUIET_SEC)
     assert feed.over
-    assert feed.cut_off == "never finished: dead, live; nothing was written there for 30 minutes"
+    assert feed.cut_off == "never finished: dead, live; nothing was written there for 30.3 min"
 
 
 def test_a_killed_job_of_others_ends_a_watch_that_waits_for_it(tmp_path: Path, tbench) -> None:
@@ -202,7 +202,7 @@ def test_a_killed_job_of_others_ends_a_watch_that_waits_for_it(tmp_path: Path, t
         os.utime(place, (old, old))
     shown = tbench("watch", tmp_path / "jobs")
     assert shown.code == 3
-    assert "never finished: mine; nothing was written there for 72 hours" in shown.err
+    assert "never finished: mine; nothing was written there for 72.0 h" in shown.err
     assert "1/?" in shown.out
 
 
@@ -266,7 +266,7 @@ def test_the_tail_of_a_log_is_bounded_text(batch: Batch) -> None:
     (folder / "trial.log").write_text("harbor\n")
     tail = read_tail(batch, ("j", "t"), NONE)
     assert tail.names == ("agent/agent.log", "agent/old.log", "agent/trajectory.json", "trial.log")
-    assert tail.lines == ("�[2J� evil", "[redacted]  end")
+    assert tail.lines == ("␛[2J� evil", "[redacted]  end")
     assert tail.size > 2 * TAIL_BYTES
     assert read_tail(batch, ("j", "t"), NONE, -1).lines == ("harbor",)
     assert last_sign(batch, ("j", "t")) == pytest.approx(

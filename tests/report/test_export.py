@@ -87,7 +87,7 @@ def test_junit_survives_hostile_words(tbench, tmp_path: Path) -> None:
     (folder / "result.json").write_text(json.dumps(result))
     out = tbench("export", batch.folder, "--format", "junit").out
     (error,) = ElementTree.fromstring(out).iter("error")
-    assert error.get("message", "").startswith('<x> ]]> & " �[2J')
+    assert error.get("message", "").startswith('<x> ]]> & " ␛[2J')
 
 
 def test_parquet_comes_back_as_it_went(tbench, batch: Batch, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from terminalbench.runner.guard import Guard
 from terminalbench.runner.observe import Observer, memory_mb
 from terminalbench.runner.watchdog import Alert, Change, Order, Sample, Watchdog
 from terminalbench.sandbox.activity import Activity, live_hits
+from terminalbench.text.numbers import duration
 
 
 def event(kind: str, trial: str | None = "t", profile: str | None = "p", **fields: object) -> Event:
@@ -106,7 +107,7 @@ def test_pressure_by_level_and_by_answers() -> None:
     dog.add(ended(None, rate_limit_hits=4))  # two of them were seen while it ran
     dog.add(ended("rate_limit", trial="u"))
     changes, orders = dog.look(sample(100.0))
-    assert raised(changes) == {"rate_limit": "p: 5 answers 429 in 5 min"}
+    assert raised(changes) == {"rate_limit": "p: 5 answers 429 in 5.0 min"}
     assert [(order.action, order.profile) for order in orders] == [("slow", "p")]
     changes, orders = dog.look(sample(303.0))
     assert cleared(changes) == ["rate_limit"]
@@ -117,7 +118,7 @@ def test_a_full_disk_pauses_everything_until_there_is_room() -> None:
     dog = Watchdog()
     assert dog.look(sample(free_mb=513.0, memory_mb=10_000.0))[0] == []
     changes, orders = dog.look(sample(free_mb=100.0))
-    assert raised(changes) == {"disk": "100 MB are left on the disk of the results"}
+    assert raised(changes) == {"disk": "100.0 MB are left on the disk of the results"}
     assert [(order.action, order.profile) for order in orders] == [("pause", "*")]
     changes, orders = dog.look(sample(free_mb=9999.0))
     assert cleared(changes) == ["disk"]
@@ -127,7 +128,7 @@ def test_a_full_disk_pauses_everything_until_there_is_room() -> None:
 def test_memory_and_unknown_memory() -> None:
     dog = Watchdog()
     assert dog.look(sample(memory_mb=None, free_mb=None))[0] == []
-    assert raised(dog.look(sample(memory_mb=200.0))[0]) == {"memory": "200 MB of memory are left on this machine"}
+    assert raised(dog.look(sample(memory_mb=200.0))[0]) == {"memory": "200.0 MB of memory are left on this machine"}
 
 
 @pytest.mark.parametrize("jump", [3600.0, -40.0])
@@ -137,7 +138,7 @@ def test_a_jump_of_the_clock(jump: float) -> None:
     assert dog.look(sample(10.0))[0] == []
     changes, _ = dog.look(sample(20.0, wall=1020.0 + jump))
     assert list(raised(changes)) == ["clock"]
-    assert f"{jump:+.0f} s" in raised(changes)["clock"]
+    assert f"jumped by {duration(jump, sign=True)};" in raised(changes)["clock"]
     assert dog.look(sample(300.0, wall=1300.0 + jump))[0] == []
     assert cleared(dog.look(sample(330.0, wall=1330.0 + jump))[0]) == ["clock"]
 
@@ -194,7 +195,7 @@ def test_a_guard_writes_alerts_and_carries_out_orders(tmp_path) -> None:
     machine.look()
     machine.look(1.0)
     control = ControlFile(machine.batch.control_json)
-    assert control.read().why_paused("p") == "10 MB are left on the disk of the results"
+    assert control.read().why_paused("p") == "10.0 MB are left on the disk of the results"
     machine.free = 10_000.0
     machine.look()
     assert control.read().why_paused("p") is None
@@ -285,7 +286,7 @@ def test_an_answer_counts_once_however_long_its_trial_takes(tmp_path, looks: int
     machine.guard.add(ended("rate_limit", trial="u"))
     machine.look()
     assert machine.alerts() == [("rate_limit", "raised")]
-    assert machine.told == [Alert("rate_limit", "p: 5 answers 429 in 5 min", profile="p")]
+    assert machine.told == [Alert("rate_limit", "p: 5 answers 429 in 5.0 min", profile="p")]
 
 
 def test_what_the_sandbox_tells_of_while_it_runs_counts_once(tmp_path) -> None:
@@ -307,7 +308,7 @@ def test_what_the_sandbox_tells_of_while_it_runs_counts_once(tmp_path) -> None:
     Activity(folder).hit(1)
     machine.look()
     (alert,) = machine.told
-    assert alert.message == "p: 5 answers 429 in 5 min"
+    assert alert.message == "p: 5 answers 429 in 5.0 min"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"rate_limit_hits": "x"}', b"\xff", b"9" * 10_000])
@@ -401,4 +402,4 @@ def test_what_an_agent_said_does_not_drive_the_terminal(capsys: pytest.CaptureFi
     RunTeller(quiet=False).event(told)
     RunTeller(quiet=True).event(told)
     RunTeller(quiet=False).event(event("alert", None, error="z", detail={"cause": "auth", "state": "cleared"}))
-    assert capsys.readouterr().err == "error (auth): x�[2Jy\n"
+    assert capsys.readouterr().err == "error (auth): x␛[2Jy\n"

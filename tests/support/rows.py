@@ -6,7 +6,7 @@ from typing import Any
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import Settings
 from terminalbench.records import TaskRef
-from terminalbench.report.text import MARKS
+from terminalbench.text.outcomes import MARKS
 
 OUTCOMES = {mark: outcome for outcome, mark in MARKS.items()}
 type Marks = Mapping[str, Mapping[str, str]]

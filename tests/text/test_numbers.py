@@ -52,6 +52,7 @@ from terminalbench.text import numbers as n
         (n.duration(750), "12.5 min"),
         (n.duration(9000), "2.5 h"),
         (n.duration(-75, sign=True), "-75 s"),
+        (n.duration(-75), "0.0 s"),
         (n.p_value(0.48), "0.48"),
         (n.p_value(0.0123), "0.012"),
         (n.p_value(0.0999), "0.10"),
@@ -75,11 +76,13 @@ def test_one_spelling(text, wanted):
 
 
 @pytest.mark.parametrize(
-    "write", [n.count, n.tokens, n.dollars, n.cost, n.percent, n.points, n.duration, n.p_value, n.size, n.moment]
+    ("write", "wanted"),
+    [(one, "unknown") for one in (n.count, n.tokens, n.dollars, n.cost, n.duration, n.size, n.moment)]
+    + [(one, "-") for one in (n.percent, n.points, n.p_value)],
 )
-def test_unknown_is_said_and_never_zero(write):
-    assert write(None) == "unknown"
-    assert n.amount(None, "tokens") == n.amount(None, "pass") == "unknown"
+def test_unknown_is_said_and_never_zero(write, wanted):
+    assert write(None) == wanted
+    assert (n.amount(None, "tokens"), n.amount(None, "pass")) == ("unknown", "-")
 
 
 @given(st.floats(1e-12, 1e9))

@@ -53,11 +53,11 @@ def test_a_line_for_each_finished_trial_and_each_thing_said() -> None:
     ) == [
         "03:01:01  1/4  + passed  a #1  p  62 s  $0.25",
         "03:01:10  1/4  E errored, is tried again  b #1  p  cost unknown  network: reset",
-        "03:01:20  2/4  E errored  b #1  p  9.0 s  cost unknown  setup: no�[2Jroom",
+        "03:01:20  2/4  E errored  b #1  p  9.0 s  cost unknown  setup: no␛[2Jroom",
         "03:01:21  held: nothing new starts [p]: the budget is used up",
-        "03:01:23  alert (error) [p]: auth: every trial�fails",
+        "03:01:23  alert (error) [p]: auth: every trial␊fails",
         "03:01:25  waiting [p]: rate limit of m: 9 s",
-        "03:01:27  alert (error) [p]: auth: every trial�fails (cleared)",
+        "03:01:27  alert (error) [p]: auth: every trial␊fails (cleared)",
     ]
 
 

@@ -153,7 +153,7 @@ def test_a_narrow_title_keeps_the_time_left_and_cuts_the_names() -> None:
     for width in (60, 80, 100, 200):
         title = text(picture(place=place), width, 30).splitlines()[0]
         assert title.endswith("left")
-        assert "running 15:01" in title
+        assert "running 15.0 min" in title
         assert title.startswith(("starter-core", "An experiment"))
 
 
@@ -179,7 +179,7 @@ def test_trials_that_will_not_run_are_not_called_waiting() -> None:
     state.apply(job_event(12, "job_ended"))
     shown = text(Frame(state, "s/0", START + 12), 100, 30)
     assert "1 running  2 waiting  3 not run" in shown
-    assert "about 0:34 left" in shown  # what q has left, at twelve seconds a trial; nothing of p
+    assert "about 34 s left" in shown  # what q has left, at twelve seconds a trial; nothing of p
 
 
 def test_a_cost_nobody_knows_is_called_a_cost() -> None:
@@ -189,23 +189,23 @@ def test_a_cost_nobody_knows_is_called_a_cost() -> None:
     assert "cost" not in text(Frame(replay(plan(), []), "s/0", START), 100, 30).splitlines()[1]
 
 
-def test_money_is_written_short_before_a_column_goes() -> None:
+def test_unknown_money_is_written_out_and_the_least_important_columns_give_way() -> None:
     retried = Teller("a__1")
     state = replay(plan(("p", "q")), [*retried.whole(0, 10, cost=None, tokens=None), *Teller("b__1", "b").whole(0, 99)])
     head, row = text(Frame(state, "s/0", START + 12), 100, 30).splitlines()[3:5]
-    assert head.split()[-3:] == ["mean", "p90", "retries"]
-    assert "$0.50 + 1 unknown" in row or "$0.50+1?" in row
+    assert head.split()[-3:] == ["cost", "mean", "retries"]
+    assert "$0.50 + 1 unknown" in row
 
 
 def test_every_fact_has_a_place_on_a_wide_terminal() -> None:
     shown = text(picture(), 200, 50)
     for fact in (
-        "An experiment", "s/0", "running 15:01", "left",
-        "8/30 done", "2 running", "1 held", "1 cancelled", "$4.18 (2 guessed) of $5.00", "deadline in 51:39",
-        "4/10", "50 %", "9 to 91 %", "$2.12 + 1 unknown", "$3.06 + 1 unknown", "no model", "954k", "setup 1", "agent_timeout 1",
-        "error (rate_limit) [baseline]: 12 answers of 429 within a minute, raised 0:11 ago", "control [baseline]: set all 2: too many, 0:10 ago",
+        "An experiment", "s/0", "running 15.0 min", "left",
+        "8/30 done", "2 running", "1 held", "1 cancelled", "$4.18 (2 guessed) of $5.00", "deadline in 51.6 min",
+        "4/10", "50.0 %", "9.5 to 90.5 %", "$2.12 + 1 unknown", "$3.06 + 1 unknown", "no model", "954k", "setup 1", "agent_timeout 1",
+        "error (rate_limit) [baseline]: 12 answers of 429 within a minute, raised 11 s ago", "control [baseline]: set all 2: too many, 10 s ago",
         "held: 1 do not start: the budget of $5.00 is used up", "6 planned trials are left out: needs 64 GB of memory",
-        "1 lines unreadable", "waiting 29 s: tried again after evil", "Running (2)", "agent", "1:11", "0:04 ago", "T timed_out", "E errored", "+ passed", "retried 1x",
+        "1 lines unreadable", "waiting 29 s: tried again after evil", "Running (2)", "agent", "71 s", "4.0 s ago", "T timed out", "E errored", "+ passed", "retried 1x",
     ):  # fmt: skip
         assert fact in shown, fact
 

@@ -13,6 +13,7 @@ import msgspec
 
 from terminalbench.analytics.model import Comparison, Contrast, TaskSummary
 from terminalbench.records import TaskRef
+from terminalbench.text.numbers import points
 
 type CellKey = tuple[str, str, str]
 FEWEST = 3
@@ -110,7 +111,9 @@ def allocate(comparison: Comparison, rule: TopUp) -> Allocation:
     widest = max(aim.now for aim in aims)
     open_aims = [aim for aim in aims if not aim.reached]
     if not open_aims:
-        return Allocation(done=True, reason=f"every half-width is at most {rule.half_width:g}", half_width=widest)
+        return Allocation(
+            done=True, reason=f"every half-width is at most {points(rule.half_width, sign=False)}", half_width=widest
+        )
     for aim in open_aims:
         for cell in aim.cells:
             cell.weight += 1
@@ -121,7 +124,7 @@ def allocate(comparison: Comparison, rule: TopUp) -> Allocation:
         return Allocation(done=True, reason=reason, half_width=widest)
     expected = max(aim.expected() for aim in aims)
     names = ", ".join(f"{aim.contrast.new} vs {aim.contrast.old}" for aim in open_aims)
-    reason = f"{names}: the half-width is above {rule.half_width:g}"
+    reason = f"{names}: the half-width is above {points(rule.half_width, sign=False)}"
     return Allocation(done=False, reason=reason, more=more, half_width=widest, expected=expected)
 
 

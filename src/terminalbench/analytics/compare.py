@@ -42,6 +42,7 @@ from terminalbench.analytics.summary import (
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records import TaskRef
+from terminalbench.text.numbers import p_value, percent
 
 
 def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
@@ -213,8 +214,8 @@ def _verdict(
     for side, share in zip((prepared.new, prepared.old), shares, strict=True):
         if share is not None and share < settings.coverage:
             what = "was measured" if settings.metric == "pass" else f"has a known {KNOWN[settings.metric]}"
-            wanted = f"{100 * settings.coverage:.0f} % wanted"
-            return "inconclusive", f"only {100 * share:.0f} % of what {side.profile} was to do {what} ({wanted})"
+            wanted = f"{percent(settings.coverage)} wanted"
+            return "inconclusive", f"only {percent(share)} of what {side.profile} was to do {what} ({wanted})"
     alone = judge([ways[settings.rule]], looks, settings)
     verdict = judge([ways[way] for way in _needed(settings)], looks, settings)
     if verdict == "inconclusive" and alone != "inconclusive":
@@ -246,7 +247,7 @@ def _to_fit_margin(ways: Mapping[Way, Evidence], settings: Settings, family: int
 def _too_early(looks: Looks) -> str | None:
     if looks.method == "obrien-fleming" and not looks.last:
         now = f"look {looks.look} of {looks.looks}" if looks.look else f"it is before the first of {looks.looks} looks"
-        return f"{now} needs p up to {looks.level:.2g}" if looks.look else now
+        return f"{now} needs p up to {p_value(looks.level)}" if looks.look else now
     return None
 
 

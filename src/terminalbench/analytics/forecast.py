@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import msgspec
 
 from terminalbench.analytics import power
-from terminalbench.analytics.sentence import count
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, PlannedTask
 from terminalbench.index.history import PastTrial
 from terminalbench.records import Outcome
+from terminalbench.text.numbers import percent, plural, points
 
 type TaskLabel = tuple[str, str]
 CEILING = 0.95
@@ -157,9 +157,9 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> d
     needed = power.units_needed(moment, effect, alpha / contrasts) if effect is not None else None
     return {
         "smallest_detectable": power.smallest_detectable(moment * units / len(tasks), units, alpha / contrasts),
-        "assumption": f"{count(units, noun)}, {count(attempts, 'attempt')}, {count(contrasts, 'contrast')} at alpha "
+        "assumption": f"{plural(units, noun)}, {plural(attempts, 'attempt')}, {plural(contrasts, 'contrast')} at alpha "
         f"{alpha:g}; one attempt's luck {luck} (variance {variance:.2f}), true gaps varying by "
-        f"{100 * power.GAP_SPREAD:.0f} pt between tasks",
+        f"{points(power.GAP_SPREAD, sign=False)} between tasks",
         "effect": effect,
         "tasks_for_effect": needed,
     }
@@ -195,9 +195,9 @@ def _room(plan: Plan, sides: Mapping[str, _Past]) -> list[str]:
     mean = sum(rates) / len(rates)
     known = f"{len(rates)} of {len(job.tasks)} tasks, {past.kind}"
     if mean >= CEILING:
-        return [f"ceiling: {plan.baseline} has passed {100 * mean:.0f} % so far ({known}); nothing can be much better"]
+        return [f"ceiling: {plan.baseline} has passed {percent(mean)} so far ({known}); nothing can be much better"]
     if mean <= 1 - CEILING:
-        return [f"floor: {plan.baseline} has passed {100 * mean:.0f} % so far ({known}); nothing can be much worse"]
+        return [f"floor: {plan.baseline} has passed {percent(mean)} so far ({known}); nothing can be much worse"]
     settled = sum(rate in (0.0, 1.0) for rate in rates)
     if settled > 0.8 * len(rates) and len(rates) >= _ENOUGH_CELLS:
         return [

@@ -28,6 +28,7 @@ from terminalbench.files import encode_json, encode_line, read_json, write_json,
 from terminalbench.index.queries import CellState
 from terminalbench.index.results import FINDINGS_FILE
 from terminalbench.records import Finding, Outcome
+from terminalbench.text.numbers import plural
 
 DETAIL, SUMMARY = "metrics_detail.csv", "metrics_summary.csv"
 AGGREGATE, COMPARISON, TESTS = "aggregate_metrics.json", "comparison.json", "statistical_tests.json"
@@ -180,7 +181,7 @@ def superseded_notes(chosen: Sequence[Picked]) -> list[str]:
 
 def trials_text(count: int) -> str:
     """A number of trials."""
-    return f"{count} trial" if count == 1 else f"{count} trials"
+    return plural(count, "trial")
 
 
 def _aggregate(

@@ -83,7 +83,7 @@ def _json(report: "CheckReport") -> str:
 
 
 def _text(report: "CheckReport") -> str:
-    from terminalbench.report.text import columns
+    from terminalbench.text.table import columns
 
     tasks = [["task", "oracle", "nop", ""]]
     tasks += [[t.task.id, t.oracle or "-", t.nop or "-", t.problem or "ok"] for t in report.tasks]

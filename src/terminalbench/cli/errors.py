@@ -77,7 +77,7 @@ def _text(report: "ErrorReport") -> str:
 
 
 def _groups(groups: "list[FailureGroup]") -> list[str]:
-    from terminalbench.report.trial import printable
+    from terminalbench.text.foreign import line as printable
 
     lines = []
     for group in groups[:_GROUPS]:
@@ -108,7 +108,7 @@ def _contrast(found: "Solved") -> list[str]:
 
 
 def _decision(profile: str, decision: "Decision | None") -> list[str]:
-    from terminalbench.report.trial import printable
+    from terminalbench.text.foreign import line as printable
 
     if decision is None:
         return [f"    {profile}: nothing more"]

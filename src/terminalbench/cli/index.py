@@ -25,7 +25,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
     from terminalbench.index.results import export_index
     from terminalbench.index.scan import ForeignJobs, find_batches, scan_all
     from terminalbench.lab.select import results_root
-    from terminalbench.report.foreign import printable
+    from terminalbench.text.foreign import line as printable
 
     root = results_root(results)
     report = scan_all(root, rebuild=rebuild, in_root=True)

@@ -17,7 +17,8 @@ def command(results: Path | None, as_json: bool) -> int:
     from terminalbench.index.results import list_batches
     from terminalbench.index.scan import scan_all
     from terminalbench.lab.select import results_root
-    from terminalbench.report.text import Money, columns
+    from terminalbench.text.numbers import cost, moment
+    from terminalbench.text.table import columns
 
     root = results_root(results)
     scan_all(root)
@@ -30,17 +31,16 @@ def command(results: Path | None, as_json: bool) -> int:
         return EXIT_OK
     rows = [["batch", "created", "trials", "passed", "failed", "not measured", "cost", "name"]]
     for batch in batches:
-        cost = str(Money(batch["cost_usd"], batch["cost_unknown"]))
         planned = batch["planned"] if batch["planned"] is not None else "?"
         rows.append(
             [
                 batch["batch"],
-                (batch["created_at"] or "?")[:16].replace("T", " "),
+                moment(batch["created_at"]),
                 f"{batch['trials']}/{planned}",
                 str(batch["passed"]),
                 str(batch["failed"]),
                 str(batch["not_measured"]),
-                cost + (" (simulated)" if batch["simulated"] else ""),
+                cost(batch["cost_usd"], batch["cost_unknown"]) + (" (simulated)" if batch["simulated"] else ""),
                 batch["name"] or "",
             ]
         )

@@ -16,6 +16,7 @@ from terminalbench.cli.options import (
     tasks_option,
 )
 from terminalbench.errors import EXIT_OK
+from terminalbench.text.numbers import dollars, duration
 
 if TYPE_CHECKING:
     from terminalbench.experiments.plan import JobSpec, Selection
@@ -124,7 +125,7 @@ def plan_text(planned: "PlannedBatch") -> str:
     """The plan as a person reads it."""
     from terminalbench.experiments.plan import HARBOR_PARALLEL
     from terminalbench.harbor.jobs import shown
-    from terminalbench.report.forecast import forecast_lines
+    from terminalbench.report.text import forecast_lines
     from terminalbench.text.numbers import plural
 
     jobs = planned.plan.jobs
@@ -177,9 +178,10 @@ def _limit_lines(planned: "PlannedBatch") -> list[str]:
     if run.budget_usd is not None:
         free = [profile.key for profile in planned.experiment.profiles if not profile.agent.model]
         outside = f"; not for {', '.join(free)}: no model, no cost" if free else ""
-        lines.append(f"budget ${run.budget_usd:.2f} for the whole batch{outside}")
+        lines.append(f"budget {dollars(run.budget_usd)} for the whole batch{outside}")
     if run.run_timeout_sec is not None:
-        lines.append(f"no trial starts later than {run.run_timeout_sec:g} s after the start; running ones finish")
+        limit = duration(run.run_timeout_sec)
+        lines.append(f"no trial starts later than {limit} after the start; running ones finish")
     return lines
 
 

@@ -11,10 +11,10 @@ import click
 from terminalbench.live.feed import Feed
 from terminalbench.live.line import run_line
 from terminalbench.live.state import LiveState
-from terminalbench.report.trial import printable
 from terminalbench.runner.preflight import exclusion_lines
 from terminalbench.runner.run import Listener
-from terminalbench.text.numbers import plural
+from terminalbench.text.foreign import line as printable
+from terminalbench.text.numbers import dollars, plural
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judge.request import Progress as JudgeProgress
@@ -62,7 +62,7 @@ class AnalysisTeller(Line):
 
     def judging(self, now: "JudgeProgress") -> None:
         """Show how far the judge is."""
-        cost = f", ${now.spent_usd:.2f}" if now.spent_usd else ""
+        cost = f", {dollars(now.spent_usd)}" if now.spent_usd else ""
         self._show(f"judging {now.done}/{now.total} ({now.cached} from the cache{cost})", now.done == now.total)
 
     def _show(self, line: str, last: bool) -> None:

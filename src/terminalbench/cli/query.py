@@ -6,6 +6,8 @@ import click
 
 from terminalbench.cli.options import json_option, results_option
 from terminalbench.errors import EXIT_OK
+from terminalbench.lab.select import results_root
+from terminalbench.text.foreign import flat
 
 _CELL = 80
 
@@ -25,10 +27,9 @@ def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: b
     from terminalbench.files import encode_json
     from terminalbench.index.scan import scan_all
     from terminalbench.index.sql import ask
-    from terminalbench.lab.select import results_root
     from terminalbench.report.export import csv_bytes
-    from terminalbench.report.foreign import printable
-    from terminalbench.report.text import columns
+    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.table import columns
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
@@ -41,7 +42,7 @@ def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: b
     elif as_csv:
         click.echo(csv_bytes(answer.columns, answer.rows).decode(), nl=False)
     else:
-        rows = [[printable(_short(value)) for value in row] for row in answer.rows]
+        rows = [[_short(value) for value in row] for row in answer.rows]
         numbers = [i for i in range(len(answer.columns)) if any(isinstance(r[i], int | float) for r in answer.rows)]
         left = [i for i in range(len(answer.columns)) if i not in numbers]
         click.echo(columns([[printable(name) for name in answer.columns], *rows], left=left))
@@ -57,5 +58,4 @@ def _plain(value: object) -> object:
 def _short(value: object) -> str:
     if value is None:
         return "-"
-    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(_plain(value)).split())
-    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+    return f"{value:.6g}" if isinstance(value, float) else flat(str(_plain(value)), _CELL)

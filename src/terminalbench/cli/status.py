@@ -17,9 +17,10 @@ def command(results: Path | None, as_json: bool) -> int:
     from terminalbench.files import encode_json
     from terminalbench.lab.select import from_here, of_this_project, results_root
     from terminalbench.live.status import running_batches
-    from terminalbench.report.text import columns
-    from terminalbench.report.trial import printable
-    from terminalbench.text.numbers import cost, duration
+    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.numbers import NOTHING, cost, duration, moment
+    from terminalbench.text.outcomes import word
+    from terminalbench.text.table import columns
 
     found = running_batches(results_root(results) if results else None)
     found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))
@@ -31,14 +32,13 @@ def command(results: Path | None, as_json: bool) -> int:
         return EXIT_OK
     rows = [["batch", "state", "pid", "since", "trials", "outcomes", "cost", "left"]]
     for status in found:
-        outcomes = ", ".join(f"{count} {name}" for name, count in status.outcomes.items()) or "-"
+        outcomes = ", ".join(f"{count} {word(name)}" for name, count in status.outcomes.items()) or NOTHING
         pid = str(status.runner) if status.runner is not None else "-"
         spent = cost(status.cost_usd, status.cost_unknown)
         counts = {"running": status.running, "waiting": status.to_start, "held": status.held}
         done = f"{status.ended}/{'?' if status.planned is None else status.planned}"
         trials = ", ".join([done, *(f"{count} {name}" for name, count in counts.items() if count)])
-        since = (status.since or "-")[:16].replace("T", " ")
-        left = duration(status.left_sec)
+        since, left = moment(status.since), duration(status.left_sec)
         rows.append([from_here(status.batch), status.state, pid, since, trials, outcomes, spent, left])
     click.echo(columns(rows, left=range(8)))
     for status in found:

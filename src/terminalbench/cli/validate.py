@@ -6,6 +6,7 @@ import click
 
 from terminalbench.cli.options import experiments_argument, root_option
 from terminalbench.errors import EXIT_OK, EXIT_USAGE, UserError
+from terminalbench.text.numbers import plural
 
 
 @click.command("validate")
@@ -30,7 +31,7 @@ def _check(file: Path, root: Path | None) -> None:
 
     if is_quarantine_file(file):
         held = len(read_quarantine_file(file))
-        click.echo(f"{file}: ok: {held} task{'' if held == 1 else 's'} in quarantine")
+        click.echo(f"{file}: ok: {plural(held, 'task')} in quarantine")
         return
     experiment = load(file, root)
     tasks, profiles = len(experiment.tasks), len(experiment.profiles)

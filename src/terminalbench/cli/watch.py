@@ -69,7 +69,7 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     from terminalbench.index.scan import scan_batch
     from terminalbench.report.run_end import end_document, next_steps
     from terminalbench.report.text import summary
-    from terminalbench.report.trial import printable
+    from terminalbench.text.foreign import line as printable
 
     for text in (feed.plan_problem, feed.note, feed.cut_off):
         if text:

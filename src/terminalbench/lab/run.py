@@ -21,11 +21,11 @@ from terminalbench.lab.select import open_experiment
 from terminalbench.live.processes import announced_batches
 from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money
-from terminalbench.report.trial import printable
 from terminalbench.runner import run as runner
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.preflight import refuse_left_out
 from terminalbench.runner.run import Listener, RunResult, prepare_run
+from terminalbench.text.foreign import line as printable
 
 _START_SEC = 900.0
 

@@ -16,7 +16,7 @@ from terminalbench.files import read_json
 from terminalbench.index.queries import BatchView, TrialRow, find_trials, view_batch
 from terminalbench.index.scan import ForeignJobs, find_batches, root_around, scan_all, scan_batch
 from terminalbench.live.processes import announced_batches, live_processes
-from terminalbench.report.foreign import printable
+from terminalbench.text.foreign import line as printable
 
 _LIST = "tbench list shows the batches"
 

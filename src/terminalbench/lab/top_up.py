@@ -23,6 +23,7 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.records import Event, TaskRef, stamp
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult
+from terminalbench.text.numbers import plural, points
 
 _NO_RULE = "its plan declares no rule for a top-up"
 
@@ -85,10 +86,9 @@ def _choose(view: BatchView) -> Choice:
     if found.done:
         return Choice(found.reason)
     extra = {(more.profile, more.task): more.attempts for more in found.more}
-    now = f"{2 * found.half_width:.1%}" if found.half_width is not None else "unknown"
-    tasks = len({task for _, task in extra})
-    text = f"{found.trials} trials more on {tasks} task{'' if tasks == 1 else 's'}; widest interval now {now}"
-    return Choice(f"{text}, {2 * found.expected:.1%} expected" if found.expected is not None else text, extra)
+    now, expected = (points(None if w is None else 2 * w, sign=False) for w in (found.half_width, found.expected))
+    where = f"{plural(found.trials, 'trial')} more on {plural(len({task for _, task in extra}), 'task')}"
+    return Choice(f"{where}; widest interval now {now}, {expected} expected", extra)
 
 
 def with_extra(plan: Plan, extra: Extra) -> Plan:

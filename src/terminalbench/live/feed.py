@@ -23,6 +23,7 @@ from terminalbench.live.processes import ForeignRun, LiveProcess, live_processes
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event, EventKind, Outcome
 from terminalbench.secrets.values import Secrets
+from terminalbench.text.numbers import duration
 
 ALIVE_EVERY_SEC = 1.0
 SCAN_EVERY_SEC = 5.0
@@ -104,7 +105,7 @@ class Feed:
             return None
         if owner.host == socket.gethostname():
             return f"its run did not end, it was killed (pid {owner.pid}, started {owner.since})"
-        return f"its run on {owner.host} has said nothing for {ELSEWHERE_SEC / 60:.0f} minutes (pid {owner.pid})"
+        return f"its run on {owner.host} has said nothing for {duration(ELSEWHERE_SEC)} (pid {owner.pid})"
 
     def _alive(self, now: float) -> bool:
         if self._alive_at is not None and 0 <= now - self._alive_at < ALIVE_EVERY_SEC:

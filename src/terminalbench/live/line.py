@@ -3,7 +3,7 @@
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.model import Waiting
 from terminalbench.live.state import LiveState
-from terminalbench.text.numbers import cost, duration
+from terminalbench.text.numbers import cost, duration, plural
 from terminalbench.text.outcomes import word
 
 
@@ -25,7 +25,7 @@ def run_line(state: LiveState, now: float, since: float | None = None) -> str:
     left = eta_sec(state, now)
     if left is not None and total.done < (total.planned or 0):
         parts.append(f"about {duration(left)} left")
-    elapsed = duration(max(0.0, now - began)) if began is not None else ""
+    elapsed = duration(now - began) if began is not None else ""
     return f"{elapsed}  {', '.join(parts)}".strip()
 
 
@@ -49,13 +49,5 @@ def wait_lines(state: LiveState, now: float) -> list[str]:
 def _wait(reason: str, found: list[Waiting], now: float) -> str:
     """How long until the next of these trials starts, if that is known, and how many there are."""
     left = [sec for waiting in found if (sec := waiting.left_sec(now)) is not None]
-    many = f" ({len(found)} trials)" if len(found) > 1 else ""
-    return f"waiting{f' {min(left):.0f} s' if left else ''}: {reason}{many}"
-
-
-def clock(seconds: float) -> str:
-    """Seconds as m:ss or h:mm:ss."""
-    whole = max(0, round(seconds))
-    hours, rest = divmod(whole, 3600)
-    minutes, left = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+    many = f" ({plural(len(found), 'trial')})" if len(found) > 1 else ""
+    return f"waiting{f' {duration(min(left))}' if left else ''}: {reason}{many}"

@@ -20,6 +20,7 @@ from terminalbench import registry
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import lock_owner, read_json, write_json
+from terminalbench.text.numbers import duration
 
 
 class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -178,8 +179,7 @@ class ForeignRun:
             return None
         names = sorted(self.silent)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        age = min(self.silent.values())
-        ago = f"{age / 60:.0f} minutes" if age < 7200 else f"{age / 3600:.0f} hours"
+        ago = duration(min(self.silent.values()))
         return f"never finished: {', '.join(names[:_NAMED])}{more}; nothing was written there for {ago}"
 
     def _unfinished(self) -> list[Path]:

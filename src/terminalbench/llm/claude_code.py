@@ -19,6 +19,7 @@ from terminalbench.llm.ask import status_fault
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema
 from terminalbench.records import Usage
 from terminalbench.secrets.values import safe_message
+from terminalbench.text.numbers import duration
 
 _TIMEOUT_SEC = 600.0
 _GRACE_SEC = 5.0
@@ -115,7 +116,7 @@ class ClaudeCodeModel(ChatModel):
         try:
             output, errors = process.communicate(question, timeout=self.timeout_sec)
         except subprocess.TimeoutExpired:
-            raise ModelError(Fault.TIMEOUT, f"Claude Code did not answer in {self.timeout_sec:g} s") from None
+            raise ModelError(Fault.TIMEOUT, f"Claude Code did not answer in {duration(self.timeout_sec)}") from None
         finally:
             self._running.discard(process)
             _end(process)

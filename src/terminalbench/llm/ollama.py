@@ -17,6 +17,7 @@ from terminalbench.llm.ask import retry_after, status_fault
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Options, Reply, Schema
 from terminalbench.records import Usage
 from terminalbench.secrets.values import safe_message
+from terminalbench.text.numbers import duration
 
 _TIMEOUT_SEC = 900.0
 _CONTEXT = 32_768
@@ -122,10 +123,10 @@ class OllamaModel(ChatModel):
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
         except TimeoutError:
-            raise ModelError(Fault.TIMEOUT, f"{self.url} did not answer in {self.timeout_sec:g} s") from None
+            raise ModelError(Fault.TIMEOUT, f"{self.url} did not answer in {duration(self.timeout_sec)}") from None
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             if isinstance(getattr(error, "reason", None), TimeoutError | socket.timeout):
-                raise ModelError(Fault.TIMEOUT, f"{self.url} did not answer in {self.timeout_sec:g} s") from None
+                raise ModelError(Fault.TIMEOUT, f"{self.url} did not answer in {duration(self.timeout_sec)}") from None
             raise ModelError(
                 Fault.UNREACHABLE,
                 safe_message(f"no Ollama server answers at {self.url}: {getattr(error, 'reason', None) or error}"),

@@ -10,8 +10,10 @@ from terminalbench.analytics.judge.request import JudgeResult
 from terminalbench.analytics.labels import Labels, effective, read_labels
 from terminalbench.analytics.run import AnalysisResult
 from terminalbench.analytics.selection import Picked
-from terminalbench.report.text import columns, percent
-from terminalbench.report.trial import printable
+from terminalbench.text.foreign import line as printable
+from terminalbench.text.numbers import UNKNOWN, percent, plural
+from terminalbench.text.outcomes import word
+from terminalbench.text.table import columns
 
 _SHOWN = 12
 _REASONS = 8
@@ -24,7 +26,7 @@ def listing(chosen: Sequence[Picked]) -> str:
     for part in chosen:
         for cell in part.cells:
             name = cell.row.name if cell.row is not None else "-"
-            rows.append([part.view.batch, cell.task.id, cell.profile, str(cell.attempt), str(cell.outcome), name])
+            rows.append([part.view.batch, cell.task.id, cell.profile, str(cell.attempt), word(cell.outcome), name])
     return columns(rows, left=(0, 1, 2, 4, 5))
 
 
@@ -32,7 +34,10 @@ def summary(result: AnalysisResult, place: str, report: Path | None) -> str:
     """What was found, in short, and where all of it is: in `place`."""
     parts = []
     if result.profiles:
-        parts += [f"{result.planned} trials: {result.read} read, {result.reused} unchanged", _profiles(result)]
+        parts += [
+            f"{plural(result.planned, 'trial')}: {result.read} read, {result.reused} unchanged",
+            _profiles(result),
+        ]
     failures = [[p, what, str(n)] for p, m in result.profiles.items() for what, n in m.failure_classes.items()]
     if failures:
         parts.append(columns([["profile", "failure class", "trials"], *failures], left=(0, 1)))
@@ -61,25 +66,21 @@ def _profiles(result: AnalysisResult) -> str:
                 f"{metrics.measured}/{metrics.planned}",
                 percent(metrics.rate),
                 *(_mean(spread[name].mean) for name in ("tool_calls", "tool_errors", "loops", "backtracks")),
-                _share(spread["tested_before_finish"].mean),
+                percent(spread["tested_before_finish"].mean),
                 str(len(metrics.flagged)),
             ]
         )
     return f"{columns(rows)}\npass rate: mean over tasks"
 
 
-def _some(word: str, lines: Sequence[str]) -> list[str]:
+def _some(kind: str, lines: Sequence[str]) -> list[str]:
     rest = len(lines) - _SHOWN
-    more = [f"{word}: and {rest} more"] if rest > 0 else []
-    return [*(f"{word}: {line}" for line in lines[:_SHOWN]), *more]
+    more = [f"{kind}: and {rest} more"] if rest > 0 else []
+    return [*(f"{kind}: {line}" for line in lines[:_SHOWN]), *more]
 
 
 def _mean(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.0f} %"
+    return UNKNOWN if value is None else f"{value:.1f}"
 
 
 def _judged(result: AnalysisResult, judged: JudgeResult) -> str:

@@ -11,9 +11,9 @@ from terminalbench.experiments.tables import AnalysisTable, RunTable
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.report import evidence, signals
-from terminalbench.report.figures import plural
 from terminalbench.report.model import BatchLine, BatchPoint, Flaky, Group, ProfileLine, Report, TaskLine, TrialRef
 from terminalbench.report.text import batch_money, money
+from terminalbench.text.numbers import plural
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _profile(
         agent=agent,
         description=record.description if record else None,
         outcomes=outcomes,
-        cost="no model" if summary.profile in free else str(money(rows)),
+        cost="no model" if summary.profile in free else money(rows),
         trial_cost_usd=summary.cost_usd / summary.planned if known and summary.cost_usd is not None else None,
     )
 
@@ -232,4 +232,4 @@ def _batch(measured: Measured, this: Measured) -> BatchLine:
         for s in measured.comparison.profiles
     )
     href = None if measured is this else f"{measured.href}analytics/report.html"
-    return BatchLine(measured.view.batch, _created(measured.view), points, str(batch_money(measured.view)), href)
+    return BatchLine(measured.view.batch, _created(measured.view), points, batch_money(measured.view), href)

@@ -4,9 +4,23 @@ import textwrap
 from collections.abc import Sequence
 
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary
-from terminalbench.analytics.sentence import amount
 from terminalbench.records import Outcome, TaskRef
-from terminalbench.report.text import Money, columns
+from terminalbench.text.numbers import (
+    NOTHING,
+    amount,
+    between,
+    cost,
+    dollars,
+    duration,
+    p_equation,
+    p_value,
+    percent,
+    percents,
+    plural,
+    tokens,
+)
+from terminalbench.text.outcomes import word
+from terminalbench.text.table import columns
 
 WIDTH = 100
 SAME = ("equivalent", "inconclusive")
@@ -32,7 +46,7 @@ def _head(comparison: Comparison, width: int) -> str:
     lines = [
         f"{', '.join(comparison.batches)}: {_METRICS[comparison.metric]}, baseline {comparison.baseline}",
         f"{100 * (1 - comparison.alpha):g} % intervals (alpha {comparison.alpha:g}); trials not measured are {rule}; "
-        f"a verdict needs {100 * comparison.coverage:.0f} % measured",
+        f"a verdict needs {percent(comparison.coverage)} measured",
     ]
     if comparison.hypothesis:
         lines.append(f"expected: {comparison.hypothesis}")
@@ -67,29 +81,25 @@ def _profiles(comparison: Comparison, width: int) -> str:
             p.profile,
             str(p.passed),
             f"{p.measured}/{p.planned}",
-            _rate(p.rate),
-            _rates(p.interval),
-            _rate(p.rate_all),
+            percent(p.rate),
+            percents(p.interval.low, p.interval.high) if p.interval else NOTHING,
+            percent(p.rate_all),
         ]
         if k > 1:
-            row += [_share(p.pass_at.get(k)), _share(p.pass_hat.get(k))]
-        rows.append([*row, _seconds(p.mean_agent_sec), missing[p.profile] or ("-" if head[-1] else "")])
+            row += [percent(p.pass_at.get(k)), percent(p.pass_hat.get(k))]
+        rows.append(
+            [
+                *row,
+                duration(p.mean_agent_sec) if p.measured else NOTHING,
+                missing[p.profile] or ("-" if head[-1] else ""),
+            ]
+        )
     return _fitted([head, *rows], (0, len(head) - 1), width)
-
-
-def _tokens(profile: ProfileSummary) -> str:
-    if profile.tokens is None:
-        return "unknown"
-    unknown = f" + {profile.tokens_unknown_trials} unknown" if profile.tokens_unknown_trials else ""
-    return f"{profile.tokens:,}{unknown}"
 
 
 def _per_success(profile: ProfileSummary) -> str:
     """What a success cost; without one there is no such thing."""
-    if not profile.passed:
-        return "-"
-    each = profile.cost_per_success
-    return "unknown" if each is None else amount(each, "cost", sign=False)
+    return dollars(profile.cost_per_success) if profile.passed else NOTHING
 
 
 def _money(profiles: Sequence[ProfileSummary], width: int) -> str:
@@ -102,10 +112,10 @@ def _money(profiles: Sequence[ProfileSummary], width: int) -> str:
         rows.append(
             [
                 p.profile,
-                f"{Money(p.cost_usd, p.cost_unknown_trials)}{' (simulated)' if p.simulated else ''}",
+                f"{cost(p.cost_usd, p.cost_unknown_trials)}{' (simulated)' if p.simulated else ''}",
                 _per_success(p),
-                _range(bounds, "cost") if bounds else "-",
-                _tokens(p),
+                _range(bounds, "cost") if p.passed else NOTHING,
+                tokens(p.tokens, p.tokens_unknown_trials),
                 ("on the Pareto front" if p.on_pareto_front else "")
                 + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
             ]
@@ -138,11 +148,11 @@ _NARROW = {"difference": "diff.", "  measured only": "  measured", "  all planne
 
 def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:
     return [
-        "-" if found.difference is None else amount(found.difference, metric, unit=metric == "cost"),
+        amount(found.difference, metric),
         _range(found.interval, metric, sign=True),
         _range(found.suite_interval, metric, sign=True),
-        "-" if found.p is None else f"{found.p:.2g}",
-        "" if holm is None else f"{holm:.2g}",
+        p_value(found.p),
+        "" if holm is None else p_value(holm),
         f"{found.wins}/{found.losses}/{found.ties}",
     ]
 
@@ -157,20 +167,22 @@ def _details(contrast: Contrast, width: int) -> str:
             f"that only {contrast.old} passed; {looks.level:.3g} decides, at any time"
         )
     elif looks is not None:
-        lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): p up to {looks.level:.2g} decides")
+        lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): p up to {p_value(looks.level)} decides")
     if contrast.trials_needed is not None and contrast.effect is not None and contrast.verdict == "inconclusive":
         shown = amount(contrast.effect, contrast.metric)
-        lines.append(f"about {contrast.trials_needed:,} trials on tasks like these would show {shown} 4 times in 5")
+        lines.append(
+            f"about {plural(contrast.trials_needed, 'trial')} on tasks like these would show {shown} 4 times in 5"
+        )
     if contrast.margin is not None and contrast.metric == "pass":
         fits = contrast.equivalence_interval
         seen = (
-            f"; what must fit into that is {_range(fits, 'pass', sign=True)}"
+            f"; what must fit into that is {between(fits.low, fits.high, 'pass')}"
             if fits is not None and contrast.verdict in SAME
             else ""
         )
         lines.append(f"equivalent means within {amount(contrast.margin, 'pass', sign=False)} either way{seen}")
     if contrast.error_rate_p is not None and contrast.error_rate_p >= 0.05:
-        lines.append(f"trials broke at similar rates (p = {contrast.error_rate_p:.2g})")
+        lines.append(f"trials broke at similar rates ({p_equation(contrast.error_rate_p)})")
     for what, tasks in (
         (f"only {contrast.new} has", contrast.only_new),
         (f"only {contrast.old} has", contrast.only_old),
@@ -188,32 +200,12 @@ def _tasks(tasks: Sequence[TaskRef]) -> str:
 
 def _not_measured(profile: ProfileSummary) -> str:
     measured = (Outcome.PASSED.value, Outcome.FAILED.value)
-    rest = [f"{count} {name.replace('_', ' ')}" for name, count in profile.outcomes.items() if name not in measured]
+    rest = [f"{count:,} {word(name)}" for name, count in profile.outcomes.items() if name not in measured]
     return ", ".join(rest)
 
 
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.0f} %"
-
-
-def _rates(interval: Interval | None) -> str:
-    return "-" if interval is None else f"{100 * interval.low:.0f} to {100 * interval.high:.0f} %"
-
-
 def _range(interval: Interval | None, metric: Metric, *, sign: bool = False) -> str:
-    if interval is None:
-        return "-"
-    return " to ".join(amount(end, metric, sign=sign, unit=False) for end in (interval.low, interval.high))
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1f} s" if value < 100 else f"{value / 60:.1f} min"
+    return NOTHING if interval is None else between(interval.low, interval.high, metric, sign=sign, unit=False)
 
 
 def _wrapped(text: str, width: int) -> str:

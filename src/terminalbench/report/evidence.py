@@ -8,6 +8,8 @@ from terminalbench.records import Delivery as Delivered
 from terminalbench.records import Outcome, Trial
 from terminalbench.report.model import Delivery, Group, Superseded, TrialRef
 from terminalbench.report.text import money
+from terminalbench.text.numbers import plural
+from terminalbench.text.outcomes import word
 
 LISTED = 12
 """How many trials of a group are named; the count says how many there are."""
@@ -33,7 +35,7 @@ def not_measured(cells: list[CellState], refs: Refs) -> tuple[Group, ...]:
     for place, cell in enumerate(cells):
         if not cell.measured and place in refs:
             kind = cell.row.trial.error_class if cell.row and cell.row.trial else None
-            what = f"{_word(cell.outcome)} ({kind})" if kind not in (None, cell.outcome) else _word(cell.outcome)
+            what = f"{word(cell.outcome)} ({kind})" if kind not in (None, cell.outcome) else word(cell.outcome)
             default = "it never started" if cell.row is None else _DEFAULTS.get(cell.outcome, "it was interrupted")
             found.append((f"{what}: {cell.reason or default}", refs[place]))
     return grouped(found)
@@ -45,7 +47,7 @@ def suspects(cells: list[CellState], refs: Refs) -> tuple[Group, ...]:
     for place, cell in enumerate(cells):
         trial = cell.row.trial if cell.row else None
         if trial and place in refs:
-            found += [(f"{_word(cell.outcome)}, but {reason}", refs[place]) for reason in trial.suspect]
+            found += [(f"{word(cell.outcome)}, but {reason}", refs[place]) for reason in trial.suspect]
     return grouped(found)
 
 
@@ -59,7 +61,7 @@ def superseded(view: BatchView, link: Callable[[TrialRow], str]) -> tuple[Supers
         Superseded(
             profile,
             len(rows),
-            str(money(rows, free)),
+            money(rows, free),
             tuple((r.task or "?", _ending(r), link(r)) for r in rows[:LISTED]),
         )
         for profile, rows in by_profile.items()
@@ -94,7 +96,10 @@ def _server(profile: int, server: str, given: _Given) -> list[Delivery]:
     calls = sum(count for count, _ in counted)
     connected = _part(profile, f"MCP server {server}: connected", known, len(given))
     used = [(count > 0, ref) for count, ref in counted]
-    return [connected, _part(profile, f"MCP server {server}: called", used, len(given), f"{calls:,} calls in all")]
+    return [
+        connected,
+        _part(profile, f"MCP server {server}: called", used, len(given), f"{plural(calls, 'call')} in all"),
+    ]
 
 
 def _hooks(profile: int, given: _Given) -> list[Delivery]:
@@ -139,8 +144,4 @@ def _ending(row: TrialRow) -> str:
     if row.trial is None:
         return row.reason or row.state
     told = row.trial.error_message or row.trial.error_type
-    return f"{_word(row.trial.outcome)}: {told}" if told else _word(row.trial.outcome)
-
-
-def _word(outcome: Outcome) -> str:
-    return outcome.value.replace("_", " ")
+    return f"{word(row.trial.outcome)}: {told}" if told else word(row.trial.outcome)

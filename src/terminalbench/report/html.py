@@ -7,14 +7,15 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from terminalbench.analytics.model import Metric
+from terminalbench.analytics.model import Interval, Metric
 from terminalbench.records import Outcome
-from terminalbench.report import figures, pictures, sentences
+from terminalbench.report import pictures, sentences
 from terminalbench.report.charts import chart_css
-from terminalbench.report.charts.heatmap import WORDS
 from terminalbench.report.charts.svg import esc
-from terminalbench.report.foreign import clean, short
 from terminalbench.report.model import Report, TrialRef
+from terminalbench.text import numbers
+from terminalbench.text.foreign import short, visible
+from terminalbench.text.outcomes import word
 
 LINKED_TRIALS = 4000
 """Up to so many trials, every one is linked; beyond, those that passed are named by their attempt alone, and where
@@ -69,27 +70,33 @@ def _environment(metric: Metric) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: clean(value) if type(value) is str else value,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters |= {
-        "rate": figures.rate_text,
-        "range": figures.range_text,
-        "usd": figures.usd_text,
-        "seconds": figures.seconds_text,
-        "count": figures.count_text,
-        "difference": lambda value: figures.difference_text(value, metric),
-        "differences": lambda ends: figures.differences_text(ends, metric),
-        "size": lambda value: figures.size_text(value, metric),
-        "p": figures.p_text,
-        "plural": figures.plural,
+        "rate": numbers.percent,
+        "range": lambda ends: numbers.percents(*ends),
+        "usd": numbers.dollars,
+        "duration": numbers.duration,
+        "moment": numbers.moment,
+        "difference": lambda value: numbers.amount(value, metric),
+        "differences": lambda ends: interval_text(ends, metric),
+        "size": lambda value: numbers.amount(value, metric, sign=False),
+        "p": numbers.p_value,
+        "p_equation": numbers.p_equation,
+        "plural": numbers.plural,
         "looks": sentences.looks_sentence,
         "short": short,
-        "word": lambda outcome: WORDS[Outcome(outcome)],
+        "word": word,
         "attempts": _attempts,
         "cells": _cells,
         "reasons": _reasons,
     }
     return environment
+
+
+def interval_text(interval: Interval | None, metric: Metric) -> str:
+    """The ends of an interval of differences."""
+    return numbers.NOTHING if interval is None else numbers.between(interval.low, interval.high, metric)
 
 
 def _text(name: str) -> str:
@@ -99,7 +106,7 @@ def _text(name: str) -> str:
 def _attempts(cell: Sequence[TrialRef], linked: Sequence[Outcome]) -> Markup:
     """The trials of a cell by outcome, each attempt a link to its folder where its outcome is one of `linked`."""
     parts = []
-    for outcome, word in WORDS.items():
+    for outcome in Outcome:
         found = [ref for ref in cell if ref.outcome is outcome]
         if not found:
             continue
@@ -107,7 +114,7 @@ def _attempts(cell: Sequence[TrialRef], linked: Sequence[Outcome]) -> Markup:
             f'<a href="{esc(ref.href)}">{ref.attempt}</a>' if ref.href and outcome in linked else str(ref.attempt)
             for ref in found
         )
-        parts.append(f'<span class="o {outcome.value}">{word}</span> {shown}')
+        parts.append(f'<span class="o {outcome.value}">{word(outcome)}</span> {shown}')
     return Markup("; ".join(parts))  # noqa: S704  the only foreign text, the link, is escaped
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from terminalbench.report.foreign import clean
+from terminalbench.text.foreign import visible
 
 _SKIPPED = ("cancelled", "not_run")
 
@@ -62,4 +62,4 @@ def _counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _xml(text: str) -> str:
-    return clean(text).replace("\ufffe", "�").replace("\uffff", "�")
+    return visible(text).replace("\ufffe", "�").replace("\uffff", "�")

@@ -4,12 +4,23 @@ import re
 from collections.abc import Sequence
 
 from terminalbench.analytics.model import Contrast, Metric
-from terminalbench.report import figures
-from terminalbench.report.charts.heatmap import WORDS
-from terminalbench.report.foreign import short
+from terminalbench.records import Outcome
+from terminalbench.report.html import interval_text
 from terminalbench.report.model import Group, Report
 from terminalbench.report.sentences import headlines, looks_sentence
-from terminalbench.report.text import MARKS, counts_text, marks_text
+from terminalbench.text import outcomes
+from terminalbench.text.foreign import short
+from terminalbench.text.numbers import (
+    NOTHING,
+    amount,
+    dollars,
+    duration,
+    moment,
+    p_value,
+    percent,
+    percents,
+    plural,
+)
 
 ROWS = 60
 """How many rows a table shows; what is more is counted and found in report.html or metrics_detail.csv."""
@@ -24,7 +35,7 @@ def render_markdown(report: Report) -> str:
     """The whole text."""
     parts = [
         f"# {_text(report.title)}",
-        f"Batch {_text(report.batch)}{f', {report.created_at[:16]}' if report.created_at else ''}. "
+        f"Batch {_text(report.batch)}{f', {moment(report.created_at)}' if report.created_at else ''}. "
         f"{_text(report.facts[0][1])}. The same with pictures: [report.html](report.html).",
         "\n".join(f"- **{line.kind}**: {_text(line.text)}" for line in headlines(report)),
         "## Profiles\n\n" + _profiles(report),
@@ -44,7 +55,10 @@ def render_markdown(report: Report) -> str:
     if report.tools:
         parts.append("## Tool calls\n\n" + _tools(report))
     if report.flaky:
-        rows = [[f.label, f.profile, f"{f.passed} of {f.measured}", _ends(f.interval)] for f in report.flaky]
+        rows = [
+            [f.label, f.profile, f"{f.passed} of {f.measured}", percents(*f.interval) if f.interval else NOTHING]
+            for f in report.flaky
+        ]
         parts.append("## Flaky tasks\n\n" + _table(["task", "profile", "passed", "interval"], rows))
     if report.delivery:
         parts.append("## Did the treatment arrive?\n\n" + _delivery(report))
@@ -77,11 +91,12 @@ def _profiles(report: Report) -> str:
     rows = []
     for line in report.profiles:
         s = line.summary
-        each = figures.UNKNOWN if s.cost_per_success is None else figures.usd_text(s.cost_per_success)
+        each = dollars(s.cost_per_success) if s.passed and line.cost != "no model" else NOTHING
+        ends = percents(s.interval.low, s.interval.high) if s.interval else NOTHING
         rows.append([
-            s.profile, figures.rate_text(s.rate), figures.range_text(s.interval), figures.rate_text(s.rate_all),
+            s.profile, percent(s.rate), ends, percent(s.rate_all),
             f"{s.measured}/{s.planned}", str(s.passed), str(s.measured - s.passed), line.cost, each,
-            figures.seconds_text(s.mean_agent_sec),
+            duration(s.mean_agent_sec),
         ])  # fmt: skip
     return _table(head, rows)
 
@@ -93,10 +108,10 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
     rows = [
         [
             name,
-            figures.difference_text(e.difference, metric),
-            figures.differences_text(e.interval, metric),
-            figures.differences_text(e.suite_interval, metric),
-            figures.p_text(e.p),
+            amount(e.difference, metric),
+            interval_text(e.interval, metric),
+            interval_text(e.suite_interval, metric),
+            p_value(e.p),
             f"{e.wins}, {e.losses}, {e.ties}",
         ]
         for name, e in zip(names, (contrast.estimate, contrast.other_way), strict=True)
@@ -106,31 +121,30 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
     notes = [f"Cannot be compared: {_text(reason)}." for reason in contrast.refused]
     notes += [_text(looks_sentence(contrast))] if contrast.sequential else []
     if contrast.p_adjusted is not None:
-        notes.append(f"p after Holm: {figures.p_text(contrast.p_adjusted)}.")
+        notes.append(f"p after Holm: {p_value(contrast.p_adjusted)}.")
     if contrast.smallest_detectable is not None:
         notes.append(
-            f"Smallest difference this size can show: {figures.size_text(contrast.smallest_detectable, metric)}."
+            f"Smallest difference this size can show: {amount(contrast.smallest_detectable, metric, sign=False)}."
         )
     if contrast.trials_needed is not None and contrast.effect is not None:
-        wanted = figures.size_text(abs(contrast.effect), metric)
-        notes.append(f"To show one of {wanted}: about {figures.plural(contrast.trials_needed, 'trial')}.")
+        wanted = amount(abs(contrast.effect), metric, sign=False)
+        notes.append(f"To show one of {wanted}: about {plural(contrast.trials_needed, 'trial')}.")
     notes += [f"Warning: {_text(warning)}." for warning in contrast.warnings]
     return "\n".join([*lines, "", " ".join(notes)]) if notes else "\n".join(lines)
 
 
 def _tasks(report: Report) -> str:
     many = max((len(cell) for task in report.tasks for cell in task.cells), default=0) > MARKED
-    shown = counts_text if many else marks_text
+    shown = outcomes.fractions if many else outcomes.marks
     rows = [[task.label, *(shown([ref.outcome for ref in cell]) for cell in task.cells)] for task in report.tasks]
-    marks = {mark: outcome for outcome, mark in MARKS.items() if not (many and outcome.measured)}
-    legend = ", ".join(f"`{mark}` {WORDS[outcome]}" for mark, outcome in marks.items())
+    legend = ", ".join(f"`{outcomes.mark(o)}` {outcomes.word(o)}" for o in (outcomes.LOST if many else Outcome))
     said = f"Passed/measured, then how many were not measured: {legend}." if many else f"Marks: {legend}."
     return f"{_table(['task', *report.profile_names()], rows)}\n\n{said}"
 
 
 def _trend(report: Report) -> str:
     rows = [
-        [line.batch, point.profile, figures.rate_text(point.rate), f"{point.measured}/{point.planned}"]
+        [line.batch, point.profile, percent(point.rate), f"{point.measured}/{point.planned}"]
         for line in report.trend
         for point in line.points
     ]
@@ -168,12 +182,6 @@ def _delivery(report: Report) -> str:
         for item in report.delivery
     ]
     return _table(["profile", "part", "in trials", "unknown", "detail"], rows)
-
-
-def _ends(interval: tuple[float, float] | None) -> str:
-    if interval is None:
-        return figures.UNKNOWN
-    return f"{figures.rate_text(interval[0])} to {figures.rate_text(interval[1])}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -22,9 +22,9 @@ from terminalbench.report.charts import (
     trend,
 )
 from terminalbench.report.charts.scatter import binned
-from terminalbench.report.charts.svg import SERIES, compact
-from terminalbench.report.figures import plural
+from terminalbench.report.charts.svg import SERIES
 from terminalbench.report.model import Report, TaskLine
+from terminalbench.text.numbers import plural, tokens
 
 HEAT_ROWS = 120
 DOTS = 300
@@ -149,13 +149,13 @@ def effort_picture(report: Report) -> Picture:
             float(effort.tokens),
             float(effort.backtracks),
             text=f"{report.tasks[effort.trial.task].label}, {names[effort.trial.profile]}: "
-            f"{compact(effort.tokens)} tokens, {effort.backtracks} backtracks",
+            f"{tokens(effort.tokens)} tokens, {plural(effort.backtracks, 'backtrack')}",
             href=f"#{effort.trial.anchor}",
         )
         for effort in report.efforts
     ]
     drawn = binned(dots, DOTS)
-    note = f"{len(dots):,} trials; neighbours are drawn as one dot." if len(drawn) < len(dots) else ""
+    note = f"{plural(len(dots), 'trial')}; neighbours are drawn as one dot." if len(drawn) < len(dots) else ""
     return Picture(scatter(names, drawn, "tokens", "backtracks", "Tokens against backtracks"), note)
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from terminalbench.analytics.model import Contrast
-from terminalbench.report.figures import plural, range_text, rate_text
 from terminalbench.report.model import Delivery, ProfileLine, Report
+from terminalbench.text.numbers import UNKNOWN, p_value, percent, percents, plural
 
 FEW = 3
 """More sentences than so many about the same thing become one."""
@@ -38,10 +38,10 @@ def rate_sentence(line: ProfileLine) -> str:
     summary = line.summary
     if summary.rate is None:
         return f"{summary.profile}: none of {plural(summary.planned, 'planned trial')} was measured"
-    within = f" ({range_text(summary.interval)})" if summary.interval else ""
+    within = f" ({percents(summary.interval.low, summary.interval.high)})" if summary.interval else ""
     return (
-        f"{summary.profile}: {rate_text(summary.rate)}{within} of {plural(summary.measured, 'measured trial')} passed; "
-        f"{rate_text(summary.rate_all)} of all {summary.planned:,} planned"
+        f"{summary.profile}: {percent(summary.rate)}{within} of {plural(summary.measured, 'measured trial')} passed; "
+        f"{percent(summary.rate_all)} of all {summary.planned:,} planned"
     )
 
 
@@ -61,13 +61,12 @@ def looks_sentence(contrast: Contrast) -> str:
     if looks is None:
         return ""
     decided = "decided" if looks.decided else "not decided"
-    level = "" if looks.level is None else f"{looks.level:.4g}"
     if looks.method == "e-value":
-        found = "unknown" if looks.e_value is None else f"{looks.e_value:.3g}"
-        return f"Looked at any time: the e-value is {found}, {level} decides: {decided}."
+        found = UNKNOWN if looks.e_value is None else f"{looks.e_value:.3g}"
+        return f"Looked at any time: the e-value is {found}, {looks.level:.3g} decides: {decided}."
     if not looks.look:
         return f"Before the first of {looks.looks} declared looks: {decided}."
-    return f"Look {looks.look} of {looks.looks}: p of {level} or less decides: {decided}."
+    return f"Look {looks.look} of {looks.looks}: p of {p_value(looks.level)} or less decides: {decided}."
 
 
 def delivery_sentence(item: Delivery, profile: str) -> str | None:

@@ -7,6 +7,7 @@ from terminalbench.analytics.labels import STATES
 from terminalbench.records import Finding, Outcome
 from terminalbench.report.evidence import grouped
 from terminalbench.report.model import Effort, Group, ToolUse, TrialRef
+from terminalbench.text.outcomes import word
 
 FAILURE_CLASS = "failure_class"
 BACKTRACKS = "backtracks"
@@ -102,7 +103,7 @@ def tripwires(refs: Iterable[TrialRef], found: Found) -> tuple[Group, ...]:
             finding = mine.get(name)
             if finding is not None and finding.value:
                 label = f": {finding.value}" if isinstance(finding.value, str) else ""
-                hits.append((f"{ref.outcome.value.replace('_', ' ')}, and {says}{label}", ref))
+                hits.append((f"{word(ref.outcome)}, and {says}{label}", ref))
     return grouped(hits)
 
 

@@ -9,8 +9,10 @@ import msgspec
 
 from terminalbench.analytics.atif import Call, Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.files import read_plain
-from terminalbench.report.foreign import printable
 from terminalbench.secrets.values import NONE, Secrets
+from terminalbench.text.foreign import cut as shorten
+from terminalbench.text.foreign import line as printable
+from terminalbench.text.numbers import plural, tokens
 
 _CONFIG_LIMIT = 4 << 20
 _INSTRUCTION_LIMIT = 1 << 20
@@ -84,12 +86,9 @@ def cut(text: str, shown: Shown, indent: str) -> list[str]:
     """Somebody else's text, indented, cut to what is shown; says how much more there is."""
     found = text.strip("\n").splitlines()
     kept = found if shown.lines is None else found[: shown.lines]
-    lines = []
-    for line in kept:
-        short = line if shown.letters is None or len(line) <= shown.letters else f"{line[: shown.letters]}…"
-        lines.append(f"{indent}{printable(short)}")
+    lines = [f"{indent}{printable(shorten(line, shown.letters))}" for line in kept]
     if len(kept) < len(found):
-        lines.append(f"{indent}({len(found) - len(kept)} more lines)")
+        lines.append(f"{indent}({plural(len(found) - len(kept), 'more line')})")
     return lines
 
 
@@ -112,10 +111,8 @@ def _trajectory(trajectory: Trajectory, name: str, shown: Shown) -> list[str]:
 
 
 def _step(step: Step, shown: Shown) -> Iterator[str]:
-    tokens = [
-        f"{count:,} {what}" for count, what in ((step.tokens.prompt, "in"), (step.tokens.completion, "out")) if count
-    ]
-    yield f"    #{step.id} {printable(step.source)}" + (f"  ({', '.join(tokens)})" if tokens else "")
+    used = [f"{tokens(n)} {what}" for n, what in ((step.tokens.prompt, "in"), (step.tokens.completion, "out")) if n]
+    yield f"    #{step.id} {printable(step.source)}" + (f"  ({', '.join(used)})" if used else "")
     if step.reasoning and (shown.full or shown.only):
         yield from cut(step.reasoning, shown, "      ~ ")
     yield from cut(step.text, shown, "      ")
@@ -134,9 +131,7 @@ def _call(call: Call, shown: Shown) -> str:
     values = list(call.arguments.values())
     alone = len(values) == 1 and isinstance(values[0], str)
     text = values[0] if alone else msgspec.json.encode(dict(call.arguments), enc_hook=str).decode(errors="replace")
-    line = " ⏎ ".join(str(text).strip().splitlines()) if not shown.full else str(text)
-    if shown.letters is not None and len(line) > shown.letters:
-        line = f"{line[: shown.letters]}…"
+    line = shorten(" ⏎ ".join(str(text).strip().splitlines()) if not shown.full else str(text), shown.letters)
     named = printable(call.name or "(no name)")
     if shown.full and "\n" in line:
         return "\n".join([named, *(f"          {printable(part)}" for part in line.splitlines())])

@@ -1,51 +1,32 @@
-"""A batch as plain text: one table of profiles, and the task by profile matrix. Pure."""
+"""A batch as plain text: one table of profiles, the task by profile matrix, and what a plan forecasts. Pure."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
 
+from terminalbench.analytics.forecast import Forecast
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import cell_rates, spend
 from terminalbench.records import Outcome
+from terminalbench.text import outcomes
+from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points
+from terminalbench.text.table import columns
 
-MARKS = {
-    Outcome.PASSED: "+",
-    Outcome.FAILED: "x",
-    Outcome.TIMED_OUT: "T",
-    Outcome.ERRORED: "E",
-    Outcome.CANCELLED: "C",
-    Outcome.NOT_RUN: ".",
-}
-LEGEND = "+ passed   x failed   T timed out   E errored   C cancelled   . not run"
-COUNTED = """\
-passed/measured, then how many were not measured (attempts as marks do not fit):
-T timed out   E errored   C cancelled   . not run"""
+COUNTED = "passed/measured, then how many were not measured (attempts as marks do not fit):"
 FOOTNOTE = "pass rate and of planned: means over tasks; wall time: mean of a trial, start to end"
 WIDTH = 80
 """The matrix keeps within so many columns, whatever the terminal."""
 SHOWN_REASONS = 8
+FORECAST_WIDTH = 110
 
 
-@dataclass(frozen=True)
-class Money:
-    """A sum of costs of which some may be unknown. Unknown is not zero."""
-
-    known_usd: float | None
-    unknown: int
-
-    def __str__(self) -> str:
-        if self.known_usd is None:
-            return "unknown"
-        return f"${self.known_usd:.2f}" + (f" + {self.unknown} unknown" if self.unknown else "")
-
-
-def money(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> Money:
+def money(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> str:
     """What trials cost together; those that never started, or of a `free` profile, cost nothing."""
     spent = spend(rows, free)
-    return Money(spent.cost_usd, spent.cost_unknown)
+    return cost(spent.cost_usd, spent.cost_unknown)
 
 
-def batch_money(view: BatchView) -> Money:
+def batch_money(view: BatchView) -> str:
     """What a batch cost, superseded trials included."""
     return money(view.rows(), view.plan.without_model())
 
@@ -60,9 +41,8 @@ def summary(view: BatchView) -> str:
     if doubts:
         parts.append("Doubtful results\n" + "\n".join(f"  {line}" for line in doubts))
     if view.superseded:
-        count = len(view.superseded)
-        many = f"{count} superseded trials were run again: their cost is counted, their results are not"
-        parts.append(many if count > 1 else "1 superseded trial was run again: its cost is counted, its result is not")
+        again = plural(len(view.superseded), "superseded trial was", "superseded trials were")
+        parts.append(f"{again} run again: the cost is counted, the result is not")
     return "\n\n".join(parts) + "\n"
 
 
@@ -109,22 +89,10 @@ def matrix(view: BatchView) -> str:
             rows.append([f"{dataset}/{task}" if mixed else task, *map(shown, cells)])
         return rows
 
-    marks, counts = _blocks(table(marks_text)), _blocks(table(counts_text))
-    blocks, legend = (marks, LEGEND) if _room(marks) <= _room(counts) else (counts, COUNTED)
-    return "\n\n".join(blocks) + f"\n{legend}"
-
-
-def marks_text(outcomes: Iterable[Outcome]) -> str:
-    """Attempts as marks, one each."""
-    return "".join(MARKS[outcome] for outcome in outcomes)
-
-
-def counts_text(outcomes: Sequence[Outcome]) -> str:
-    """Attempts as counts: passed of measured, then what was not measured by its mark."""
-    counts = Counter(outcomes)
-    measured = counts[Outcome.PASSED] + counts[Outcome.FAILED]
-    rest = [f"{counts[outcome]}{mark}" for outcome, mark in MARKS.items() if not outcome.measured and counts[outcome]]
-    return " ".join([f"{counts[Outcome.PASSED]}/{measured}", *rest]) if outcomes else ""
+    marks, counts = _blocks(table(outcomes.marks)), _blocks(table(outcomes.fractions))
+    if _room(marks) <= _room(counts):
+        return "\n\n".join(marks) + f"\n{outcomes.legend()}"
+    return "\n\n".join(counts) + f"\n{COUNTED}\n{outcomes.legend(outcomes.LOST)}"
 
 
 def _room(blocks: list[str]) -> tuple[int, int]:
@@ -153,7 +121,8 @@ def not_measured(view: BatchView) -> list[str]:
         if not cell.measured:
             trial = cell.row.trial if cell.row else None
             kind = trial.error_class if trial else None
-            what = f"{cell.outcome} ({kind})" if kind not in (None, cell.outcome) else str(cell.outcome)
+            word = outcomes.word(cell.outcome)
+            what = f"{word} ({kind})" if kind not in (None, cell.outcome) else word
             default = "it never started" if cell.row is None else "it was interrupted"
             reasons[f"{what}: {cell.reason or default}  [{cell.profile}]"] += 1
     lines = [f"{count:>4}  {reason}" for reason, count in reasons.most_common(SHOWN_REASONS)]
@@ -167,26 +136,8 @@ def suspects(view: BatchView) -> list[str]:
     for cell in view.cells:
         trial = cell.row.trial if cell.row else None
         for reason in trial.suspect if trial else []:
-            found[f"{cell.outcome}, but {reason}  [{cell.profile}]"] += 1
+            found[f"{outcomes.word(cell.outcome)}, but {reason}  [{cell.profile}]"] += 1
     return [f"{count:>4}  {reason}" for reason, count in found.most_common(SHOWN_REASONS)]
-
-
-def percent(rate: float | None) -> str:
-    """A rate, or a dash where there is none."""
-    return "-" if rate is None else f"{100 * rate:.1f} %"
-
-
-def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
-    """Rows as aligned columns; those in `left` to the left, the others to the right."""
-    to_left = set(left)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        fields = [
-            f"{v:<{w}}" if i in to_left else f"{v:>{w}}" for i, (v, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(fields).rstrip())
-    return "\n".join(lines)
 
 
 def _cost(view: BatchView, profile: str, trials: list[TrialRow]) -> str:
@@ -200,7 +151,48 @@ def _cost(view: BatchView, profile: str, trials: list[TrialRow]) -> str:
 def _mean_time(cells: list[CellState]) -> str:
     trials = [cell.row.trial for cell in cells if cell.row and cell.row.trial]
     times = [t for trial in trials if (t := trial.wall_sec) is not None]
-    if not times:
-        return "-"
-    mean = sum(times) / len(times)
-    return f"{mean:.1f} s" if mean < 100 else f"{mean / 60:.1f} min"
+    return duration(sum(times) / len(times)) if times else NOTHING
+
+
+def forecast_lines(found: Forecast) -> list[str]:
+    """What a plan will take and can show, a line each, indented."""
+    time = "time unknown" if found.hours is None else f"about {duration(3600 * found.hours)}"
+    lines = [f"{plural(found.trials, 'trial')}; {time}; {_forecast_cost(found)}"]
+    used = [p for p in found.profiles if p.past_trials]
+    if used:
+        lines += [f"  {p.profile}: from {plural(p.past_trials, 'earlier trial')} of {p.of}" for p in used]
+    lacking = [p.profile for p in found.profiles if not p.past_trials]
+    if lacking:
+        lines.append(f"  no earlier trials like those of {', '.join(lacking)}")
+    if found.assumption is not None:
+        if found.smallest_detectable is None:
+            shown = "so few can never show a difference"
+        else:
+            least = points(found.smallest_detectable, sign=False)
+            shown = f"smallest difference it can show, 4 times in 5: {least} of pass rate"
+        lines.append(f"{shown} ({found.assumption})")
+    if found.effect is not None and found.tasks_for_effect is not None:
+        lines.append(
+            f"to show {points(found.effect, sign=False)} it would take about {plural(found.tasks_for_effect, 'task')}"
+        )
+    lines += [f"warning: {warning}" for warning in found.warnings]
+    return [
+        wrapped
+        for line in lines
+        for wrapped in textwrap.wrap(
+            line,
+            FORECAST_WIDTH,
+            initial_indent="  ",
+            subsequent_indent="      ",
+            drop_whitespace=True,
+            break_on_hyphens=False,
+        )
+    ]
+
+
+def _forecast_cost(found: Forecast) -> str:
+    simulated = " (simulated)" if any(p.simulated for p in found.profiles) else ""
+    if found.cost_usd is not None:
+        return f"about {dollars(found.cost_usd)}{simulated}"
+    known = sum(p.cost_usd for p in found.profiles if p.cost_usd is not None)
+    return f"cost unknown ({dollars(known)}{simulated} without those)" if known else "cost unknown"

@@ -6,8 +6,10 @@ from pathlib import Path
 from terminalbench.files import is_plain, open_plain
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Delivery, Trial, Usage
-from terminalbench.report.foreign import printable
 from terminalbench.report.steps import Shown, instruction_lines, read_all, steps_lines
+from terminalbench.text.foreign import line as printable
+from terminalbench.text.numbers import UNKNOWN, count, dollars, duration
+from terminalbench.text.outcomes import word
 
 _VERIFIER_LINES = 20
 _TAIL_BYTES = 64 * 1024
@@ -54,8 +56,8 @@ def trajectories(folder: Path, row: TrialRow) -> list[Path]:
 
 
 def _ending(trial: Trial) -> list[str]:
-    reward = "unknown" if trial.reward is None else f"{trial.reward:g}"
-    lines = [f"  outcome   {trial.outcome} (reward {reward}, agent {trial.agent_status})"]
+    reward = UNKNOWN if trial.reward is None else f"{trial.reward:g}"
+    lines = [f"  outcome   {word(trial.outcome)} (reward {reward}, agent {word(trial.agent_status)})"]
     if trial.error_class is not None or trial.error_message:
         kind = " ".join(str(part) for part in (trial.error_class, trial.error_type) if part)
         lines.append(f"  error     {kind}: {trial.error_message}")
@@ -72,8 +74,8 @@ def _ending(trial: Trial) -> list[str]:
         "agent": phases.agent_sec,
         "verifier": phases.verifier_sec,
     }
-    shown = ", ".join(f"{name} {value:.1f}" for name, value in parts.items() if value is not None)
-    lines.append(f"  time      {'unknown' if total is None else f'{total:.1f} s'}{f' ({shown})' if shown else ''}")
+    shown = ", ".join(f"{name} {duration(value)}" for name, value in parts.items() if value is not None)
+    lines.append(f"  time      {duration(total)}{f' ({shown})' if shown else ''}")
     return lines
 
 
@@ -86,8 +88,8 @@ def _usage(usage: Usage) -> list[str]:
         "cache write": usage.cache_write_tokens,
         "output": usage.output_tokens,
     }
-    tokens = ", ".join(f"{name} {value:,}" for name, value in counts.items() if value is not None)
-    cost = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f} ({usage.cost_source})"
+    tokens = ", ".join(f"{name} {count(value)}" for name, value in counts.items() if value is not None)
+    cost = "cost unknown" if usage.cost_usd is None else f"{dollars(usage.cost_usd)} ({usage.cost_source})"
     return [f"  usage     {tokens} tokens from {usage.source}; {cost}"]
 
 

@@ -10,6 +10,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import read_json, read_jsonl
 from terminalbench.records import Event
+from terminalbench.text.numbers import duration
 
 _ENGINES = ("docker", "podman")
 _TIMEOUT_SEC = 60
@@ -94,7 +95,7 @@ def _ask(engine: str, *arguments: str) -> str:
     except OSError as error:
         raise NoAnswer(f"{engine} {arguments[0]}: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
-        raise NoAnswer(f"{engine} {arguments[0]} did not answer in {_TIMEOUT_SEC} s") from None
+        raise NoAnswer(f"{engine} {arguments[0]} did not answer in {duration(_TIMEOUT_SEC)}") from None
     if ran.returncode != 0:
         said = ran.stderr.strip().splitlines()[-1:] or [f"exit code {ran.returncode}"]
         raise NoAnswer(f"{engine} {arguments[0]}: {said[0]}")

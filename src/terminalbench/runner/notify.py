@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.runner.watchdog import Alert
+from terminalbench.text.numbers import duration
 
 WAIT_SEC = 15.0
 STALLS_SEC = 60.0
@@ -109,7 +110,7 @@ class Notifier:
         done, late = wait(self._sent, WAIT_SEC)
         found = [str(future.exception() or future.result() or "") for future in done]
         if late:
-            found.append(f"notify: {len(late)} messages were not taken within {WAIT_SEC:g} s")
+            found.append(f"notify: {len(late)} messages were not taken within {duration(WAIT_SEC)}")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._sent = []

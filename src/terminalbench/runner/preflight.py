@@ -14,6 +14,7 @@ from terminalbench.harbor.preflight import JobRequest, Report, Request
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors.local import tied
 from terminalbench.secrets.values import Secrets
+from terminalbench.text.numbers import duration
 
 MINIMUM_FREE_MB = 512
 """Less than this, and nothing is started."""
@@ -31,7 +32,7 @@ def ask_harbor(requests: list[JobRequest], env: Mapping[str, str]) -> Report:
             argv, input=request, capture_output=True, timeout=_TIMEOUT_SEC, env={**env, **FIXED}, start_new_session=True
         )
     except subprocess.TimeoutExpired:
-        raise TbenchError(f"the check before the run took longer than {_TIMEOUT_SEC} s") from None
+        raise TbenchError(f"the check before the run took longer than {duration(_TIMEOUT_SEC)}") from None
     if ran.returncode != 0:
         tail = ran.stderr.decode(errors="replace").strip().splitlines()[-1:]
         said = Secrets.of_environment(env).one_line(" ".join(tail))

@@ -22,6 +22,7 @@ from terminalbench.runner.executors.local import tied
 from terminalbench.runner.pins import source_problem
 from terminalbench.runner.preflight import ask_harbor, exclusions
 from terminalbench.secrets.values import Secrets
+from terminalbench.text.numbers import duration
 
 _LOOKUP_TIMEOUT_SEC = 300
 
@@ -126,7 +127,7 @@ def _look_up(configs: list[dict], shell: Mapping[str, str]) -> list[Found]:
     try:
         ran = _lookup_process(argv, data, shell)
     except subprocess.TimeoutExpired:
-        raise UserError(f"looking up the tasks took longer than {_LOOKUP_TIMEOUT_SEC} s") from None
+        raise UserError(f"looking up the tasks took longer than {duration(_LOOKUP_TIMEOUT_SEC)}") from None
     if ran.returncode != 0:
         tail = ran.stderr.decode(errors="replace").strip().splitlines()[-1:]
         said = Secrets.of_environment(shell).one_line(" ".join(tail))

@@ -22,6 +22,7 @@ from terminalbench.records import Event, EventKind, stamp
 from terminalbench.runner.executors.base import Executor, JobRun
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 from terminalbench.secrets.values import Secrets
+from terminalbench.text.numbers import duration
 
 MAX_WAVES = 10
 SILENT_SEC = 300.0
@@ -105,9 +106,9 @@ class _Line:
         """Why its Harbor process is taken to hang, or None."""
         quiet = now - self.heard_at
         if not self.started and quiet > START_SEC:
-            return f"Harbor did not start a trial within {START_SEC:g} s"
+            return f"Harbor did not start a trial within {duration(START_SEC)}"
         if self.started and quiet > SILENT_SEC:
-            return f"Harbor hung: no sign of life for {SILENT_SEC:g} s"
+            return f"Harbor hung: no sign of life for {duration(SILENT_SEC)}"
         return None
 
 

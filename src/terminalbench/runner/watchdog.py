@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from terminalbench.experiments.tables import RunTable
 from terminalbench.live.alerts import Alert, AlertKey
 from terminalbench.records import ErrorClass, Event
+from terminalbench.text.numbers import duration, size
 
 STREAK = 2
 """So many endings of a profile in a row, all of one cause, are no accident."""
@@ -136,7 +137,7 @@ class Watchdog:
         for trial, phase in self._phases.items():
             quiet = sample.quiet_sec.get(trial, 0.0)
             if quiet >= self.policy.stall_sec:
-                message = f"{trial}: no activity for {quiet:.0f} s (phase {phase})"
+                message = f"{trial}: no activity for {duration(quiet)} (phase {phase})"
                 found.append(Alert("stall", message, profile=self._profiles.get(trial), trial=trial))
         return found
 
@@ -171,7 +172,7 @@ class Watchdog:
         for _, profile, hits in self._hits:
             totals[profile] = totals.get(profile, 0) + hits
         found += [
-            Alert("rate_limit", f"{profile}: {hits} answers 429 in {PRESSURE_SEC / 60:.0f} min", profile=profile)
+            Alert("rate_limit", f"{profile}: {hits} answers 429 in {duration(PRESSURE_SEC)}", profile=profile)
             for profile, hits in totals.items()
             if hits >= PRESSURE_HITS
         ]
@@ -185,9 +186,8 @@ class Watchdog:
                 self._jump = (sample.now, jump)
         if self._jump is None or sample.now - self._jump[0] > CLOCK_SHOWN_SEC:
             return []
-        return [
-            Alert("clock", f"the clock jumped by {self._jump[1]:+.0f} s; times of running trials are not to be trusted")
-        ]
+        jumped = duration(self._jump[1], sign=True)
+        return [Alert("clock", f"the clock jumped by {jumped}; times of running trials are not to be trusted")]
 
     def _children(self, sample: Sample) -> list[Alert]:
         found = [Alert("dead_child", f"{profile}: {why}", "error", profile) for profile, why in self._dead.items()]
@@ -195,7 +195,7 @@ class Watchdog:
             self._dead.pop(profile, None)
         self._back = set()
         found += [
-            Alert("silent_child", f"{profile}: Harbor gave no sign of life for {quiet:.0f} s", "error", profile)
+            Alert("silent_child", f"{profile}: Harbor gave no sign of life for {duration(quiet)}", "error", profile)
             for profile, quiet in sample.silent_sec.items()
             if quiet >= SILENT_SEC
         ]
@@ -217,7 +217,7 @@ class Watchdog:
 def _machine(sample: Sample) -> list[Alert]:
     found = []
     if sample.free_mb is not None and sample.free_mb < LOW_DISK_MB:
-        found.append(Alert("disk", f"{sample.free_mb:.0f} MB are left on the disk of the results", "error"))
+        found.append(Alert("disk", f"{size(1024**2 * sample.free_mb)} are left on the disk of the results", "error"))
     if sample.memory_mb is not None and sample.memory_mb < LOW_MEMORY_MB:
-        found.append(Alert("memory", f"{sample.memory_mb:.0f} MB of memory are left on this machine"))
+        found.append(Alert("memory", f"{size(1024**2 * sample.memory_mb)} of memory are left on this machine"))
     return found

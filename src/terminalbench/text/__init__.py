@@ -9,7 +9,7 @@
 | p value | `p = 0.48`, `p = 0.012`, `p < 0.001` |
 | count | `1,234`; with its noun `1 task`, `1,234 tasks`; tokens from ten thousand on `12.3k`, `4.5M` |
 | outcome | its word `timed out`, its mark `T`, its colour |
-| unknown | `unknown`; where a value does not apply, `-` |
+| unknown | `unknown`; where a value does not apply, as the pass rate of nothing measured, `-` |
 
 The minus is a hyphen and everything is ASCII: it can be searched for, copied and shown by any terminal.
 Files for programs (`--json`, CSV) hold the numbers themselves.

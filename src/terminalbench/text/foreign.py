@@ -18,8 +18,8 @@ def visible(text: str) -> str:
 
 
 def line(text: object) -> str:
-    """The text as one line that cannot drive a terminal: line ends are pictures too, tabs are spaces."""
-    return visible(str(text)).replace("\n", "␊").replace("\t", " ")
+    """The text as one line that cannot drive a terminal: line ends are pictures too."""
+    return visible(str(text)).replace("\n", "␊")
 
 
 def flat(text: str, limit: int | None = None) -> str:

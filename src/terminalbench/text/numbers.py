@@ -1,4 +1,7 @@
-"""Numbers as people read them. `None` is written `unknown`, never as zero. Pure."""
+"""Numbers as people read them. `None` is never written as zero. Pure.
+
+A cost, a count or a time that is None is `unknown`; a share or a p value is None where nothing was measured, and `-`.
+"""
 
 import math
 from datetime import UTC, datetime
@@ -23,8 +26,8 @@ def plural(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def tokens(number: float | None, *, sign: bool = False) -> str:
-    """A number of tokens: `9,876`, and from ten thousand on `12.3k`, `123k`, `4.5M`."""
+def tokens(number: float | None, unknown: int = 0, *, sign: bool = False) -> str:
+    """A number of tokens: `9,876`, and from ten thousand on `12.3k`, `123k`, `4.5M`; `unknown` trials did not say."""
     if number is None:
         return UNKNOWN
     size = abs(round(number))
@@ -33,7 +36,7 @@ def tokens(number: float | None, *, sign: bool = False) -> str:
         if size >= max(10_000, 0.9995 * unit):
             scaled = size / unit
             text = f"{scaled:.1f}{letter}" if scaled < 99.95 else f"{scaled:,.0f}{letter}"
-    return _sign(number, sign) + text
+    return _sign(number, sign) + text + _rest(unknown)
 
 
 def dollars(value: float | None, *, sign: bool = False) -> str:
@@ -50,13 +53,13 @@ def dollars(value: float | None, *, sign: bool = False) -> str:
 
 def cost(known_usd: float | None, unknown: int = 0) -> str:
     """A sum of costs of which `unknown` are not known: `$0.50 + 3 unknown`."""
-    return dollars(known_usd) + (f" + {unknown:,} unknown" if unknown and known_usd is not None else "")
+    return dollars(known_usd) + _rest(unknown if known_usd is not None else 0)
 
 
 def percent(share: float | None) -> str:
     """A share: `12.3 %`; what is not quite all or nothing is not rounded to it."""
     if share is None:
-        return UNKNOWN
+        return NOTHING
     if 0.9995 <= share < 1:
         return "> 99.9 %"
     return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:z.1f} %"
@@ -69,19 +72,19 @@ def percents(low: float, high: float) -> str:
 
 def points(share: float | None, *, sign: bool = True, unit: bool = True) -> str:
     """A difference of shares in percentage points: `+3.1 pt`."""
-    return UNKNOWN if share is None else f"{100 * share:{'+' if sign else ''}z.1f}{' pt' if unit else ''}"
+    return NOTHING if share is None else f"{100 * share:{'+' if sign else ''}z.1f}{' pt' if unit else ''}"
 
 
 def duration(seconds: float | None, *, sign: bool = False) -> str:
-    """A length of time: `7.5 s`, `75 s`, `12.5 min`, `2.5 h`."""
+    """A length of time: `7.5 s`, `75 s`, `12.5 min`, `2.5 h`; with `sign` a difference, else never below zero."""
     if seconds is None:
         return UNKNOWN
-    size = abs(seconds)
+    size = abs(seconds) if sign else max(0.0, seconds)
     if size < 99.5:
         text = f"{size:.1f} s" if size < 9.95 else f"{size:.0f} s"
     else:
         text = f"{size / 60:.1f} min" if size < 5997 else f"{size / 3600:,.1f} h"
-    return _sign(seconds, sign) + text
+    return (_sign(seconds, sign) if sign else "") + text
 
 
 def amount(value: float | None, metric: Metric, *, sign: bool = True, unit: bool = True) -> str:
@@ -104,7 +107,7 @@ def between(low: float, high: float, metric: Metric, *, sign: bool = True, unit:
 def p_value(p: float | None) -> str:
     """A p value: `0.48`, `0.012`, `< 0.001`."""
     if p is None:
-        return UNKNOWN
+        return NOTHING
     return "< 0.001" if p < 0.001 else f"{p:.2f}" if p >= 0.0995 else f"{p:.2g}"
 
 
@@ -133,7 +136,7 @@ def moment(value: str | datetime | None) -> str:
 def age(value: str | datetime | None, now: datetime) -> str:
     """How long ago a moment was, as a duration."""
     found = _time(value)
-    return UNKNOWN if found is None else duration(max(0.0, (now - found).total_seconds()))
+    return UNKNOWN if found is None else duration((now - found).total_seconds())
 
 
 def _time(value: str | datetime | None) -> datetime | None:
@@ -143,6 +146,10 @@ def _time(value: str | datetime | None) -> datetime | None:
         except ValueError:
             return None
     return None if value is None else value.astimezone(UTC)
+
+
+def _rest(unknown: int) -> str:
+    return f" + {unknown:,} unknown" if unknown else ""
 
 
 def _sign(value: float, always: bool) -> str:

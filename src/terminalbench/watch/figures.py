@@ -1,85 +1,45 @@
-"""Numbers as the live view writes them: unknown is said, never shown as zero. Pure."""
+"""The numbers of a profile in the live view. Pure."""
 
 from terminalbench.live.forecast import wilson
-from terminalbench.live.line import clock
 from terminalbench.live.model import LiveProfile
-from terminalbench.report.text import MARKS, Money
-
-NOTHING = "-"
-_MARKS = {outcome.value: mark for outcome, mark in MARKS.items()}
+from terminalbench.text import numbers
 
 
-def ending(outcome: str) -> str:
-    """How a trial ended: its mark and its word."""
-    return f"{_MARKS.get(outcome, '?')} {outcome}"
-
-
-def price(cost_usd: float | None, profile: LiveProfile | None, unknown: str = "unknown") -> str:
+def price(cost_usd: float | None, profile: LiveProfile | None) -> str:
     """What a trial cost; one of an agent that calls no model costs nothing, which is not unknown."""
-    if cost_usd is not None:
-        return f"${cost_usd:.2f}"
-    return "no model" if profile is not None and profile.free else unknown
+    return "no model" if cost_usd is None and profile is not None and profile.free else numbers.dollars(cost_usd)
 
 
-def duration(seconds: float | None, unknown: str = NOTHING) -> str:
-    """A time in seconds, from a hundred on as m:ss."""
-    if seconds is None:
-        return unknown
-    return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s" if seconds < 99.5 else clock(seconds)
-
-
-def count(number: int) -> str:
-    """A large number in three or four characters."""
-    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
-        if number >= size:
-            value = number / size
-            return f"{value:.1f}{unit}" if value < 99.95 else f"{value:.0f}{unit}"
-    return str(number)
-
-
-def cost(profile: LiveProfile, *, narrow: bool) -> str:
+def cost(profile: LiveProfile) -> str:
     """What a profile has cost so far."""
     if not profile.cost_known and not profile.cost_unknown:
-        return "no model" if profile.free else NOTHING
-    if not narrow:
-        return str(Money(profile.cost_usd if profile.cost_known else None, profile.cost_unknown))
-    return _short(f"${profile.cost_usd:.2f}", profile.cost_known, profile.cost_unknown)
+        return "no model" if profile.free else numbers.NOTHING
+    return numbers.cost(profile.cost_usd if profile.cost_known else None, profile.cost_unknown)
 
 
-def tokens(profile: LiveProfile, *, narrow: bool) -> str:
+def tokens(profile: LiveProfile) -> str:
     """The tokens a profile has used so far."""
     if not profile.tokens_known and not profile.tokens_unknown:
-        return "no model" if profile.free else NOTHING
-    if not narrow and not profile.tokens_known:
-        return "unknown"
-    known = count(profile.tokens)
-    if narrow:
-        return _short(known, profile.tokens_known, profile.tokens_unknown)
-    return known + (f" + {profile.tokens_unknown} unknown" if profile.tokens_unknown else "")
-
-
-def _short(known: str, number: int, unknown: int) -> str:
-    if not number:
-        return "?"
-    return f"{known}+{unknown}?" if unknown else known
+        return "no model" if profile.free else numbers.NOTHING
+    return numbers.tokens(profile.tokens if profile.tokens_known else None, profile.tokens_unknown)
 
 
 def rate(profile: LiveProfile) -> str:
     """The share of the measured trials that passed; the pass rate of the summary is the mean over tasks."""
     measured = profile.measured
-    return f"{100 * profile.outcomes['passed'] / measured:.0f} %" if measured else NOTHING
+    return numbers.percent(profile.outcomes["passed"] / measured) if measured else numbers.NOTHING
 
 
 def interval(profile: LiveProfile) -> str:
     """Its 95 % interval."""
     found = wilson(profile.outcomes["passed"], profile.measured)
-    return f"{100 * found[0]:.0f} to {100 * found[1]:.0f} %" if found is not None else NOTHING
+    return numbers.percents(*found) if found is not None else numbers.NOTHING
 
 
 def classes(profile: LiveProfile) -> str:
     """Why trials have no verdict, the most frequent first."""
     found = sorted(((n, name) for name, n in profile.errors.items() if n > 0), key=lambda entry: (-entry[0], entry[1]))
-    return ", ".join(f"{name} {n}" for n, name in found) or NOTHING
+    return ", ".join(f"{name} {n}" for n, name in found) or numbers.NOTHING
 
 
 def bar(part: int, whole: int | None, width: int) -> str:

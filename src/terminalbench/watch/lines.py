@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from terminalbench.live.notices import notice_of
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event
+from terminalbench.text.numbers import duration
+from terminalbench.text.outcomes import ending
 from terminalbench.watch import figures
 from terminalbench.watch.layout import clean
 
@@ -55,11 +57,11 @@ def trial_line(state: LiveState, event: Event) -> str:
     parts = [
         clock_time(event),
         f"{total.done}/{planned}",
-        figures.ending(outcome) + (", is tried again" if retried else ""),
+        ending(outcome) + (", is tried again" if retried else ""),
         f"{event.task or event.trial}{attempt}",
         event.profile or "",
-        figures.duration(trial.duration, "?") if trial is not None and not retried else "",
-        figures.price(cost, profile, "cost unknown"),
+        duration(trial.duration) if trial is not None and not retried else "",
+        figures.price(cost, profile) if cost is not None or (profile is not None and profile.free) else "cost unknown",
         why if outcome != "passed" else "",
     ]
     return "  ".join(clean(part) for part in parts if part)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.live.model import TrialKey
-from terminalbench.report.trial import printable
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
 from terminalbench.secrets.values import Secrets
+from terminalbench.text.foreign import line as printable
 
 TAIL_BYTES = 64 * 1024
 _SHOWN_FILES = 20

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from terminalbench.harbor.limits.gate import GateState
-from terminalbench.live.line import clock
 from terminalbench.live.model import LiveProfile, LiveTrial, TrialKey
 from terminalbench.live.state import LiveState
+from terminalbench.text.numbers import NOTHING, UNKNOWN, duration
+from terminalbench.text.outcomes import colour, ending
 from terminalbench.watch import figures
 from terminalbench.watch.controls import Controls
 from terminalbench.watch.layout import Cell, Column, Row, clean, cut, fitting, table
 from terminalbench.watch.logs import LogTail
 
 NARROW = 100
-_STYLES = {"passed": "green", "failed": "red", "timed_out": "yellow", "errored": "yellow", "cancelled": "dim"}
 
 
 @dataclass(frozen=True)
@@ -58,32 +58,22 @@ _BY_CLASS = len(_PROFILE_COLUMNS) - 1
 
 def profile_lines(profiles: list[LiveProfile], width: int) -> list[Text]:
     """The table of profiles; several get a line of totals."""
-    return table(_PROFILE_COLUMNS, _fitting_rows(profiles, width), width, narrow=width < NARROW)
+    return table(_PROFILE_COLUMNS, _profile_rows(profiles), width, narrow=width < NARROW)
 
 
 def by_class_fits(profiles: list[LiveProfile], width: int) -> bool:
     """Whether the errors by class are a column of the table."""
-    return _BY_CLASS in fitting(_PROFILE_COLUMNS, _fitting_rows(profiles, width), width, narrow=width < NARROW)
+    return _BY_CLASS in fitting(_PROFILE_COLUMNS, _profile_rows(profiles), width, narrow=width < NARROW)
 
 
-def _fitting_rows(profiles: list[LiveProfile], width: int) -> list[Row]:
-    """Rows with the money written short where that makes room for a column more."""
-    short = _profile_rows(profiles, narrow=True)
-    if width < NARROW:
-        return short
-    long = _profile_rows(profiles, narrow=False)
-    shown = [len(fitting(_PROFILE_COLUMNS, rows, width, narrow=False)) for rows in (long, short)]
-    return short if shown[1] > shown[0] else long
-
-
-def _profile_rows(profiles: list[LiveProfile], *, narrow: bool) -> list[Row]:
-    rows = [_profile_row(profile, narrow=narrow) for profile in profiles]
+def _profile_rows(profiles: list[LiveProfile]) -> list[Row]:
+    rows = [_profile_row(profile) for profile in profiles]
     if len(profiles) > 1:
-        rows.append(_profile_row(LiveProfile.total(profiles), narrow=narrow, total=True))
+        rows.append(_profile_row(LiveProfile.total(profiles), total=True))
     return rows
 
 
-def _profile_row(profile: LiveProfile, *, narrow: bool, total: bool = False) -> Row:
+def _profile_row(profile: LiveProfile, *, total: bool = False) -> Row:
     planned = "?" if profile.planned is None else str(profile.planned)
     passed, failed = profile.outcomes["passed"], profile.outcomes["failed"]
     return Row(
@@ -95,15 +85,19 @@ def _profile_row(profile: LiveProfile, *, narrow: bool, total: bool = False) -> 
             Cell(str(profile.broken), "yellow" if profile.broken else "dim"),
             Cell("" if total else figures.rate(profile)),
             Cell("" if total else figures.interval(profile)),
-            Cell(figures.cost(profile, narrow=narrow)),
-            Cell(figures.tokens(profile, narrow=narrow)),
-            Cell("" if total else figures.duration(profile.mean_sec)),
-            Cell("" if total else figures.duration(profile.p90_sec)),
+            Cell(figures.cost(profile)),
+            Cell(figures.tokens(profile)),
+            Cell("" if total else _time(profile.mean_sec)),
+            Cell("" if total else _time(profile.p90_sec)),
             Cell(str(profile.retries), "" if profile.retries else "dim"),
             Cell(clean(figures.classes(profile)), "yellow"),
         ],
         "bold" if total else "",
     )
+
+
+def _time(seconds: float | None) -> str:
+    return NOTHING if seconds is None else duration(seconds)
 
 
 def error_lines(state: LiveState, width: int) -> list[Text]:
@@ -138,9 +132,9 @@ def running_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int)
     """The running trials, the oldest first."""
     rows = []
     for trial in _window(trials, frame.controls.chosen, limit - 1):
-        age = clock(frame.now - trial.started) if trial.started is not None else "?"
+        age = duration(frame.now - trial.started if trial.started is not None else None)
         signs = [time for time in (trial.last, frame.signs.get(trial.key)) if time is not None]
-        sign = f"{clock(frame.now - max(signs))} ago" if signs else "?"
+        sign = f"{duration(frame.now - max(signs))} ago" if signs else UNKNOWN
         cells = [*_who(frame, trial), Cell(clean(trial.phase)), Cell(age), Cell(sign)]
         rows.append(Row(cells, _row_style(frame, trial)))
     hidden = f", {len(rows)} shown" if len(rows) < len(trials) else ""
@@ -155,9 +149,9 @@ def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int
         mark, *who = _who(frame, trial)
         why = ": ".join(part for part in (trial.error_class, trial.error) if part) if outcome != "passed" else ""
         money = figures.price(trial.cost_usd, frame.state.profiles.get(trial.profile))
-        word = Cell(figures.ending(outcome), _STYLES.get(outcome, ""))
+        word = Cell(ending(outcome), colour(outcome))
         again = f"retried {trial.retries}x{'; ' if why else ''}" if trial.retries else ""
-        cells = [mark, word, *who, Cell(figures.duration(trial.duration, "?")), Cell(money), Cell(clean(again + why))]
+        cells = [mark, word, *who, Cell(duration(trial.duration)), Cell(money), Cell(clean(again + why))]
         rows.append(Row(cells, _row_style(frame, trial)))
     return _titled("Last finished", _FINISHED_COLUMNS, rows, width)
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import clock, wait_lines
+from terminalbench.live.line import wait_lines
 from terminalbench.live.model import LiveProfile, LiveTrial, seconds
 from terminalbench.live.state import LiveState
+from terminalbench.text.numbers import dollars, duration, percent, size
+from terminalbench.text.outcomes import word
 from terminalbench.watch import figures
 from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.layout import Piece, clean, cut, fit, joined
@@ -122,13 +124,13 @@ def title_line(frame: Frame, width: int) -> Text:
     state, name = frame.state, frame.state.plan.name if frame.state.plan is not None else frame.place
     word = "over" if frame.over else "stopping" if frame.stopping else "running" if state.events else "starting"
     until = state.last if frame.over and state.last is not None else frame.now
-    elapsed = clock(until - state.began) if state.began is not None else ""
+    elapsed = duration(until - state.began) if state.began is not None else ""
     ending = frame.over or frame.stopping
     left = None if ending else eta_sec(state, frame.now)
     gap = "  ·  " if width >= NARROW else "  "
     pieces = [
         Piece(f"{word} {elapsed}".strip(), 0, "bold"),
-        Piece(f"about {clock(left)} left" if left is not None else "" if ending else "time left unknown", 1),
+        Piece(f"about {duration(left)} left" if left is not None else "" if ending else "time left unknown", 1),
     ]
     line = joined(pieces, width, gap)
     names = [(clean(frame.place), ""), (clean(name), "bold")] if name != frame.place else [(clean(name), "bold")]
@@ -144,16 +146,16 @@ def progress_line(frame: Frame, width: int) -> Text:
     total = frame.state.total
     planned = "?" if total.planned is None else str(total.planned)
     held, never, waiting = len(frame.state.held), frame.state.never, frame.state.to_start
-    percent = f"{100 * total.done // total.planned} %" if total.planned else ""
+    share = percent(total.done / total.planned) if total.planned else ""
     pieces = [
         Piece(f"{total.done}/{planned} done", 0, "bold"),
-        Piece(percent, 4),
+        Piece(share, 4),
         Piece(f"{total.running} running" if total.running else "", 1),
         Piece(f"{waiting} waiting" if waiting else "", 5),
         Piece(f"{held} held" if held else "", 1, "yellow"),
         Piece(f"{never} not run" if never else "", 2, "yellow"),
         Piece(f"{total.outcomes['cancelled']} cancelled" if total.outcomes["cancelled"] else "", 6),
-        Piece(_spend(frame, total, narrow=width < NARROW), 2),
+        Piece(_spend(frame, total), 2),
         Piece(_deadline(frame), 3, "yellow"),
     ]
     line = joined(pieces, width)
@@ -163,21 +165,21 @@ def progress_line(frame: Frame, width: int) -> Text:
     return Text.assemble((figures.bar(total.done, total.planned, room), "cyan"), "  ", line, no_wrap=True)
 
 
-def _spend(frame: Frame, total: LiveProfile, *, narrow: bool) -> str:
+def _spend(frame: Frame, total: LiveProfile) -> str:
     gate = frame.gate
     if gate is None or gate.budget_usd is None:
         if not total.cost_known:
             return "cost unknown" if total.cost_unknown else ""
-        return figures.cost(total, narrow=narrow)
+        return figures.cost(total)
     guessed = f" ({gate.priced} guessed)" if gate.priced else ""
-    return f"${gate.spent_usd:.2f}{guessed} of ${gate.budget_usd:.2f}"
+    return f"{dollars(gate.spent_usd)}{guessed} of {dollars(gate.budget_usd)}"
 
 
 def _deadline(frame: Frame) -> str:
     left = frame.deadline_sec
     if left is None or frame.over:
         return ""
-    return f"deadline in {clock(left)}" if left > 0 else "deadline has passed"
+    return f"deadline in {duration(left)}" if left > 0 else "deadline has passed"
 
 
 def notice_lines(frame: Frame, width: int) -> list[Text]:
@@ -192,7 +194,7 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
     for alert in state.alerts.worst_first():
         who = f" [{alert.profile}]" if alert.profile else ""
         since = seconds(alert.since)
-        age = f", raised {clock(frame.now - since)} ago" if since is not None else ""
+        age = f", raised {duration(frame.now - since)} ago" if since is not None else ""
         lines.append((alert.severity, f"! {alert.severity} ({alert.cause}){who}: {alert.message}{age}"))
     if not held and frame.gate is not None and frame.gate.shut is not None and not frame.over:
         lines.append(("warning", f"! nothing new starts: {frame.gate.shut.reason}"))
@@ -201,7 +203,7 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
     for notice in state.notices.worst():
         who = f" [{notice.profile}]" if notice.profile else ""
         times = f" ({notice.count} times)" if notice.count > 1 else ""
-        age = f", {clock(frame.now - notice.time)} ago" if notice.time is not None else ""
+        age = f", {duration(frame.now - notice.time)} ago" if notice.time is not None else ""
         mark = "!" if notice.severity in _SEVERITIES else "-"
         word = notice.kind if notice.severity == "info" else f"{notice.kind} ({notice.severity})"
         lines.append((notice.severity, f"{mark} {word}{who}: {notice.text}{times}{age}"))
@@ -250,7 +252,7 @@ Columns
                    summary is the mean over tasks); the interval is Wilson's,
                    95 %, and takes every trial as independent of the others
   cost, tokens     every try counts, also retried and superseded ones;
-                   "unknown" and "?" count trials that did not say
+                   "unknown" counts the trials that did not say
   mean, p90        time of a trial from start to end
   time left        from the durations of this batch, by task where known
   last sign        since the trial's last event or line of log"""
@@ -284,7 +286,7 @@ def tail_lines(
         name = f"{clean(tail.name)}: " if tail is not None and tail.name else ""
         return _page([*head, Text(cut(clean(name + said), width))], _KEYS, width, height)
     place = f"{tail.index + 1} of {len(tail.names)}"
-    part = f"last {TAIL_BYTES // 1024} KB of {tail.size / 1024:,.0f} KB" if tail.size > TAIL_BYTES else ""
+    part = f"last {size(TAIL_BYTES)} of {size(tail.size)}" if tail.size > TAIL_BYTES else ""
     head.append(joined([Piece(clean(tail.name)), Piece(f"({place})", 1), Piece(part, 2)], width))
     if tail.note:
         head.append(Text(cut(clean(tail.note), width)))
@@ -301,11 +303,11 @@ def _about(trial: LiveTrial | None, controls: Controls, now: float, width: int) 
     if trial is None:
         return Text(cut(clean(controls.chosen[1] if controls.chosen else ""), width), "bold")
     if trial.outcome is not None:
-        how = f"{trial.outcome}" + (f" ({trial.error_class})" if trial.error_class else "")
+        how = word(trial.outcome) + (f" ({trial.error_class})" if trial.error_class else "")
     elif trial.lost:
         how = "cut off"
     else:
-        how = f"{trial.phase}" + (f", running {clock(now - trial.started)}" if trial.started is not None else "")
+        how = f"{trial.phase}" + (f", running {duration(now - trial.started)}" if trial.started is not None else "")
     pieces = [Piece(clean(trial.name), 0, "bold"), Piece(clean(trial.profile), 2), Piece(clean(how), 1)]
     return joined(pieces, width)
 

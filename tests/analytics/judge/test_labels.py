@@ -195,7 +195,7 @@ def test_agreement_with_intervals_where_the_number_allows() -> None:
     assert entry.kappa_low is not None
     assert entry.kappa_high is not None
     assert entry.kappa_low < (entry.kappa or 0) < entry.kappa_high
-    assert "79 % agree" in entry.sentence()
+    assert "79.2 % agree" in entry.sentence()
 
 
 def test_few_pairs_have_no_interval_and_one_value_no_kappa() -> None:
@@ -277,4 +277,4 @@ def test_agreement_is_listed_beside_the_labels(results: Path, tbench, tmp_path: 
     by = ("--author", "ada", "--reason", "no", "--results", results)
     assert tbench("label", "a__one", "root_cause", "gave_up", *by).code == 0
     out = tbench("label", "--list", "--results", results).out
-    assert "agreement with the judge: root_cause: 1 labelled and judged, 0 % agree (0 to 79)" in out
+    assert "agreement with the judge: root_cause: 1 labelled and judged, 0.0 % agree (0.0 to 79.3 %)" in out

@@ -15,6 +15,7 @@ from terminalbench.analytics.findings.trial import CtrfTest, read_ctrf
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.files import open_plain
 from terminalbench.records import AgentStatus, ErrorClass, Finding, Outcome, Trial
+from terminalbench.text.numbers import duration
 
 FEW_CALLS = 3
 STUCK_TAIL = 10
@@ -211,7 +212,7 @@ def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) ->
     if len(times) > 1 and agent_sec:
         silent = agent_sec - (max(times) - min(times)).total_seconds()
         if silent > SILENT_SHARE * agent_sec:
-            reason = f"no step in the last {silent:.0f} of {agent_sec:.0f} seconds"
+            reason = f"no step in the last {duration(silent)} of {duration(agent_sec)}"
             return Verdict("timeout_stuck", reason, _last_step(trial))
     return Verdict("timeout_working", "time ran out while it still did new things", tuple(a.step for a in tail[-3:]))
 

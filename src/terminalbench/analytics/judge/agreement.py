@@ -9,6 +9,7 @@ import msgspec
 from terminalbench.analytics.labels import Labels
 from terminalbench.analytics.stats import wilson
 from terminalbench.records import Finding
+from terminalbench.text.numbers import percent, percents
 
 FEWEST = 10
 """Pairs below which an interval for kappa would be a fiction."""
@@ -39,8 +40,7 @@ class Agreement(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         if self.mean_difference is not None:
             parts.append(f"mean distance {self.mean_difference:.2f}")
         if self.agreed is not None and self.low is not None and self.high is not None:
-            share = 100 * self.agreed / self.pairs
-            parts.append(f"{share:.0f} % agree ({100 * self.low:.0f} to {100 * self.high:.0f})")
+            parts.append(f"{percent(self.agreed / self.pairs)} agree ({percents(self.low, self.high)})")
             parts.append(self._kappa())
         if self.unjudged:
             parts.append(f"{self.unjudged} labelled but not judged")

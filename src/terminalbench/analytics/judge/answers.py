@@ -27,6 +27,7 @@ from terminalbench.llm.model import (
 from terminalbench.llm.replay import request_digest
 from terminalbench.llm.schema import parse
 from terminalbench.records import Usage
+from terminalbench.text.numbers import dollars
 
 
 class CachedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -201,7 +202,7 @@ class Asker:
             spent = sum(usage.cost_usd or 0.0 for usage in self._usages)
             reserve = self._most(messages)
             if spent + self._reserved + reserve > self._budget:
-                return f"the budget of ${self._budget:g} is spent (${spent:.4f} so far)"
+                return f"the budget of {dollars(self._budget)} is spent ({dollars(spent)} so far)"
             self._reserved += reserve
             return reserve
 

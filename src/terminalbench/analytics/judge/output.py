@@ -20,6 +20,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import encode_line, read_json, read_jsonl, write_json, write_lines, write_text
 from terminalbench.index.results import FINDINGS_FILE
 from terminalbench.records import Finding
+from terminalbench.text.foreign import flat
+from terminalbench.text.numbers import dollars, tokens
 
 JSON_FILE = "judge.json"
 TEXT_FILE = "judge.md"
@@ -79,15 +81,15 @@ def estimate_lines(estimate: Estimate) -> list[str]:
     for rubric in estimate.rubrics:
         lines.append(
             f"  {rubric.rubric:<12} {rubric.questions:>5} questions, {rubric.cached} cached, "
-            f"{rubric.input_tokens:,} tokens in, about {rubric.output_tokens:,} out"
+            f"{tokens(rubric.input_tokens)} tokens in, about {tokens(rubric.output_tokens)} out"
         )
     counted = "counted" if estimate.exact else "estimated"
-    lines.append(f"tokens: {estimate.input_tokens:,} in ({counted}), about {estimate.output_tokens:,} out")
+    lines.append(f"tokens: {tokens(estimate.input_tokens)} in ({counted}), about {tokens(estimate.output_tokens)} out")
     if estimate.cost_usd is None or estimate.most_usd is None:
         lines.append("cost: unknown")
     else:
         lines.append(
-            f"cost: about ${estimate.cost_usd:.4f}, at most ${estimate.most_usd:.4f} without repairs "
+            f"cost: about {dollars(estimate.cost_usd)}, at most {dollars(estimate.most_usd)} without repairs "
             f"({estimate.price_source})"
         )
     return [*lines, *(f"note: {note}" for note in estimate.notes)]
@@ -133,8 +135,7 @@ def _quote(quote: Quote) -> str:
 
 def _flat(text: str) -> str:
     """Somebody else's words on one line, unable to start markup of their own."""
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
-    return shown.replace("<", "&lt;").replace("[", "\\[")
+    return flat(text).replace("<", "&lt;").replace("[", "\\[")
 
 
 _JUDGE, _LABEL = "judge:", f"{ANALYZER}:"

@@ -22,6 +22,7 @@ from terminalbench.analytics.judge.request import (
 from terminalbench.analytics.judge.rubric import BatchAnswer, PairAnswer, Point, Rubric, messages
 from terminalbench.llm.tokens import count_text
 from terminalbench.records import Outcome
+from terminalbench.text.foreign import flat
 
 _REASON = 1000
 _TEXT = 240
@@ -102,7 +103,7 @@ def _judgement(rubric: Rubric, trial: JudgeTrial, point: Point, answer: Answer, 
     cited = given.evidence if point.evidence else []
     quotes = [Quote(trial.key, e.step, e.quote, book.holds(e.step, e.quote)) for e in cited]
     held = sum(quote.found for quote in quotes)
-    value, reason = given.value, _bounded(given.reason)
+    value, reason = given.value, flat(given.reason, _REASON)
     if value is None:
         reason = f"cannot be told: {reason}" if reason else "cannot be told"
     elif point.evidence and not held:
@@ -118,11 +119,6 @@ def _judgement(rubric: Rubric, trial: JudgeTrial, point: Point, answer: Answer, 
         quotes=quotes,
         cached=answer.cached,
     )
-
-
-def _bounded(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _REASON else f"{flat[: _REASON - 1]}…"
 
 
 def _unanswered(rubric: Rubric, trial: JudgeTrial, answer: Answer) -> list[Judgement]:
@@ -298,17 +294,16 @@ def _judged(trials: Sequence[JudgeTrial], judgements: Sequence[Judgement], numbe
     return lines
 
 
+def _short(text: str) -> str:
+    return flat(clean(text), _TEXT)
+
+
 def _compared(narratives: Sequence[Narrative], numbers: dict[str, str]) -> list[str]:
     return [
         f"{clean(n.task.id)}: {numbers.get(n.new_trial)} ({clean(n.new)}) against {numbers.get(n.old_trial)} "
         f"({clean(n.old)}): {f'better: {clean(n.winner)}; {_short(n.decisive or str())}' if n.winner else 'not judged'}"
         for n in narratives
     ]
-
-
-def _short(text: str) -> str:
-    flat = " ".join(clean(text).split())
-    return flat if len(flat) <= _TEXT else f"{flat[: _TEXT - 1]}…"
 
 
 def _within(lines: list[str], budget: int) -> str:

@@ -12,6 +12,7 @@ from terminalbench.analytics.selection import Picked, analytics_of, ran, trial_f
 from terminalbench.analytics.settings import settings_of
 from terminalbench.errors import UserError
 from terminalbench.records import Finding, Outcome, TaskRef
+from terminalbench.text.numbers import cost
 
 TOKEN_BUDGET = 60_000
 CONCURRENCY = 4
@@ -74,7 +75,7 @@ class JudgeAsk:
         if self.budget_usd is not None and not (isfinite(self.budget_usd) and self.budget_usd >= 0):
             # Nothing is ever more than "nan": the cap would be off.
             raise UserError(
-                f"a judge cannot have a budget of ${self.budget_usd:g}", hint="give --judge-budget in dollars"
+                f"a judge cannot have a budget of {self.budget_usd:g} dollars", hint="give --judge-budget in dollars"
             )
 
 
@@ -231,12 +232,8 @@ class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     def sentence(self) -> str:
         """The result in one line, for a person."""
         asked = self.judged + len(self.not_judged)
-        cost = "cost unknown" if self.spend.cost_usd is None else f"${self.spend.cost_usd:.4f}"
-        if self.spend.cost_usd is not None and self.spend.unknown:
-            cost += f" + {self.spend.unknown} of unknown cost"
-        if not self.spend.calls:
-            cost = "nothing spent"
-        line = f"{self.model} judged {self.judged} of {asked} questions ({self.cache_hits} from the cache), {cost}"
+        spent = f"cost {cost(self.spend.cost_usd, self.spend.unknown)}" if self.spend.calls else "nothing spent"
+        line = f"{self.model} judged {self.judged} of {asked} questions ({self.cache_hits} from the cache), {spent}"
         if self.unsupported:
             line += f"; {self.unsupported} answers dropped: their quotes were not found"
         return f"{line}; stopped: {self.stopped}" if self.stopped else line

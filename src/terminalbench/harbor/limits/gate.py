@@ -19,6 +19,7 @@ from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import write_json
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.pacing import Lane, draw, eased, pressed, start_at
+from terminalbench.text.numbers import dollars
 
 GUESS_USD = 1.0
 """What a trial is taken to cost while nothing is known about its profile."""
@@ -77,7 +78,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
         closed = self.why_closed(profile, now)
         if closed is not None or profile in self.free or self._fits(profile):
             return closed
-        said = f"running trials hold the rest of the budget of ${self.budget_usd:.2f}"
+        said = f"running trials hold the rest of the budget of {dollars(self.budget_usd)}"
         return Refusal(said, ExclusionKind.BUDGET, final=False)
 
     def _fits(self, profile: str) -> bool:
@@ -98,8 +99,8 @@ class GateState(msgspec.Struct, omit_defaults=True):
         left = self.budget_usd - self.spent_usd
         if left > 0 and sum(self.reserved.values()) > 0:
             return None
-        more = f"; another trial probably costs ${self.likely_usd(profile):.2f}" if left > 0 else ""
-        said = f"the budget of ${self.budget_usd:.2f} is used up (${self.spent_usd:.2f} spent{more})"
+        more = f"; another trial probably costs {dollars(self.likely_usd(profile))}" if left > 0 else ""
+        said = f"the budget of {dollars(self.budget_usd)} is used up ({dollars(self.spent_usd)} spent{more})"
         return Refusal(said, ExclusionKind.BUDGET)
 
     def why_shut(self, profile: str, now: float) -> Refusal | None:

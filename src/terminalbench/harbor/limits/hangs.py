@@ -16,6 +16,7 @@ from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import decode_plain, write_json
 from terminalbench.harbor.agents.installs import LOCAL_SANDBOX
 from terminalbench.harbor.scripts import EARLY_SEC
+from terminalbench.text.numbers import duration
 
 HUNG = "hung.json"
 """Left in the folder of a trial that we ended: a phase of it did not end, or somebody asked."""
@@ -63,7 +64,7 @@ def read_hang(trial_dir: Path) -> Hang | None:
 
 def write_hang(trial_dir: Path, phase: str, limit_sec: float) -> Hang:
     """Leave the note."""
-    found = Hang(phase, f"{_SPOKEN.get(phase, phase)} did not end within {limit_sec:g} s")
+    found = Hang(phase, f"{_SPOKEN.get(phase, phase)} did not end within {duration(limit_sec)}")
     write_json(trial_dir / HUNG, found)
     return found
 

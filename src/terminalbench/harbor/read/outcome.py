@@ -23,6 +23,7 @@ from terminalbench.harbor.read.error_classes import BY_PHASE, PHASES, error_clas
 from terminalbench.harbor.read.result_file import ExceptionInfo, HarborResult, StepResult, Timing, as_utc, from_result
 from terminalbench.records import AgentStatus, ErrorClass, Outcome
 from terminalbench.secrets.values import NONE, Secrets
+from terminalbench.text.numbers import duration
 
 PASS_REWARD = 1.0
 PRIMARY_KEY = "reward"
@@ -219,7 +220,7 @@ def _message(error: ExceptionInfo | None, secrets: Secrets) -> str | None:
         return None
     limit = _TIMED_OUT.search(error.exception_message)
     if limit is not None and error.exception_type in _LATE:
-        return f"{_LATE[error.exception_type]} did not end within {float(limit[1]):g} s"
+        return f"{_LATE[error.exception_type]} did not end within {duration(float(limit[1]))}"
     head, printed, output = error.exception_message.partition("\nstdout: ")
     if not (printed and head.startswith("Command failed (exit ")):
         return secrets.one_line(error.exception_message) or None

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from terminalbench.report.charts.svg import SERIES, box, drawing, label, legend, linked
-from terminalbench.report.foreign import short
+from terminalbench.text.foreign import short
+from terminalbench.text.numbers import percent
 
 _WIDTH = 400.0
 
@@ -42,10 +43,10 @@ def stacked_bars(rows: Sequence[Bar], title: str, unit: str) -> str:
             if part is None or not part.value or not total:
                 continue
             width = _WIDTH * part.value / total
-            share = f"{100 * part.value / total:.0f} %"
+            share = percent(part.value / total)
             drawn = box(x, y + 18, width, 20, f"part s{index % SERIES}")
-            if width > 34:
-                text = f"{name} {share}" if width > 8.2 * (len(name) + 5) else share
+            if width > 46:
+                text = f"{name} {share}" if width > 8.2 * (len(name) + 7) else share
                 drawn += label(x + width / 2, y + 32, text, "on m")
             body.append(linked(part.href, f"{row.label}: {name} {part.value:g} {unit}, {share}", drawn))
             x += width

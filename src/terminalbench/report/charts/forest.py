@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from terminalbench.report.charts.svg import box, drawing, label, line, linked, nice_ticks, num
-from terminalbench.report.foreign import clean, short
+from terminalbench.text.foreign import short, visible
 
 _WIDTH, _ROW, _SIDE = 400.0, 46.0, 14.0
 
@@ -56,9 +56,9 @@ def forest(rows: Sequence[ForestRow], unit: str, margin: float | None = None, ti
 def says(row: ForestRow, unit: str) -> str:
     """One row in words."""
     if row.value is None:
-        return f"{clean(row.label)}: no estimate, {row.verdict}"
+        return f"{visible(row.label)}: no estimate, {row.verdict}"
     between = "" if row.low is None or row.high is None else f" ({row.low:+.1f} to {row.high:+.1f})"
-    return f"{clean(row.label)}: {row.value:+.1f} {unit}{between}, {row.verdict}"
+    return f"{visible(row.label)}: {row.value:+.1f} {unit}{between}, {row.verdict}"
 
 
 def _range(rows: Sequence[ForestRow], margin: float | None) -> tuple[float, float]:

@@ -6,16 +6,9 @@ from dataclasses import dataclass
 
 from terminalbench.records import Outcome
 from terminalbench.report.charts.svg import box, drawing, esc, label, linked, num
-from terminalbench.report.foreign import short
+from terminalbench.text.foreign import short
+from terminalbench.text.outcomes import word
 
-WORDS = {
-    Outcome.PASSED: "passed",
-    Outcome.FAILED: "failed",
-    Outcome.TIMED_OUT: "timed out",
-    Outcome.ERRORED: "errored",
-    Outcome.CANCELLED: "cancelled",
-    Outcome.NOT_RUN: "not run",
-}
 MOST_MARKS = 10
 _ROW, _STEP, _LABEL, _HEAD = 22, 14, 150, 26
 
@@ -71,7 +64,7 @@ def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tas
 def spoken(outcomes: Sequence[Outcome]) -> str:
     """What a cell shows, in words."""
     counts = Counter(outcomes)
-    return ", ".join(f"{counts[o]} {word}" for o, word in WORDS.items() if counts[o]) or "nothing planned"
+    return ", ".join(f"{counts[o]} {word(o)}" for o in Outcome if counts[o]) or "nothing planned"
 
 
 def _cell(cell: HeatCell, x: float, y: float, width: float) -> str:
@@ -121,11 +114,11 @@ def marks(outcomes: Sequence[Outcome], x: float, y: float, step: float) -> str:
 def _legend(width: float, y: float) -> tuple[list[str], float]:
     parts: list[str] = []
     x = 8.0
-    for outcome, word in WORDS.items():
-        needs = 26 + 6.4 * len(word)
+    for outcome in Outcome:
+        needs = 26 + 6.4 * len(word(outcome))
         if x > 8 and x + needs > width:
             x, y = 8.0, y + 18
-        parts += [marks((outcome,), x, y - 4, 0), label(x + 11, y, word)]
+        parts += [marks((outcome,), x, y - 4, 0), label(x + 11, y, word(outcome))]
         x += needs
     parts.append(label(2, y + 20, "shade: share passed of those measured", "dim"))
     parts.append(label(2, y + 36, "dashed frame: nothing measured", "dim"))

@@ -16,7 +16,8 @@ from terminalbench.report.charts.svg import (
     nice_ticks,
     num,
 )
-from terminalbench.report.foreign import short
+from terminalbench.text.foreign import short
+from terminalbench.text.numbers import dollars, percent
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 268.0, 46.0, 12.0, 30.0, 40.0
 
@@ -106,7 +107,7 @@ def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 def _point_says(point: FrontPoint) -> str:
     front = ", on the front" if point.on_front else ""
-    return f"{point.label}: {100 * point.rate:.1f} % at ${point.cost:.4g}{front}"
+    return f"{point.label}: {percent(point.rate)} at {dollars(point.cost)}{front}"
 
 
 def scatter(series: Sequence[str], dots: Sequence[Dot], x_label: str, y_label: str, title: str) -> str:

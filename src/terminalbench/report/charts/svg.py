@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from terminalbench.report.foreign import clean, short
+from terminalbench.text.foreign import short, visible
 
 SERIES = 8
 
 
 def esc(value: object) -> str:
     """Text as it may stand in an element or an attribute."""
-    return escape(clean(str(value)), quote=True)
+    return escape(visible(str(value)), quote=True)
 
 
 def num(value: float) -> str:

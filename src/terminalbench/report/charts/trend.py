@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from terminalbench.report.charts.svg import SERIES, drawing, label, legend, line, linked, marker, num
-from terminalbench.report.foreign import short
+from terminalbench.text.foreign import short
+from terminalbench.text.numbers import percent
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 230.0, 46.0, 16.0, 12.0, 34.0
 
@@ -57,7 +58,7 @@ def trend(batches: Sequence[str], series: Sequence[TrendSeries], title: str = "P
             drawn = ""
             if point.low is not None and point.high is not None:
                 drawn = line(x, y_at(point.low), x, y_at(point.high), "thin")
-            text = f"{one.label}, {batches[point.batch]}: {100 * point.rate:.1f} %"
+            text = f"{one.label}, {batches[point.batch]}: {percent(point.rate)}"
             body.append(linked(point.href, text, drawn + marker(index, x, y_at(point.rate), 4.5, "mark")))
     key, end = legend([one.label for one in series], _WIDTH, _HEIGHT + 12)
     has_links = any(point.href for one in series for point in one.points)
@@ -88,6 +89,6 @@ def _path(run: list[str], index: int) -> list[str]:
 def _describe(batches: Sequence[str], series: Sequence[TrendSeries]) -> str:
     lines = []
     for one in series:
-        shown = [f"{batches[p.batch]} {100 * p.rate:.1f} %" for p in one.points if p.rate is not None]
+        shown = [f"{batches[p.batch]} {percent(p.rate)}" for p in one.points if p.rate is not None]
         lines.append(f"{one.label}: {', '.join(shown) or 'never measured'}.")
     return " ".join(lines)

@@ -245,3 +245,10 @@ def test_labels_of_the_file_and_of_the_command(project, tbench) -> None:
     assert json.loads(ran.out)["labels"] == {"role": "base", "night": "2", "iteration": "a=b"}
     ran = tbench("run", file, "--dry-run", "--label", "night")
     assert (ran.code, "must be NAME=VALUE" in ran.err) == (2, True)
+
+
+def test_the_example_of_version_two_validates_in_a_fresh_clone(project, tbench) -> None:
+    seed_project(project)
+    (project.root / "experiments" / ".env").unlink()
+    ran = tbench("validate", project.experiment((DATA / "seed_000.toml").read_text()))
+    assert (ran.code, "no file at" in ran.out) == (0, True), ran.err

@@ -1,6 +1,7 @@
 """From the tables of a TOML to resolved profiles: defaults, `extends`, what each agent can take, and files."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,11 @@ from typing import Any
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names
 from terminalbench.experiments.mcp import NO_MCP, McpSetup, read_mcp
-from terminalbench.experiments.paths import find_path
+from terminalbench.experiments.paths import find_path, is_file
 from terminalbench.experiments.profiles import Folder, Profile, TextFile
 from terminalbench.experiments.server_code import check_code, held_in
 from terminalbench.experiments.strict import Problems, join
-from terminalbench.experiments.tables import DEFAULT_ENV_FILE
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE, ProfilePrice
 from terminalbench.secrets.find import (
     VARIABLE,
     has_key,
@@ -80,6 +81,8 @@ class Inheritance:
                 merged.pop("no_mcp", None)
             if inherited.get("no_mcp"):
                 merged = {k: v for k, v in merged.items() if k not in ("mcp_servers", "hooks")}
+            if "model" in inherited and "price" not in inherited:
+                merged.pop("price", None)
             merged = _merge(self._for_agent(merged, inherited, at if name == chain[0] else None), inherited)
         merged.pop("extends", None)
         return merged
@@ -168,6 +171,7 @@ class _Resolver:
             env_file=env_file,
             workflow=self._file("workflow"),
             description=self._text("description"),
+            price=self._price(),
         )
 
     def _where(self, name: str) -> str:
@@ -207,6 +211,10 @@ class _Resolver:
             self._refuse("model", f"agent {self.info.name} calls no model")
             return None
         return model
+
+    def _price(self) -> ProfilePrice | None:
+        price = self.values.get("price")
+        return FREE if price == 0 else price
 
     def _reasoning(self) -> str | None:
         level = self._text("reasoning")
@@ -390,8 +398,14 @@ class _Resolver:
     def _env_file(self) -> Path | None:
         named = self._text("env_file")
         path = find_path(named or DEFAULT_ENV_FILE, self.root, self._where("env_file"), self.problems)
-        if path is not None and path.is_file():
+        if path is None or is_file(path):
             return path
-        if named and path is not None:
-            self.problems.add(self._where("env_file"), f"no file at {path}")
-        return None
+        if not named:
+            return None
+        if os.path.lexists(path):
+            self.problems.add(self._where("env_file"), f"is not a file: {path}")
+        else:
+            self.shared.notes.append(
+                f"{self._where('env_file')}: no file at {path}; a run needs it for variables that are not exported"
+            )
+        return path

@@ -17,7 +17,7 @@ from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, Task
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.tables import AnalysisTable, NotifyTable, RunTable, TopUpTable
+from terminalbench.experiments.tables import AnalysisTable, NotifyTable, ProfilePrice, RunTable, TopUpTable
 from terminalbench.records import TaskRef
 
 HARBOR_PARALLEL = 4
@@ -66,13 +66,14 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A profile as it was when planned: everything its id is made of, and the path of its env file."""
+    """A profile as it was when planned: everything its id is made of, the path of its env file, its declared price."""
 
     key: str
     id: str
     content: dict[str, Any]
     description: str | None = None
     env_file: str | None = None
+    price: ProfilePrice | None = None
 
 
 class ExclusionKind(StrEnum):
@@ -309,7 +310,7 @@ def _quarantined(experiment: Experiment, tasks: list[Task]) -> tuple[Exclusion, 
 
 def _profile_record(profile: Profile, root: Path) -> ProfileRecord:
     env_file = _shown(profile.env_file, root) if profile.env_file else None
-    return ProfileRecord(profile.key, profile.id, profile.content, profile.description, env_file)
+    return ProfileRecord(profile.key, profile.id, profile.content, profile.description, env_file, profile.price)
 
 
 def select_tasks(experiment: Experiment, wanted: tuple[str, ...]) -> list[Task]:

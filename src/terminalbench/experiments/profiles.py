@@ -15,6 +15,7 @@ from typing import Any
 
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.mcp import NO_MCP, McpSetup
+from terminalbench.experiments.tables import ProfilePrice
 
 NOT_SOURCE = (
     ".git", ".hg", ".venv", "venv", ".env", ".env.*", "node_modules", "__pycache__", "*.pyc", ".tox", ".nox",
@@ -80,6 +81,7 @@ class Profile:
     env_file: Path | None = None
     workflow: TextFile | None = None
     description: str | None = None
+    price: ProfilePrice | None = None
 
     @property
     def system_prompt(self) -> str | None:

@@ -123,6 +123,19 @@ class ProfileDefaults:
 
 
 @dataclass(frozen=True)
+class ProfilePrice:
+    """`price` of a profile: USD per million tokens. Cached tokens without a price of their own cost as fresh ones."""
+
+    input: float = key("Fresh input tokens.", minimum=0, example="3.0")
+    output: float = key("Output tokens.", minimum=0, example="15.0")
+    cache_read: float | None = key("Input tokens read from the cache.", default=None, minimum=0)
+    cache_write: float | None = key("Input tokens written to the cache.", default=None, minimum=0)
+
+
+FREE = ProfilePrice(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
 class ProfileTable(ProfileDefaults):
     """`[profiles.<key>]`: one way to attempt the tasks, its key of at most 100 characters. Runs in file order."""
 
@@ -130,6 +143,14 @@ class ProfileTable(ProfileDefaults):
     workflow: str | None = key("Workflow file that guides the agent.", default=None)
     extends: str | None = key("Start from another profile's keys.", default=None, non_empty=True)
     description: str | None = key("What this profile is, for people.", default=None)
+    price: float | ProfilePrice | None = key(
+        "What its model costs, a table; `0` for a model of your own. Not part of the profile's id. It is inherited by "
+        "`extends` unless the profile names another model.",
+        default=None,
+        minimum=0,
+        maximum=0,
+        example="{ input = 3.0, output = 15.0 }",
+    )
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def process_environment(
     """
     env = {name: value for name, value in shell.items() if PASSED_ON.fullmatch(name)}
     given = {name: shell[name] for name in names if name in shell}
-    if env_file is not None:
+    if env_file is not None and env_file.exists():
         given |= read_env_file(env_file)
     env |= given | {NAMES_VARIABLE: ",".join(secret_names(given))}
     if root is not None or "PYTHONPATH" in shell:

@@ -28,13 +28,18 @@ def is_quarantined(exclusion: Exclusion | None) -> bool:
 def refreshed(plan: Plan, now: Plan) -> Plan:
     """The plan with what decides no treatment as the file and its quarantine say it `now`.
 
-    These are the paths of env files, whom to notify, what to copy, and which tasks are left out.
+    These are the paths of env files, prices, whom to notify, what to copy, and which tasks are left out.
     """
-    env_files = {profile.key: profile.env_file for profile in now.profiles}
+    now_of = {profile.key: profile for profile in now.profiles}
     refs = {(task.ref.dataset, task.ref.id): task.ref for job in plan.jobs for task in job.tasks}
     return msgspec.structs.replace(
         plan,
-        profiles=tuple(msgspec.structs.replace(p, env_file=env_files.get(p.key, p.env_file)) for p in plan.profiles),
+        profiles=tuple(
+            msgspec.structs.replace(record, env_file=now_of[record.key].env_file, price=now_of[record.key].price)
+            if record.key in now_of
+            else record
+            for record in plan.profiles
+        ),
         notify=now.notify,
         artifacts=now.artifacts,
         excluded=(

@@ -381,15 +381,17 @@ def _env_file(plan: Plan, profile: str) -> Path | None:
 def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
     record = next(p for p in plan.profiles if p.key == profile)
     root, env_file = _root(plan), _env_file(plan, profile)
-    if env_file is not None and not env_file.is_file():
+    names = references(template["agents"])
+    absent = [name for name in names if name not in os.environ]
+    if env_file is not None and not env_file.is_file() and absent:
         raise UserError(
-            f'the env file of profile "{profile}" is gone',
+            f'the env file of profile "{profile}" is gone, and {", ".join(absent)} is not exported',
             where=str(env_file),
             hint="put it back; or name another in the experiment file, then: tbench resume EXPERIMENT.toml",
         )
     own_parts = any(is_import_path(name) for name in (record.content["agent"], plan.settings.container_env))
     place = root if own_parts else None
-    return process_environment(references(template["agents"]), env_file, place, os.environ)
+    return process_environment(names, env_file, place, os.environ)
 
 
 def _note(batch: Batch, plan: Plan, request: ResumeRequest, missing: dict[str, Counter[Cell]]) -> None:

@@ -37,7 +37,7 @@ find_python() {
     done
 }
 
-# A uv of our own, from PyPI by name; used only where the machine's Python is too old or lacks venv.
+# A uv of our own, from PyPI by name: it installs several times faster than pip, and can get a Python.
 find_uv() {
     if command -v uv; then return 0; fi
     home="${XDG_CACHE_HOME:-$HOME/.cache}/terminalbench/uv-$uv_version"
@@ -67,7 +67,10 @@ if ! "$python" -m venv "$venv" >/dev/null 2>&1; then
     "$uv" venv --quiet --seed --python "$python" "$venv"
 fi
 echo "setup: installing $(grep -c '==' "$lock") pinned packages" >&2
-"$venv/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$lock"
+# pip where uv cannot be had, or cannot reach what pip is configured for.
+if ! { uv=$(find_uv | tail -n 1) && "$uv" pip install -q --python "$venv/bin/python" --require-hashes -r "$lock"; }; then
+    "$venv/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$lock"
+fi
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 "$venv/bin/python" -m compileall -q -x 'starter/tasks' src/terminalbench || true
 echo "$print" >"$venv/.ready"

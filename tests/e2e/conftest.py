@@ -1,7 +1,10 @@
 """A project in which experiments really run: small tasks, scripted agents, the local sandbox."""
 
+import contextlib
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator
@@ -11,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from support.experiments import Project
-from support.tasks import AGENTS, write_task
+from support.tasks import AGENTS, BOTH, write_task
+from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_jsonl
 from terminalbench.records import Event
@@ -68,9 +72,25 @@ class Lab:
                 process.communicate()
 
     def tbench(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=240)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        """A command from its start to its end, in this process: loading Python anew a thousand times is no test.
+
+        Harbor runs in processes of its own, as always. What a test does to a command while it runs needs `start`.
+        """
+        if self.prefix:
+            process = self.start(*arguments)
+            out, err = process.communicate(timeout=240)
+            return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        out, err = io.StringIO(), io.StringIO()
+        before = dict(os.environ)
+        os.environ.clear()
+        os.environ.update(self.env)
+        try:
+            with contextlib.chdir(self.root), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = main([str(argument) for argument in arguments])
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     def go(self) -> None:
         """Let the agents go on that wait for the test (see `free` of the scripted agent)."""
@@ -93,12 +113,49 @@ class Lab:
         return read_jsonl(self.batch(number).events_jsonl, Event).records
 
 
-@pytest.fixture
-def lab(project: Project) -> Generator[Lab]:
+def make_lab(project: Project) -> Lab:
     for task in ("a", "b"):
         write_task(project.root / "tasks" / task)
     project.write("lab_agents.py", AGENTS)
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    made = Lab(project, {**env, "XDG_STATE_HOME": str(project.root.parent / "state")})
+    return Lab(project, {**env, "XDG_STATE_HOME": str(project.root.parent / "state")})
+
+
+@pytest.fixture
+def lab(project: Project) -> Generator[Lab]:
+    made = make_lab(project)
     yield made
     made.end()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A batch that has run, once for all tests of this process, and what `tbench run --json` printed."""
+
+    lab: Lab
+    file: Path
+    ran: subprocess.CompletedProcess[str]
+    kept: Path
+
+
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    root = tmp_path_factory.mktemp("finished") / "project"
+    root.mkdir()
+    made = make_lab(Project(root))
+    file = made.experiment(BOTH)
+    ran = made.tbench("run", file, "--json")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    kept = root.with_name("kept")
+    shutil.copytree(root, kept, symlinks=True)
+    return Finished(made, file, ran, kept)
+
+
+@pytest.fixture
+def done(_finished: Finished, monkeypatch: pytest.MonkeyPatch) -> Finished:
+    """The finished batch 0 of oracle and nop on the tasks a and b, as it was when it ended; a test may change it."""
+    root = _finished.lab.root
+    shutil.rmtree(root)
+    shutil.copytree(_finished.kept, root, symlinks=True)
+    monkeypatch.chdir(root)
+    return _finished

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from test_run import BOTH, LIMIT_SEC, alive, at_work, scripted, wait_for
+from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
+from support.tasks import BOTH
 from terminalbench.files import lock, lock_owner
 
 
@@ -43,10 +44,17 @@ def test_an_interrupted_batch_is_finished_without_loss(lab, how: signal.Signals)
     process = lab.start("run", file)
     wait_for(lambda: at_work(lab) == 3, process)
     harbor = worker(lab)
+    assert alive(harbor)
     os.kill(process.pid, how)
-    process.communicate(timeout=LIMIT_SEC)
+    out, _ = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == (-9 if how == signal.SIGKILL else 130)
-    wait_for(lambda: not alive(harbor))
+    wait_for(lambda: not alive(harbor))  # a killed runner takes Harbor with it
+    if how == signal.SIGKILL:
+        assert lab.tbench("index").returncode in (0, 3)
+    else:
+        assert "cancelled" in out
+        assert not list((lab.batch().folder / "workers").glob("*.json"))
+    assert {entry["outcome"] for entry in lab.index()} <= {"failed", "cancelled", "not_run"}
     before = finished(lab)
     assert len(before) == 2
     lab.go()
@@ -62,38 +70,12 @@ def test_an_interrupted_batch_is_finished_without_loss(lab, how: signal.Signals)
     assert finished(lab) == after
 
 
-def test_a_finished_batch_is_left_alone(lab) -> None:
-    file = lab.experiment(BOTH, tasks=("a",))
-    assert lab.tbench("run", file).returncode == 0
+def test_a_finished_batch_is_left_alone(done) -> None:
+    lab, file = done.lab, done.file
     jobs = sorted(p.name for p in lab.batch().runs.iterdir())
     for arguments in (["resume", file], ["resume"], ["resume", lab.batch().folder], ["run", file, "--batch", "0"]):
         assert lab.tbench(*arguments).returncode == 0
     assert sorted(p.name for p in lab.batch().runs.iterdir()) == jobs
-
-
-def test_attempts_tasks_and_profiles_are_added(lab) -> None:
-    one = '[profiles.oracle]\nagent = "oracle"\n'
-    file = lab.experiment(one, tasks=("a",))
-    assert lab.tbench("run", file).returncode == 0
-    first = finished(lab)
-    assert lab.tbench("resume", file, "--attempts", "2").returncode == 0
-    assert lab.outcomes() == {("oracle", "a"): ["passed"] * 2}
-    lab.experiment(BOTH, tasks=("b", "a"), run="attempts = 2\nparallel = 2\nretries = 1")
-    ran = lab.tbench("resume", file)
-    assert ran.returncode == 0, ran.stderr
-    assert "going on with batch 0 (results/s/0): 6 trials to run" in ran.stderr
-    (added,) = lab.batch().runs.glob("*-w3__oracle.job.json")
-    config = json.loads(added.read_text())
-    assert (config["n_concurrent_trials"], config["retry"]["max_retries"]) == (2, 1), "as the file says now"
-    assert lab.outcomes() == {
-        ("oracle", "b"): ["passed"] * 2,
-        ("oracle", "a"): ["passed"] * 2,
-        ("nop", "b"): ["failed"] * 2,
-        ("nop", "a"): ["failed"] * 2,
-    }
-    assert first.items() <= finished(lab).items()
-    assert len(finished(lab)) == 8
-    assert lab.batch().experiment_toml.read_bytes() == file.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -106,23 +88,64 @@ def test_attempts_tasks_and_profiles_are_added(lab) -> None:
     ],
 )  # fmt: skip
 def test_anything_but_an_addition_is_refused(
-    lab, profiles: str, tasks: tuple[str, ...], run: str, expected: str
+    done, profiles: str, tasks: tuple[str, ...], run: str, expected: str
 ) -> None:
-    file = lab.experiment(BOTH)
-    assert lab.tbench("run", file).returncode == 0
+    lab = done.lab
     plan = lab.batch().plan_json.read_bytes()
     lab.experiment(profiles, tasks=tasks, run=run)
-    ran = lab.tbench("resume", file)
+    ran = lab.tbench("resume", done.file)
     assert ran.returncode == 2
     assert expected in ran.stderr
     assert lab.batch().plan_json.read_bytes() == plan
 
 
+def test_a_batch_in_use_names_its_owner(done) -> None:
+    with lock(done.lab.batch().lock, "tbench run of somebody"):
+        ran = done.lab.tbench("resume", done.file, "--attempts", "2")
+    assert ran.returncode == 1
+    assert f"results/s/0: in use by tbench run of somebody (pid {os.getpid()}" in ran.stderr
+    assert "(tbench watch s/0 follows it, tbench kill s/0 ends it)" in ran.stderr
+
+
+def test_attempts_tasks_and_profiles_are_added(lab) -> None:
+    one = '[profiles."a.b__c"]\nagent = "oracle"\n'
+    file = lab.experiment(one, tasks=("a",))
+    assert lab.tbench("run", file).returncode == 0
+    first = finished(lab)
+    assert lab.tbench("resume", file, "--attempts", "2").returncode == 0
+    assert lab.outcomes() == {("a.b__c", "a"): ["passed"] * 2}
+    lab.experiment(
+        one + '[profiles.nop]\nagent = "nop"\n', tasks=("b", "a"), run="attempts = 2\nparallel = 2\nretries = 1"
+    )
+    ran = lab.tbench("resume", file)
+    assert ran.returncode == 0, ran.stderr
+    assert "going on with batch 0 (results/s/0): 6 trials to run" in ran.stderr
+    (added,) = lab.batch().runs.glob("*-w3__a.b__c.job.json")
+    config = json.loads(added.read_text())
+    assert (config["n_concurrent_trials"], config["retry"]["max_retries"]) == (2, 1), "as the file says now"
+    assert lab.outcomes() == {
+        ("a.b__c", "b"): ["passed"] * 2,
+        ("a.b__c", "a"): ["passed"] * 2,
+        ("nop", "b"): ["failed"] * 2,
+        ("nop", "a"): ["failed"] * 2,
+    }
+    assert first.items() <= finished(lab).items()
+    assert len(finished(lab)) == 8
+    assert lab.batch().experiment_toml.read_bytes() == file.read_bytes()
+    jobs = sorted(p.name for p in lab.batch().runs.iterdir() if p.is_dir())
+    assert lab.tbench("resume", file).returncode == 0
+    assert sorted(p.name for p in lab.batch().runs.iterdir() if p.is_dir()) == jobs
+
+
 def test_errors_are_tried_again_on_request_and_superseded(lab) -> None:
-    flaky = "test -e /tmp/nothing"
-    file = lab.experiment(scripted("p", script=flaky, crash="boom", cost_usd=0.5) + BOTH, tasks=("a",))
+    """A crash is not a failure."""
+    nop = '[profiles.nop]\nagent = "nop"\n'
+    file = lab.experiment(scripted("p", crash="boom", cost_usd=0.5) + nop, tasks=("a",))
     ran = lab.tbench("run", file)
     assert ran.returncode == 3
+    assert lab.outcomes()["p", "a"] == ["errored"]
+    assert "boom" in ran.stdout
+    assert "$0.50" in ran.stdout
     assert "run what broke again (1 trial): tbench resume results/s/0 --retry-errors" in ran.stdout
     again = lab.tbench("resume", file)
     assert again.returncode == 3
@@ -147,19 +170,9 @@ def test_errors_are_tried_again_on_request_and_superseded(lab) -> None:
     assert "rate_limit" in wrong.stderr
 
 
-def test_a_batch_in_use_names_its_owner(lab) -> None:
-    file = lab.experiment(BOTH, tasks=("a",))
-    assert lab.tbench("run", file).returncode == 0
-    with lock(lab.batch().lock, "tbench run of somebody"):
-        ran = lab.tbench("resume", file, "--attempts", "2")
-    assert ran.returncode == 1
-    assert f"results/s/0: in use by tbench run of somebody (pid {os.getpid()}" in ran.stderr
-    assert "(tbench watch s/0 follows it, tbench kill s/0 ends it)" in ran.stderr
-
-
 def test_a_missing_key_can_be_supplied_later(lab) -> None:
     profile = scripted("keyed", script="true") + 'env = ["LATER_KEY"]\n'
-    file = lab.experiment(BOTH + profile, tasks=("a",))
+    file = lab.experiment('[profiles.nop]\nagent = "nop"\n' + profile, tasks=("a",))
     assert lab.tbench("run", file).returncode == 3
     assert lab.outcomes()["keyed", "a"] == ["not_run"]
     assert lab.tbench("resume", file).returncode == 3
@@ -208,18 +221,6 @@ def test_datasets_keep_their_labels_when_a_batch_grows(lab) -> None:
     assert lab.tbench("resume", file).returncode == 0
     found = {entry["dataset"]: entry["outcome"] for entry in lab.index()}
     assert found == {"x/same": "passed", "y/same": "failed"}
-
-
-def test_profiles_with_odd_names_are_added_once(lab) -> None:
-    first = '[profiles."a.b__c"]\nagent = "oracle"\n'
-    file = lab.experiment(first, tasks=("a",))
-    assert lab.tbench("run", file).returncode == 0
-    lab.experiment(first + '[profiles.newone]\nagent = "nop"\n', tasks=("a",))
-    assert lab.tbench("resume", file).returncode == 0
-    assert lab.outcomes() == {("a.b__c", "a"): ["passed"], ("newone", "a"): ["failed"]}
-    jobs = sorted(p.name for p in lab.batch().runs.iterdir() if p.is_dir())
-    assert lab.tbench("resume", file).returncode == 0
-    assert sorted(p.name for p in lab.batch().runs.iterdir() if p.is_dir()) == jobs
 
 
 def test_a_selection_stays_a_selection(lab) -> None:

@@ -1,15 +1,14 @@
 """Run one real Harbor job in the local sandbox: a tiny task, one agent, the result files it leaves."""
 
-import contextlib
+import asyncio
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 SANDBOX = "terminalbench.sandbox.environment:LocalSandbox"
 INSTRUCTION = "Write the word hello into /app/out.txt.\n"
@@ -78,44 +77,34 @@ def run_trial(
     mounts: Sequence[Mapping[str, Any]] = (),
     timeout_sec: float = 240,
 ) -> Trial:
-    """Run `agent` once on the tiny task with `harbor run -c`; `env` is all the child gets beyond the basics."""
-    config = {
-        "job_name": "job",
-        "jobs_dir": str(folder / "jobs"),
-        "n_concurrent_trials": 1,
-        "quiet": True,
-        "environment": {"import_path": SANDBOX, "mounts": list(mounts)},
-        "agents": [agent],
-        "tasks": [{"path": str(write_task(folder))}],
-    }
-    job_file = folder / "job.json"
-    job_file.write_text(json.dumps(config))
+    """Run `agent` once on the tiny task, by Harbor's own job in this process; `env` is all it gets beyond the basics."""
+    from harbor.job import Job
+    from harbor.models.job.config import JobConfig
+
+    config = JobConfig.model_validate(
+        {
+            "job_name": "job",
+            "jobs_dir": str(folder / "jobs"),
+            "n_concurrent_trials": 1,
+            "quiet": True,
+            "environment": {"import_path": SANDBOX, "mounts": list(mounts)},
+            "agents": [agent],
+            "tasks": [{"path": str(write_task(folder))}],
+        }
+    )
     home = folder / "home"
     home.mkdir()
+
+    async def run() -> None:
+        await asyncio.wait_for((await Job.create(config)).run(), timeout_sec)
+
     basics = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "TMPDIR") if name in os.environ}
-    child = {
-        **basics,
-        "HOME": str(home),
-        "HARBOR_TELEMETRY": "off",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        **(env or {}),
-    }
-    harbor = Path(sys.executable).with_name("harbor")
-    process = subprocess.Popen(
-        [str(harbor), "run", "-c", str(job_file), "-y"],
-        env=child,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=timeout_sec)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    results = list((folder / "jobs" / "job").glob("*/result.json"))
-    assert len(results) == 1, f"expected one trial, harbor said:\n{output}"
-    return Trial(results[0].parent, json.loads(results[0].read_text()))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in {*os.environ} - {*basics}:
+            patch.delenv(name)
+        given = {"HOME": str(home), "HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True", **(env or {})}
+        for name, value in given.items():
+            patch.setenv(name, value)
+        asyncio.run(run())
+    (result,) = (folder / "jobs" / "job").glob("*/result.json")
+    return Trial(result.parent, json.loads(result.read_text()))

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+BOTH = '[profiles.oracle]\nagent = "oracle"\n[profiles.nop]\nagent = "nop"\n'
+"""The profiles that pass and fail every task."""
+
 ANSWER = "forty-two"
 SOLVE = f"echo {ANSWER} > /app/answer.txt"
 TEST_SH = f"""#!/bin/bash

@@ -219,14 +219,6 @@ def test_a_view_whose_run_was_killed_says_so_and_leaves_the_terminal_alone(lab, 
     assert "the run was killed" in run.text
 
 
-def test_without_a_terminal_a_line_a_trial(lab) -> None:
-    ran = lab.tbench("run", lab.experiment(QUICK), "--watch")
-    assert ran.returncode == 0, ran.stderr
-    lines = [line for line in ran.stdout.splitlines() if "+ passed  " in line and "  sim  " in line]
-    assert [line.split("  ")[1:3] for line in lines] == [["1/2", "+ passed"], ["2/2", "+ passed"]]
-    assert "\x1b" not in ran.stdout + ran.stderr
-
-
 def test_json_of_a_watched_run_is_one_object_a_line(lab) -> None:
     ran = lab.tbench("run", lab.experiment(QUICK, tasks=("a",)), "--watch", "--json")
     kinds = [json.loads(line)["kind"] for line in ran.stdout.splitlines()]
@@ -235,9 +227,13 @@ def test_json_of_a_watched_run_is_one_object_a_line(lab) -> None:
     assert kinds.count("trial_ended") == 1
 
 
-def test_a_reader_that_goes_away_does_not_end_the_run(lab) -> None:
-    process = lab.start("run", lab.experiment(QUICK), "--watch")
+def test_without_a_terminal_a_line_a_trial_and_a_reader_that_goes_away_does_not_end_the_run(lab) -> None:
+    process = lab.start("run", lab.experiment(scripted("p", script=SOLVE, free=1), run="parallel = 1"), "--watch")
     assert process.stdout is not None
+    line = next(line for line in process.stdout if "passed" in line)
+    assert line.split("  ")[1:4] == ["1/2", "+ passed", "a #1"]
+    assert "\x1b" not in line
     process.stdout.close()
+    lab.go()
     assert process.wait(timeout=LIMIT_SEC) == 0
-    assert lab.outcomes() == {("sim", "a"): ["passed"], ("sim", "b"): ["passed"]}
+    assert lab.outcomes() == {("p", "a"): ["passed"], ("p", "b"): ["passed"]}

@@ -14,8 +14,8 @@ demo: setup  ## Run the quickstart experiment: no Docker, no key, about a minute
 	@$(BIN)/tbench run experiments/quickstart.toml
 	@echo && $(BIN)/tbench compare experiments/quickstart.toml
 
-test: setup  ## Set up, then run every check and test
-	@sh scripts/test-clients.sh
+test:  ## Set up, then run every check and test
+	@sh scripts/test-clients.sh & sh scripts/setup.sh $(VENV) && wait $$!
 	@$(MAKE) --no-print-directory check
 
 check:  ## Every check and test, without set-up

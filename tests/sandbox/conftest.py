@@ -65,3 +65,11 @@ def pytest_sessionfinish() -> None:
     for driver in _drivers.values():
         if driver.process.poll() is None:
             driver.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bombs of one user go off one after the other: the limits of an ordinary user count all its processes."""
+    for item in items:
+        if item.get_closest_marker("heavy"):
+            params = getattr(getattr(item, "callspec", None), "params", {})
+            item.add_marker(pytest.mark.xdist_group(str(params.get("driver", "root"))))

@@ -25,6 +25,7 @@ from terminalbench.experiments.tables import (
     SLUG_DOC,
     AnalysisTable,
     ArtifactsTable,
+    DatasetTable,
     ExperimentTable,
     NotifyTable,
     ProfileDefaults,
@@ -77,6 +78,7 @@ class Experiment:
     top_up: TopUpTable | None = None
     notify: NotifyTable | None = None
     labels: dict[str, str] = field(default_factory=dict)
+    dataset_tables: dict[str, DatasetTable] = field(default_factory=dict)
     quarantine: dict[tuple[str, str], str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -211,6 +213,7 @@ class _Loader:
             top_up=table.top_up,
             notify=table.notify,
             labels=table.labels,
+            dataset_tables=table.datasets,
             datasets=datasets,
             quarantine=quarantine,
             notes=tuple(dict.fromkeys(self.notes)),

@@ -14,7 +14,7 @@ from support.pipes import unread
 from terminalbench.cli import main as cli
 from terminalbench.cli.commands import SECTIONS
 
-COMMANDS = [entry.name for section in SECTIONS for entry in section.commands]
+COMMANDS = [name for commands in SECTIONS.values() for name in commands]
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])
@@ -25,10 +25,10 @@ def test_help_is_as_documented(tbench, golden, name: str) -> None:
 
 
 def test_the_help_line_of_a_command_agrees_with_its_own_help(tbench) -> None:
-    for section in SECTIONS:
-        for entry in section.commands:
-            assert entry.help.endswith(".")
-            assert tbench(entry.name, "--help").code == 0
+    for commands in SECTIONS.values():
+        for name, line in commands.items():
+            assert line.endswith(".")
+            assert tbench(name, "--help").code == 0
 
 
 def test_version_names_ours_harbors_and_pythons(tbench) -> None:

@@ -12,7 +12,7 @@ from conftest import REPO
 from support.experiments import BASE, ORACLE
 from terminalbench.cli.commands import SECTIONS
 
-COMMANDS = [entry.name for section in SECTIONS for entry in section.commands]
+COMMANDS = [name for commands in SECTIONS.values() for name in commands]
 HEAVY = [
     "harbor",
     "litellm",

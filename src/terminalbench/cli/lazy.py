@@ -1,8 +1,7 @@
 """A group of commands that loads a command's module only when that command is used."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, override
 
@@ -23,30 +22,13 @@ def _pipes_named() -> Generator[None]:
         raise ClosedPipe(str(error)) from error
 
 
-@dataclass(frozen=True)
-class CommandEntry:
-    """One command: its name, the module that holds it as `command`, and its line in the help."""
-
-    name: str
-    module: str
-    help: str
-
-
-@dataclass(frozen=True)
-class Section:
-    """Commands that serve one intention of a person."""
-
-    title: str
-    commands: tuple[CommandEntry, ...]
-
-
 class CommandTable(click.Group):
     """A click group over sections of lazily loaded commands."""
 
-    def __init__(self, *args: Any, sections: tuple[Section, ...] = (), **kwargs: Any) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections
-        self.entries = {entry.name: entry for section in sections for entry in section.commands}
+        self.names = [name for section in sections.values() for name in section]
 
     @override
     def make_context(
@@ -65,13 +47,12 @@ class CommandTable(click.Group):
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, in the order of the sections."""
-        return list(self.entries)
+        return self.names
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command called `cmd_name`, imported now."""
-        entry = self.entries.get(cmd_name)
-        return getattr(import_module(entry.module), "command", None) if entry else None
+        return import_module(f"terminalbench.cli.{cmd_name}").command if cmd_name in self.names else None
 
     @override
     def resolve_command(
@@ -79,8 +60,8 @@ class CommandTable(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the closest command named for an unknown one."""
         name = args[0]
-        if name not in self.entries and not name.startswith("-"):
-            match = closest(name, list(self.entries))
+        if name not in self.names and not name.startswith("-"):
+            match = closest(name, self.names)
             hint = f'; did you mean "{match}"?' if match else f"; see {ctx.info_name} --help"
             raise click.UsageError(f'no command is called "{name}"{hint}', ctx)
         return super().resolve_command(ctx, args)
@@ -88,6 +69,6 @@ class CommandTable(click.Group):
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands by section, from the table alone: nothing is imported."""
-        for section in self.sections:
-            with formatter.section(section.title):
-                formatter.write_dl([(entry.name, entry.help) for entry in section.commands], col_max=18)
+        for title, commands in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()), col_max=18)

@@ -40,9 +40,9 @@ EMPTY_EVENTS = "events.jsonl is empty: read from the index"
 class Feed:
     """Follows one batch. `read` brings `state` up to date with its files; `poll` asks for its processes as well.
 
-    `over` is set when nothing of the batch runs any more, `here` says whether it runs on this machine. `each` is told
-    of every event, right after the state has taken it in. `gate` holds the limits of the batch. `version` changes with
-    all that shows. `plan_problem` says why its plan cannot be read; `secrets` are what no text of its trials may show.
+    `over` is set when nothing of the batch runs any more. `each` is told of every event, right after the state has
+    taken it in. `gate` holds the limits of the batch. `version` changes with all that shows. `plan_problem` says why
+    its plan cannot be read; `secrets` are what no text of its trials may show.
     """
 
     batch: Batch
@@ -51,7 +51,6 @@ class Feed:
     note: str | None = None
     plan_problem: str | None = None
     over: bool = False
-    here: bool = False
     version: int = 0
     secrets: Secrets = field(default_factory=Secrets.of_environment)
     each: Callable[[Event], None] = lambda _event: None
@@ -119,12 +118,11 @@ class Feed:
     def _has_processes(self, now: float) -> bool:
         found = live_processes(self.batch)
         if found:
-            self.here, self._seen, self._let_go_at = True, found, None
+            self._seen, self._let_go_at = found, None
             return True
         if any(process.kind == "runner" and process.alive for process in self._seen):
             self._let_go_at = now if self._let_go_at is None else self._let_go_at
             return 0 <= now - self._let_go_at < LINGER_SEC
-        self.here = False
         owner = lock_owner(self.batch.lock)
         if owner is None or owner.host == socket.gethostname():
             return False

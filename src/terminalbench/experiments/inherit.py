@@ -152,7 +152,6 @@ class _Resolver:
         hooks = self._hooks()
         usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
         git_source = self._text("mcp_git_source") if mcp.servers or hooks else None
-        env_file = self._env_file()
         return Profile(
             key=self.key,
             agent=self.info,
@@ -168,7 +167,7 @@ class _Resolver:
             mcp_git_ref=self._text("mcp_git_ref") if git_source else None,
             hooks=hooks,
             env=self._env(),
-            env_file=env_file,
+            env_file=self._env_file(),
             workflow=self._file("workflow"),
             description=self._text("description"),
             price=self._price(),
@@ -180,12 +179,15 @@ class _Resolver:
             return f"{join('profiles', self.setters[name])}.{name}"
         return f"{self.at}.{name}" if name not in self.inherited else f"defaults.{name}"
 
+    def _wrong(self, name: str, what: str, hint: str | None = None) -> None:
+        self.problems.add(self._where(name), what, hint)
+
     def _refuse(self, name: str, why: str) -> None:
         if self.setters.get(name) == self.key:
-            self.problems.add(self._where(name), why)
+            self._wrong(name, why)
             return
         hint = f"clear it for this profile with {name} = {'[]' if name == 'skills' else chr(34) * 2}"
-        self.problems.add(self._where(name), f'{why} (profile "{self.key}" inherits it)', hint)
+        self._wrong(name, f'{why} (profile "{self.key}" inherits it)', hint)
 
     def _text(self, name: str) -> str | None:
         """A string key; an empty string clears an inherited value."""
@@ -200,9 +202,9 @@ class _Resolver:
         try:
             return TextFile(path, path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            self.problems.add(self._where(name), f"no file at {path}")
+            self._wrong(name, f"no file at {path}")
         except (OSError, UnicodeDecodeError) as error:
-            self.problems.add(self._where(name), f"cannot read {path}: {error}")
+            self._wrong(name, f"cannot read {path}: {error}")
         return None
 
     def _model(self) -> str | None:
@@ -225,12 +227,10 @@ class _Resolver:
             self._refuse("reasoning", f"agent {self.info.name} has no reasoning knob")
             return None
         if levels is not None and level not in levels:
-            self.problems.add(
-                self._where("reasoning"), f'agent {self.info.name} knows the levels {", ".join(levels)}, not "{level}"'
-            )
+            self._wrong("reasoning", f'agent {self.info.name} knows the levels {", ".join(levels)}, not "{level}"')
             return None
         if knob in (self.values.get("options") or {}):
-            self.problems.add(self._where("reasoning"), f"options.{knob} sets the same thing", "keep one of the two")
+            self._wrong("reasoning", f"options.{knob} sets the same thing", "keep one of the two")
         return level
 
     def _agent_version(self) -> str | None:
@@ -247,7 +247,7 @@ class _Resolver:
             return None
         knob = self.info.system_prompt
         if prompt is not None and knob is not None and knob in (self.values.get("options") or {}):
-            self.problems.add(self._where("prompt"), f"options.{knob} sets the same thing", "keep one of the two")
+            self._wrong("prompt", f"options.{knob} sets the same thing", "keep one of the two")
         return prompt
 
     def _options(self) -> dict[str, Any]:
@@ -260,18 +260,10 @@ class _Resolver:
                     join(at, name), "is set by the profile's own keys", "use mcp_servers, mcp_git_source or hooks"
                 )
             elif known is not None and name not in known:
-                self.problems.add(
-                    join(at, name),
-                    f"agent {self.info.name} has no such option",
-                    did_you_mean(name, sorted(known), limit=30),
-                )
-            elif (
-                known is not None
-                and known[name] is not None
-                and isinstance(value, str)
-                and value not in (known[name] or ())
-            ):
-                self.problems.add(join(at, name), f"must be one of {', '.join(known[name] or ())}", None)
+                hint = did_you_mean(name, sorted(known), limit=30)
+                self.problems.add(join(at, name), f"agent {self.info.name} has no such option", hint)
+            elif (choices := (known or {}).get(name)) and isinstance(value, str) and value not in choices:
+                self.problems.add(join(at, name), f"must be one of {', '.join(choices)}")
         for secret in secrets_in(options, at):
             self.problems.add(secret, "looks like a secret", "put it in the env file and name the variable in env")
         return options
@@ -283,18 +275,19 @@ class _Resolver:
             return ()
         folders = []
         for index, name in enumerate(names):
-            path = find_path(name, self.root, f"{self._where('skills')}[{index}]", self.problems)
+            at = f"{self._where('skills')}[{index}]"
+            path = find_path(name, self.root, at, self.problems)
             if path is None:
                 continue
             if not path.is_dir():
-                self.problems.add(f"{self._where('skills')}[{index}]", f"no folder at {path}")
+                self.problems.add(at, f"no folder at {path}")
             elif not (path / "SKILL.md").is_file():
-                self.problems.add(f"{self._where('skills')}[{index}]", f"{path} holds no SKILL.md")
+                self.problems.add(at, f"{path} holds no SKILL.md")
             elif any(path.samefile(folder.path) for folder in folders):
-                self.problems.add(f"{self._where('skills')}[{index}]", f"{path} is named twice", "remove one")
+                self.problems.add(at, f"{path} is named twice", "remove one")
             elif (held := held_in(path, self.shared.private)) is not None:
                 what = f"{path} holds {held}, which the agent would see"
-                self.problems.add(f"{self._where('skills')}[{index}]", what, "give the skill a folder of its own")
+                self.problems.add(at, what, "give the skill a folder of its own")
             else:
                 folders.append(Folder(path, every=True))
         return tuple(folders)
@@ -314,9 +307,8 @@ class _Resolver:
             if self.info.mcp and not any(
                 self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp", "extends")
             ):
-                self.problems.add(
-                    f"{self.at}.mcp_servers", "names no server", "name at least one, or set no_mcp = true"
-                )
+                hint = "name at least one, or set no_mcp = true"
+                self.problems.add(f"{self.at}.mcp_servers", "names no server", hint)
             return NO_MCP
         setup = read_mcp(names, self.shared.aliases, self.root, self._where("mcp_servers"), self.problems)
         self._check_servers(setup)
@@ -328,7 +320,7 @@ class _Resolver:
         for server, entry in setup.servers.items():
             if entry.get("headers") and not self.info.hooks:
                 what = f'server "{server}" has headers, which agent {self.info.name} cannot be given'
-                self.problems.add(self._where("mcp_servers"), what)
+                self._wrong("mcp_servers", what)
         for server, folder in setup.folders.items():
             if (folder / "hooks.json").is_file() and not self.values.get("hooks"):
                 self.shared.notes.append(
@@ -347,20 +339,20 @@ class _Resolver:
         try:
             data = json.loads(hooks.text)
         except ValueError as error:
-            self.problems.add(self._where("hooks"), f"{hooks.path} is not readable as JSON: {error}")
+            self._wrong("hooks", f"{hooks.path} is not readable as JSON: {error}")
             return None
         if not isinstance(data, dict) or not isinstance(data.get("hooks", data), dict):
-            self.problems.add(self._where("hooks"), f'{hooks.path} must hold {{"hooks": {{"<event>": [...]}}}}')
+            self._wrong("hooks", f'{hooks.path} must hold {{"hooks": {{"<event>": [...]}}}}')
             return None
         for secret in secrets_in(data, hooks.path.name):
-            self.problems.add(self._where("hooks"), f"{secret} looks like a secret", "read it from a variable")
+            self._wrong("hooks", f"{secret} looks like a secret", "read it from a variable")
         return hooks
 
     def _git_source(self, source: str | None) -> str | None:
         if source is None:
             cleared = "mcp_git_source" in self.values  # and with it the ref that was inherited beside it
             if self._text("mcp_git_ref") and not self._text("mcp_git_source") and not cleared:
-                self.problems.add(self._where("mcp_git_ref"), "only goes with mcp_git_source")
+                self._wrong("mcp_git_ref", "only goes with mcp_git_source")
             return None
         if not self.info.hooks:
             self._refuse(
@@ -368,9 +360,7 @@ class _Resolver:
             )
             return None
         if has_login(source):
-            self.problems.add(
-                self._where("mcp_git_source"), "carries a login", "remove it and put GITHUB_TOKEN in the env file"
-            )
+            self._wrong("mcp_git_source", "carries a login", "remove it and put GITHUB_TOKEN in the env file")
             return None
         if not self._text("mcp_git_ref"):
             self.shared.notes.append(
@@ -388,11 +378,8 @@ class _Resolver:
             elif "${" in value and not is_template(value):
                 self.problems.add(join(at, name), "must be one ${VAR} as a whole, or no reference at all")
             elif looks_secret(name, value):
-                self.problems.add(
-                    join(at, name),
-                    "looks like a secret",
-                    f'write {name} = "${{{name}}}" and put the value in the env file',
-                )
+                hint = f'write {name} = "${{{name}}}" and put the value in the env file'
+                self.problems.add(join(at, name), "looks like a secret", hint)
         return env
 
     def _env_file(self) -> Path | None:
@@ -403,7 +390,7 @@ class _Resolver:
         if not named:
             return None
         if os.path.lexists(path):
-            self.problems.add(self._where("env_file"), f"is not a file: {path}")
+            self._wrong("env_file", f"is not a file: {path}")
         else:
             self.shared.notes.append(
                 f"{self._where('env_file')}: no file at {path}; a run needs it for variables that are not exported"

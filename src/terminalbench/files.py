@@ -225,6 +225,18 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
 
 
 @contextlib.contextmanager
+def changing(path: Path) -> Generator[None]:
+    """Wait for the right to change `path`, which several processes read, change and write; held by a file beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
 def open_plain(path: Path) -> Generator[BinaryIO | None]:
     """`path` opened for reading if it is a plain file, else None: a link, a pipe or nothing at all."""
     try:
@@ -327,13 +339,14 @@ def _take(handle: int, path: Path) -> None:
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = _living_owner(path)
+            owner = living_owner(path)
             if owner is not None or time.monotonic() > deadline:
                 raise LockHeld(path, owner) from None
         time.sleep(0.01)
 
 
-def _living_owner(path: Path) -> Owner | None:
+def living_owner(path: Path) -> Owner | None:
+    """Who holds a lock, unless that process of this machine is gone; of another machine its word is taken."""
     owner = lock_owner(path)
     here = owner is not None and owner.host == socket.gethostname()
     return None if owner is not None and here and start_ticks(owner.pid) != owner.start_ticks else owner

@@ -12,7 +12,8 @@ import pytest
 
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.harbor.limits.gate import GUESS_USD, Gate
+from terminalbench.harbor.limits.budget import GUESS_USD
+from terminalbench.harbor.limits.gate import Gate
 from terminalbench.runner.run import Spent, put_up_gate
 
 BATCHES = 100

@@ -175,7 +175,14 @@ class Machine:
         self.plan = make_plan(self.batch, settings=settings)
         Gate(self.batch.gate_json).create(GateState())
         self.now, self.free = 0.0, 10_000.0
-        observer = Observer(self.batch, lambda: self.now, lambda: self.now, lambda _: self.free, lambda: None)
+        observer = Observer(
+            self.batch,
+            Gate(self.batch.gate_json),
+            lambda: self.now,
+            lambda: self.now,
+            lambda _: self.free,
+            lambda: None,
+        )
         self.told: list[Alert] = []
         self.guard = Guard(self.batch, self.plan, observer, self.told.append, look_sec=5.0)
 

@@ -24,6 +24,7 @@ _PARALLEL = re.compile(r"parallel=(\d{1,6})")
     help="Which batch. Default: the one that runs, in this project before elsewhere.",
 )
 @click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
+@click.option("--gate", type=click.Path(path_type=Path), metavar="FILE", help="All batches that share this gate.")
 @results_option
 @root_option
 def command(
@@ -32,6 +33,7 @@ def command(
     reason: str,
     target: Path | None,
     batch: int | None,
+    gate: Path | None,
     results: Path | None,
     root: Path | None,
 ) -> int:
@@ -44,10 +46,11 @@ def command(
     tbench ctl requeue fix-git__a1b --reason x   end a running trial and run it again
     tbench ctl cancel sonnet --reason "wrong"    end running trials, start no others
 
+    With --gate it is said to all batches that share that gate, and to those that start later.
     tbench resume runs later what was cancelled. Every change is an event of the batch, with its reason.
     """
     from terminalbench.cli.select import batch_to_steer
-    from terminalbench.runner.control import Order, give
+    from terminalbench.runner.control import Order, give, give_to_all
 
     value = None
     if action == "set":
@@ -57,8 +60,14 @@ def command(
         value, targets = int(match[1]), targets[1:]
     if not reason.strip():
         raise UserError("--reason is empty; say why, it is recorded")
-    found = batch_to_steer(target, batch, results, root)
-    told = give(found, Order(action, targets, reason.strip(), value))
+    order = Order(action, targets, reason.strip(), value)
+    if gate is not None:
+        if target is not None or batch is not None:
+            raise UserError("--gate is for all batches that share it; --in and --batch do not go with it")
+        place, told = gate, give_to_all(gate.absolute(), order)
+    else:
+        found = batch_to_steer(target, batch, results, root)
+        place, told = found.folder, give(found, order)
     names = ", ".join("all profiles" if name == "*" else name for name in told)
-    click.echo(f"{action}{f' parallel={value}' if value else ''}: {names} ({found.folder})")
+    click.echo(f"{action}{f' parallel={value}' if value else ''}: {names} ({place})")
     return EXIT_OK

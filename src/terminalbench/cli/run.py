@@ -35,6 +35,12 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")
 @click.option("--detach", is_flag=True, help="Run in the background, without this terminal.")
 @click.option("--strict", is_flag=True, help="Refuse to run when a task or profile would be left out.")
+@click.option(
+    "--gate",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Share budget, rate limits and orders with every batch that names this file.",
+)
 @watch_option
 @json_option
 @root_option
@@ -47,6 +53,7 @@ def command(
     dry_run: bool,
     detach: bool,
     strict: bool,
+    gate: Path | None,
     watch: bool,
     as_json: bool,
     root: Path | None,
@@ -68,8 +75,9 @@ def command(
     if batch is not None:
         from terminalbench.cli.select import one_batch
 
-        if tasks or profiles or labels:
-            raise UserError("--batch goes on with a whole batch; --tasks, --profiles and --label do not go with it")
+        if tasks or profiles or labels or gate:
+            given = "--tasks, --profiles, --label and --gate"
+            raise UserError(f"--batch goes on with a whole batch; {given} do not go with it")
         return resume_batch(one_batch(experiment, batch, root=root), as_json=as_json, watch=watch, strict=strict)
     from terminalbench.cli.progress import RunTeller
     from terminalbench.experiments.config import load
@@ -80,7 +88,7 @@ def command(
     teller.say("checking tasks, profiles and environment ...")
     with teller:
         listener = teller.listener(_STARTED)
-        ended = run(loaded, tasks=tasks, profiles=profiles, labels=labels, strict=strict, listener=listener)
+        ended = run(loaded, tasks=tasks, profiles=profiles, labels=labels, strict=strict, listener=listener, gate=gate)
     teller.done()
     return show_end(ended, as_json=as_json, watched=watch)
 

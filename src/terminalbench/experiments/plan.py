@@ -165,7 +165,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
     trials (`<job>/<trial>`) that were run again on request. `analysis`, `top_up` and `declared` are what was declared
     before the first trial; they stay as they are when the batch grows. `departures` are decided after it. `labels` are
-    for people and for later selection; they decide nothing.
+    for people and for later selection; they decide nothing. `gate` is the gate it shares with other batches.
     """
 
     slug: str
@@ -181,6 +181,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     notify: NotifyTable | None = None
     declared: Declared | None = None
     labels: dict[str, str] = {}
+    gate: str | None = None
     artifacts: tuple[str, ...] = ()
     selected_tasks: tuple[str, ...] = ()
     selected_profiles: tuple[str, ...] = ()

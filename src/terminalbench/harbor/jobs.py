@@ -89,12 +89,14 @@ def _task(task: PlannedTask) -> dict[str, Any]:
     return {**task.config, "source": task_source(task.label, task.ref.id, task.config)}
 
 
-def command(settings: RunTable, spec: JobSpec, batch: Batch, harbor: str = "harbor") -> list[str]:
-    """The command that runs the job; `settings` are those of `[run]`."""
+def command(
+    settings: RunTable, spec: JobSpec, batch: Batch, harbor: str = "harbor", shared: str | None = None
+) -> list[str]:
+    """The command that runs the job; `settings` are those of `[run]`, `shared` is the gate of several batches."""
     return [
         harbor, "run", "-c", str(batch.job_config(spec.name)), "-y",
         "--plugin", PLUGIN, "--pk", f"events={batch.events_jsonl}", "--pk", f"profile={_plugin_text(spec.profile)}",
-        "--pk", f"gate={batch.gate_json}",
+        "--pk", f"gate={batch.gate_json}", *(("--pk", f"shared={shared}") if shared else ()),
         *settings.harbor_args,
     ]  # fmt: skip
 

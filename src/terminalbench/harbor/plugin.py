@@ -2,7 +2,7 @@
 
     harbor run -c job.json -y --plugin terminalbench.harbor.plugin:EventPlugin \\
         --pk events=<path of events.jsonl> --pk 'profile="<key>"' [--pk gate=<path of gate.json>] \\
-        [--pk heartbeat_sec=10] [--pk grace_sec=600] [--pk fixed_slots=true]
+        [--pk shared=<gate of several batches>] [--pk heartbeat_sec=10] [--pk grace_sec=600] [--pk fixed_slots=true]
 
 Several Harbor processes append to the same file. Hooks run on Harbor's event loop, and one that raises ends the
 job, so a hook only notes what happened and never raises; a thread of its own writes the lines. A line that cannot
@@ -80,6 +80,7 @@ class EventPlugin(BaseJobPlugin):
         gate: str | None = None,
         grace_sec: float = GRACE_SEC,
         fixed_slots: bool = False,
+        shared: str | None = None,
     ) -> None:
         super().__init__()
         # Harbor parses option values as JSON, so give `profile` as a JSON string; bare 12 and true are names here too.
@@ -89,9 +90,10 @@ class EventPlugin(BaseJobPlugin):
         if not self._heartbeat_sec > 0:
             raise ValueError("heartbeat_sec must be more than 0")
         self._grace_sec = float(grace_sec)
-        self._gate = None if gate is None else Gate(Path(str(gate)))
-        control = None if self._gate is None else ControlFile(self._gate.path.with_name("control.json"))
-        self._door = Admission(self._gate, control, self._profile or "")
+        together = None if shared is None else Path(str(shared))
+        door = None if gate is None else Gate(Path(str(gate)), together)
+        control = None if door is None else ControlFile(door.path.with_name("control.json"), together)
+        self._door = Admission(door, control, self._profile or "")
         self._alive: dict[str, TrialHookEvent] = {}
         self._told: set[str] = set()
         self._phases = PhaseWatch(time.monotonic, min(INSIST_SEC, self._grace_sec))

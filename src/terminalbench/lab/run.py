@@ -65,6 +65,8 @@ def run(
     labels: Mapping[str, str] | None = None,
     strict: bool = False,
     listener: Told | None = None,
+    executor: str | None = None,
+    gate: Path | str | None = None,
     root: Path | str | None = None,
 ) -> Ended:
     """Run an experiment: one Harbor job per profile, in a new batch. Returns when it is over.
@@ -72,12 +74,15 @@ def run(
     `tasks` and `profiles` pick some of it; `labels` come on top of those of the file. What cannot run is left out with
     its reason; with `strict` that is an error, and nothing runs. `listener` is called with every event of the batch.
     An interrupt (Ctrl-C) ends the running trials, and the result says so. Only the main thread can run a batch.
+    `executor` is a name, an entry point or "module:Class"; `gate` a file that the batch shares with others: one budget,
+    one deadline, one set of rate limits and orders.
     """
     opened, told = open_experiment(experiment, root), listener_of(listener)
     prepared = prepare_run(opened, Selection(tuple(tasks), tuple(profiles), dict(labels or {})))
     if strict:
         refuse_left_out(prepared.plan.excluded, str(opened.file))
-    return ended(runner.run(opened, prepared, told))
+    shared = Path(gate) if gate is not None else None
+    return ended(runner.run(opened, prepared, told, executor=executor, gate=shared))
 
 
 def listener_of(told: Told | None) -> Listener:

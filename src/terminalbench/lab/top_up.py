@@ -16,8 +16,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.files import append_jsonl, lock, read_json, write_json
-from terminalbench.harbor.limits.control import ControlFile
-from terminalbench.harbor.limits.gate import Gate
+from terminalbench.harbor.limits.control import control_of
+from terminalbench.harbor.limits.gate import gate_of
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import Event, TaskRef, stamp
@@ -119,14 +119,15 @@ def _closed(batch: Batch, plan: Plan, used_sec: float) -> str | None:
     seconds = plan.settings.run_timeout_sec
     if seconds is not None and used_sec >= seconds:
         return f"the deadline (run.run_timeout_sec = {seconds:g}) has passed"
-    stopped = ControlFile(batch.control_json).read().stopped
+    stopped = control_of(batch, plan).read().stopped
     if stopped:
         profile, reason = next(iter(stopped.items()))
         return f"{profile} was stopped: {reason}"
-    if plan.settings.budget_usd is None or not batch.gate_json.exists():
+    if not batch.gate_json.exists():
         return None
-    gate = Gate(batch.gate_json).read()
-    return gate.shut.reason if gate.shut and gate.budget_usd == plan.settings.budget_usd else None
+    gate = gate_of(batch, plan).read()
+    same = plan.gate is not None or gate.budget_usd == plan.settings.budget_usd is not None
+    return gate.shut.reason if gate.shut and same else None
 
 
 def _grow(batch: Batch, choice: Choice) -> None:

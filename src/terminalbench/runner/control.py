@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
@@ -11,7 +12,8 @@ from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import append_jsonl, read_json, read_jsonl
-from terminalbench.harbor.limits.control import ALL, Control, ControlFile
+from terminalbench.harbor.limits.control import ALL, Control, ControlFile, shared_control
+from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.live.processes import live_processes
 from terminalbench.live.state import replay
 from terminalbench.records import Event, stamp
@@ -32,17 +34,40 @@ class Order:
 
 def give(batch: Batch, order: Order) -> list[str]:
     """Carry an order to a live run; returns the profiles and trials it is about. Raises when it makes no sense."""
-    if not any(process.kind == "runner" for process in live_processes(batch)):
+    if not _runs(batch):
         raise UserError("is not running", where=str(batch.folder), hint="tbench resume goes on with it")
-    plan: Plan = read_json(batch.plan_json, Plan)
-    profiles = [job.profile for job in plan.jobs]
-    alive = _alive(batch)
+    return _give(batch.folder, [batch], ControlFile(batch.control_json), order)
+
+
+def give_to_all(gate: Path, order: Order) -> list[str]:
+    """Carry an order to every batch of a shared gate, those that start later included; `cancel` without targets: all.
+
+    Each batch that runs now has it in its events.
+    """
+    batches = [batch for name in read_shared(gate).batches if _runs(batch := Batch(Path(name)))]
+    if not batches:
+        raise UserError("no batch that shares this gate is running", where=str(gate))
+    return _give(gate, batches, ControlFile(shared_control(gate)), order)
+
+
+def _runs(batch: Batch) -> bool:
+    return any(process.kind == "runner" for process in live_processes(batch))
+
+
+def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) -> list[str]:
+    plans: list[Plan] = [read_json(batch.plan_json, Plan) for batch in batches]
+    profiles = list(dict.fromkeys(job.profile for plan in plans for job in plan.jobs))
+    alive = {trial: profile for batch in batches for trial, profile in _alive(batch).items()}
     if order.action == "set" and not order.value:
         raise UserError("parallel must be at least 1", hint="tbench ctl pause keeps new trials from starting")
-    targets = _targets(batch, order, profiles, alive)
-    ControlFile(batch.control_json).change(_change(order, targets, alive))
-    for target in targets:
-        note(batch, order, target, alive.get(target))
+    if order.action == "cancel" and not order.targets and where not in [batch.folder for batch in batches]:
+        targets = [ALL]
+    else:
+        targets = _targets(where, order, profiles, alive)
+    file.change(_change(order, targets, alive))
+    for batch in batches:
+        for target in targets:
+            note(batch, order, target, alive.get(target))
     return targets
 
 
@@ -63,7 +88,7 @@ def _alive(batch: Batch) -> dict[str, str]:
     return running | {waiting.trial: waiting.profile for waiting in state.waiting}
 
 
-def _targets(batch: Batch, order: Order, profiles: list[str], alive: dict[str, str]) -> list[str]:
+def _targets(where: Path, order: Order, profiles: list[str], alive: dict[str, str]) -> list[str]:
     if not order.targets:
         if order.action in TRIALS:
             raise UserError(f"tbench ctl {order.action}: name a profile or a trial")
@@ -76,9 +101,9 @@ def _targets(batch: Batch, order: Order, profiles: list[str], alive: dict[str, s
         elif order.action not in TRIALS or not trials:
             known = profiles if order.action not in TRIALS else [*profiles, *alive]
             what = "profile" if order.action not in TRIALS else "profile, running or waiting trial"
-            raise UserError(f'no {what} is called "{name}"', where=str(batch.folder), hint=did_you_mean(name, known))
+            raise UserError(f'no {what} is called "{name}"', where=str(where), hint=did_you_mean(name, known))
         elif len(trials) > 1:
-            raise UserError(f'several trials start with "{name}": {", ".join(trials)}', where=str(batch.folder))
+            raise UserError(f'several trials start with "{name}": {", ".join(trials)}', where=str(where))
         else:
             found += trials
     return found
@@ -87,7 +112,7 @@ def _targets(batch: Batch, order: Order, profiles: list[str], alive: dict[str, s
 def _change(order: Order, targets: list[str], alive: dict[str, str]) -> Callable[[Control], None]:
     def change(control: Control) -> None:
         for target in targets:
-            of_profile = [trial for trial, profile in alive.items() if profile == target]
+            of_profile = [trial for trial, profile in alive.items() if target in (profile, ALL)]
             if order.action == "pause":
                 control.paused[target] = order.reason
             elif order.action == "resume":

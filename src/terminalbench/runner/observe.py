@@ -49,6 +49,7 @@ class Observer:
     """Takes samples of one batch. Every source can be replaced, for tests and for machines that have none of it."""
 
     batch: Batch
+    gate: Gate
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     free_mb: Callable[[Path], float | None] = free_mb
@@ -100,7 +101,7 @@ class Observer:
 
     def _lanes(self) -> dict[str, int]:
         try:
-            return {name: lane.level for name, lane in Gate(self.batch.gate_json).read().lanes.items()}
+            return {name: lane.level for name, lane in self.gate.read().lanes.items()}
         except (OSError, msgspec.DecodeError):
             return {}
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
@@ -13,6 +14,7 @@ from terminalbench.experiments.batch import Batch, allocate, next_number
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import (
     Exclusion,
+    ExclusionKind,
     JobSpec,
     Plan,
     Selection,
@@ -22,8 +24,8 @@ from terminalbench.experiments.plan import (
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_settings
-from terminalbench.harbor.limits.control import ControlFile
-from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal
+from terminalbench.harbor.limits.control import ControlFile, control_of
+from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal, gate_of
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor
@@ -95,10 +97,18 @@ def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = 
 
 
 def run(
-    experiment: Experiment, prepared: Prepared, listener: Listener | None = None, *, executor: str | None = None
+    experiment: Experiment,
+    prepared: Prepared,
+    listener: Listener | None = None,
+    *,
+    executor: str | None = None,
+    gate: Path | None = None,
 ) -> RunResult:
-    """Run a prepared plan in a batch of its own, by the executor that is named, else by that of the plan."""
-    plan = prepared.plan
+    """Run a prepared plan in a batch of its own, by the executor that is named, else by that of the plan.
+
+    `gate` is a file that it shares with other batches: their budget, deadline, rate limits and orders hold for it too.
+    """
+    plan = msgspec.structs.replace(prepared.plan, gate=str(gate.absolute()) if gate is not None else None)
     if executor is not None:
         find_executor(executor)
         plan = msgspec.structs.replace(plan, settings=dataclasses.replace(plan.settings, executor=executor))
@@ -137,7 +147,7 @@ def run_jobs(
     secrets = secrets_of(plan)
     listener.prepared(plan, batch, sum(job.trials for job in jobs))
     notifier = Notifier.of(plan)
-    guard = Guard(batch, plan, Observer(batch), notifier.alert)
+    guard = Guard(batch, plan, Observer(batch, gate_of(batch, plan)), notifier.alert)
 
     def watch(event: Event) -> None:
         guard.add(event)
@@ -153,11 +163,14 @@ def run_jobs(
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
     side_by_side = plan.settings.profiles_parallel
     gate = put_up_gate(batch, plan, spent or Spent())
+    control = control_of(batch, plan)
 
     def closed(profile: str) -> Refusal | None:
         state = gate.read()
         notifier.closed(state.shut)
-        return state.why_shut(profile, state.clock.now())
+        shut = state.why_shut(profile, state.clock.now())
+        stopped = control.read().why_stopped(profile) if shut is None else None
+        return shut if stopped is None else Refusal(stopped, ExclusionKind.STOPPED)
 
     supervisor = Supervisor(
         batch,
@@ -197,7 +210,7 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
     return Launch(
         job,
         lambda wave: wave_config(template, wave, batch),
-        lambda wave: command(plan.settings, wave, batch, harbor_program()),
+        lambda wave: command(plan.settings, wave, batch, harbor_program(), plan.gate),
         env,
     )
 
@@ -222,7 +235,7 @@ def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
     known = sum(own.usd for own in state.costs.values())
     state.spent_usd = known + spent.unknown * state.likely_usd("")
     state.priced = spent.unknown
-    gate = Gate(batch.gate_json)
+    gate = gate_of(batch, plan)
     gate.create(state)
     return gate
 

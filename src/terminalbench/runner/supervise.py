@@ -14,7 +14,6 @@ import msgspec
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, JobSpec
 from terminalbench.files import append_jsonl, tail_jsonl, write_json
-from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.harbor.read.results import finished_trials
 from terminalbench.live.processes import Worker, executor
@@ -141,10 +140,7 @@ class Supervisor:
         """Why nothing of a profile may start any more: nothing at all may, or the profile was stopped."""
         if self.stop_reason is not None:
             return Refusal(self.stop_reason, ExclusionKind.DISK_FULL)
-        if (closed := self.closed(profile)) is not None:
-            return closed
-        stopped = ControlFile(self.batch.control_json).read().why_stopped(profile)
-        return Refusal(stopped, ExclusionKind.STOPPED) if stopped is not None else None
+        return self.closed(profile)
 
     def run(self) -> list[JobEnd]:
         """Run everything to its end. After a signal nothing new starts, and running trials are cancelled."""

@@ -4,14 +4,14 @@ A profile called `*` means all of them. Only new trials are kept back by a pause
 running trials are ended by name.
 """
 
-import fcntl
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from terminalbench.files import write_json
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import changing, write_json
 
 ALL = "*"
 
@@ -39,13 +39,21 @@ class Control(msgspec.Struct, omit_defaults=True):
 
 
 class ControlFile:
-    """The file on disk. No file means that nobody said anything."""
+    """The orders of a batch on disk; no file means none. `gate` is the gate it shares with others, if it does.
 
-    def __init__(self, path: Path) -> None:
+    Beside a shared gate lie orders for all its batches. They hold too; only those of the batch are changed and cleared.
+    """
+
+    def __init__(self, path: Path, gate: Path | None = None) -> None:
         self.path = path
+        self._shared = None if gate is None else shared_control(gate)
 
     def read(self) -> Control:
         """What is in force now."""
+        found = self._own()
+        return found if self._shared is None else _together(ControlFile(self._shared).read(), found)
+
+    def _own(self) -> Control:
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Control)
         except FileNotFoundError:
@@ -57,11 +65,23 @@ class ControlFile:
 
     def change(self, change: Callable[[Control], None]) -> None:
         """Read, change and write under a lock: several processes may do so at once."""
-        handle = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            found = self.read()
+        with changing(self.path):
+            found = self._own()
             change(found)
             write_json(self.path, found)
-        finally:
-            os.close(handle)
+
+
+def control_of(batch: Batch, plan: Plan) -> ControlFile:
+    """The orders of a batch, with those of the gate it shares, if it does."""
+    return ControlFile(batch.control_json, Path(plan.gate) if plan.gate else None)
+
+
+def shared_control(gate: Path) -> Path:
+    """Where the orders to all batches of a shared gate are."""
+    return gate.with_suffix(".control.json")
+
+
+def _together(all_batches: Control, own: Control) -> Control:
+    """Orders of both, where a batch's own say how many trials run at once."""
+    names = Control.__struct_fields__
+    return Control(**{name: {**getattr(all_batches, name), **getattr(own, name)} for name in names})

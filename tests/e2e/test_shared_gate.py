@@ -1,0 +1,91 @@
+"""Two batches that run at once and share one gate: together they keep one budget, one 429 and one order hold both."""
+
+import json
+
+import pytest
+from test_run import LIMIT_SEC, scripted, wait_for
+
+from support.aftermath import cost
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import read_jsonl
+from terminalbench.harbor.limits.gate import share_gate
+from terminalbench.records import Event
+
+BUDGET_USD = 5.5
+AGENTS = """
+
+from harbor.agents.installed.base import ApiRateLimitError
+
+
+class Limited(Scripted):
+    async def run(self, instruction, environment, context) -> None:
+        (self.logs_dir / "log.txt").write_text("429 Too Many Requests, retry-after: 600")
+        raise ApiRateLimitError("429: slow down")
+"""
+
+
+def pair(lab, one: str, other: str, run: str):
+    """Two experiments of two slugs, started side by side on the gate `night.json`."""
+    started = []
+    for slug, profiles in (("one", one), ("two", other)):
+        file = lab.experiment(profiles, tasks=("a",), run=run, name=f"{slug}.toml")
+        file.write_text(file.read_text().replace('slug = "s"', f'slug = "{slug}"'))
+        started.append(lab.start("run", file, "--gate", lab.root / "night.json"))
+    return started
+
+
+def batch(lab, slug: str) -> Batch:
+    return Batch(lab.root / "results" / slug / "0")
+
+
+def events(lab, slug: str) -> list[Event]:
+    return read_jsonl(batch(lab, slug).events_jsonl, Event).records
+
+
+def test_together_they_overspend_by_at_most_one_trial_a_slot(lab) -> None:
+    share_gate(lab.root / "night.json", budget_usd=BUDGET_USD)
+    profile = scripted("p", cost_usd=1.0, sleep_sec=0.3)
+    started = pair(lab, profile, profile, "attempts = 8\nparallel = 1")
+    for process in started:
+        out, err = process.communicate(timeout=LIMIT_SEC)
+        assert process.returncode in (1, 3), out + err
+        assert f"the budget of ${BUDGET_USD:.2f} is used up" in out
+    spent = [cost(batch(lab, slug).folder) for slug in ("one", "two")]
+    assert BUDGET_USD - 1.0 <= sum(spent) <= BUDGET_USD + 2 * 1.0
+    told = json.loads((lab.root / "night.json").read_text())["batches"]
+    assert {name: share["spent_usd"] for name, share in told.items()} == pytest.approx(
+        {str(batch(lab, slug).folder): usd for slug, usd in zip(("one", "two"), spent, strict=True)}
+    )
+    # A resume joins the same gate, and finds it closed: what it has spent is there once.
+    again = lab.tbench("resume", batch(lab, "one").folder)
+    assert again.returncode in (1, 3), again.stdout + again.stderr
+    assert cost(batch(lab, "one").folder) == pytest.approx(spent[0])
+    now = json.loads((lab.root / "night.json").read_text())["batches"]
+    assert {name: share["spent_usd"] for name, share in now.items()} == pytest.approx(
+        {name: share["spent_usd"] for name, share in told.items()}
+    )
+
+
+def test_one_429_and_one_order_hold_both(lab, tbench) -> None:
+    lab.project.write("lab_agents.py", (lab.root / "lab_agents.py").read_text() + AGENTS)
+    share_gate(lab.root / "night.json")
+    head = '[defaults]\nmodel = "some/model"\n'
+    limited = f'{head}[profiles.p]\nagent = "lab_agents:Limited"\n'
+    # The other has ended no trial when the first is rate limited; its second trial has to wait.
+    patient = head + scripted("q", free=0)
+    one, other = pair(lab, limited, patient, "attempts = 2\nparallel = 1")
+    wait_for(lambda: any(event.kind == "trial_waiting" for event in events(lab, "one")) or one.poll() is not None)
+    lab.go()
+    wait_for(lambda: any(event.kind == "trial_waiting" for event in events(lab, "two")) or other.poll() is not None)
+    waits = [event for event in events(lab, "two") if event.kind == "trial_waiting"]
+    assert [(event.error, event.detail["cause"]) for event in waits] == [("rate limit of some/model", "rate_limit")]
+    assert not [event for event in events(lab, "two") if "error_class" in event.detail], "it met no 429 itself"
+    said = lab.tbench("ctl", "cancel", "--gate", lab.root / "night.json", "--reason", "enough")
+    assert (said.returncode, said.stdout) == (0, f"cancel: all profiles ({lab.root / 'night.json'})\n"), said.stderr
+    for slug, process in (("one", one), ("two", other)):
+        out, err = process.communicate(timeout=LIMIT_SEC)
+        assert process.returncode in (1, 3), out + err
+        orders = [event for event in events(lab, slug) if event.kind == "control" and event.detail.get("by")]
+        assert [(event.error, event.detail["target"]) for event in orders] == [("enough", "*")]
+    gone = tbench("ctl", "pause", "--gate", lab.root / "night.json", "--reason", "x")
+    assert (gone.code, "no batch that shares this gate is running" in gone.err) == (2, True)

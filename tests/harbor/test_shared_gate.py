@@ -1,0 +1,117 @@
+"""One gate for several batches: what they spend together, who counts, and orders to all of them."""
+
+from pathlib import Path
+
+import pytest
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.files import lock
+from terminalbench.harbor.limits.budget import GateState, Known
+from terminalbench.harbor.limits.control import ControlFile, shared_control
+from terminalbench.harbor.limits.gate import Gate, read_shared, share_gate
+
+
+def join(tmp_path: Path, name: str, **fields: object) -> Gate:
+    found = Gate(tmp_path / name / "gate.json", tmp_path / "night.json")
+    found.create(GateState(**fields))  # ty: ignore[invalid-argument-type]
+    return found
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Gate, Gate]:
+    share_gate(tmp_path / "night.json", budget_usd=2.5)
+    return join(tmp_path, "a"), join(tmp_path, "b")
+
+
+def test_what_one_batch_has_spent_and_reserved_counts_for_the_other(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
+    one, other = two
+    with lock(Batch(tmp_path / "a").lock), lock(Batch(tmp_path / "b").lock):
+        assert one.enter("t1", "p") is None
+        assert other.enter("t1", "p") is None, "a trial of another batch may have the same name"
+        waits = one.enter("t2", "p")
+        assert waits is not None
+        assert not waits.final
+        other.leave("t1", "p", 2.4)
+        one.leave("t1", "p", 0.2)
+        for gate in two:
+            refused = gate.enter("t3", "p")
+            assert refused is not None
+            assert (refused.final, refused.kind) == (True, ExclusionKind.BUDGET)
+            assert "$2.60 spent" in refused.reason
+            assert gate.read().why_shut("p", 0.0) == refused
+
+
+def test_a_batch_counts_once_however_often_it_is_put_up(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
+    one, _ = two
+    assert one.enter("t1", "p") is None
+    one.leave("t1", "p", 0.5)
+    assert one.enter("t2", "p") is None
+    for _ in range(2):  # a resume: what is on disk is what it has spent
+        join(tmp_path, "a", spent_usd=0.9, costs={"p": Known(2, 0.9)})
+    shares = read_shared(tmp_path / "night.json").batches
+    assert (shares[str(tmp_path / "a")].spent_usd, shares[str(tmp_path / "a")].reserved_usd) == (0.9, 0.0)
+
+
+def test_nobody_waits_for_what_a_killed_batch_had_reserved(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
+    one, other = two
+    with lock(Batch(tmp_path / "a").lock):
+        assert one.enter("t1", "p") is None
+        assert one.enter("t2", "p") is None
+        with lock(Batch(tmp_path / "b").lock):
+            waits = other.enter("t1", "p")
+            assert waits is not None
+            assert not waits.final
+    refused = other.enter("t1", "p")  # the runner of the first is gone: its trials give nothing back
+    assert refused is not None
+    assert refused.final
+
+
+def test_the_budget_of_a_batch_holds_beside_the_shared_one(tmp_path: Path) -> None:
+    share_gate(tmp_path / "night.json", budget_usd=100.0)
+    one, other = join(tmp_path, "a", budget_usd=1.0), join(tmp_path, "b")
+    assert one.enter("t1", "p") is None
+    one.leave("t1", "p", 1.2)
+    refused = one.enter("t2", "p")
+    assert refused is not None
+    assert refused.final
+    assert other.enter("t2", "p") is None, "closed for the batch that has spent its own"
+
+
+def test_a_deadline_and_a_rate_limit_are_everybodys(tmp_path: Path) -> None:
+    share_gate(tmp_path / "night.json", run_timeout_sec=3600.0)
+    one, other = join(tmp_path, "a"), join(tmp_path, "b")
+    now = other.read().clock.now()
+    one.press("some/model", started_at=0.0, asked_sec=30.0, now=now)
+    assert other.read().let_in_at("t", "some/model") >= now + 30.0
+    other.ease("some/model", started_at=now + 40.0)
+    assert one.read().lanes["some/model"].level == 0
+    late = one.enter("t", "p", now=now + 3601.0)
+    assert late is not None
+    assert late.kind is ExclusionKind.DEADLINE
+
+
+def test_a_missing_or_hand_written_gate_sets_what_it_says(tmp_path: Path) -> None:
+    gate = join(tmp_path, "a")
+    assert gate.enter("t1", "p") is None
+    (tmp_path / "night.json").write_text('{"budget_usd": 0.5}')
+    gate = join(tmp_path, "a", spent_usd=0.6)
+    refused = gate.enter("t2", "p")
+    assert refused is not None
+    assert refused.final
+
+
+def test_orders_to_all_and_to_one(tmp_path: Path) -> None:
+    night = tmp_path / "night.json"
+    one, other = (ControlFile(tmp_path / name / "control.json", night) for name in ("a", "b"))
+
+    def pause(control) -> None:
+        control.paused["*"] = "quota"
+
+    one.change(pause)
+    assert (one.read().why_paused("p"), other.read().why_paused("p")) == ("quota", None)
+    one.clear()
+    ControlFile(shared_control(night)).change(pause)
+    assert (one.read().why_paused("p"), other.read().why_paused("p")) == ("quota", "quota")
+    one.clear()
+    assert one.read().why_paused("p") == "quota", "a batch that starts does not take back what was said to all"

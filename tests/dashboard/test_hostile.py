@@ -11,7 +11,7 @@ from support.results import STAMP
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.app import make_app
 from terminalbench.dashboard.security import make_access
-from terminalbench.dashboard.words import shown
+from terminalbench.text.foreign import visible
 
 SCRIPT = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>{{ 7*7 }}{% raw %}</pre></main>"
 
@@ -134,7 +134,7 @@ def test_hostile_findings_and_errors(root: Root) -> None:
     assert "<img" not in page
 
 
-def test_shown() -> None:
-    assert shown("a\r\nb\tc") == "a\nb\tc"
-    assert shown("\x1b[1;31mred\x1b[0m \x1b[2J") == "red ␛[2J"
-    assert shown("\x7f\x85\ud800") == "␡[U+0085]�"
+def test_visible() -> None:
+    assert visible("a\r\nb\tc") == "a\nb\tc"
+    assert visible("\x1b[1;31mred\x1b[0m \x1b[2J") == "red ␛[2J"
+    assert visible("\x7f\x85\ud800") == "␡[U+0085]�"

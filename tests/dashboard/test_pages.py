@@ -22,7 +22,6 @@ from terminalbench.dashboard.frame import Moved, NotFound
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher
 from terminalbench.dashboard.site import Site
-from terminalbench.dashboard.words import roughly
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import append_jsonl, write_json
@@ -30,6 +29,7 @@ from terminalbench.index.scan import scan_all
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.state import replay
 from terminalbench.records import Event, Finding
+from terminalbench.text.numbers import duration
 
 
 def rows(root: Root, path: str, **query: str) -> list[dict[str, str]]:
@@ -198,7 +198,7 @@ def test_a_trial_step_by_step(root: Root) -> None:
         "echo wrong &gt; answer",
         "what next?",
         'id="step-4"',
-        "$0.0200 so far",
+        "$0.02 so far",
         "exit code 0",
         "1 failed",
         "result.json",
@@ -415,7 +415,7 @@ def test_the_time_left_is_the_one_that_watch_shows(tmp_path: Path) -> None:
     site = Site(tmp_path, lambda: now)
     assert "left" not in str(answer(site, "batches/s/0/", {}).body).split('id="live"')[1].split("</div>")[0]
     site.live = ("s/0",)
-    assert f"about {roughly(left)} left" in str(answer(site, "batches/s/0/", {}).body)
+    assert f"about {duration(left)} left" in str(answer(site, "batches/s/0/", {}).body)
     data = json.loads(answer(site, "batches/s/0/data.json", {}).body or b"")
     assert data["left_sec"] == pytest.approx(left)
     batch.events_jsonl.write_bytes(b"")  # replaced: nothing is known any more

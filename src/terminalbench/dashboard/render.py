@@ -4,9 +4,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from terminalbench import __version__
-from terminalbench.dashboard import links, words
+from terminalbench.dashboard import links
 from terminalbench.dashboard.frame import Page
 from terminalbench.dashboard.links import Links
+from terminalbench.text import foreign, numbers, outcomes
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -28,11 +29,14 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in (
-        "ago", "cost", "count", "cut", "dollars", "mark", "moment", "outcome_words", "percent", "points", "roughly",
-        "seconds", "shown", "size",
+    for write in (
+        numbers.age, numbers.cost, numbers.count, numbers.dollars, numbers.duration, numbers.moment, numbers.p_value,
+        numbers.percent, numbers.points, numbers.size, numbers.tokens, foreign.cut, foreign.visible, outcomes.mark,
+        outcomes.word,
     ):  # fmt: skip
-        made.filters[name] = getattr(words, name)
+        made.filters[write.__name__] = write
+    made.filters["percents"] = lambda ends: numbers.percents(ends.low, ends.high)
+    made.filters["between"] = lambda ends: numbers.between(ends.low, ends.high, "pass")
     return made
 
 

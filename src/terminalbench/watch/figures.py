@@ -3,6 +3,7 @@
 from terminalbench.live.forecast import wilson
 from terminalbench.live.model import LiveProfile
 from terminalbench.text import numbers
+from terminalbench.text.outcomes import MARKS, word
 
 
 def price(cost_usd: float | None, profile: LiveProfile | None) -> str:
@@ -39,7 +40,7 @@ def interval(profile: LiveProfile) -> str:
 def classes(profile: LiveProfile) -> str:
     """Why trials have no verdict, the most frequent first."""
     found = sorted(((n, name) for name, n in profile.errors.items() if n > 0), key=lambda entry: (-entry[0], entry[1]))
-    return ", ".join(f"{name} {n}" for n, name in found) or numbers.NOTHING
+    return ", ".join(f"{word(name) if name in MARKS else name} {n}" for n, name in found) or numbers.NOTHING
 
 
 def bar(part: int, whole: int | None, width: int) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory
-from terminalbench.dashboard.words import shown
+from terminalbench.text.foreign import visible
 
 PER_PAGE = 50
 _HEAD_CHARS, _TAIL_CHARS = 8000, 2000
@@ -180,8 +180,8 @@ def _block(kind: str, label: str, number: int, text: str, *, failed: bool) -> Bl
     if size > _HEAD_CHARS + _TAIL_CHARS:
         left_out = size - _HEAD_CHARS - _TAIL_CHARS
         text = f"{text[:_HEAD_CHARS]}\n… {left_out:,} characters left out …\n{text[-_TAIL_CHARS:]}"
-    lines = shown(text).split("\n")
+    lines = visible(text).split("\n")
     few = len(lines) <= _OPEN_LINES + 6
     head = lines if few else lines[:_OPEN_LINES]
     rest = [] if few else lines[_OPEN_LINES:]
-    return Block(kind, shown(label)[:200], number, size, "\n".join(head), "\n".join(rest), left_out, failed)
+    return Block(kind, visible(label)[:200], number, size, "\n".join(head), "\n".join(rest), left_out, failed)

@@ -4,6 +4,9 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+from terminalbench.experiments.batch import Batch
 from terminalbench.files import start_ticks
 from terminalbench.runner.mirror_artifacts import SEAL, Mirrored, mirror_batch, mirror_trial
 
@@ -150,3 +153,24 @@ def test_holes_and_folders_without_end_are_named_and_harm_nobody(tmp_path: Path)
     done = mirror_trial(tmp_path / "job" / "a__2", ["t"], tmp_path / "out")
     assert len(done.failed) == 1
     assert not list((tmp_path / "out" / "t").iterdir())
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [["--targets", "a", "b", "c"], ["--targets", "a,b,c"], ["--targets", "a", "--targets=b", "--targets", "c"]],
+)
+def test_targets_are_given_as_any_list(project, tbench, targets: list[str]) -> None:
+    from support.experiments import BASE, ORACLE
+    from support.results import make_plan
+
+    file = project.experiment(BASE + ORACLE)
+    batch = Batch(project.root / "results" / "s" / "0")
+    make_plan(batch)
+    for name in ("a", "b", "c"):
+        folder = batch.runs / "job" / "t__1" / "agent" / "sessions" / name
+        folder.mkdir(parents=True)
+        (folder / "n.md").write_text(name)
+        (folder.parents[2] / "result.json").write_text("{}")
+    ran = tbench("mirror", *targets, file)
+    assert ran.code == 0, ran.err
+    assert sorted(place.name for place in batch.artifacts.iterdir()) == ["a", "b", "c"]

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import experiment_argument, root_option
+from terminalbench.cli.options import ListCommand, experiment_argument, root_option
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
 
-@click.command("mirror")
+@click.command("mirror", cls=ListCommand)
 @experiment_argument
 @click.option("--batch", type=click.IntRange(min=0), help="Which batch. Default: the latest with data.")
 @click.option(
-    "--targets", multiple=True, metavar="NAME", help="Session folders. Default: the TOML's artifacts.targets."
+    "--targets", multiple=True, metavar="NAME...", help="Session folders. Default: the TOML's artifacts.targets."
 )
 @click.option("--dest-dirname", default="artifacts", show_default=True, help="Folder of the batch to copy to.")
 @root_option
@@ -30,7 +30,7 @@ def command(experiment: Path, batch: int | None, targets: tuple[str, ...], dest_
     from terminalbench.runner.mirror_artifacts import mirror_batch
 
     loaded = load(experiment, root)
-    wanted = [name for entry in targets for name in entry.split(",")] or loaded.artifacts.targets
+    wanted = list(targets) or loaded.artifacts.targets
     for name in (*wanted, dest_dirname):
         if not re.fullmatch(SLUG, name):
             raise UserError(f'"{name}" must be {SLUG_DOC}')

@@ -7,7 +7,7 @@ from typing import Any, override
 
 import click
 
-ListOptions = ("--tasks", "--profiles")
+ListOptions = ("--tasks", "--profiles", "--targets")
 
 
 class ListCommand(click.Command):

@@ -267,6 +267,34 @@ def test_looks_that_were_declared() -> None:
     assert last.verdict == "better"
 
 
+def test_looks_are_spread_over_all_batches_that_were_declared() -> None:
+    whole = contrast(table(a="xx.. " * 7, b="++.. " * 7), settings(looks=2))
+    first = table(a="xx " * 7, b="++ " * 7)
+    found = contrast(first, settings(looks=2, planned_trials=28))
+    assert (found.sequential, found.verdict, found.reason) == (whole.sequential, "inconclusive", whole.reason)
+    assert contrast(first, settings(looks=2)).verdict == "better", "by itself it is at its end"
+    both = rows(first) + [msgspec.structs.replace(row, batch="s/1", attempt=row.attempt + 2) for row in rows(first)]
+    assert compare(both, settings(looks=2, planned_trials=28)).contrasts[0].verdict == "better"
+    more = compare(both, settings(looks=2, planned_trials=20)).contrasts[0]
+    assert more.sequential is not None
+    assert more.sequential.look == 2, "more than planned is not beyond the last look"
+
+
+def test_batches_to_come_are_missing_where_no_early_look_was_declared() -> None:
+    first = table(a="xx " * 7, b="++ " * 7)
+    assert contrast(first).verdict == "better"
+    found = contrast(first, settings(planned_trials=28))
+    assert (found.verdict, found.coverage_new) == ("inconclusive", 0.5)
+    assert "only 50 % of what b was to do was measured" in found.sentence
+
+
+def test_equivalence_by_e_values_waits_for_the_last_batch() -> None:
+    alike = table(a="++ " * 40, b="++ " * 40)
+    assert contrast(alike, settings(looks="any", margin=0.2)).verdict == "equivalent"
+    found = contrast(alike, settings(looks="any", margin=0.2, planned_trials=160))
+    assert (found.verdict, found.reason) == ("inconclusive", "equivalence is judged once, when every trial has ended")
+
+
 def test_an_e_value_may_be_looked_at_any_time() -> None:
     found = contrast(table(a="xx.. " * 7, b="++.. " * 7), settings(looks="any"))
     assert found.sequential is not None

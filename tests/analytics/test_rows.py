@@ -140,6 +140,20 @@ def test_batches_that_declare_different_things_say_so(tmp_path: Path, batch: Bat
     assert settings_of(views).warnings == ("s/1 declares analysis.alpha = 0.1, s/0 0.05; the latter is used",)
 
 
+def test_looks_over_several_batches_are_declared_before_the_first(tmp_path: Path, batch: Batch) -> None:
+    later = second(tmp_path, p="id-p", q="id-q")
+    found = settings_of([view(one, analysis={"looks": 2}) for one in (batch, later)])
+    assert "none declares analysis.planned_trials: a look at fewer of them was one more" in found.warnings[0]
+    planned = settings_of([view(one, analysis={"looks": 2, "planned_trials": 8}) for one in (batch, later)])
+    assert (planned.planned_trials, planned.warnings, planned.departures) == (8, (), ())
+    assert settings_of([view(one, analysis={"looks": "any"}) for one in (batch, later)]).warnings == ()
+    fewer = settings_of([view(one, analysis={"looks": 2, "planned_trials": 6}) for one in (batch, later)])
+    assert fewer.departures == (
+        "planned_trials: 6 were declared, p has 8",
+        "planned_trials: 6 were declared, q has 8",
+    )
+
+
 def test_an_unknown_profile_names_the_closest(batch: Batch) -> None:
     with pytest.raises(UserError, match="known: p, q"):
         settings_of([view(batch)], Asked(baseline="zzz"))

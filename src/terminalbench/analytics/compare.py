@@ -150,7 +150,7 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Setti
     new, old, checked = prepared.new, prepared.old, prepared.checked
     declared = ways[settings.rule]
     other = ways["fail" if settings.rule == "exclude" else "exclude"]
-    shares = [coverage(side, prepared.tasks, settings.metric) for side in (new, old)]
+    shares = [coverage(side, prepared.tasks, settings) for side in (new, old)]
     looks = looks_now(*prepared.planned, settings, family)
     verdict, reason = _verdict(prepared, ways, looks, settings, shares)
     size = size_of(declared.estimate, settings, family)

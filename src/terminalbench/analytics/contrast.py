@@ -102,11 +102,20 @@ def task_differences(found: Sample | None, new: ProfileRows) -> list[TaskDiffere
     return [TaskDifference(new.ref(task), a, b, a - b) for task, a, b in zip(found.tasks, ours, theirs, strict=True)]
 
 
-def coverage(profile: ProfileRows, tasks: Sequence[TaskKey], metric: Metric) -> float | None:
-    """Share of the planned trials of `tasks` that have a measured value."""
-    value = value_of(metric, "exclude")
+def coverage(profile: ProfileRows, tasks: Sequence[TaskKey], settings: Settings) -> float | None:
+    """Share of the planned trials of `tasks` that have a measured value.
+
+    Trials of batches still to come are missing, as all are that did not run, unless an early look was declared.
+    """
+    value = value_of(settings.metric, "exclude")
     rows = [row for task in tasks for row in profile.tasks[task]]
-    return sum(value(row) is not None for row in rows) / len(rows) if rows else None
+    planned = len(rows) + (0 if looks_early(settings) else still_to_plan(profile, settings))
+    return sum(value(row) is not None for row in rows) / planned if rows else None
+
+
+def still_to_plan(profile: ProfileRows, settings: Settings) -> int:
+    """Trials that were declared over all batches and are in none of these."""
+    return max(0, (settings.planned_trials or 0) - len(profile.rows()))
 
 
 def discordant(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], way: Way) -> tuple[int, int]:
@@ -147,11 +156,12 @@ def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: in
         return Looks("plain", settings.alpha)
     tasks = [task for task in new.tasks if task in old.tasks]
     rows = [row for side in (new, old) for task in tasks for row in side.tasks[task] if not _left_out(row)]
+    planned = len(rows) + still_to_plan(new, settings) + still_to_plan(old, settings)
     ended = sum(row.outcome not in PENDING for row in rows)
     if settings.looks == "any":
-        return Looks("e-value", family / settings.alpha, last=ended == len(rows))
+        return Looks("e-value", family / settings.alpha, last=ended == planned)
     planned_looks = settings.looks
-    look = sequential.look_reached(ended, len(rows), planned_looks)
+    look = sequential.look_reached(ended, planned, planned_looks)
     level = sequential.nominal_level(look, planned_looks, settings.alpha / family) if look else 0.0
     return Looks("obrien-fleming", level, look, planned_looks, last=look == planned_looks)
 

@@ -1,5 +1,6 @@
 """What a comparison is asked: what a batch declared before its first trial, what is asked now, where they differ."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,7 +13,17 @@ from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
 
 DEFAULT_COVERAGE = 0.9
-_DECLARED = ("hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_errors", "coverage", "looks", "effect")
+_DECLARED = (
+    "hypothesis",
+    "contrasts",
+    "alpha",
+    "equivalence_margin",
+    "infra_errors",
+    "coverage",
+    "looks",
+    "planned_trials",
+    "effect",
+)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rule: Literal["exclude", "fail"] = "exclude"
     coverage: float = DEFAULT_COVERAGE
     looks: int | Literal["any"] = 1
+    planned_trials: int | None = None
     effect: float | None = None
     hypothesis: str | None = None
     k: int | None = None
@@ -87,6 +99,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         rule=declared.infra_errors,
         coverage=declared.coverage,
         looks=declared.looks,
+        planned_trials=declared.planned_trials,
         effect=declared.effect,
         hypothesis=declared.hypothesis,
         k=asked.k,
@@ -94,7 +107,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         profiles={
             names[v.batch, p.key]: p.content for v in views for p in v.plan.profiles if (v.batch, p.key) in names
         },
-        warnings=tuple(_differing_plans(views)),
+        warnings=(*_differing_plans(views), *_looks_of_each(views)),
         departures=tuple(_departures(views, names, asked)),
     )
 
@@ -135,6 +148,17 @@ def _differing_plans(views: Sequence[BatchView]) -> list[str]:
     ]
 
 
+def _looks_of_each(views: Sequence[BatchView]) -> list[str]:
+    """Looks that each batch declared for itself: whoever looked at one and adds another looks more often than that."""
+    declared = views[0].plan.analysis
+    if len(views) == 1 or declared.looks in (1, "any") or declared.planned_trials is not None:
+        return []
+    return [
+        f"analysis.looks = {declared.looks} is counted over these {len(views)} batches, although none declares "
+        "analysis.planned_trials: a look at fewer of them was one more"
+    ]
+
+
 def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str], asked: Asked) -> list[str]:
     """What is asked or was run in another way than was declared before the first trial."""
     plan = views[0].plan
@@ -149,6 +173,7 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
     if hidden:
         shown = ", ".join(f"{new} vs {old}" for new, old in hidden[:5]) + (" and more" if hidden[5:] else "")
         found.append(f"declared and not asked for now, so Holm's adjustment leaves it out: {shown}")
+    found += _more_than_planned(views, names)
     for view in views:
         found += [f"{view.batch}: {line}" if len(views) > 1 else line for line in _growth(view.plan)]
     if asked.analysis is not None:
@@ -159,6 +184,16 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
             if before != now
         ]
     return found
+
+
+def _more_than_planned(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[str]:
+    """Profiles with more trials over all batches than were declared."""
+    declared = views[0].plan.analysis.planned_trials
+    if declared is None:
+        return []
+    planned = Counter(names[view.batch, cell.profile] for view in views for cell in view.cells)
+    more = {name: count for name, count in planned.items() if count > declared}
+    return [f"planned_trials: {declared} were declared, {name} has {count}" for name, count in more.items()]
 
 
 def _growth(plan: Plan) -> list[str]:

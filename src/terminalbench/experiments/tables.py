@@ -192,6 +192,12 @@ class AnalysisTable:
         minimum=1,
         maximum=20,
     )
+    planned_trials: int | None = key(
+        "Trials of each profile over all batches that will be compared together: looks are spread over them. Without "
+        "it: those of the batches compared.",
+        default=None,
+        minimum=1,
+    )
     effect: float | None = key(
         "Difference of pass rates (0 to 1) you want to be able to show; `plan` and `compare` say what that takes.",
         default=None,

@@ -11,6 +11,7 @@ from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.site import Site
 from terminalbench.index.results import open_results
 from terminalbench.live.feed import Feed
+from terminalbench.text.numbers import tokens
 
 # The luck of seed 24 on task a: crash, fail, pass, fail, crash, pass; on task b it always passes.
 PROFILES = """
@@ -194,9 +195,7 @@ def test_all_places_say_the_same_of_a_batch(lab, tbench) -> None:
         "open_results": from_trials([dict(row) for row in open_results(lab.root / "results").trials("s/0")]),
         "query": from_sql(asked),
         "compare": from_table(line_of(told, "agent time")),
-        "compare, money": Numbers(
-            cost=spent["cost"].removesuffix(" (simulated)"), tokens=int(spent["tokens"].split()[0].replace(",", ""))
-        ),
+        "compare, money": Numbers(cost=spent["cost"].removesuffix(" (simulated)")),
         "compare --json": from_summary(next(p for p in compared["profiles"] if p["profile"] == "lucky")),
         "analyze": from_table(line_of(analysed, "backtracks")),
         "aggregate_metrics.json": Numbers(
@@ -211,6 +210,7 @@ def test_all_places_say_the_same_of_a_batch(lab, tbench) -> None:
     for place, numbers in said.items():
         assert numbers.differences(truth) == {}, place
         assert numbers.differences(said["trials of export"]) == {}, place
+    assert spent["tokens"].split()[0] == tokens(said["trials of export"].tokens)
     row = next(line for line in report.splitlines() if line.startswith("| lucky |"))
     fields = [field.strip() for field in row.split("|")]
     assert (fields[2], fields[4], fields[8].replace("\\", "")) == (truth.rate, truth.rate_all, truth.cost)

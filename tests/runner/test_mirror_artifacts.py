@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support import resuming
+from support.experiments import Project
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import start_ticks
 from terminalbench.runner.mirror_artifacts import SEAL, Mirrored, mirror_batch, mirror_trial
@@ -174,3 +176,10 @@ def test_targets_are_given_as_any_list(project, tbench, targets: list[str]) -> N
     ran = tbench("mirror", *targets, file)
     assert ran.code == 0, ran.err
     assert sorted(place.name for place in batch.artifacts.iterdir()) == ["a", "b", "c"]
+
+
+def test_a_batch_has_its_folders_at_the_start_and_empty_ones_are_no_data(project: Project, tbench) -> None:
+    made = resuming.experiment(project)
+    batch = resuming.planned(made)
+    assert [folder.is_dir() for folder in (batch.runs, batch.analytics, batch.artifacts)] == [True] * 3
+    assert "has no batch with data yet" in tbench("mirror", made.file, "--targets", "x").err

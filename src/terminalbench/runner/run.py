@@ -127,6 +127,8 @@ def record(experiment: Experiment, prepared: Prepared, plan: Plan, batch: Batch)
     origin = provenance(experiment, datetime.now(UTC))
     plan = msgspec.structs.replace(plan, batch=batch.number, folder=shown, provenance=origin)
     write_bytes(batch.experiment_toml, experiment.file.read_bytes())
+    for folder in (batch.runs, batch.analytics, batch.artifacts):
+        folder.mkdir(exist_ok=True)
     for job in plan.jobs:
         if not batch.job_config(job.name).exists():
             config = job_config(experiment, prepared.profiles[job.profile], job, batch)

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import sqlite3
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -20,6 +21,22 @@ from terminalbench.index.scan import ScanReport, profile_of, scan_all, scan_batc
 from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
 from terminalbench.records import Outcome, TaskRef
+
+LABELS = '{"role":"baseline","run":"night-1"}'
+FACTS = [("a__1", "id-p", "first", LABELS), ("b__1", "id-p", None, LABELS)]
+
+
+def labelled(root: Path) -> Batch:
+    """A batch with labels, of two tasks; one of them belongs to a family."""
+    batch = allocate(root, "s")
+    plan = make_plan(batch, ("p",), "ab", 1, labels={"run": "night-1", "role": "baseline"})
+    (job,) = plan.jobs
+    first = msgspec.structs.replace(job.tasks[0], ref=TaskRef("a", "d", "first"))
+    plan = msgspec.structs.replace(plan, jobs=(msgspec.structs.replace(job, tasks=(first, job.tasks[1])),))
+    write_json(batch.plan_json, plan)
+    for task in "ab":
+        make_trial(batch, f"{task}__1")
+    return batch
 
 
 @pytest.fixture
@@ -416,3 +433,101 @@ def test_a_trial_without_a_result_is_read_again_when_it_goes_on(batch: Batch) ->
     (folder / "held.json").write_text('{"reason": "the budget is used up"}')
     assert scan_batch(batch).read == 1
     assert outcomes(batch)["p", "a", 1] == Outcome.NOT_RUN
+
+
+def facts(root: Path) -> list[tuple[object, ...]]:
+    with sqlite3.connect(root / FILE_NAME) as connection:
+        return connection.execute("SELECT trial, profile_id, family, labels FROM trials ORDER BY trial").fetchall()
+
+
+def test_what_a_plan_says_stands_beside_each_trial(tmp_path: Path) -> None:
+    batch = labelled(tmp_path)
+    scan_batch(batch)
+    assert facts(tmp_path) == FACTS
+    view = view_batch(batch)
+    export_index(batch, view)
+    written = json.loads(batch.index_json.read_text())
+    assert written["labels"] == {"role": "baseline", "run": "night-1"}
+    assert {(run["task_id"], run["profile_id"], run["family"]) for run in written["runs"]} == {
+        ("a", "id-p", "first"),
+        ("b", "id-p", None),
+    }
+    rows = [(row["task"], row["profile_id"], row["family"], row["labels"]) for row in open_results(tmp_path).trials()]
+    assert rows == [("a", "id-p", "first", LABELS), ("b", "id-p", None, LABELS)]
+
+
+def test_a_plan_that_changes_changes_it_without_reading_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = labelled(tmp_path)
+    scan_batch(batch)
+    plan = read_json(batch.plan_json, Plan)
+    write_json(batch.plan_json, msgspec.structs.replace(plan, labels={"run": "night-2"}))
+    monkeypatch.setattr(scan, "read_trial", None)
+    scan_all(tmp_path)
+    assert {row[3] for row in facts(tmp_path)} == {'{"run":"night-2"}'}
+    assert list_batches(tmp_path, {"run": "night-1"}) == []
+    assert len(list_batches(tmp_path, {"run": "night-2"})) == 1
+
+
+def test_an_index_of_an_earlier_version_learns_it_from_plans_alone(tmp_path: Path) -> None:
+    """No result is read: there is none any more."""
+    batch = labelled(tmp_path)
+    scan_batch(batch)
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        connection.execute("DROP INDEX trials_by_profile_id")
+        connection.execute("DROP TABLE profiles")
+        for table, columns in (("trials", ("profile_id", "family", "labels")), ("batches", ("labels", "stamp"))):
+            for column in columns:
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        connection.execute("DELETE FROM migrations WHERE name = '005_plan_facts'")
+    shutil.rmtree(batch.runs)
+    with open_index(tmp_path):
+        pass
+    assert facts(tmp_path) == FACTS
+    assert [row["labels"] for row in list_batches(tmp_path)] == [LABELS]
+
+
+def old(batch: Batch) -> None:
+    """As if it had ended long ago."""
+    for path in [batch.folder, *batch.folder.rglob("*")]:
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+
+
+def test_a_batch_that_ended_is_passed_over_until_something_of_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = labelled(tmp_path)
+    old(batch)
+    assert scan_all(tmp_path) == ScanReport(seen=2, read=2)
+    with monkeypatch.context() as closed:
+        closed.setattr(scan, "_trial_folders", None)
+        closed.setattr(scan, "read_json", None)
+        assert scan_all(tmp_path) == ScanReport(seen=2)
+    make_trial(batch, "a__2", second=3)  # as a resume does, or a person
+    assert scan_all(tmp_path) == ScanReport(seen=3, read=1)
+    assert scan_all(tmp_path) == ScanReport(seen=3)
+    shutil.rmtree(batch.runs / f"{STAMP}__p" / "a__2")
+    assert scan_all(tmp_path) == ScanReport(seen=2, removed=1)
+    old(batch)
+    scan_all(tmp_path)
+    make_trial(batch, "a__1", reward=0.0)
+    os.utime(batch.runs / f"{STAMP}__p", (1_700_000_000, 1_700_000_000))
+    assert scan_all(tmp_path, thorough=True).read == 1, "a result that was edited in place"
+    assert list_batches(tmp_path)[0]["failed"] == 1
+
+
+@pytest.mark.parametrize("half", [None, b"{"])
+def test_a_batch_that_may_go_on_is_looked_at_every_time(tmp_path: Path, half: bytes | None) -> None:
+    batch = labelled(tmp_path)
+    result = batch.runs / f"{STAMP}__p" / "a__1" / "result.json"
+    whole = result.read_bytes()
+    result.unlink()
+    if half is not None:
+        result.write_bytes(half)
+    (result.parent / "config.json").write_text("{}")
+    old(batch)
+    scan_all(tmp_path)
+    result.write_bytes(whole)
+    os.utime(result.parent, (1_700_000_000, 1_700_000_000))
+    assert scan_all(tmp_path).read == 1

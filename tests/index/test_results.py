@@ -205,3 +205,15 @@ def test_the_query_command(tbench, root: Path) -> None:
     wrong = tbench("query", "SELECT x FROM trials", "--results", root)
     assert (wrong.code, wrong.out) == (2, "")
     assert "no such column: x" in wrong.err
+
+
+def test_the_list_command_shows_labels_and_chooses_by_them(tbench, tmp_path: Path) -> None:
+    for labels in ({"run": "night-1", "role": "baseline"}, {"run": "night-1"}, {}):
+        make_plan(allocate(tmp_path, "s"), labels=labels)
+    at = ["list", "--results", str(tmp_path), "--json"]
+    both = json.loads(tbench(*at, "--label", "run=night-1").out)
+    assert sorted((row["batch"], row["labels"].get("role")) for row in both) == [("s/0", "baseline"), ("s/1", None)]
+    (one,) = json.loads(tbench(*at, "--label", "run=night-1", "--label", "role=baseline").out)
+    assert one["batch"] == "s/0"
+    assert len(json.loads(tbench(*at).out)) == 3
+    assert "no batches with these labels" in tbench("list", "--results", str(tmp_path), "--label", "run=none").out

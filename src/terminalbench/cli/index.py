@@ -28,7 +28,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
     from terminalbench.text.foreign import line as printable
 
     root = results_root(results)
-    report = scan_all(root, rebuild=rebuild, in_root=True)
+    report = scan_all(root, rebuild=rebuild, thorough=True, in_root=True)
     for batch in find_batches(root):
         if isinstance(batch, ForeignJobs):
             continue

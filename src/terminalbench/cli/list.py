@@ -4,15 +4,25 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import json_option, results_option
+from terminalbench.cli.options import json_option, labels_of, results_option
 from terminalbench.errors import EXIT_OK
 
 
 @click.command("list")
 @results_option
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=labels_of,
+    help="Only batches with this label; with several, with all of them.",
+)
 @json_option
-def command(results: Path | None, as_json: bool) -> int:
+def command(results: Path | None, labels: dict[str, str], as_json: bool) -> int:
     """List the batches of a results folder, newest first."""
+    import json
+
     from terminalbench.files import encode_json
     from terminalbench.index.results import list_batches
     from terminalbench.index.scan import scan_all
@@ -22,12 +32,13 @@ def command(results: Path | None, as_json: bool) -> int:
 
     root = results_root(results)
     scan_all(root)
-    batches = list_batches(root)
+    batches = list_batches(root, labels)
     if as_json:
-        click.echo(encode_json(batches).decode(), nl=False)
+        shown = [{**batch, "labels": json.loads(batch["labels"] or "{}")} for batch in batches]
+        click.echo(encode_json(shown).decode(), nl=False)
         return EXIT_OK
     if not batches:
-        click.echo("no batches yet")
+        click.echo("no batches with these labels" if labels else "no batches yet")
         return EXIT_OK
     rows = [["batch", "created", "trials", "passed", "failed", "not measured", "cost", "name"]]
     for batch in batches:

@@ -82,7 +82,7 @@ profiles_option: Any = click.option(
 )
 
 
-def _labels(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def labels_of(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     """`NAME=VALUE` as a table; a later one of the same name wins."""
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
 
@@ -98,7 +98,7 @@ label_option: Any = click.option(
     "labels",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=_labels,
+    callback=labels_of,
     help="A label of the batch, besides those of the file.",
 )
 watch_option: Any = click.option(

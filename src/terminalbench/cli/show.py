@@ -23,7 +23,7 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
 
     from terminalbench.experiments.plan_secrets import secrets_of
     from terminalbench.files import encode_json
-    from terminalbench.index.queries import plan_or_none
+    from terminalbench.index.plans import plan_or_none
     from terminalbench.lab.select import find_trial, results_root
     from terminalbench.report.steps import Shown
     from terminalbench.report.trial import trial_text

@@ -18,7 +18,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan_secrets import env_stamps, secrets_of
 from terminalbench.files import read_jsonl
 from terminalbench.index.pages import BatchSummary, find_batch, find_trial
-from terminalbench.index.queries import BatchView, TrialRow, plan_or_none, view_batch
+from terminalbench.index.plans import plan_or_none
+from terminalbench.index.queries import BatchView, TrialRow, view_batch
 from terminalbench.index.scan import ForeignJobs
 from terminalbench.index.store import index_mark, open_for_reading
 from terminalbench.records import Finding

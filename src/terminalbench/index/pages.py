@@ -1,8 +1,8 @@
 """Questions a page asks: filtered, counted, a page at a time, on a connection that cannot write."""
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -41,15 +41,16 @@ class Found[T]:
 
 @dataclass(frozen=True)
 class BatchFilter:
-    """Which batches. `text` is looked for in the names of experiment, batch and profiles."""
+    """Which batches: `text` is looked for in the names of experiment, batch and profiles, `labels` are all there."""
 
     text: str = ""
     slug: str = ""
     state: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class BatchSummary(msgspec.Struct, frozen=True):
-    """One batch in a list. `version` changes whenever the index knows more of it."""
+    """One batch in a list. `version` changes whenever the index knows more of it; `labels` is JSON."""
 
     batch: str
     slug: str
@@ -68,6 +69,7 @@ class BatchSummary(msgspec.Struct, frozen=True):
     simulated: bool
     last_at: str | None
     profiles: list[ProfileCounts]
+    labels: str | None
 
     @property
     def complete(self) -> bool:
@@ -77,7 +79,7 @@ class BatchSummary(msgspec.Struct, frozen=True):
 
 _SUMMARY = (
     "SELECT b.batch, b.slug, b.number, b.name, b.created_at, b.baseline, b.planned, s.version, s.trials, s.passed, "
-    "s.failed, s.not_measured, s.cost_usd, s.cost_unknown, s.simulated, s.last_at, s.profiles "
+    "s.failed, s.not_measured, s.cost_usd, s.cost_unknown, s.simulated, s.last_at, s.profiles, b.labels "
     "FROM batches b JOIN summaries s USING (batch)"
 )
 
@@ -106,6 +108,9 @@ def _batch_conditions(wanted: BatchFilter, live: Sequence[str]) -> tuple[str, li
     if wanted.slug:
         conditions.append("b.slug = ?")
         values.append(wanted.slug)
+    for name, value in wanted.labels.items():
+        conditions.append("EXISTS (SELECT 1 FROM json_each(b.labels) l WHERE l.key = ? AND l.value = ?)")
+        values += [name, value]
     if wanted.state == "live":
         conditions.append(f"b.batch IN ({_marks(live)})")
         values += live

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.errors import TbenchError, UserError
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
 from terminalbench.files import read_json
@@ -185,14 +185,6 @@ def row_outcome(row: TrialRow) -> Outcome:
     if row.trial is not None:
         return row.trial.outcome
     return Outcome.ERRORED if row.state == ReadState.UNREADABLE else Outcome.CANCELLED
-
-
-def plan_or_none(batch: Batch) -> Plan | None:
-    """The plan of a batch, None when it has none that can be read."""
-    try:
-        return read_json(batch.plan_json, Plan)
-    except (OSError, TbenchError):
-        return None
 
 
 def batch_rows(connection: sqlite3.Connection, batch: str) -> list[TrialRow]:

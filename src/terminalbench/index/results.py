@@ -17,6 +17,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import BadLine, each_jsonl, write_json
 from terminalbench.index.pages import BatchFilter, Window
 from terminalbench.index.pages import find_batches as listed
+from terminalbench.index.plans import PlanFacts
 from terminalbench.index.queries import BatchView, CellState, TrialRow, view_batch
 from terminalbench.index.scan import ForeignJobs, find_batches, root_around, scan_all, scan_batch
 from terminalbench.index.store import open_index
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 BATCHES: dict[str, type] = {
     "batch": str, "slug": str, "number": int, "name": str, "created_at": str, "planned": int, "trials": int,
     "passed": int, "failed": int, "not_measured": int, "cost_usd": float, "cost_unknown": int, "simulated": bool,
+    "labels": str,
 }  # fmt: skip
 TRIALS: dict[str, type] = {
     "batch": str, "profile": str, "dataset": str, "task": str, "family": str, "attempt": int, "outcome": str,
@@ -39,6 +41,7 @@ TRIALS: dict[str, type] = {
     "agent_setup_sec": float, "agent_sec": float, "verifier_sec": float, "input_tokens": int, "cache_read_tokens": int,
     "cache_write_tokens": int, "output_tokens": int, "tokens": int, "cost_usd": float, "usage_source": str,
     "cost_source": str, "tool_calls": int, "suspect": str, "simulated": bool, "task_digest": str,
+    "profile_id": str, "labels": str,
 }  # fmt: skip
 FINDINGS: dict[str, type] = {
     "batch": str, "trial": str, "analyzer": str, "version": str, "name": str, "value": str, "number": float,
@@ -133,10 +136,10 @@ class Results:
         return view_batch(batch, self.root)
 
 
-def list_batches(root: Path) -> list[dict[str, Any]]:
-    """The rows of `Results.batches` from the index as it is."""
+def list_batches(root: Path, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """The rows of `Results.batches` from the index as it is; of the batches that have all these labels."""
     with open_index(root) as connection:
-        found = listed(connection, BatchFilter(), Window(size=None)).items
+        found = listed(connection, BatchFilter(labels=labels or {}), Window(size=None)).items
     return [{name: getattr(batch, name) for name in BATCHES} for batch in found]
 
 
@@ -150,8 +153,15 @@ def open_results(root: Path | str = "results") -> Results:
 
 def trial_records(view: BatchView) -> list[dict[str, Any]]:
     """The rows of a batch: one a planned trial, then one a superseded try."""
-    return [_record(view.batch, cell, cell.row) for cell in view.cells] + [
-        _record(view.batch, None, row) for row in view.superseded
+    facts = PlanFacts.of(view.plan)
+    label_of = {(job.profile, task.ref): task.label for job in view.plan.jobs for task in job.tasks}
+    records = [
+        _record(view.batch, cell, cell.row)
+        | facts.columns(cell.profile, label_of.get((cell.profile, cell.task)), cell.task.id)
+        for cell in view.cells
+    ]
+    return records + [
+        _record(view.batch, None, row) | facts.columns(row.profile, row.dataset, row.task) for row in view.superseded
     ]
 
 
@@ -160,9 +170,10 @@ def export_index(batch: Batch, view: BatchView) -> None:
 
     Paths are relative to the batch folder.
     """
-    entries = [_entry(_record(view.batch, cell, cell.row), cell.row) for cell in view.cells]
-    entries += [{**_entry(_record(view.batch, None, row), row), "superseded": True} for row in view.superseded]
-    write_json(batch.index_json, {"schema_version": 1, "batch": view.batch, "runs": entries})
+    rows = [*(cell.row for cell in view.cells), *view.superseded]
+    entries = [_entry(record, row) for record, row in zip(trial_records(view), rows, strict=True)]
+    document = {"schema_version": 1, "batch": view.batch, "labels": view.plan.labels, "runs": entries}
+    write_json(batch.index_json, document)
 
 
 def _entry(record: dict[str, Any], row: TrialRow | None) -> dict[str, Any]:
@@ -172,6 +183,8 @@ def _entry(record: dict[str, Any], row: TrialRow | None) -> dict[str, Any]:
     return {
         "task_id": record["task"],
         "agent_key": record["profile"],
+        "profile_id": record["profile_id"],
+        "family": record["family"],
         "dataset": record["dataset"],
         "attempt": record["attempt"],
         "outcome": record["outcome"],
@@ -185,6 +198,7 @@ def _entry(record: dict[str, Any], row: TrialRow | None) -> dict[str, Any]:
         "trial_dir": record["folder"],
         "results_json": f"{job_dir}/{trial.result_path}" if trial is not None and trial.result_path else None,
         "trajectory_json": f"{job_dir}/{trajectory}" if trajectory else None,
+        **({"superseded": True} if record["superseded"] else {}),
     }
 
 
@@ -227,7 +241,7 @@ def _record(batch: str, cell: CellState | None, row: TrialRow | None) -> dict[st
     if cell is not None:
         passed = cell.outcome == "passed" if cell.measured else None
         record |= {"profile": cell.profile, "dataset": cell.task.dataset, "task": cell.task.id}
-        record |= {"family": cell.task.family, "attempt": cell.attempt, "outcome": cell.outcome.value}
+        record |= {"attempt": cell.attempt, "outcome": cell.outcome.value}
         record |= {"measured": cell.measured, "passed": passed, "reason": cell.reason}
     return record
 

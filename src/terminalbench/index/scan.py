@@ -7,6 +7,7 @@ a reason: counted and shown, never fatal.
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -21,7 +22,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
-from terminalbench.index.queries import plan_or_none
+from terminalbench.index.plans import PlanFacts, keep_facts
 from terminalbench.index.store import open_index, transaction
 from terminalbench.index.totals import summarize
 from terminalbench.secrets.values import NONE, Secrets
@@ -30,6 +31,7 @@ _MARKS = (RESULT, "config.json", "lock.json")
 _CHUNK = 500
 _DIGITS = 10
 _DENIED = "denied: "
+_SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -50,43 +52,47 @@ class ScanReport:
         )
 
 
-def scan_all(results_root: Path, *, rebuild: bool = False, in_root: bool = False) -> ScanReport:
+def scan_all(results_root: Path, *, rebuild: bool = False, thorough: bool = False, in_root: bool = False) -> ScanReport:
     """Bring the index of every batch up to date; `rebuild` forgets everything first.
 
-    With `in_root` it is the one in the results root that is brought up to date, or an error.
+    A batch that has ended is passed over while its plan, its events, its folders of jobs and of tries set aside are as
+    they were. A result that was edited in place changes none of them: `thorough` looks at every trial, as `scan_batch`
+    does. With `in_root` it is the index in the results root that is brought up to date, or an error.
     """
     with open_index(results_root, in_root=in_root) as connection:
-        return _scan_all(connection, results_root, rebuild=rebuild)
+        if rebuild:
+            with transaction(connection):
+                for table in ("findings", "trials", "batches", "summaries", "profiles"):
+                    connection.execute(f"DELETE FROM {table}")  # noqa: S608
+        return _scan_all(connection, results_root, thorough=thorough)
 
 
-def _scan_all(connection: sqlite3.Connection, results_root: Path, *, rebuild: bool) -> ScanReport:
+def _scan_all(connection: sqlite3.Connection, results_root: Path, *, thorough: bool) -> ScanReport:
     total = ScanReport()
-    if rebuild:
+    known = {row[0]: row[1] for row in connection.execute("SELECT batch, stamp FROM batches")}
+    sizes = dict(connection.execute("SELECT batch, count(*) FROM trials GROUP BY batch").fetchall())
+    present: set[str] = set()
+    for place in _batch_places(results_root):
+        if not _is_text(place.key):
+            name = place.key.partition("/")[0]
+            total += ScanReport(unreadable=(f"{name!a}: its name is not UTF-8 text, so it is left out",))
+            continue
+        present.add(place.key)
+        settled = known.get(place.key)
+        if not thorough and settled is not None and settled == _batch_stamp(place.folder):
+            total += ScanReport(seen=sizes.get(place.key, 0))
+        else:
+            total += _scan(connection, results_root, place.batch)
+    gone = (known.keys() | sizes.keys()) - present
+    if gone:
         with transaction(connection):
-            connection.execute("DELETE FROM findings")
-            connection.execute("DELETE FROM trials")
-            connection.execute("DELETE FROM batches")
-            connection.execute("DELETE FROM summaries")
-    present = list(find_batches(results_root))
-    for batch in present:
-        total += _scan(connection, results_root, batch)
-    nameless = [path for path in results_root.glob("*/*/runs") if not _is_text(path.parent.parent.name)]
-    total += ScanReport(
-        unreadable=tuple(
-            f"{path.parent.parent.name!a}: its name is not UTF-8 text, so it is left out" for path in nameless
-        )
-    )
-    known = {row[0] for row in connection.execute("SELECT DISTINCT batch FROM trials UNION SELECT batch FROM batches")}
-    gone = known - {_key(batch, results_root) for batch in present}
-    if not gone:
-        return total
-    with transaction(connection):
-        for key in gone:
-            removed = connection.execute("DELETE FROM trials WHERE batch = ?", (key,)).rowcount
-            connection.execute("DELETE FROM findings WHERE batch = ?", (key,))
-            connection.execute("DELETE FROM batches WHERE batch = ?", (key,))
-            connection.execute("DELETE FROM summaries WHERE batch = ?", (key,))
-            total += ScanReport(removed=removed)
+            removed = 0
+            for table in ("findings", "batches", "summaries", "trials"):
+                removed = connection.executemany(
+                    f"DELETE FROM {table} WHERE batch = ?",  # noqa: S608
+                    [(key,) for key in gone],
+                ).rowcount
+        total += ScanReport(removed=removed)
     return total
 
 
@@ -117,34 +123,54 @@ class ForeignJobs(Batch):
         return around / "analytics"
 
 
+class _Place(NamedTuple):
+    """Where a batch lies: its key in the index, and its folder."""
+
+    key: str
+    folder: str
+
+    @property
+    def batch(self) -> Batch:
+        return ForeignJobs(Path(self.folder)) if self.key == "." else Batch(Path(self.folder))
+
+
 def find_batches(results_root: Path) -> Iterator[Batch]:
     """Every batch folder of a results root; a folder of Harbor jobs (or one job) of any origin counts as one batch."""
-    results_root = root_around(results_root)
-    if any(_is_job(folder) for folder in results_root.glob("*/")):
-        yield ForeignJobs(results_root)
-    for folder in sorted(results_root.glob("*/*")):
-        if (
-            folder.name.isdecimal()
-            and len(folder.name) < _DIGITS
-            and _is_text(folder.parent.name)
-            and _has_runs(folder)
-        ):
-            yield Batch(folder)
+    return (place.batch for place in _batch_places(root_around(results_root)) if _is_text(place.key))
+
+
+def _batch_places(results_root: Path) -> Iterator[_Place]:
+    """The same, also those whose name is not text."""
+    slugs = [entry for entry in _entries(str(results_root)) if not entry.name.startswith(".")]
+    if any(_is_job(slug.path) for slug in slugs):
+        yield _Place(".", str(results_root))
+    for slug in slugs:
+        for entry in _entries(slug.path):
+            if entry.name.isdecimal() and len(entry.name) < _DIGITS and _has_runs(entry.path):
+                yield _Place(f"{slug.name}/{entry.name}", entry.path)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if entry.is_dir()), key=lambda entry: entry.name)
+    except OSError:
+        return []
 
 
 def root_around(folder: Path) -> Path:
     """The results root a folder means: itself, or the one it lies in when it is a job of Harbor."""
-    return folder.parent if _is_job(folder) else folder
+    return folder.parent if _is_job(str(folder)) else folder
 
 
-def _is_job(folder: Path) -> bool:
-    return (folder / "config.json").is_file() and (folder / "result.json").is_file()
+def _is_job(folder: str) -> bool:
+    return all(os.path.isfile(f"{folder}/{name}") for name in ("config.json", RESULT))  # noqa: PTH113  by the thousand
 
 
-def _has_runs(folder: Path) -> bool:
+def _has_runs(folder: str) -> bool:
     """Whether it is a batch; one that may not be looked into is taken for one, and said to be unreadable."""
     try:
-        return stat.S_ISDIR((folder / "runs").stat().st_mode)
+        return stat.S_ISDIR(os.stat(f"{folder}/runs").st_mode)  # noqa: PTH116
     except PermissionError:
         return True
     except OSError:
@@ -154,6 +180,27 @@ def _has_runs(folder: Path) -> bool:
 def _is_text(name: str) -> bool:
     """Whether a name can be written down: on disk it may be any bytes."""
     return name.isascii() or name == name.encode(errors="replace").decode()
+
+
+def _batch_stamp(folder: str) -> str | None:
+    """Changes with the plan, the events, and the trial folders of a batch. None while it cannot be relied on.
+
+    Times are coarse: a change right after the look may leave them as they are, so only what is old enough counts.
+    """
+    paths = [f"{folder}/plan.json", f"{folder}/events.jsonl"]
+    for parent in (f"{folder}/runs", f"{folder}/superseded"):
+        paths += [parent, *(entry.path for entry in _entries(parent))]
+    found = []
+    newest = 0
+    for path in paths:
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except OSError:
+            continue
+        newest = max(newest, status.st_mtime_ns)
+        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        found.append(f"{path[len(folder) :]}:{size}:{status.st_mtime_ns}")
+    return ";".join(found) if newest < time.time_ns() - _SETTLED_NS else None
 
 
 def profile_of(job: str) -> str | None:
@@ -168,11 +215,70 @@ def _key(batch: Batch, results_root: Path) -> str:
 
 def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secrets: Secrets = NONE) -> ScanReport:
     key = _key(batch, results_root)
+    batch_stamp = None if isinstance(batch, ForeignJobs) else _batch_stamp(str(batch.folder))
+    query = (
+        "SELECT plan_stamp, stamp, s.batch AS counted FROM batches LEFT JOIN summaries s USING (batch) WHERE batch = ?"
+    )
+    noted = connection.execute(query, (key,)).fetchone()
     query = "SELECT job, trial, stamp, counts FROM trials WHERE batch = ?"
     before = connection.execute(query, (key,)).fetchall()
     known = {(row["job"], row["trial"]): row["stamp"] for row in before}
-    plan_before = _plan_stamp(connection, key)
-    plan_problem = _note_batch(connection, key, batch)
+    found = _look(key, batch, known)
+    plan_stamp = _plan_stamp(batch)
+    new_plan = noted is None or noted["plan_stamp"] != plan_stamp
+    # A scan that was cut off before its end has left trials that were not counted.
+    counted = noted is not None and noted["counted"] is not None and all(row["counts"] is not None for row in before)
+    problems = list(found.problems)
+    if new_plan or found.changed or found.gone or not counted:
+        noting = _read_plan(key, batch, plan_stamp)
+        facts = PlanFacts.of(noting.plan)
+        if found.changed:
+            secrets |= secrets_of(noting.plan)
+        rows: list[tuple[object, ...]] = []
+        for folder, stamp in found.changed:
+            if len(rows) == _CHUNK:
+                with transaction(connection):
+                    connection.executemany(_INSERT, rows)
+                rows = []
+            reading = _read(folder, stamp, secrets)
+            if reading.reason == NOT_READABLE:
+                stamp = ""  # a right that is given changes neither size nor time: look again
+            superseded = folder.parent.parent == batch.superseded
+            rows.append(_row(key, reading, stamp, facts, superseded=superseded))
+        # One transaction: no other process writes between the look at the trials and their counts, so that older counts
+        # never take the place of newer ones.
+        with transaction(connection):
+            if new_plan:
+                connection.execute(_INSERT_BATCH, noting.values)
+            connection.executemany(_INSERT, rows)
+            places = [(key, *place) for place in found.gone]
+            connection.executemany("DELETE FROM trials WHERE batch = ? AND job = ? AND trial = ?", places)
+            if new_plan:
+                keep_facts(connection, key, noting.plan)
+            summarize(connection, key, noting.plan)
+        if noting.problem is not None:
+            problems.append(f"{key}/plan.json: {noting.problem}")
+    query = "SELECT job, trial, reason, state FROM trials WHERE batch = ? AND state IN (?, ?)"
+    unsettled = connection.execute(query, (key, ReadState.UNREADABLE.value, ReadState.UNFINISHED.value)).fetchall()
+    torn = [row for row in unsettled if row["state"] == ReadState.UNREADABLE]
+    unreadable = [f"{key}/runs/{row['job']}/{row['trial']}: {row['reason']}" for row in torn] + problems
+    settled = None if unsettled or unreadable else batch_stamp
+    if settled != (noted["stamp"] if noted is not None and not new_plan else None):
+        with transaction(connection):
+            connection.execute("UPDATE batches SET stamp = ? WHERE batch = ?", (settled, key))
+    return ScanReport(found.seen, len(found.changed), len(found.gone), tuple(unreadable))
+
+
+class _Look(NamedTuple):
+    """What a walk through the trial folders of a batch found, beside what the index knows."""
+
+    seen: int
+    changed: list[tuple[Path, str]]
+    gone: set[tuple[str, str]]
+    problems: list[str]
+
+
+def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _Look:
     seen: set[tuple[str, str]] = set()
     changed: list[tuple[Path, str]] = []
     aside = (found for found in _trial_folders(batch.superseded, set()) if not _still_there(found, batch))
@@ -186,34 +292,9 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secr
         seen.add(place)
         if known.get(place) != found.stamp:
             changed.append((Path(found.path), found.stamp))
-    if changed:
-        secrets |= secrets_of(plan_or_none(batch))
-    for start in range(0, len(changed), _CHUNK):
-        rows = []
-        for folder, stamp in changed[start : start + _CHUNK]:
-            reading = _read(folder, stamp, secrets)
-            if reading.reason == NOT_READABLE:
-                stamp = ""  # a right that is given changes neither size nor time: look again
-            rows.append(_row(key, reading, stamp, superseded=folder.parent.parent == batch.superseded))
-        with transaction(connection):
-            connection.executemany(_INSERT, rows)
     problems += [f"{key}/runs/{job}: permission denied, its trials are not known" for job in sorted(denied)]
-    gone = {place for place in set(known) - seen if place[0] not in denied and "" not in denied}
-    if gone:
-        with transaction(connection):
-            places = [(key, *place) for place in gone]
-            connection.executemany("DELETE FROM trials WHERE batch = ? AND job = ? AND trial = ?", places)
-    counted = connection.execute("SELECT 1 FROM summaries WHERE batch = ?", (key,)).fetchone() is not None
-    counted = counted and all(row["counts"] is not None for row in before)  # else a scan was cut off before its end
-    if changed or gone or not counted or plan_before != _plan_stamp(connection, key):
-        summarize(connection, key, plan_or_none(batch))
-    torn = connection.execute(
-        "SELECT job, trial, reason FROM trials WHERE batch = ? AND state = ?", (key, ReadState.UNREADABLE.value)
-    )
-    unreadable = [f"{key}/runs/{row['job']}/{row['trial']}: {row['reason']}" for row in torn] + problems
-    if plan_problem is not None:
-        unreadable.append(f"{key}/plan.json: {plan_problem}")
-    return ScanReport(len(seen), len(changed), len(gone), tuple(unreadable))
+    gone = {place for place in known.keys() - seen if place[0] not in denied and "" not in denied}
+    return _Look(len(seen), changed, gone, problems)
 
 
 class _Folder(NamedTuple):
@@ -289,38 +370,40 @@ def _signs_of_life(folder: str) -> str:
     return ";".join(found)
 
 
-def _plan_stamp(connection: sqlite3.Connection, key: str) -> str | None:
-    row = connection.execute("SELECT plan_stamp FROM batches WHERE batch = ?", (key,)).fetchone()
-    return row["plan_stamp"] if row is not None else None
-
-
-def _note_batch(connection: sqlite3.Connection, key: str, batch: Batch) -> str | None:
-    """Record what the batch is; the reason when its plan cannot be read. A batch is listed either way."""
+def _plan_stamp(batch: Batch) -> str:
     try:
         status = batch.plan_json.stat()
-        stamp = f"{status.st_size}:{status.st_mtime_ns}"
     except OSError:
-        stamp = "none"
-    if _plan_stamp(connection, key) == stamp:
-        return None
+        return "none"
+    return f"{status.st_size}:{status.st_mtime_ns}"
+
+
+class _Noting(NamedTuple):
+    """What is noted of a batch; `problem`: why its plan cannot be read. A batch is listed either way."""
+
+    plan: Plan | None
+    values: tuple[object, ...]
+    problem: str | None = None
+
+
+_INSERT_BATCH = (
+    "INSERT OR REPLACE INTO batches (batch, slug, number, name, created_at, baseline, planned, plan_stamp) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+def _read_plan(key: str, batch: Batch, stamp: str) -> _Noting:
     slug = batch.folder.parent.name
     try:
         plan: Plan = read_json(batch.plan_json, Plan)
     except FileNotFoundError:
-        values = (key, slug, batch.number, "a folder of Harbor jobs", None, None, None, stamp)
+        return _Noting(None, (key, slug, batch.number, "a folder of Harbor jobs", None, None, None, stamp))
     except (TbenchError, OSError) as error:
         reason = error.what if isinstance(error, TbenchError) else str(error)
-        values = (key, slug, batch.number, "plan.json cannot be read", None, None, None, None)
-        with transaction(connection):
-            connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-        return reason
-    else:
-        planned = sum(job.trials for job in plan.jobs)
-        created = plan.provenance.created_at
-        values = (key, plan.slug, batch.number, plan.name, created, plan.baseline, planned, stamp)
-    with transaction(connection):
-        connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-    return None
+        return _Noting(None, (key, slug, batch.number, "plan.json cannot be read", None, None, None, None), reason)
+    planned = sum(job.trials for job in plan.jobs)
+    created = plan.provenance.created_at
+    return _Noting(plan, (key, plan.slug, batch.number, plan.name, created, plan.baseline, planned, stamp))
 
 
 _COLUMNS = (
@@ -329,12 +412,12 @@ _COLUMNS = (
     "finished_at",
     "environment_sec", "agent_setup_sec", "agent_sec", "verifier_sec", "input_tokens", "cache_read_tokens",
     "cache_write_tokens", "output_tokens", "cost_usd", "usage_source", "cost_source", "simulated", "suspect",
-    "task_digest", "superseded", "record",
+    "task_digest", "superseded", "record", "profile_id", "family", "labels",
 )  # fmt: skip
 _INSERT = f"INSERT OR REPLACE INTO trials ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 
 
-def _row(key: str, reading: TrialReading, stamp: str, *, superseded: bool) -> tuple[object, ...]:
+def _row(key: str, reading: TrialReading, stamp: str, facts: PlanFacts, *, superseded: bool) -> tuple[object, ...]:
     trial, usage = reading.trial, reading.usage
     values: dict[str, object] = {
         "batch": key,
@@ -354,6 +437,7 @@ def _row(key: str, reading: TrialReading, stamp: str, *, superseded: bool) -> tu
         "cost_usd": usage.cost_usd,
         "usage_source": usage.source,
         "cost_source": usage.cost_source,
+        **facts.columns(profile_of(reading.job), reading.dataset, reading.task),
     }
     if trial is not None:
         names = (

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from terminalbench.errors import TbenchError
+from terminalbench.index.plans import keep_all_facts
 
 FILE_NAME = "index.db"
 _SIDE_FILES = ("", "-wal", "-shm")
@@ -76,8 +77,23 @@ MIGRATIONS: list[tuple[str, str]] = [
         DELETE FROM summaries;
         """,
     ),
+    (
+        "005_plan_facts",
+        """
+        ALTER TABLE batches ADD COLUMN labels TEXT;
+        ALTER TABLE batches ADD COLUMN stamp TEXT;
+        ALTER TABLE trials ADD COLUMN profile_id TEXT;
+        ALTER TABLE trials ADD COLUMN family TEXT;
+        ALTER TABLE trials ADD COLUMN labels TEXT;
+        CREATE TABLE profiles (id TEXT PRIMARY KEY, agent TEXT, model TEXT);
+        CREATE INDEX trials_by_profile_id ON trials (profile_id, started_at);
+        """,
+    ),
 ]
-"""Applied once each, in order, and recorded. Never edit one that was released; add another."""
+"""Applied once each, in order, and recorded. Never edit one that was released; add another.
+
+After them what plans say is put beside the trials that are there: `index.plans.keep_all_facts`.
+"""
 
 
 @contextmanager
@@ -90,7 +106,8 @@ def open_index(results_root: Path, *, in_root: bool = False) -> Generator[sqlite
         raise TbenchError("the index cannot be written", where=str(results_root / FILE_NAME), hint=_why(results_root))
     results_root.mkdir(parents=True, exist_ok=True)
     file = index_file(results_root)
-    with closing(_made(file) if file is not None else _connect(_in_memory(results_root.resolve()))) as connection:
+    made = _made(file, results_root) if file is not None else _connect(_in_memory(results_root.resolve()), results_root)
+    with closing(made) as connection:
         try:
             yield connection
         except sqlite3.OperationalError as error:
@@ -153,7 +170,7 @@ def _elsewhere(root: Path) -> Path | None:
         home = Path(base) if base.startswith("/") else Path.home() / ".cache"
         folder = home / "terminalbench" / "index" / f"{_digest(root)}-{len(MIGRATIONS)}"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _made(folder / FILE_NAME).close()
+        _made(folder / FILE_NAME, root).close()
         file = folder / FILE_NAME
     except (OSError, RuntimeError, TbenchError):
         pass  # no folder of this user's can be written: memory is left
@@ -179,11 +196,11 @@ def _digest(root: Path) -> str:
     return hashlib.blake2b(os.fsencode(root), digest_size=12).hexdigest()
 
 
-def _made(file: Path) -> sqlite3.Connection:
+def _made(file: Path, results_root: Path) -> sqlite3.Connection:
     """The database in a file, with every table; one that is damaged is set aside first."""
     uri = f"{file.as_uri()}?mode=rwc"
     try:
-        return _connect(uri)
+        return _connect(uri, results_root)
     except sqlite3.DatabaseError as error:
         damaged = error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
         if not damaged or not file.is_file():
@@ -192,7 +209,7 @@ def _made(file: Path) -> sqlite3.Connection:
         found = file.with_name(file.name + suffix)
         if found.exists():
             found.replace(file.with_name(f"{found.name}.damaged"))
-    return _connect(uri)
+    return _connect(uri, results_root)
 
 
 def _unusable(file: Path | None, error: sqlite3.Error) -> TbenchError:
@@ -214,12 +231,12 @@ def _opened(uri: str, timeout_sec: float = _WAIT_SEC) -> sqlite3.Connection:
     return connection
 
 
-def _connect(uri: str) -> sqlite3.Connection:
+def _connect(uri: str, results_root: Path) -> sqlite3.Connection:
     connection = _opened(uri)
     try:
         _write_ahead(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
-        _migrate(connection)
+        _migrate(connection, results_root)
     except (sqlite3.Error, TbenchError):
         connection.close()
         raise
@@ -239,7 +256,7 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
+def _migrate(connection: sqlite3.Connection, results_root: Path) -> None:
     if not _waiting(connection):
         return  # without a lock: a reader never waits for a writer
     with transaction(connection):
@@ -251,6 +268,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
             for statement in filter(str.strip, script.split(";")):
                 connection.execute(statement)
             connection.execute("INSERT INTO migrations VALUES (?)", (name,))
+        keep_all_facts(connection, results_root)
 
 
 def _waiting(connection: sqlite3.Connection) -> bool:

@@ -15,7 +15,6 @@ import msgspec
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import CellState, TrialRow, assign_cells, batch_rows, row_outcome
-from terminalbench.index.store import transaction
 from terminalbench.records import Outcome, TaskRef
 
 
@@ -111,17 +110,17 @@ class ProfileCounts(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.passed + self.outcomes.get(Outcome.FAILED, 0)
 
 
+_INSERT = (
+    "INSERT OR REPLACE INTO summaries (batch, version, trials, passed, failed, not_measured, cost_usd, cost_unknown, "
+    "simulated, last_at, profiles) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
 def summarize(connection: sqlite3.Connection, key: str, plan: Plan | None) -> None:
     """Count the batch `key` anew; keep the counts, and of each trial whether it counts and as which attempt.
 
-    One transaction: no other process writes between the look and the counts, so that older counts never take the place
-    of newer ones.
+    Inside a transaction of the caller.
     """
-    with transaction(connection):
-        _summarize(connection, key, plan)
-
-
-def _summarize(connection: sqlite3.Connection, key: str, plan: Plan | None) -> None:
     rows = batch_rows(connection, key)
     cells = assign_cells(plan, rows)[0] if plan is not None else _unplanned(rows)
     profiles = _profiles(plan, cells, rows)
@@ -142,7 +141,7 @@ def _summarize(connection: sqlite3.Connection, key: str, plan: Plan | None) -> N
         msgspec.json.encode(profiles).decode(),
     )
     changed = _standing(rows, cells, planned=plan is not None)
-    connection.execute(f"INSERT OR REPLACE INTO summaries VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
+    connection.execute(_INSERT, values)
     connection.executemany(
         "UPDATE trials SET counts = ?, attempt = ? WHERE batch = ? AND job = ? AND trial = ?",
         ((counts, attempt, key, row.job, row.name) for row, counts, attempt in changed),

@@ -29,7 +29,8 @@ from terminalbench.harbor.jobs import job_config, wave_config
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.read.results import ReadState
-from terminalbench.index.queries import BatchView, CellState, plan_or_none, view_batch
+from terminalbench.index.plans import plan_or_none
+from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import forget_dead_workers, live_processes
 from terminalbench.records import ErrorClass, Event, Outcome, stamp

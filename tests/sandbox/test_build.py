@@ -161,7 +161,7 @@ import asyncio
 from pathlib import Path
 from terminalbench.sandbox.image.build import define, layer_for
 from terminalbench.sandbox.image.images import ImageTable
-from terminalbench.sandbox.limits import limits_for
+from terminalbench.sandbox.plan import limits_for
 async def main():
     definition = define(Path({str(work / "environment")!r}), None, ImageTable({{}}))
     layer = await layer_for(definition, limits_for(None, None, None, scratch="disk"), force=False)

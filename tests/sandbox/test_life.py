@@ -200,7 +200,7 @@ def test_the_caller_may_end_without_stopping(driver: Driver) -> None:
         "import asyncio\n"
         "from terminalbench.sandbox import helper\n"
         "from terminalbench.sandbox.base import open_base\n"
-        "from terminalbench.sandbox.limits import limits_for\n"
+        "from terminalbench.sandbox.plan import limits_for\n"
         "from terminalbench.sandbox.plan import Plan\n"
         "from terminalbench.sandbox.session import Sandbox\n"
         "async def main():\n"

@@ -30,9 +30,8 @@ from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image import build
 from terminalbench.sandbox.image.builder import ImageConfig
 from terminalbench.sandbox.image.images import ImageTable
-from terminalbench.sandbox.limits import MEGABYTE, Limits, limits_for
 from terminalbench.sandbox.live_logs import LiveLogs
-from terminalbench.sandbox.plan import Bind, Plan
+from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.session import Counts, Finished, Sandbox
 

@@ -14,8 +14,7 @@ from terminalbench.errors import TbenchError
 from terminalbench.sandbox import bubblewrap, helper
 from terminalbench.sandbox.base import HOST, open_base
 from terminalbench.sandbox.cache import Collected, collect_leftovers
-from terminalbench.sandbox.limits import limits_for
-from terminalbench.sandbox.plan import Plan
+from terminalbench.sandbox.plan import Plan, limits_for
 from terminalbench.sandbox.session import Sandbox
 
 __all__ = ["Collected", "Obstacle", "Probe", "collect_leftovers", "probe"]

@@ -16,7 +16,7 @@ import socket
 import sys
 from typing import Any
 
-from terminalbench.sandbox.engine import guardian, ids, kernel, porter, seccomp, server, wire
+from terminalbench.sandbox.engine import guardian, ids, kernel, porter, seccomp, wire
 
 _ENTERED = "--entered="
 
@@ -64,7 +64,7 @@ def _serve(channel: socket.socket, kind: str) -> None:
     gc.disable()
     gc.freeze()  # forks then share these pages for longer
     wire.send(channel, {"ready": True, "ids": kind, "filtered": bool(program)})
-    server.serve(channel, kind, program, _OPERATIONS)
+    porter.serve(channel, kind, program, _OPERATIONS)
 
 
 def _remove(request: dict[str, Any], reply: socket.socket, _: list[int], __: bytes) -> None:

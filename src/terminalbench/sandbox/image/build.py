@@ -22,8 +22,7 @@ from terminalbench.sandbox.image.builder import Builder, Definition, ImageConfig
 from terminalbench.sandbox.image.context import Context
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, parse
 from terminalbench.sandbox.image.images import ImageTable, normalized
-from terminalbench.sandbox.limits import Limits
-from terminalbench.sandbox.plan import Plan
+from terminalbench.sandbox.plan import Limits, Plan
 from terminalbench.sandbox.session import Sandbox
 
 VERSION = 1

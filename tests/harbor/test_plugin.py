@@ -16,9 +16,11 @@ from harbor.cli.job_plugins import plugin_configs_from_cli
 from harbor.trial.hooks import TrialEvent
 from jobkit import SOLVE, Job, scripted, stop, write_task
 
+from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.harbor.agents.installs import LOCAL_SANDBOX
 from terminalbench.harbor.attempts import attempts_from_events
 from terminalbench.harbor.limits.admission import Wait
+from terminalbench.harbor.limits.budget import Refusal
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.plugin import IMPORT_PATH, EventPlugin
 from terminalbench.harbor.scripts import EARLY_SEC
@@ -331,7 +333,9 @@ def test_on_a_full_disk_what_is_held_stays_held_and_what_is_cancelled_ends(
     monkeypatch.setattr("terminalbench.harbor.plugin.os.kill", lambda *sent: signals.append(sent))
     monkeypatch.setattr(plugin, "_write", lambda *_args, **_fields: None)
     monkeypatch.setattr(
-        plugin._door, "ask", lambda trial, _lane: "closed" if trial != "w" else Wait(WaitKind.PAUSED, "p")
+        plugin._door,
+        "ask",
+        lambda trial, _lane: Refusal("closed", ExclusionKind.BUDGET) if trial != "w" else Wait(WaitKind.PAUSED, "p"),
     )
     agent = SimpleNamespace(name="nop", import_path=None, model_name=None)
     start = plugin._hook(TrialEvent.START)

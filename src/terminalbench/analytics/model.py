@@ -197,7 +197,10 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Everything a report says about profiles. Pure function of rows and settings; no clock, no files."""
+    """Everything a report says about profiles. Pure function of rows and settings; no clock, no files.
+
+    Readers of the JSON rely on `rule` and `coverage`: with a factory as default, they are always written.
+    """
 
     batches: list[str]
     metric: Metric
@@ -208,7 +211,7 @@ class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pareto: list[str] = []
     warnings: list[str] = []
     departures: list[str] = []
-    rule: Literal["exclude", "fail"] = "exclude"
-    coverage: float = 0.9
+    rule: Literal["exclude", "fail"] = msgspec.field(default_factory=lambda: "exclude")
+    coverage: float = msgspec.field(default_factory=lambda: 0.9)
     hypothesis: str | None = None
     k: int | None = None

@@ -79,7 +79,9 @@ def test_the_json_is_the_comparison(tmp_path: Path, tbench) -> None:
     assert document["batches"] == ["s/0"]
     assert (document["rule"], document["coverage"]) == ("exclude", 0.9), "written also where nothing else is declared"
     older = {key: value for key, value in document.items() if key not in ("rule", "coverage")}
-    assert msgspec.convert(older, Comparison).rule == "exclude", "a file without them can still be read"
+    assert msgspec.json.decode(json.dumps(older), type=Comparison).rule == "exclude", (
+        "a file without them can still be read"
+    )
 
 
 def test_a_gate_that_failed_has_failed_though_nobody_read_on(tmp_path: Path) -> None:

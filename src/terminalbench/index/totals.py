@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import NamedTuple
 
@@ -14,8 +15,9 @@ import msgspec
 
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.read.results import ReadState
-from terminalbench.index.queries import CellState, TrialRow, assign_cells, batch_rows, row_outcome
+from terminalbench.index.queries import BatchView, CellState, TrialRow, assign_cells, batch_rows, row_outcome
 from terminalbench.records import Outcome, TaskRef
+from terminalbench.text.outcomes import word
 
 
 class TaskCounts(NamedTuple):
@@ -108,6 +110,131 @@ class ProfileCounts(msgspec.Struct, frozen=True, omit_defaults=True):
     def measured(self) -> int:
         """Trials with a verdict."""
         return self.passed + self.outcomes.get(Outcome.FAILED, 0)
+
+
+@dataclass(frozen=True)
+class ProfileTotals:
+    """One profile of a batch in numbers. None is unknown; `no_model` means it calls no model and costs nothing.
+
+    `rate` and `rate_all` are means over tasks, as everywhere. `mean_wall_sec` is of trials from start to end.
+    """
+
+    profile: str
+    description: str | None
+    planned: int
+    outcomes: dict[str, int]
+    rate: float | None
+    rate_all: float | None
+    superseded: int
+    cost_usd: float | None
+    cost_unknown: int
+    tokens: int | None
+    tokens_unknown: int
+    mean_wall_sec: float | None
+    no_model: bool
+    simulated: bool
+
+    @property
+    def passed(self) -> int:
+        """Trials the verifier passed."""
+        return self.outcomes.get(Outcome.PASSED, 0)
+
+    @property
+    def failed(self) -> int:
+        """Trials the verifier failed."""
+        return self.outcomes.get(Outcome.FAILED, 0)
+
+    @property
+    def measured(self) -> int:
+        """Trials with a verdict."""
+        return self.passed + self.failed
+
+    @property
+    def cost_per_pass(self) -> float | None:
+        """Known cost over passed trials; None while a cost is unknown."""
+        if self.cost_usd is None or self.cost_unknown or not self.passed:
+            return None
+        return self.cost_usd / self.passed
+
+
+def profile_totals(view: BatchView) -> list[ProfileTotals]:
+    """The profile table, in the order of the plan."""
+    cells: dict[str, list[CellState]] = defaultdict(list)
+    for cell in view.cells:
+        cells[cell.profile].append(cell)
+    aside: dict[str | None, list[TrialRow]] = defaultdict(list)
+    for row in view.superseded:
+        aside[row.profile].append(row)
+    names = list(dict.fromkeys(job.profile for job in view.plan.jobs))
+    return [_totals(view, name, cells[name], aside[name]) for name in names]
+
+
+def _totals(view: BatchView, name: str, cells: list[CellState], aside: list[TrialRow]) -> ProfileTotals:
+    record = next((p for p in view.plan.profiles if p.key == name), None)
+    free = view.plan.without_model()
+    rows = [cell.row for cell in cells if cell.row] + aside
+    spent, rates = spend(rows, free), cell_rates(cells)
+    trials = [cell.row.trial for cell in cells if cell.row and cell.row.trial]
+    times = [t for trial in trials if (t := trial.wall_sec) is not None]
+    return ProfileTotals(
+        profile=name,
+        description=record.description if record else None,
+        planned=len(cells),
+        outcomes=dict(Counter(cell.outcome.value for cell in cells)),
+        rate=rates.rate,
+        rate_all=rates.rate_all,
+        superseded=len(aside),
+        cost_usd=spent.cost_usd,
+        cost_unknown=spent.cost_unknown,
+        tokens=spent.tokens,
+        tokens_unknown=spent.tokens_unknown,
+        mean_wall_sec=sum(times) / len(times) if times else None,
+        no_model=name in free,
+        simulated=any(row.trial is not None and row.trial.simulated for row in rows),
+    )
+
+
+_DEFAULT_REASONS = {Outcome.TIMED_OUT: "the agent ran out of time", Outcome.ERRORED: "no reason was recorded"}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why trials of a profile were not measured, and one of them."""
+
+    outcome: str
+    error_class: str | None
+    text: str
+    profile: str
+    count: int = 1
+    example: TrialRow | None = None
+
+    @property
+    def what(self) -> str:
+        """How they ended and why: `errored (network): no route to host`."""
+        kind = f" ({self.error_class})" if self.error_class not in (None, self.outcome) else ""
+        return f"{word(self.outcome)}{kind}: {self.text}"
+
+
+def reason(cell: CellState) -> Reason:
+    """Why one trial was not measured."""
+    trial = cell.row.trial if cell.row else None
+    default = "it never started" if cell.row is None else _DEFAULT_REASONS.get(cell.outcome, "it was interrupted")
+    error = trial.error_class.value if trial and trial.error_class else None
+    return Reason(cell.outcome.value, error, cell.reason or default, cell.profile, example=cell.row)
+
+
+def not_measured(cells: Iterable[CellState]) -> list[Reason]:
+    """Why trials were not measured, the most frequent reasons first."""
+    found: dict[tuple[str, str], list[Reason]] = defaultdict(list)
+    for cell in cells:
+        if not cell.measured:
+            one = reason(cell)
+            found[one.what, one.profile].append(one)
+    made = [
+        replace(same[0], count=len(same), example=next((one.example for one in same if one.example), None))
+        for same in found.values()
+    ]
+    return sorted(made, key=lambda one: -one.count)
 
 
 _INSERT = (

@@ -1,18 +1,18 @@
 """From a comparison, the state of its batch and the findings to a report. Pure: no clock, no files."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from urllib.parse import quote
 
 from terminalbench import __version__
 from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.experiments.tables import AnalysisTable, RunTable
 from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.index.totals import ProfileTotals, profile_totals
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.report import evidence, signals
-from terminalbench.report.model import BatchLine, BatchPoint, Flaky, Group, ProfileLine, Report, TaskLine, TrialRef
-from terminalbench.report.text import batch_money, money
+from terminalbench.report.model import BatchLine, BatchPoint, Flaky, ProfileLine, Report, TaskLine, TrialRef
+from terminalbench.report.text import batch_money, profile_cost
 from terminalbench.text.numbers import plural
 
 
@@ -46,6 +46,7 @@ def build_report(this: Measured, others: Iterable[Measured] = (), pooled: Compar
     tasks = list(dict.fromkeys(cell.task for cell in cells))
     found = signals.by_trial(this.findings or ())
     refs = _refs(cells, names, tasks, found, this.link)
+    totals = {line.profile: line for line in profile_totals(view)}
     others = sorted([this, *others], key=lambda m: (_created(m.view) or "", m.view.batch))
     return Report(
         title=view.plan.name or view.plan.slug,
@@ -54,14 +55,17 @@ def build_report(this: Measured, others: Iterable[Measured] = (), pooled: Compar
         version=__version__,
         comparison=asked,
         contrasts=tuple(asked.contrasts),
-        profiles=tuple(_profile(view, s, index, cells, refs) for index, s in enumerate(comparison.profiles)),
+        profiles=tuple(
+            _profile(summary, totals[summary.profile], view, [ref for ref in refs.values() if ref.profile == index])
+            for index, summary in enumerate(comparison.profiles)
+        ),
         tasks=_tasks(tasks, len(names), refs),
         analysed=this.findings is not None,
         simulated=any(summary.simulated for summary in asked.profiles),
         facts=_facts(view, names, tasks),
         not_measured=evidence.not_measured(cells, refs),
         suspects=evidence.suspects(cells, refs) + signals.tripwires(refs.values(), found),
-        failures=_with_people(signals.failure_groups(refs.values()), refs.values()),
+        failures=signals.failure_groups(refs.values()),
         judged=signals.judged(refs.values(), this.findings or ()),
         tools=signals.tool_use(refs.values(), found, len(names)),
         efforts=signals.efforts(refs.values(), found),
@@ -117,12 +121,6 @@ def _author(finding: Finding | None) -> str | None:
     return finding.analyzer.removeprefix(signals.LABEL) if finding is not None and said else None
 
 
-def _with_people(groups: Iterable[Group], refs: Iterable[TrialRef]) -> tuple[Group, ...]:
-    """Failure classes, and in how many trials each is a person's word."""
-    said = Counter((ref.failure, ref.profile) for ref in refs if ref.failure_by and ref.outcome is not Outcome.PASSED)
-    return tuple(replace(group, labelled=said[group.what, group.profile]) for group in groups)
-
-
 def _tasks(tasks: list[TaskRef], profiles: int, refs: Mapping[int, TrialRef]) -> tuple[TaskLine, ...]:
     mixed = len({task.dataset for task in tasks}) > 1
     cells: list[list[list[TrialRef]]] = [[[] for _ in range(profiles)] for _ in tasks]
@@ -134,24 +132,15 @@ def _tasks(tasks: list[TaskRef], profiles: int, refs: Mapping[int, TrialRef]) ->
     )
 
 
-def _profile(
-    view: BatchView, summary: ProfileSummary, index: int, cells: list[CellState], refs: Mapping[int, TrialRef]
-) -> ProfileLine:
-    mine = [ref for ref in refs.values() if ref.profile == index]
-    rows = [cell.row for cell in cells if cell.profile == summary.profile and cell.row]
-    rows += [row for row in view.superseded if row.profile == summary.profile]
-    record = next((p for p in view.plan.profiles if p.key == summary.profile), None)
-    content = record.content if record else {}
-    agent = " ".join(str(content[key]) for key in ("agent", "agent_version", "model") if content.get(key))
-    outcomes = {o: tuple(ref for ref in mine if ref.outcome is o) for o in Outcome}
-    free = view.plan.without_model()
+def _profile(summary: ProfileSummary, totals: ProfileTotals, view: BatchView, mine: list[TrialRef]) -> ProfileLine:
+    content = next((p.content for p in view.plan.profiles if p.key == summary.profile), {})
     known = summary.cost_usd is not None and not summary.cost_unknown_trials
     return ProfileLine(
         summary=summary,
-        agent=agent,
-        description=record.description if record else None,
-        outcomes=outcomes,
-        cost="no model" if summary.profile in free else money(rows),
+        agent=" ".join(str(content[key]) for key in ("agent", "agent_version", "model") if content.get(key)),
+        description=totals.description,
+        outcomes={o: tuple(ref for ref in mine if ref.outcome is o) for o in Outcome},
+        cost=profile_cost(totals),
         trial_cost_usd=summary.cost_usd / summary.planned if known and summary.cost_usd is not None else None,
     )
 

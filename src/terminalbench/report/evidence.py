@@ -4,8 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.index.totals import reason
 from terminalbench.records import Delivery as Delivered
-from terminalbench.records import Outcome, Trial
+from terminalbench.records import Trial
 from terminalbench.report.model import Delivery, Group, Superseded, TrialRef
 from terminalbench.report.text import money
 from terminalbench.text.numbers import plural
@@ -13,8 +14,6 @@ from terminalbench.text.outcomes import word
 
 LISTED = 12
 """How many trials of a group are named; the count says how many there are."""
-
-_DEFAULTS = {Outcome.TIMED_OUT: "the agent ran out of time", Outcome.ERRORED: "no reason was recorded"}
 
 type Refs = Mapping[int, TrialRef]
 """The listed trial of each cell, by the cell's place in the view."""
@@ -31,14 +30,7 @@ def grouped(found: Iterable[tuple[str, TrialRef]]) -> tuple[Group, ...]:
 
 def not_measured(cells: list[CellState], refs: Refs) -> tuple[Group, ...]:
     """Why trials were not measured."""
-    found = []
-    for place, cell in enumerate(cells):
-        if not cell.measured and place in refs:
-            kind = cell.row.trial.error_class if cell.row and cell.row.trial else None
-            what = f"{word(cell.outcome)} ({kind})" if kind not in (None, cell.outcome) else word(cell.outcome)
-            default = "it never started" if cell.row is None else _DEFAULTS.get(cell.outcome, "it was interrupted")
-            found.append((f"{what}: {cell.reason or default}", refs[place]))
-    return grouped(found)
+    return grouped((reason(c).what, refs[place]) for place, c in enumerate(cells) if not c.measured and place in refs)
 
 
 def suspects(cells: list[CellState], refs: Refs) -> tuple[Group, ...]:

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from terminalbench.analytics.labels import STATES
 from terminalbench.records import Finding, Outcome
@@ -59,8 +60,10 @@ def failure_class(found: Mapping[str, Finding]) -> str | None:
 
 
 def failure_groups(refs: Iterable[TrialRef]) -> tuple[Group, ...]:
-    """Trials that did not pass, by failure class and profile."""
-    return grouped((ref.failure, ref) for ref in refs if ref.failure and ref.outcome is not Outcome.PASSED)
+    """Trials that did not pass, by failure class and profile; and in how many of them a person says the class."""
+    failed = [(ref.failure, ref) for ref in refs if ref.failure and ref.outcome is not Outcome.PASSED]
+    said = Counter((failure, ref.profile) for failure, ref in failed if ref.failure_by)
+    return tuple(replace(group, labelled=said[group.what, group.profile]) for group in grouped(failed))
 
 
 def tool_use(refs: Iterable[TrialRef], found: Found, profiles: int) -> tuple[ToolUse, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 from terminalbench.analytics.forecast import Forecast
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.index.totals import cell_rates, spend
+from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals, spend
 from terminalbench.records import Outcome
 from terminalbench.text import outcomes
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points
@@ -31,10 +31,15 @@ def batch_money(view: BatchView) -> str:
     return money(view.rows(), view.plan.without_model())
 
 
+def profile_cost(line: ProfileTotals) -> str:
+    """What a profile cost; an agent that calls no model costs nothing, which is not unknown."""
+    return "no model" if line.no_model else cost(line.cost_usd, line.cost_unknown)
+
+
 def summary(view: BatchView) -> str:
     """The table, the matrix, and what was not measured and why."""
     parts = [profile_table(view), matrix(view)]
-    reasons = not_measured(view)
+    reasons = _not_measured(view)
     if reasons:
         parts.append("Not measured\n" + "\n".join(f"  {line}" for line in reasons))
     doubts = suspects(view)
@@ -49,27 +54,20 @@ def summary(view: BatchView) -> str:
 def profile_table(view: BatchView) -> str:
     """One row a profile: passed, failed, not measured, coverage, both rates, cost, time; below it what they are."""
     head = ["profile", "passed", "failed", "not measured", "coverage", "pass rate", "of planned", "cost", "wall time"]
-    rows = []
-    for job in view.plan.jobs:
-        cells = [cell for cell in view.cells if cell.profile == job.profile]
-        trials = [c.row for c in cells if c.row] + [r for r in view.superseded if r.profile == job.profile]
-        counts = Counter(cell.outcome for cell in cells)
-        passed, failed = counts[Outcome.PASSED], counts[Outcome.FAILED]
-        measured = passed + failed
-        rates = cell_rates(cells)
-        rows.append(
-            [
-                job.profile,
-                str(passed),
-                str(failed),
-                str(len(cells) - measured),
-                f"{measured}/{len(cells)}",
-                percent(rates.rate),
-                percent(rates.rate_all),
-                _cost(view, job.profile, trials),
-                _mean_time(cells),
-            ]
-        )
+    rows = [
+        [
+            line.profile,
+            str(line.passed),
+            str(line.failed),
+            str(line.planned - line.measured),
+            f"{line.measured}/{line.planned}",
+            percent(line.rate),
+            percent(line.rate_all),
+            f"{profile_cost(line)}{' (simulated)' if line.simulated and not line.no_model else ''}",
+            NOTHING if line.mean_wall_sec is None else duration(line.mean_wall_sec),
+        ]
+        for line in profile_totals(view)
+    ]
     return f"{columns([head, *rows], left=(0, 7))}\n{FOOTNOTE}"
 
 
@@ -114,20 +112,12 @@ def _blocks(rows: list[list[str]]) -> list[str]:
     ]
 
 
-def not_measured(view: BatchView) -> list[str]:
+def _not_measured(view: BatchView) -> list[str]:
     """Why trials were not measured, the most frequent reasons first."""
-    reasons: Counter[str] = Counter()
-    for cell in view.cells:
-        if not cell.measured:
-            trial = cell.row.trial if cell.row else None
-            kind = trial.error_class if trial else None
-            word = outcomes.word(cell.outcome)
-            what = f"{word} ({kind})" if kind not in (None, cell.outcome) else word
-            default = "it never started" if cell.row is None else "it was interrupted"
-            reasons[f"{what}: {cell.reason or default}  [{cell.profile}]"] += 1
-    lines = [f"{count:>4}  {reason}" for reason, count in reasons.most_common(SHOWN_REASONS)]
+    reasons = not_measured(view.cells)
+    lines = [f"{one.count:>4}  {one.what}  [{one.profile}]" for one in reasons[:SHOWN_REASONS]]
     rest = len(reasons) - SHOWN_REASONS
-    return [*lines, f"      and {rest} further reasons"] if rest > 0 else lines
+    return [*lines, f"      and {plural(rest, 'further reason')}"] if rest > 0 else lines
 
 
 def suspects(view: BatchView) -> list[str]:
@@ -138,20 +128,6 @@ def suspects(view: BatchView) -> list[str]:
         for reason in trial.suspect if trial else []:
             found[f"{outcomes.word(cell.outcome)}, but {reason}  [{cell.profile}]"] += 1
     return [f"{count:>4}  {reason}" for reason, count in found.most_common(SHOWN_REASONS)]
-
-
-def _cost(view: BatchView, profile: str, trials: list[TrialRow]) -> str:
-    """What a profile cost; an agent that calls no model costs nothing, which is not unknown."""
-    if profile in view.plan.without_model():
-        return "no model"
-    simulated = any(row.trial and row.trial.simulated for row in trials)
-    return f"{money(trials)}{' (simulated)' if simulated else ''}"
-
-
-def _mean_time(cells: list[CellState]) -> str:
-    trials = [cell.row.trial for cell in cells if cell.row and cell.row.trial]
-    times = [t for trial in trials if (t := trial.wall_sec) is not None]
-    return duration(sum(times) / len(times)) if times else NOTHING
 
 
 def forecast_lines(found: Forecast) -> list[str]:

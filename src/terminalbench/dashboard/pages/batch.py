@@ -8,7 +8,7 @@ import msgspec
 from terminalbench.dashboard.causes import Causes, batch_causes, classify_missing
 from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
 from terminalbench.dashboard.links import compare_path, experiment_path
-from terminalbench.dashboard.pages.matrix import MatrixRow, matrix, not_measured, profile_lines
+from terminalbench.dashboard.pages.matrix import MatrixRow, matrix
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
 from terminalbench.dashboard.pictures import forest_chart, pareto_chart
@@ -17,8 +17,10 @@ from terminalbench.experiments.difference import Treatment, differences, value_t
 from terminalbench.experiments.plan import Plan
 from terminalbench.index.pages import BatchSummary, TrialFilter, Window, find_trials
 from terminalbench.index.queries import BatchView
+from terminalbench.index.totals import not_measured, profile_totals
 
 TASKS_PER_PAGE = 60
+REASONS = 40
 SHOWS = ("all", "differ", "unmeasured")
 _PROFILE_COLUMNS = (
     "profile", "planned", "passed", "failed", "not_measured", "coverage", "pass_rate", "pass_rate_of_planned",
@@ -80,8 +82,8 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
         "charts": [chart for chart in _charts(site, summary, said) if chart],
         "summaries": {p.profile: p for p in said.comparison.profiles} if said.comparison else {},
         "contrast_target": lambda c: compare_path((summary.batch, c.new), (summary.batch, c.old)),
-        "profiles": site.kept(("profiles", summary.batch, summary.version), lambda: profile_lines(view)),
-        "reasons": site.kept(("reasons", summary.batch, summary.version), lambda: not_measured(view)),
+        "profiles": site.kept(("profiles", summary.batch, summary.version), lambda: profile_totals(view)),
+        "reasons": site.kept(("reasons", summary.batch, summary.version), lambda: not_measured(view.cells)[:REASONS]),
         "rows": wanted[window.offset : window.offset + window.limit],
         "matching": len(wanted),
         "tasks": len(rows),
@@ -147,7 +149,7 @@ def _profile_table(view: BatchView) -> Table:
             p.rate, p.rate_all, p.cost_usd, p.cost_unknown, p.tokens, p.tokens_unknown, p.cost_per_pass,
             p.mean_wall_sec, p.superseded, p.simulated,
         )
-        for p in profile_lines(view)
+        for p in profile_totals(view)
     ]  # fmt: skip
     return Table(_PROFILE_COLUMNS, rows)
 
@@ -182,12 +184,12 @@ def _document(view: BatchView | None, shown: dict[str, Any]) -> dict[str, Any]:
     return {
         **found,
         "plan": view.plan,
-        "profiles": profile_lines(view),
+        "profiles": shown["profiles"],
         "cells": [dict(zip(cells.columns, row, strict=True)) for row in cells.rows],
         "comparison": shown["said"].comparison,
         "problem": shown["said"].problem,
         "failures": {"failed": causes.failed, "classified": causes.classified, "classes": _classes(causes)},
-        "not_measured": not_measured(view),
+        "not_measured": shown["reasons"],
         "profile_differences": [
             {"profile": key, "baseline": view.plan.baseline, "changes": found} for key, found in shown["changes"]
         ],

@@ -17,7 +17,7 @@ from support.results import STAMP, make_plan, make_trial
 from terminalbench.analytics.labels import add_label, make_label
 from terminalbench.dashboard import refresh
 from terminalbench.dashboard.answers import answer
-from terminalbench.dashboard.causes import classify
+from terminalbench.dashboard.findings import classify
 from terminalbench.dashboard.frame import Moved, NotFound
 from terminalbench.dashboard.live import LiveFeed
 from terminalbench.dashboard.refresh import Refresher

@@ -94,8 +94,8 @@ def error_report(
     for part in chosen:
         people = read_labels(part.source.batch.analytics).current()
         for cell, found in read_findings(part, analyzers):
-            one = _failed(part, cell, found, people)
-            if one is not None:
+            one = failed_trial(part.view.batch, cell, found, people)
+            if one is not None and one.failure_class != UNFINISHED:
                 failed.append(one)
                 sign = _label(corrected(found, people), "failure_signature")
                 signs[f"{one.batch}/{one.trial}"] = sign or "no error, no verifier output"
@@ -107,20 +107,21 @@ def error_report(
         failed=len(failed),
         unfinished=sum(ran(cell) and cell.row is not None and cell.row.state == ReadState.UNFINISHED for cell in cells),
         not_run=sum(not ran(cell) for cell in cells),
-        classes=_classes(failed),
+        classes=failure_classes(failed),
         signatures=_grouped((signs[f"{one.batch}/{one.trial}"], one) for one in failed),
         contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),
     )
 
 
-def _failed(part: Picked, cell: CellState, found: Sequence[Finding], people: People) -> FailedTrial | None:
+def failed_trial(batch: str, cell: CellState, found: Sequence[Finding], people: People) -> FailedTrial | None:
+    """Why a trial did not pass, from its findings and what people say of it; None when no finding says so."""
     by_rule = next((f for f in found if f.name == FAILURE_CLASS), None)
-    if cell.row is None or by_rule is None or by_rule.value in (None, UNFINISHED):
+    if cell.row is None or by_rule is None or by_rule.value is None:
         return None
     [finding] = corrected([by_rule], people)
     return FailedTrial(
         trial=f"{cell.row.job}/{cell.row.name}",
-        batch=part.view.batch,
+        batch=batch,
         task=cell.task.id,
         profile=cell.profile,
         outcome=str(cell.outcome),
@@ -136,8 +137,8 @@ def _label(found: Sequence[Finding], name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _classes(failed: Sequence[FailedTrial]) -> list[FailureGroup]:
-    """By class; whose word a class is."""
+def failure_classes(failed: Sequence[FailedTrial]) -> list[FailureGroup]:
+    """Failed trials by class, the largest first; of how many the class is a person's word."""
     said = Counter(one.failure_class for one in failed if one.labelled)
     groups = _grouped((one.failure_class, one) for one in failed)
     return [msgspec.structs.replace(group, labelled=said[group.what]) for group in groups]
@@ -147,12 +148,10 @@ def _grouped(found: Iterable[tuple[str, FailedTrial]]) -> list[FailureGroup]:
     groups: dict[str, list[FailedTrial]] = defaultdict(list)
     for what, trial in found:
         groups[what].append(trial)
-    made = []
-    for what, trials in groups.items():
-        profiles: dict[str, int] = defaultdict(int)
-        for trial in trials:
-            profiles[trial.profile] += 1
-        made.append(FailureGroup(what, len(trials), dict(profiles), trials[:NAMED]))
+    made = [
+        FailureGroup(what, len(trials), dict(Counter(trial.profile for trial in trials)), trials[:NAMED])
+        for what, trials in groups.items()
+    ]
     return sorted(made, key=lambda group: (-group.count, group.what))
 
 

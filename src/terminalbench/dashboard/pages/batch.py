@@ -1,11 +1,12 @@
 """One batch: how it stands, profile by profile and task by task, what was planned, and what departed from it."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
 
-from terminalbench.dashboard.causes import Causes, batch_causes, classify_missing
+from terminalbench.dashboard.findings import Failures, batch_failures, classify_missing
 from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
 from terminalbench.dashboard.links import compare_path, experiment_path
 from terminalbench.dashboard.pages.matrix import MatrixRow, matrix
@@ -21,6 +22,7 @@ from terminalbench.index.totals import not_measured, profile_totals
 
 TASKS_PER_PAGE = 60
 REASONS = 40
+EXAMPLE_STEPS = 6
 SHOWS = ("all", "differ", "unmeasured")
 _PROFILE_COLUMNS = (
     "profile", "planned", "passed", "failed", "not_measured", "coverage", "pass_rate", "pass_rate_of_planned",
@@ -52,7 +54,7 @@ def batch_page(site: Site, ask: Ask) -> Page:
             "profiles": lambda: _profile_table(view),
             "cells": lambda: _cell_table(view),
             "contrasts": lambda: contrast_table(values["said"]),
-            "failures": lambda: _failure_table(values["causes"]),
+            "failures": lambda: _failure_table(values["failures"]),
         }
     return Page(
         title=f"{summary.slug} {summary.number}" if summary.batch != "." else "Harbor jobs",
@@ -67,9 +69,9 @@ def batch_page(site: Site, ask: Ask) -> Page:
 
 def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> dict[str, Any]:
     said = batch_verdict(site, summary, view)
-    causes = batch_causes(site, summary, view)
-    if classify_missing(site, summary, causes, now=ask.static):
-        causes = batch_causes(site, summary, view)
+    failures = batch_failures(site, summary, view)
+    if classify_missing(site, summary, failures, now=ask.static):
+        failures = batch_failures(site, summary, view)
     rows: list[MatrixRow] = site.kept(("matrix", summary.batch, summary.version), lambda: matrix(view))
     show = ask.text("show") if ask.text("show") in SHOWS else "all"
     text = ask.text("task").lower()
@@ -78,7 +80,7 @@ def _planned(site: Site, ask: Ask, summary: BatchSummary, view: BatchView) -> di
     return {
         "plan": view.plan,
         "said": said,
-        "causes": causes,
+        "failures": failures,
         "charts": [chart for chart in _charts(site, summary, said) if chart],
         "summaries": {p.profile: p for p in said.comparison.profiles} if said.comparison else {},
         "contrast_target": lambda c: compare_path((summary.batch, c.new), (summary.batch, c.old)),
@@ -167,11 +169,11 @@ def _cell_table(view: BatchView) -> Table:
     return Table(columns, rows)
 
 
-def _failure_table(causes: Causes) -> Table:
+def _failure_table(failures: Failures) -> Table:
     rows = [
-        (one.name, profile, count, one.reason)
-        for one in causes.classes
-        for profile, count in one.profiles.most_common()
+        (group.what, profile, count, group.trials[0].reason)
+        for group in failures.classes
+        for profile, count in Counter(group.profiles).most_common()
     ]
     return Table(("failure_class", "profile", "trials", "example_reason"), rows)
 
@@ -180,7 +182,7 @@ def _document(view: BatchView | None, shown: dict[str, Any]) -> dict[str, Any]:
     found = {name: shown[name] for name in ("batch", "live", "left_sec")}
     if view is None:
         return found
-    cells, causes = _cell_table(view), shown["causes"]
+    cells, failures = _cell_table(view), shown["failures"]
     return {
         **found,
         "plan": view.plan,
@@ -188,7 +190,7 @@ def _document(view: BatchView | None, shown: dict[str, Any]) -> dict[str, Any]:
         "cells": [dict(zip(cells.columns, row, strict=True)) for row in cells.rows],
         "comparison": shown["said"].comparison,
         "problem": shown["said"].problem,
-        "failures": {"failed": causes.failed, "classified": causes.classified, "classes": _classes(causes)},
+        "failures": {"failed": failures.failed, "classified": failures.classified, "classes": _classes(failures)},
         "not_measured": shown["reasons"],
         "profile_differences": [
             {"profile": key, "baseline": view.plan.baseline, "changes": found} for key, found in shown["changes"]
@@ -196,16 +198,16 @@ def _document(view: BatchView | None, shown: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _classes(causes: Causes) -> list[dict[str, Any]]:
+def _classes(failures: Failures) -> list[dict[str, Any]]:
     return [
         {
-            "failure_class": one.name,
-            "trials": one.count,
-            "by_a_person": one.labelled,
-            "profiles": one.profiles,
-            "example": f"{one.example.job}/{one.example.name}" if one.example else None,
-            "example_reason": one.reason,
-            "example_steps": one.steps,
+            "failure_class": group.what,
+            "trials": group.count,
+            "by_a_person": group.labelled,
+            "profiles": group.profiles,
+            "example": group.trials[0].trial,
+            "example_reason": group.trials[0].reason,
+            "example_steps": group.trials[0].steps[:EXAMPLE_STEPS],
         }
-        for one in causes.classes
+        for group in failures.classes
     ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
-from terminalbench.dashboard.causes import trial_findings
+from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Ask, Crumb, Download, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path, experiment_path, pair_path, steps_path, trial_path
 from terminalbench.dashboard.pages.files import exported

@@ -1,21 +1,20 @@
-"""Why trials failed, from the findings the index keeps; what is not there yet is found in the background."""
+"""What analyzers say of the trials, from the findings the index keeps; missing ones are made in the background."""
 
 import logging
 import sqlite3
 import threading
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from terminalbench.dashboard.safe_files import Listed
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
-from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.pages import BatchSummary
-from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.index.queries import BatchView, TrialRow
 from terminalbench.records import Finding, Outcome
 
 if TYPE_CHECKING:
+    from terminalbench.analytics.error_groups import FailureGroup
     from terminalbench.analytics.findings.analyzers import Loaded
     from terminalbench.analytics.labels import People
 
@@ -23,83 +22,42 @@ _FAILURE = "failure"
 
 
 @dataclass(frozen=True)
-class FailureClass:
-    """Trials that failed alike: how many of each profile; one of them with its reason and the steps that show it.
-
-    The class of `labelled` ones is a person's word.
-    """
-
-    name: str
-    profiles: Counter[str] = field(default_factory=Counter)
-    example: TrialRow | None = None
-    reason: str | None = None
-    steps: tuple[int, ...] = ()
-    labelled: int = 0
-
-    @property
-    def count(self) -> int:
-        """All profiles together."""
-        return self.profiles.total()
-
-
-@dataclass(frozen=True)
-class Causes:
+class Failures:
     """The failure classes of a batch, the most frequent first; `classified` of `failed` trials have one."""
 
-    classes: list[FailureClass]
+    classes: "list[FailureGroup]"
     classified: int
     failed: int
 
 
-def batch_causes(site: Site, summary: BatchSummary, view: BatchView) -> Causes:
+def batch_failures(site: Site, summary: BatchSummary, view: BatchView) -> Failures:
     """What is known of the failures of a batch."""
     from terminalbench.analytics.labels import read_labels
 
     people = read_labels(site.batch(summary.batch).analytics).current()
     said = tuple((*key, label.time, label.value) for key, label in people.items())
-    key = ("causes", summary.batch, summary.version, site.analyses.get(summary.batch, 0), said)
-    return site.kept(key, lambda: _causes(site, summary.batch, view, people))
+    key = ("failures", summary.batch, summary.version, site.analyses.get(summary.batch, 0), said)
+    return site.kept(key, lambda: _failures(site, summary.batch, view, people))
 
 
-def _causes(site: Site, batch: str, view: BatchView, people: "People") -> Causes:
+def _failures(site: Site, batch: str, view: BatchView, people: "People") -> Failures:
+    from terminalbench.analytics.error_groups import failed_trial, failure_classes
     from terminalbench.analytics.findings.cache import FindingsCache
-    from terminalbench.analytics.labels import corrected, said_of
+    from terminalbench.analytics.selection import ran
 
     cache = FindingsCache(site.index, batch)
-    failed = [cell for cell in view.cells if _did_not_pass(cell)]
-    found: dict[str, FailureClass] = {}
-    spoken: Counter[str] = Counter()
-    classified = 0
-    for cell in failed:
-        row = cell.row
-        by_rule = _class_of(cache.read(row.job, row.name, [_FAILURE])) if row is not None else None
-        if by_rule is None:
-            continue
-        classified += 1
-        [finding] = corrected([by_rule], people)
-        name = str(finding.value)
-        spoken[name] += said_of(by_rule, people) is not None
-        if name not in found:
-            found[name] = FailureClass(name, Counter(), row, finding.reason, tuple(finding.steps[:6]))
-        found[name].profiles[cell.profile] += 1
-    classes = [replace(one, labelled=spoken[one.name]) for one in found.values()]
-    return Causes(sorted(classes, key=lambda one: -one.count), classified, len(failed))
+    failed = [(cell, cell.row) for cell in view.cells if cell.row and ran(cell) and cell.outcome is not Outcome.PASSED]
+    found = [failed_trial(batch, cell, cache.read(row.job, row.name, [_FAILURE]), people) for cell, row in failed]
+    known = [one for one in found if one is not None]
+    return Failures(failure_classes(known), len(known), len(failed))
 
 
-def _did_not_pass(cell: CellState) -> bool:
-    return cell.row is not None and cell.row.state != ReadState.HELD and cell.outcome is not Outcome.PASSED
-
-
-def _class_of(findings: list[Finding]) -> Finding | None:
-    return next((f for f in findings if f.name == "failure_class" and f.value is not None), None)
-
-
-def classify_missing(site: Site, summary: BatchSummary, causes: Causes, *, now: bool) -> bool:
+def classify_missing(site: Site, summary: BatchSummary, failures: Failures, *, now: bool) -> bool:
     """Have failures classified that are not: in the background, or `now`. Whether something was found meanwhile.
 
     Once for each version of a batch, and never while it runs: looking on must cost a run nothing.
     """
-    if causes.classified == causes.failed or summary.batch in site.live:
+    if failures.classified == failures.failed or summary.batch in site.live:
         return False
     if not site.first_time(("classify", summary.batch, summary.version)):
         return False

@@ -76,6 +76,25 @@ def test_profiles_that_had_no_turn_are_not_run(lab) -> None:
     assert reasons == {"the budget of $1.00 is used up ($1.00 spent)"}
 
 
+def test_a_declared_price_counts_in_the_gate_and_in_every_trial_read_later(lab) -> None:
+    """Crashed tries too; a profile of price 0 is beside the budget, whatever its agent says it cost."""
+    priced = scripted("p", tokens=[1_000_000, 100_000], crash="no") + "price = { input = 0.5, output = 5.0 }\n"
+    own = scripted("own", cost_usd=7.0) + "price = 0\n" + scripted("silent") + "price = 0\n"
+    run = "attempts = 2\nparallel = 1\nprofiles_parallel = 1\nretries = 1\nbudget_usd = 3.0"
+    ran = lab.tbench("run", lab.experiment(priced + own, run=run))
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    assert "the budget of $3.00 is used up ($3.00 spent)" in ran.stdout
+    state = gate(lab)
+    assert (state["spent_usd"], state["costs"], state.get("priced", 0)) == (3.0, {"p": {"trials": 3, "usd": 3.0}}, 0)
+    assert list(lab.batch().superseded.glob("*/*-try1/planned.json"))
+    for key in ("own", "silent"):
+        assert [o for place, found in lab.outcomes().items() if place[0] == key for o in found] == ["failed"] * 4
+    ended = [e.usage for e in lab.events() if e.kind == "trial_ended"]
+    assert sorted((u.cost_usd, u.cost_source) for u in ended if u) == [(0.0, "declared")] * 8 + [(1.0, "declared")] * 3
+    read = [(e["agent_key"], e["cost_usd"]) for e in lab.index() if e["outcome"] != "not_run"]
+    assert sorted(read) == [("own", 0.0)] * 4 + [("p", 1.0)] * 3 + [("silent", 0.0)] * 4
+
+
 def test_retries_and_unknown_costs_count_against_the_budget(lab) -> None:
     """Two simulated profiles side by side that crash now and then: every try is on disk, and every try was counted."""
     options = "tokens_mean = 20000.0, cost_per_mtok_usd = 50.0, error_probability = 0.4, delay_sec = [0.2, 0.5]"

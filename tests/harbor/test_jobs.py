@@ -14,6 +14,7 @@ from support.experiments import BASE, good
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import HARBOR_PARALLEL, make_plan
+from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.jobs import PLUGIN, command, job_config, wave_config
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
@@ -222,6 +223,8 @@ def test_the_command(project) -> None:
         "--plugin", PLUGIN, "--pk", f"events={runs / 'events.jsonl'}", "--pk", "profile=o",
         "--pk", f"gate={runs / 'gate.json'}", "--debug",
     ]  # fmt: skip
+    price = '{"input": 3.0, "output": 15.0, "cache_read": null, "cache_write": null}'
+    assert f"price={price}" in command(plan.settings, job, batch, price=ProfilePrice(3.0, 15.0))
 
 
 def test_a_job_recorded_before_the_sandbox_moved_still_names_a_class_that_loads(project) -> None:

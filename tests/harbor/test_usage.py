@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from results_kit import claude, result, write_trial
 
+from terminalbench.experiments.tables import FREE, ProfilePrice
+from terminalbench.files import write_json
 from terminalbench.harbor.read import usage
 from terminalbench.harbor.read.agent_logs import FinalMetrics
 from terminalbench.harbor.read.claude_stream import Stream, read_stream
+from terminalbench.harbor.read.planned import PLANNED, Planned
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.harbor.read.results import read_trial
-from terminalbench.harbor.read.usage import Price, PriceTable, price_table
+from terminalbench.harbor.read.usage import Declared, Price, PriceTable, price_table
 from terminalbench.records import Usage
 
 PRICES = PriceTable(
@@ -107,6 +110,40 @@ def test_tokens_without_a_cost_are_priced() -> None:
     assert (found.cost_usd, found.source, found.cost_source) == (3.0, "harbor", "prices:test")
     assert usage.best("my/own-model", contexts, [], [], PRICES).cost_usd is None
     assert usage.best(None, contexts, [], [], PRICES).cost_usd is None
+
+
+def test_a_declared_price_comes_before_the_table_and_after_what_the_agent_reports(tmp_path: Path) -> None:
+    dear = Declared(ProfilePrice(10.0, 20.0, cache_read=1.0))
+    tokens: dict[str, Any] = {"n_input_tokens": 1_000_000, "n_cache_tokens": 500_000, "n_output_tokens": 100_000}
+    found = usage.best("openai/gpt-x", [AgentContext(**tokens)], [], [], dear)
+    assert (found.cost_usd, found.source, found.cost_source) == (7.5, "harbor", "declared")
+    assert usage.best(None, [AgentContext(**tokens)], [], [], dear).cost_usd == 7.5
+    found = usage.best("openai/gpt-x", [AgentContext(**tokens, cost_usd=0.5)], [], [], dear)
+    assert (found.cost_usd, found.cost_source) == (0.5, "harbor")
+    assert usage.best("gpt-x", [AgentContext(n_input_tokens=5)], [], [], dear).cost_usd is None
+    invented = usage.best(None, [], [stream(tmp_path, claude("unknown_model"))], [], dear)
+    assert (invented.cost_usd is not None, invented.cost_source) == (True, "declared")
+    own = usage.best(None, [], [stream(tmp_path, claude("mcp_and_hooks"))], [], dear)
+    assert (own.cost_usd, own.cost_source) == (pytest.approx(0.00918), "claude-code")
+
+
+@pytest.mark.parametrize("price", [FREE, ProfilePrice(0.0, 0.0)])
+def test_price_zero_is_cost_zero_whatever_is_known(tmp_path: Path, price: ProfilePrice) -> None:
+    for contexts in ([], [AgentContext(n_input_tokens=5)], [AgentContext(n_input_tokens=5, cost_usd=9.0)]):
+        found = usage.best("gpt-x", contexts, [], [], Declared(price))
+        assert (found.cost_usd, found.cost_source) == (0.0, "declared")
+
+
+def test_the_price_beside_a_trial_counts_for_everyone_who_reads_it(tmp_path: Path) -> None:
+    document = result(agent_result={"n_input_tokens": 1_000_000, "n_output_tokens": 0, "n_cache_tokens": 0})
+    folder = write_trial(tmp_path, document, {})
+    write_json(folder / PLANNED, Planned(price=ProfilePrice(2.0, 4.0)))
+    trial = read_trial(folder).trial
+    assert trial is not None
+    assert (trial.usage.cost_usd, trial.usage.cost_source) == (2.0, "declared")
+    write_json(folder / PLANNED, Planned(price=FREE))
+    (folder / "result.json").unlink()
+    assert read_trial(folder).usage == Usage(cost_usd=0.0, cost_source="declared"), "one that was cut off"
 
 
 def test_steps_are_added_up_and_one_unknown_makes_the_sum_unknown() -> None:

@@ -47,6 +47,7 @@ class Options(AgentOptions):
     sleep_sec: float = 0.0
     files: dict[str, str] = {}
     cost_usd: float | None = None
+    tokens: list[int] = []
     crash: str | None = None
     free: int | None = None
 
@@ -82,6 +83,8 @@ class Scripted(BaseAgent):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.replace("{env}", repr(sorted(os.environ))))
         context.cost_usd = self.options.cost_usd
+        if self.options.tokens:
+            context.n_input_tokens, context.n_output_tokens = self.options.tokens
         await environment.exec(self.options.script)
         await asyncio.sleep(self.options.sleep_sec)
         if self.options.free is not None and begun() > self.options.free:

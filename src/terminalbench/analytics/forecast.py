@@ -71,7 +71,8 @@ class _Past:
     def of(cls, plan: Plan, job: JobSpec, history: Sequence[PastTrial]) -> "_Past":
         content = next((p.content for p in plan.profiles if p.key == job.profile), {})
         agent, model = content.get("agent", ""), content.get("model")
-        free = not calls_model(agent)
+        price = plan.price_of(job.profile)
+        free = not calls_model(agent) or (price is not None and price.free)
         same = [t for t in history if t.profile_id == job.profile_id]
         if same:
             return cls(same, "the same profile", free)

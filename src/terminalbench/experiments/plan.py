@@ -212,6 +212,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         root = Path(self.provenance.root) if self.provenance.root else None
         return frozenset(p.key for p in self.profiles if not calls_model(str(p.content.get("agent")), root))
 
+    def price_of(self, profile: str) -> ProfilePrice | None:
+        """The price that a profile declares."""
+        return next((record.price for record in self.profiles if record.key == profile), None)
+
     def runnable(self, job: JobSpec) -> JobSpec:
         """The job without what is excluded."""
         excluded = self.exclusions()

@@ -131,6 +131,11 @@ class ProfilePrice:
     cache_read: float | None = key("Input tokens read from the cache.", default=None, minimum=0)
     cache_write: float | None = key("Input tokens written to the cache.", default=None, minimum=0)
 
+    @property
+    def free(self) -> bool:
+        """Whether no token costs anything: then a trial costs 0, however many tokens it used."""
+        return not any((self.input, self.output, self.cache_read, self.cache_write))
+
 
 FREE = ProfilePrice(0.0, 0.0, 0.0, 0.0)
 
@@ -144,8 +149,9 @@ class ProfileTable(ProfileDefaults):
     extends: str | None = key("Start from another profile's keys.", default=None, non_empty=True)
     description: str | None = key("What this profile is, for people.", default=None)
     price: float | ProfilePrice | None = key(
-        "What its model costs, a table; `0` for a model of your own. Not part of the profile's id. It is inherited by "
-        "`extends` unless the profile names another model.",
+        "What its model costs, a table: used where the agent reports tokens and no cost. `0` for a model of your own: "
+        "each trial costs 0, and no budget holds it. Not part of the profile's id. It is inherited by `extends` unless "
+        "the profile names another model.",
         default=None,
         minimum=0,
         maximum=0,

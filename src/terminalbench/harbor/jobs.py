@@ -8,6 +8,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.tables import RunTable
+from terminalbench.experiments.tables import ProfilePrice, RunTable
 from terminalbench.harbor.read.result_file import task_source
 from terminalbench.secrets.find import TEMPLATE, references
 
@@ -90,13 +91,23 @@ def _task(task: PlannedTask) -> dict[str, Any]:
 
 
 def command(
-    settings: RunTable, spec: JobSpec, batch: Batch, harbor: str = "harbor", shared: str | None = None
+    settings: RunTable,
+    spec: JobSpec,
+    batch: Batch,
+    harbor: str = "harbor",
+    *,
+    shared: str | None = None,
+    price: ProfilePrice | None = None,
 ) -> list[str]:
-    """The command that runs the job; `settings` are those of `[run]`, `shared` is the gate of several batches."""
+    """The command that runs the job; `settings` are those of `[run]`, `shared` is the gate of several batches.
+
+    `price` is the one that the profile declares.
+    """
     return [
         harbor, "run", "-c", str(batch.job_config(spec.name)), "-y",
         "--plugin", PLUGIN, "--pk", f"events={batch.events_jsonl}", "--pk", f"profile={_plugin_text(spec.profile)}",
         "--pk", f"gate={batch.gate_json}", *(("--pk", f"shared={shared}") if shared else ()),
+        *(("--pk", f"price={json.dumps(asdict(price))}") if price is not None else ()),
         *settings.harbor_args,
     ]  # fmt: skip
 

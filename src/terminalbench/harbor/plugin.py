@@ -2,7 +2,8 @@
 
     harbor run -c job.json -y --plugin terminalbench.harbor.plugin:EventPlugin \\
         --pk events=<path of events.jsonl> --pk 'profile="<key>"' [--pk gate=<path of gate.json>] \\
-        [--pk shared=<gate of several batches>] [--pk heartbeat_sec=10] [--pk grace_sec=600] [--pk fixed_slots=true]
+        [--pk shared=<gate of several batches>] [--pk price=<the profile's price as JSON>] \\
+        [--pk heartbeat_sec=10] [--pk grace_sec=600] [--pk fixed_slots=true]
 
 Several Harbor processes append to the same file. Hooks run on Harbor's event loop, and one that raises ends the
 job, so a hook only notes what happened and never raises; a thread of its own writes the lines. A line that cannot
@@ -27,8 +28,8 @@ import msgspec
 from harbor.models.job.plugin import BaseJobPlugin
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
-from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.files import remove_traps, write_json
 from terminalbench.harbor import evidence
 from terminalbench.harbor.attempts import number_planned
@@ -51,9 +52,10 @@ from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.limits.slots import Slots
 from terminalbench.harbor.read.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
+from terminalbench.harbor.read.planned import PLANNED, Planned
 from terminalbench.harbor.read.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.read.results import LiveEnding, live_ending
-from terminalbench.harbor.read.usage import from_contexts
+from terminalbench.harbor.read.usage import best
 from terminalbench.records import Event, Usage, stamp
 
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
@@ -81,6 +83,7 @@ class EventPlugin(BaseJobPlugin):
         grace_sec: float = GRACE_SEC,
         fixed_slots: bool = False,
         shared: str | None = None,
+        price: dict[str, float] | None = None,
     ) -> None:
         super().__init__()
         # Harbor parses option values as JSON, so give `profile` as a JSON string; bare 12 and true are names here too.
@@ -90,6 +93,7 @@ class EventPlugin(BaseJobPlugin):
         if not self._heartbeat_sec > 0:
             raise ValueError("heartbeat_sec must be more than 0")
         self._grace_sec = float(grace_sec)
+        self._planned_note = Planned(price=msgspec.convert(price, ProfilePrice | None))
         together = None if shared is None else Path(str(shared))
         door = None if gate is None else Gate(Path(str(gate)), together)
         control = None if door is None else ControlFile(door.path.with_name("control.json"), together)
@@ -173,6 +177,7 @@ class EventPlugin(BaseJobPlugin):
                 await self._hold(event, refusal)
             self._tries[event.trial_name] += 1
             self._running.add(event.trial_name)
+            await asyncio.to_thread(self._note_planned, event.trial_name)
             limits = await asyncio.to_thread(limits_of, event.config, self._grace_sec)
         except asyncio.CancelledError:  # Harbor tells of no end of a trial that has not begun
             self._running.discard(event.trial_name)
@@ -210,6 +215,13 @@ class EventPlugin(BaseJobPlugin):
         self._write("trial_held", event, error=refusal.reason, detail={"kind": refusal.kind.value})
         self._interrupt_when_drained()
         await asyncio.Event().wait()
+
+    def _note_planned(self, trial: str) -> None:
+        try:
+            if self._planned_note.price is not None:
+                write_json(self._job_dir / trial / PLANNED, self._planned_note)
+        except OSError as error:
+            self._writer.failed(f"{PLANNED} of {trial}", error)
 
     def _note_held(self, trial: str, why: Held) -> None:
         """Never raises: a hook that does lets its trial start, though it is held or cancelled."""
@@ -261,7 +273,8 @@ class EventPlugin(BaseJobPlugin):
     async def _tell_end(self, event: TrialHookEvent) -> None:
         """Keep and write all that is to be known of a trial that has ended."""
         result, secrets = from_result(event.result), self._writer.secrets
-        known = LiveEnding(classify(result, secrets=secrets), from_contexts(result.contexts) or Usage())
+        used = best(result.model, result.contexts, [], [], self._planned_note.prices)
+        known = LiveEnding(classify(result, secrets=secrets), used)
         asked: float | None = None
         hits = 0
         try:
@@ -277,8 +290,7 @@ class EventPlugin(BaseJobPlugin):
         finally:
             await self._scrub(event.trial_name)
             await self._keep_failed_try(event, result)
-            free = not calls_model(event.config.agent.name)
-            await self._settle(event, 0.0 if free else known.usage.cost_usd)
+            await self._settle(event, known.usage.cost_usd)
             self._write_end(event, result, known.ending, known.usage, pressure_told(asked, hits))
 
     async def _scrub(self, trial: str) -> None:

@@ -58,7 +58,7 @@ class PlannedBatch:
 
     def command(self, job: JobSpec) -> list[str]:
         """The exact command of a job."""
-        return command(self.plan.settings, job, self.batch)
+        return command(self.plan.settings, job, self.batch, price=self.plan.price_of(job.profile))
 
     def write_job_configs(self, folder: Path) -> None:
         """Write each job's JobConfig to `<folder>/<job>.job.json`."""

@@ -208,18 +208,20 @@ def copy_artifacts(batch: Batch, plan: Plan) -> list[str]:
 def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launch:
     """How to run a job of a recorded batch: every wave of it is the profile's recorded JobConfig with other trials."""
     first = next(planned.name for planned in plan.jobs if planned.profile == job.profile)
+    price = plan.price_of(job.profile)
     template = with_settings(read_json(batch.job_config(first)), plan.settings)
     return Launch(
         job,
         lambda wave: wave_config(template, wave, batch),
-        lambda wave: command(plan.settings, wave, batch, harbor_program(), plan.gate),
+        lambda wave: command(plan.settings, wave, batch, harbor_program(), shared=plan.gate, price=price),
         env,
     )
 
 
 def free_profiles(plan: Plan) -> list[str]:
-    """The profiles whose agent calls no model."""
-    return sorted(plan.without_model())
+    """The profiles whose agent calls no model, or one that costs nothing."""
+    priced = {record.key for record in plan.profiles if record.price is not None and record.price.free}
+    return sorted(plan.without_model() | priced)
 
 
 def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:

@@ -40,8 +40,9 @@ class GateState(msgspec.Struct, omit_defaults=True):
     """The limits of a batch and what has been spent and reserved so far.
 
     `costs` are the known costs of ended trials by profile; `priced` counts ended trials whose cost is unknown and was
-    taken to be the likely cost. `free` are profiles whose agent calls no model: no budget holds them. `shut` says
-    why nothing starts any more. `lanes` are the models under pressure. Its times are those of its `clock`.
+    taken to be the likely cost. `free` are profiles whose agent calls no model, or one that costs nothing: no budget
+    holds them. `shut` says why nothing starts any more. `lanes` are the models under pressure. Its times are those of
+    its `clock`.
     """
 
     budget_usd: float | None = None

@@ -2,6 +2,7 @@
 
     <job>/<trial>/result.json                 Harbor's result; a trial without it has not finished
                   config.json, lock.json      how it was configured; digest of the task
+                  planned.json                what the plugin knew of it beforehand: the price of its tokens
                   safety.json                 what the safe verifier found
                   agent/{claude-code.txt,trajectory.json,delivery.json}
                   steps/<step>/agent/...      the same, of a multi-step task
@@ -25,6 +26,7 @@ from terminalbench.harbor.read import usage as usage_sources
 from terminalbench.harbor.read.agent_logs import AgentLogs
 from terminalbench.harbor.read.delivery import deliver, read_notes
 from terminalbench.harbor.read.outcome import Ending, classify
+from terminalbench.harbor.read.planned import read_planned
 from terminalbench.harbor.read.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
 from terminalbench.harbor.read.suspicion import read_safety, suspect
 from terminalbench.records import Outcome, Phases, Trial, Usage
@@ -151,14 +153,15 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
     """The same judgement for a trial whose result is at hand as Harbor's object; decodes no trajectory."""
     found = from_result(result)
     logs = AgentLogs(trial_dir, found)
-    used = usage_sources.best(found.model, found.contexts, logs.by_folder, [])
+    used = usage_sources.best(found.model, found.contexts, logs.by_folder, [], read_planned(trial_dir).prices)
     return LiveEnding(classify(found, logs.session, read_hang(trial_dir), secrets), used)
 
 
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: int | None, secrets: Secrets) -> Trial:
     logs = AgentLogs(trial_dir, result)
     ending = classify(result, logs.session, read_hang(trial_dir), secrets)
-    used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics)
+    prices = read_planned(trial_dir).prices
+    used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, prices)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
     delivery = deliver(result.config.agent, notes, logs.streams, calls)
@@ -225,9 +228,9 @@ def _unfinished(trial_dir: Path) -> TrialReading:
 def _known(trial_dir: Path, *, state: ReadState, reason: str) -> TrialReading:
     config = decode_plain(trial_dir / "config.json", TrialConfig, _SMALL_LIMIT)
     logs = AgentLogs(trial_dir, None)
-    spent = Usage()
-    if any(logs.by_folder):
-        spent = usage_sources.best(config.agent.model_name if config else None, [], logs.by_folder, [])
+    prices, spent = read_planned(trial_dir).prices, Usage()
+    if any(logs.by_folder) or prices is not None:
+        spent = usage_sources.best(config.agent.model_name if config else None, [], logs.by_folder, [], prices)
     return TrialReading(
         state=state,
         name=trial_dir.name,

@@ -5,17 +5,20 @@
 3. `trajectory`: the totals of the trajectory.
 4. `claude-code:partial`: a session that never came to its end: input as seen so far, output unknown.
 
-A cost the source does not know, or that Claude Code invented for a model it has no price for, is computed
-from the tokens with the recorded price table, and stays unknown when that has no price either.
+A cost the source does not know, or that Claude Code invented for a model it has no price for, is computed from the
+tokens with the price that the profile declares (`declared`), else with the recorded price table, and stays unknown when
+that has no price either. A profile that declares the price 0 costs 0, whatever its agent says.
 """
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 import msgspec
 
+from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.read.agent_logs import FinalMetrics
 from terminalbench.harbor.read.claude_stream import ModelTokens, ResultEvent, Stream, Tokens
 from terminalbench.harbor.read.result_file import AgentContext
@@ -61,17 +64,33 @@ class PriceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def cost(self, model: str | None, usage: Usage) -> float | None:
         """What `usage` costs with `model`; None when the price or the tokens are not known."""
         price = self.find(model) if model else None
-        if price is None or usage.input_tokens is None or usage.output_tokens is None:
-            return None
-        read = price.input if price.cache_read is None else price.cache_read
-        write = price.input if price.cache_write is None else price.cache_write
-        total = (
-            usage.input_tokens * price.input
-            + usage.output_tokens * price.output
-            + (usage.cache_read_tokens or 0) * read
-            + (usage.cache_write_tokens or 0) * write
-        )
-        return total / 1_000_000
+        return None if price is None else _cost(price, usage)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The price that a profile declares, in the place of a price table: it holds for every model of a trial."""
+
+    price: ProfilePrice
+    source = "declared"
+
+    def cost(self, _model: str | None, usage: Usage) -> float | None:
+        """What `usage` costs; None when the tokens are not known."""
+        return _cost(self.price, usage)
+
+
+def _cost(price: Price | ProfilePrice, usage: Usage) -> float | None:
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    read = price.input if price.cache_read is None else price.cache_read
+    write = price.input if price.cache_write is None else price.cache_write
+    total = (
+        usage.input_tokens * price.input
+        + usage.output_tokens * price.output
+        + (usage.cache_read_tokens or 0) * read
+        + (usage.cache_write_tokens or 0) * write
+    )
+    return total / 1_000_000
 
 
 @cache
@@ -80,7 +99,7 @@ def price_table() -> PriceTable:
     return msgspec.json.decode(files(__package__).joinpath("prices.json").read_bytes(), type=PriceTable)
 
 
-def from_stream(stream: Stream, prices: PriceTable) -> Usage | None:
+def from_stream(stream: Stream, prices: PriceTable | Declared) -> Usage | None:
     """What a finished Claude Code session says it used; None when it never said."""
     result = stream.result
     if result is None or (result.usage is None and not result.model_usage):
@@ -140,10 +159,22 @@ def best(
     contexts: Sequence[AgentContext],
     streams: Sequence[Stream | None],
     metrics: Sequence[FinalMetrics],
-    prices: PriceTable | None = None,
+    prices: PriceTable | Declared | None = None,
 ) -> Usage:
     """The usage of a trial from the best of its sources; `streams` has one entry for each run of the agent."""
-    table = prices if prices is not None else price_table()
+    used = _counted(model, contexts, streams, metrics, price_table() if prices is None else prices)
+    if isinstance(prices, Declared) and prices.price.free:
+        return _replace(used, cost_usd=0.0, cost_source=prices.source)
+    return used
+
+
+def _counted(
+    model: str | None,
+    contexts: Sequence[AgentContext],
+    streams: Sequence[Stream | None],
+    metrics: Sequence[FinalMetrics],
+    table: PriceTable | Declared,
+) -> Usage:
     sessions = [from_stream(stream, table) if stream else None for stream in streams]
     if sessions and all(session is not None for session in sessions):
         return _add([session for session in sessions if session is not None], "claude-code") or Usage()
@@ -179,7 +210,7 @@ def _model_tokens(result: ResultEvent) -> ModelTokens:
     )
 
 
-def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable) -> Usage:
+def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable | Declared) -> Usage:
     usage = Usage(
         input_tokens=tokens.input_tokens,
         cache_read_tokens=tokens.cache_read_input_tokens,

@@ -7,8 +7,8 @@ from terminalbench.experiments.batch import allocate
 from terminalbench.files import append_jsonl
 from terminalbench.records import Finding, Outcome
 from terminalbench.report.build import Measured, build_report
+from terminalbench.report.evidence import by_trial, judged
 from terminalbench.report.model import TrialRef
-from terminalbench.report.signals import by_trial, judged
 from terminalbench.report.write import open_source
 
 

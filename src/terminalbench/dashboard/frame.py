@@ -2,7 +2,7 @@
 
 A page is a function `(site, ask) -> Page`. Its tables and its document are downloads beside it (`<page>/<table>.csv`,
 `<page>/data.json`), in the served site and in an exported one alike; nothing else is needed to add a page than a
-module, a template and a line in `pages.table`.
+module, a template and a line in `ROUTES` of `answers`.
 """
 
 import csv

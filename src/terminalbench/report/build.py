@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass
 from urllib.parse import quote
 
 from terminalbench import __version__
+from terminalbench.analytics.labels import FAILURE_CLASS, is_label
 from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.experiments.tables import AnalysisTable, RunTable
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, profile_totals
 from terminalbench.records import Finding, Outcome, TaskRef
-from terminalbench.report import evidence, signals
+from terminalbench.report import evidence
 from terminalbench.report.model import BatchLine, BatchPoint, Flaky, ProfileLine, Report, TaskLine, TrialRef
 from terminalbench.report.text import batch_money, profile_cost
 from terminalbench.text.numbers import plural
@@ -44,7 +45,7 @@ def build_report(this: Measured, others: Iterable[Measured] = (), pooled: Compar
     names = [summary.profile for summary in comparison.profiles]
     cells = [cell for cell in view.cells if cell.profile in names]
     tasks = list(dict.fromkeys(cell.task for cell in cells))
-    found = signals.by_trial(this.findings or ())
+    found = evidence.by_trial(this.findings or ())
     refs = _refs(cells, names, tasks, found, this.link)
     totals = {line.profile: line for line in profile_totals(view)}
     others = sorted([this, *others], key=lambda m: (_created(m.view) or "", m.view.batch))
@@ -64,11 +65,11 @@ def build_report(this: Measured, others: Iterable[Measured] = (), pooled: Compar
         simulated=any(summary.simulated for summary in asked.profiles),
         facts=_facts(view, names, tasks),
         not_measured=evidence.not_measured(cells, refs),
-        suspects=evidence.suspects(cells, refs) + signals.tripwires(refs.values(), found),
-        failures=signals.failure_groups(refs.values()),
-        judged=signals.judged(refs.values(), this.findings or ()),
-        tools=signals.tool_use(refs.values(), found, len(names)),
-        efforts=signals.efforts(refs.values(), found),
+        suspects=evidence.suspects(cells, refs) + evidence.tripwires(refs.values(), found),
+        failures=evidence.failure_groups(refs.values()),
+        judged=evidence.judged(refs.values(), this.findings or ()),
+        tools=evidence.tool_use(refs.values(), found, len(names)),
+        efforts=evidence.efforts(refs.values(), found),
         flaky=_flaky(comparison, tasks, names, refs),
         delivery=evidence.delivery(cells, refs),
         superseded=evidence.superseded(view, this.link),
@@ -106,8 +107,8 @@ def _refs(
             name=name,
             reason=cell.reason,
             error_class=str(trial.error_class) if trial and trial.error_class else None,
-            failure=signals.failure_class(found.get(name or "", {})),
-            failure_by=_author(found.get(name or "", {}).get(signals.FAILURE_CLASS)),
+            failure=evidence.failure_class(found.get(name or "", {})),
+            failure_by=_author(found.get(name or "", {}).get(FAILURE_CLASS)),
             cost_usd=row.usage.cost_usd if row else None,
             tokens=row.usage.total_tokens if row else None,
             sec=trial.wall_sec if trial else None,
@@ -117,8 +118,7 @@ def _refs(
 
 def _author(finding: Finding | None) -> str | None:
     """Who said it, when a person did."""
-    said = finding is not None and finding.analyzer.startswith(signals.LABEL)
-    return finding.analyzer.removeprefix(signals.LABEL) if finding is not None and said else None
+    return finding.analyzer.partition(":")[2] if finding is not None and is_label(finding) else None
 
 
 def _tasks(tasks: list[TaskRef], profiles: int, refs: Mapping[int, TrialRef]) -> tuple[TaskLine, ...]:
@@ -134,14 +134,12 @@ def _tasks(tasks: list[TaskRef], profiles: int, refs: Mapping[int, TrialRef]) ->
 
 def _profile(summary: ProfileSummary, totals: ProfileTotals, view: BatchView, mine: list[TrialRef]) -> ProfileLine:
     content = next((p.content for p in view.plan.profiles if p.key == summary.profile), {})
-    known = summary.cost_usd is not None and not summary.cost_unknown_trials
     return ProfileLine(
         summary=summary,
         agent=" ".join(str(content[key]) for key in ("agent", "agent_version", "model") if content.get(key)),
         description=totals.description,
         outcomes={o: tuple(ref for ref in mine if ref.outcome is o) for o in Outcome},
         cost=profile_cost(totals),
-        trial_cost_usd=summary.cost_usd / summary.planned if known and summary.cost_usd is not None else None,
     )
 
 

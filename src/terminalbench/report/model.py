@@ -53,7 +53,6 @@ class ProfileLine:
     description: str | None
     outcomes: dict[Outcome, tuple[TrialRef, ...]]
     cost: str
-    trial_cost_usd: float | None = None
 
 
 @dataclass(frozen=True)

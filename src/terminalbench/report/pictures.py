@@ -1,8 +1,10 @@
-"""The charts of a report, from its numbers. Says what it leaves out."""
+"""The charts of a report and of the dashboard's batches, from their numbers. Says what it leaves out."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.report.charts import (
     Bar,
     Dot,
@@ -29,6 +31,7 @@ from terminalbench.text.numbers import plural, tokens
 HEAT_ROWS = 120
 DOTS = 300
 CLASSES = 12
+COST_AXIS = "mean cost of a trial, US$"
 
 
 @dataclass(frozen=True)
@@ -72,47 +75,57 @@ def forest_picture(report: Report) -> Picture:
         return Picture(None, "There is one profile: nothing to compare it with.")
     if all(contrast.estimate.difference is None for contrast in report.contrasts):
         return Picture(None, "No two profiles have a task that both were measured on.")
-    scale, unit = (100.0, "pt") if report.comparison.metric == "pass" else (1.0, _UNITS[report.comparison.metric])
-    rows = []
-    for index, contrast in enumerate(report.contrasts):
-        estimate = contrast.estimate
-        ends = [estimate.interval, estimate.suite_interval]
-        numbers = [v * scale if v is not None else None for i in ends for v in ((i.low, i.high) if i else (None, None))]
-        value = None if estimate.difference is None else estimate.difference * scale
-        rows.append(ForestRow(f"{contrast.new} vs {contrast.old}", contrast.verdict, value, *numbers, f"#k{index}"))
-    margins = {contrast.margin for contrast in report.contrasts}
-    margin = margins.pop() if len(margins) == 1 else None
-    return Picture(forest(rows, unit, margin * scale if margin else None, "Differences between profiles"))
+    return Picture(forest_chart(report.comparison, "#k"))
 
 
 _UNITS = {"cost": "$", "tokens": "tokens", "time": "s"}
 
 
+def forest_chart(comparison: Comparison, anchor: str | None = None) -> str | None:
+    """The differences with their intervals, None without any; with `anchor` each leads to its place in the page."""
+    scale, unit = (100.0, "pt") if comparison.metric == "pass" else (1.0, _UNITS[comparison.metric])
+    rows = []
+    for index, contrast in enumerate(comparison.contrasts):
+        estimate = contrast.estimate
+        ends = [estimate.interval, estimate.suite_interval]
+        numbers = [v * scale if v is not None else None for i in ends for v in ((i.low, i.high) if i else (None, None))]
+        value = None if estimate.difference is None else estimate.difference * scale
+        href = f"{anchor}{index}" if anchor else None
+        rows.append(ForestRow(f"{contrast.new} vs {contrast.old}", contrast.verdict, value, *numbers, href))
+    if all(row.value is None for row in rows):
+        return None
+    margins = {contrast.margin for contrast in comparison.contrasts}
+    margin = margins.pop() if len(margins) == 1 else None
+    return forest(rows, unit, margin * scale if margin else None, "Differences between profiles")
+
+
 def pareto_picture(report: Report) -> Picture:
     """Pass rate against cost; profiles whose cost is unknown are named instead of drawn."""
-    points, unknown = [], []
-    for index, line in enumerate(report.profiles):
-        summary = line.summary
-        if line.trial_cost_usd is None or summary.rate is None:
-            unknown.append(summary.profile)
-            continue
-        ends = summary.interval
-        points.append(
-            FrontPoint(
-                summary.profile,
-                line.trial_cost_usd,
-                summary.rate,
-                ends.low if ends else None,
-                ends.high if ends else None,
-                summary.on_pareto_front,
-                f"#p{index}",
-            )
-        )
+    summaries = [line.summary for line in report.profiles]
+    points = front_points(summaries, "#p")
+    drawn = {point.label for point in points}
+    unknown = [summary.profile for summary in summaries if summary.profile not in drawn]
     notes = [f"Not drawn, for the cost or the rate is not fully known: {', '.join(unknown)}."] if unknown else []
-    if any(line.summary.rate != line.summary.rate_all for line in report.profiles):
+    if any(summary.rate != summary.rate_all for summary in summaries):
         notes.append("Who is on the front is counted over all planned trials: those left out of the rate do not help.")
-    note = " ".join(notes)
-    return Picture(pareto(points, "mean cost of a trial, US$") if points else None, note)
+    return Picture(pareto(points, COST_AXIS) if points else None, " ".join(notes))
+
+
+def front_points(profiles: Sequence[ProfileSummary], anchor: str | None = None) -> list[FrontPoint]:
+    """Pass rate against the mean cost of a planned trial, of the profiles whose cost and rate are known."""
+    return [
+        FrontPoint(
+            p.profile,
+            p.cost_usd / p.planned,
+            p.rate,
+            p.interval.low if p.interval else None,
+            p.interval.high if p.interval else None,
+            p.on_pareto_front,
+            f"{anchor}{index}" if anchor else None,
+        )
+        for index, p in enumerate(profiles)
+        if p.rate is not None and p.cost_usd is not None and not p.cost_unknown_trials and p.planned
+    ]
 
 
 def tools_picture(report: Report) -> Picture:

@@ -14,8 +14,8 @@ from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.results import FINDINGS_FILE, read_findings
 from terminalbench.index.scan import ForeignJobs, scan_batch
 from terminalbench.records import Finding
-from terminalbench.report import signals
 from terminalbench.report.build import Measured, build_report
+from terminalbench.report.evidence import needed
 from terminalbench.report.html import render_html
 from terminalbench.report.markdown import render_markdown
 
@@ -37,7 +37,7 @@ def open_source(batch: Batch) -> Source:
     """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
     scan_batch(batch)
     view = view_batch(batch)
-    return Source(batch, view, compare_views([view]), read_findings(batch, keep=signals.needed))
+    return Source(batch, view, compare_views([view]), read_findings(batch, keep=needed))
 
 
 def write_analysed(
@@ -47,7 +47,7 @@ def write_analysed(
 
     `comparison` is that of the analysis, of all its batches together: its verdicts are the report's.
     """
-    found = read_findings(batches[0], output / FINDINGS_FILE, keep=signals.needed)
+    found = read_findings(batches[0], output / FINDINGS_FILE, keep=needed)
     alone, pooled = (comparison, None) if len(views) == 1 else (None, comparison)
     sources = [
         Source(batch, view, alone or compare_views([view]), found) for batch, view in zip(batches, views, strict=True)

@@ -12,13 +12,14 @@ from terminalbench.dashboard.links import compare_path, experiment_path
 from terminalbench.dashboard.pages.matrix import MatrixRow, matrix
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
-from terminalbench.dashboard.pictures import forest_chart, pareto_chart
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.difference import Treatment, differences, value_text
 from terminalbench.experiments.plan import Plan
 from terminalbench.index.pages import BatchSummary, TrialFilter, Window, find_trials
 from terminalbench.index.queries import BatchView
 from terminalbench.index.totals import not_measured, profile_totals
+from terminalbench.report.charts import pareto
+from terminalbench.report.pictures import COST_AXIS, forest_chart, front_points
 
 TASKS_PER_PAGE = 60
 REASONS = 40
@@ -105,8 +106,12 @@ def _charts(site: Site, summary: BatchSummary, said: Said) -> list[str | None]:
     comparison = said.comparison
     if comparison is None:
         return []
-    key = ("charts", summary.batch, summary.version)
-    return site.kept(key, lambda: [forest_chart(comparison), pareto_chart(comparison)])
+
+    def draw() -> list[str | None]:
+        points = front_points(comparison.profiles)
+        return [forest_chart(comparison), pareto(points, COST_AXIS) if len(points) > 1 else None]
+
+    return site.kept(("charts", summary.batch, summary.version), draw)
 
 
 def _fits(row: MatrixRow, show: str, text: str) -> bool:

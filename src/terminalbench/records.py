@@ -23,12 +23,21 @@ def elapsed_sec(started_at: str | None, finished_at: str | None) -> float | None
     return seconds if seconds >= 0 else None
 
 
-class TaskRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One task: its id within a dataset, and the family it belongs to for statistics."""
+class TaskRef(msgspec.Struct, frozen=True, omit_defaults=True, eq=False):
+    """One task: its id within a dataset, and the family it belongs to for statistics.
+
+    Dataset and id say which task it is: plans that know another family of it, or none, mean the same task.
+    """
 
     id: str
     dataset: str
     family: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaskRef) and self.id == other.id and self.dataset == other.dataset
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.dataset))
 
 
 class Outcome(StrEnum):

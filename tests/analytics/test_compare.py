@@ -285,7 +285,7 @@ def test_batches_to_come_are_missing_where_no_early_look_was_declared() -> None:
     assert contrast(first).verdict == "better"
     found = contrast(first, settings(planned_trials=28))
     assert (found.verdict, found.coverage_new) == ("inconclusive", 0.5)
-    assert "only 50 % of what b was to do was measured" in found.sentence
+    assert "only 50.0 % of what b was to do was measured" in found.sentence
 
 
 def test_equivalence_by_e_values_waits_for_the_last_batch() -> None:

@@ -162,6 +162,24 @@ def test_several_batches_are_pooled_and_an_edited_profile_is_not(tmp_path: Path,
     assert "b@0 vs a:" not in asked.out
 
 
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_batch_with_families_and_one_without_are_pooled_by_family(tmp_path: Path, tbench, known: int) -> None:
+    made = [batch(tmp_path, {"a": "xx " * 8, "b": "++ " * 8}) for _ in range(2)]
+    plan = msgspec.json.decode(made[known].plan_json.read_bytes())
+    for job in plan["jobs"]:
+        for place, task in enumerate(job["tasks"]):
+            task["ref"]["family"] = f"f{place // 2}"
+    write_json(made[known].plan_json, plan)
+    ran = tbench("compare", made[0].folder, made[1].folder, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)["contrasts"][0]
+    assert "refused" not in found
+    assert "only_new" not in found
+    assert (found["unit"], found["estimate"]["units"], found["estimate"]["tasks"]) == ("family", 4, 8)
+    assert found["estimate"]["trials"] == 64
+    assert [len(profile["tasks"]) for profile in json.loads(ran.out)["profiles"]] == [8, 8]
+
+
 def test_the_newest_batch_is_the_default(tmp_path: Path, tbench) -> None:
     batch(tmp_path, {"a": "xx " * 8, "b": "++ " * 8})
     assert "b vs a: +100.0 pt" in tbench("compare", "--results", tmp_path).out

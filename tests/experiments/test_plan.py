@@ -12,6 +12,7 @@ from terminalbench.experiments.batch import Batch, batch_numbers, next_number
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Plan, Selection, dataset_labels, make_plan
 from terminalbench.files import encode_json
+from terminalbench.records import TaskRef
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)
 MANY = """
@@ -39,6 +40,36 @@ def test_one_job_per_profile_all_tasks_in_the_order_of_the_file(project) -> None
     for job in made.jobs:
         assert [task.ref.id for task in job.tasks] == ["c", "a", "b"]
         assert [task.label for task in job.tasks] == ["terminal-bench@2.0", "terminal-bench@2.0", "other@1"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "family"),
+    [
+        ('[metadata]\nfamily = "git"', "git"),
+        ('[metadata]\nfamily = ""', None),
+        ("[metadata]\nfamily = 3", None),
+        ('metadata = "family"', None),
+        ("[metadata]\nfamily = ", None),
+        ('[metadata]\ncategory = "git"', None),
+    ],
+)
+def test_a_family_is_that_of_the_file_else_that_of_the_task(project, metadata: str, family: str | None) -> None:
+    project.write("d/a/task.toml", f'schema_version = "1.4"\n{metadata}\n')
+    project.write("d/b/task.toml", f'schema_version = "1.4"\n{metadata}\n')
+    registry = [{"name": "r", "version": "1", "tasks": [{"name": "c", "path": "d/a"}]}]
+    project.write("r.json", json.dumps(registry))
+    items = (
+        '[{ id = "a" }, { id = "b", family = "mine" }, { id = "c", dataset = "r.json" }, { id = "x", dataset = "y@1" }]'
+    )
+    made = plan(project, BASE.replace('[{ id = "a" }]', f'{items}\ndefault_dataset = "d"') + ORACLE)
+    assert [task.ref.family for task in made.jobs[0].tasks] == [family, "mine", family, None]
+
+
+def test_a_task_is_the_same_whatever_family_a_plan_knows() -> None:
+    assert TaskRef("a", "d", "git") == TaskRef("a", "d")
+    assert {TaskRef("a", "d"): 1}[TaskRef("a", "d", "git")] == 1
+    assert len({TaskRef("a", "d"), TaskRef("a", "e"), TaskRef("b", "d")}) == 3
+    assert msgspec.json.decode(msgspec.json.encode(TaskRef("a", "d", "git")), type=TaskRef).family == "git"
 
 
 def test_cells_are_listed_in_the_order_they_run(project) -> None:

@@ -17,6 +17,7 @@ from terminalbench.experiments.config import Experiment, load
 from terminalbench.experiments.plan import Plan, make_plan
 from terminalbench.experiments.quarantine import QuarantinedTask, quarantine_file, write_quarantine
 from terminalbench.experiments.write import write_experiment
+from terminalbench.files import encode_json
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(str.strip)
 PROFILE = st.fixed_dictionaries(
@@ -126,7 +127,7 @@ def test_what_is_written_loads_to_the_same_plan(
     write_experiment(before, lab.root / "second.toml")
     after = load(lab.root / "second.toml")
     assert [profile.id for profile in after.profiles] == [profile.id for profile in before.profiles]
-    assert planned(after) == planned(before)
+    assert encode_json(planned(after)) == encode_json(planned(before))
 
 
 def test_changes_are_written_too(lab: Project) -> None:
@@ -143,4 +144,4 @@ def test_changes_are_written_too(lab: Project) -> None:
     again = load(lab.root / "next.toml")
     assert [(profile.key, profile.model) for profile in again.profiles] == [("renamed", "another")]
     assert (again.run.attempts, again.labels) == (4, {"iteration": "3"})
-    assert planned(again) == planned(changed)
+    assert encode_json(planned(again)) == encode_json(planned(changed))

@@ -135,6 +135,28 @@ def test_a_quarantined_task_of_another_family_stays_in_quarantine(project: Proje
     assert started.cells() == {("p", "a")}
 
 
+def test_a_batch_that_was_planned_without_families_goes_on(project: Project, started: Started) -> None:
+    made = experiment(project)
+    batch = planned(made)
+    assert b"family" not in batch.plan_json.read_bytes()
+    finished(batch, "a")
+    for task in ("a", "b", "c"):
+        project.write(f"d/{task}/task.toml", 'schema_version = "1.4"\n[metadata]\nfamily = "git"\n')
+    grown = made.file.read_text().replace('{ id = "b" }', '{ id = "b" }, { id = "c" }')
+    made.file.write_text(grown + '[profiles.q]\nagent = "nop"\n')
+    write_quarantine(made.file, [QuarantinedTask("b", "d", "flaky")])
+    resume(batch, ResumeRequest(), load(made.file))
+    assert started.cells() == {("p", "c"), ("q", "a"), ("q", "c")}
+    plan = read_json(batch.plan_json, Plan)
+    assert [[(t.ref.id, t.ref.family) for t in job.tasks] for job in plan.jobs] == [
+        [("a", None), ("b", None), ("c", "git")]
+    ] * 2, "what was planned once stays one unit under every profile"
+    scan_batch(batch)
+    by_cell = {(cell.profile, cell.task.id): cell for cell in view_batch(batch).cells}
+    assert by_cell["p", "a"].outcome == "passed"
+    assert by_cell["q", "b"].reason == "quarantined: flaky"
+
+
 def test_a_copy_of_the_file_releases_nothing(project: Project, started: Started) -> None:
     made = experiment(project)
     write_quarantine(made.file, [QuarantinedTask("b", "d", "flaky")])

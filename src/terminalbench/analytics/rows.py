@@ -15,8 +15,13 @@ _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream"
 
 
 def rows_of(views: Sequence[BatchView]) -> list[Row]:
-    """One row a planned trial of every batch. A profile that was another treatment elsewhere is `key@batch`."""
+    """One row a planned trial of every batch. A profile that was another treatment elsewhere is `key@batch`.
+
+    A task has the family that the first batch gives it which knows one: it is one unit, whichever batch a trial is of.
+    """
     names = profile_names(views)
+    known = [task.ref for view in views for job in view.plan.jobs for task in job.tasks if task.ref.family is not None]
+    tasks = {ref: ref for ref in reversed(known)}
     rows: list[Row] = []
     for view in views:
         tries = _tries_by_cell(view)
@@ -26,7 +31,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
         for place, cell in enumerate(view.cells):
             fields = _trial_fields(view.batch, cell) | _spend(cell, tries.get(place, []), free)
             row = Row(
-                task=cell.task,
+                task=tasks.get(cell.task, cell.task),
                 profile=names[view.batch, cell.profile],
                 attempt=cell.attempt,
                 outcome=cell.outcome,

@@ -16,6 +16,7 @@ from terminalbench.cli.options import (
     tasks_option,
 )
 from terminalbench.errors import EXIT_OK
+from terminalbench.text.foreign import line
 from terminalbench.text.numbers import dollars, duration
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def _task_lines(planned: "PlannedBatch") -> list[str]:
     width = max(len(task.ref.id) for task in tasks)
     lines = []
     for number, task in enumerate(tasks[:_SHOWN_TASKS], start=1):
-        family = f"  family {task.ref.family}" if task.ref.family else ""
+        family = f"  family {line(task.ref.family)}" if task.ref.family else ""
         lines.append(f"  {number:>4}  {task.ref.id:<{width}}  {task.ref.dataset}{family}")
     if len(tasks) > _SHOWN_TASKS:
         per_dataset = Counter(task.ref.dataset for task in tasks[_SHOWN_TASKS:])

@@ -282,7 +282,8 @@ class _Loader:
                 found[name] = places.find(name, where, self.problems)
             dataset = found[name]
             if dataset is not None and self._task_exists(dataset, item.id, f"{at}.id"):
-                tasks.append(Task(item.id, name, item.family, dataset.task(item.id)))
+                source = dataset.task(item.id)
+                tasks.append(Task(item.id, name, item.family or source.own_family(), source))
         return {name: dataset for name, dataset in found.items() if dataset is not None}, tasks
 
     def _task_exists(self, dataset: Dataset, task_id: str, at: str) -> bool:

@@ -6,6 +6,7 @@ network. A dataset of Harbor's own registry (or of a registry address) is looked
 
 import json
 import re
+import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,22 @@ class TaskSource:
     config: dict[str, Any]
     found: bool
     folder: Path | None = None
+
+    def own_family(self) -> str | None:
+        """`[metadata] family` of its task.toml; None for a task on no disk of ours, and where it names none.
+
+        A file that cannot be read is no matter here: the check before a run says so.
+        """
+        file = self.folder / "task.toml" if self.folder is not None else None
+        if file is None or not is_file(file):
+            return None
+        try:
+            text = file.read_bytes().decode()
+            metadata = tomllib.loads(text).get("metadata") if "family" in text else None
+        except (OSError, ValueError, RecursionError):
+            return None
+        family = metadata.get("family") if isinstance(metadata, dict) else None
+        return family if isinstance(family, str) and family else None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,12 @@ class TaskTable:
 
     id: str = key("The task's id within its dataset.", non_empty=True, example='"fix-git"')
     dataset: str | None = key("Its dataset, when it is not `tasks.default_dataset`.", default=None, non_empty=True)
-    family: str | None = key("Group of related tasks; the unit of comparison when given.", default=None, non_empty=True)
+    family: str | None = key(
+        "Group of related tasks; the unit of comparison when given. Default: `[metadata] family` of the task's own "
+        "task.toml, where it lies in a local folder.",
+        default=None,
+        non_empty=True,
+    )
 
 
 @dataclass(frozen=True)

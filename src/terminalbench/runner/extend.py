@@ -1,11 +1,13 @@
 """A batch may only grow: more attempts, tasks, profiles. What measures anything else is another experiment. Pure."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask
+from terminalbench.records import TaskRef
 
 FREE_TO_CHANGE = {
     "parallel",
@@ -31,7 +33,7 @@ def refreshed(plan: Plan, now: Plan) -> Plan:
     These are the paths of env files, prices, whom to notify, what to copy, and which tasks are left out.
     """
     now_of = {profile.key: profile for profile in now.profiles}
-    refs = {(task.ref.dataset, task.ref.id): task.ref for job in plan.jobs for task in job.tasks}
+    tasks = {task.ref for job in plan.jobs for task in job.tasks}
     return msgspec.structs.replace(
         plan,
         profiles=tuple(
@@ -43,13 +45,7 @@ def refreshed(plan: Plan, now: Plan) -> Plan:
         notify=now.notify,
         artifacts=now.artifacts,
         excluded=(
-            *(
-                msgspec.structs.replace(exclusion, task=refs.get((exclusion.task.dataset, exclusion.task.id)))
-                for exclusion in now.excluded
-                if is_quarantined(exclusion)
-                and exclusion.task is not None
-                and (exclusion.task.dataset, exclusion.task.id) in refs
-            ),
+            *(exclusion for exclusion in now.excluded if is_quarantined(exclusion) and exclusion.task in tasks),
             *(exclusion for exclusion in plan.excluded if not is_quarantined(exclusion)),
         ),
     )
@@ -67,7 +63,10 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
         )
     kept = {job.profile: job for job in old.jobs}
     stamp = "__".join(old.jobs[0].name.split("__", 2)[:2]) if old.jobs else ""
-    jobs = tuple(_grown(kept[job.profile], job) if job.profile in kept else _renamed(job, stamp) for job in new.jobs)
+    refs = {task.ref: task.ref for job in old.jobs for task in job.tasks}
+    jobs = tuple(
+        _grown(kept[job.profile], job) if job.profile in kept else _added(job, stamp, refs) for job in new.jobs
+    )
     known = {profile.key for profile in old.profiles}
     added = tuple(profile for profile in new.profiles if profile.key not in known)
     return msgspec.structs.replace(
@@ -114,8 +113,8 @@ def _changed_jobs(old: Plan, new: Plan) -> list[str]:
         if now.profile_id != job.profile_id:
             ids = f"{job.profile_id} was planned, {now.profile_id} is in the file"
             problems.append(f"profiles.{job.profile}: is another treatment ({ids})")
-        refs = {(t.ref.dataset, t.ref.id) for t in now.tasks}
-        gone = [t.ref.id for t in job.tasks if (t.ref.dataset, t.ref.id) not in refs]
+        refs = {t.ref for t in now.tasks}
+        gone = [t.ref.id for t in job.tasks if t.ref not in refs]
         if gone:
             problems.append(f"tasks.items: {', '.join(gone)} gone")
         if now.attempts < job.attempts:
@@ -127,8 +126,8 @@ def _changed_jobs(old: Plan, new: Plan) -> list[str]:
 
 def _grown(old: JobSpec, new: JobSpec) -> JobSpec:
     """The old job with the new one's order, tasks and attempts; the place of a known task stays as it was."""
-    known: dict[tuple[str, str], PlannedTask] = {(t.ref.dataset, t.ref.id): t for t in old.tasks}
-    tasks = tuple(known.get((t.ref.dataset, t.ref.id), t) for t in new.tasks)
+    known = {t.ref: t for t in old.tasks}
+    tasks = tuple(known.get(t.ref, t) for t in new.tasks)
     return _with_attempts(old, tasks, new.attempts)
 
 
@@ -138,5 +137,7 @@ def _with_attempts(job: JobSpec, tasks: tuple[PlannedTask, ...], attempts: int) 
     return msgspec.structs.replace(job, tasks=kept, attempts=attempts)
 
 
-def _renamed(job: JobSpec, stamp: str) -> JobSpec:
-    return msgspec.structs.replace(job, name=f"{stamp}__{job.profile}") if stamp else job
+def _added(job: JobSpec, stamp: str, known: Mapping[TaskRef, TaskRef]) -> JobSpec:
+    """A job of a new profile, named like the others of the batch; a task keeps the family it was planned with."""
+    tasks = tuple(msgspec.structs.replace(t, ref=known.get(t.ref, t.ref)) for t in job.tasks)
+    return msgspec.structs.replace(job, name=f"{stamp}__{job.profile}" if stamp else job.name, tasks=tasks)

@@ -11,7 +11,7 @@ from support.results import make_plan, make_trial
 from terminalbench.analytics.forecast import forecast
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Plan, ProfileRecord
-from terminalbench.experiments.tables import AnalysisTable, RunTable
+from terminalbench.experiments.tables import FREE, AnalysisTable, RunTable
 from terminalbench.files import write_json
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import scan_all
@@ -54,6 +54,12 @@ def test_time_and_money_come_from_the_same_profile(history: Path) -> None:
     assert ours.trial_sec == 60
     assert (theirs.of, theirs.cost_usd, theirs.trial_sec) == (None, None, None)
     assert (found.hours, found.cost_usd) == (None, None), "unknown is not zero"
+
+
+def test_a_profile_of_price_zero_will_cost_nothing(history: Path) -> None:
+    plan = planned(allocate(history, "next"), p=CONTENT)
+    plan = msgspec.structs.replace(plan, profiles=(msgspec.structs.replace(plan.profiles[0], price=FREE),))
+    assert forecast(plan, past_trials(history)).cost_usd == 0.0
 
 
 def test_else_from_the_same_agent_and_model(history: Path) -> None:

@@ -134,7 +134,7 @@ def test_price_zero_is_cost_zero_whatever_is_known(tmp_path: Path, price: Profil
         assert (found.cost_usd, found.cost_source) == (0.0, "declared")
 
 
-def test_the_price_beside_a_trial_counts_for_everyone_who_reads_it(tmp_path: Path) -> None:
+def test_the_price_beside_a_trial_counts_for_every_reader(tmp_path: Path) -> None:
     document = result(agent_result={"n_input_tokens": 1_000_000, "n_output_tokens": 0, "n_cache_tokens": 0})
     folder = write_trial(tmp_path, document, {})
     write_json(folder / PLANNED, Planned(price=ProfilePrice(2.0, 4.0)))

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.plan import ProfileRecord, Provenance
+from terminalbench.experiments.tables import FREE, ProfilePrice
 from terminalbench.harbor.limits.budget import GUESS_USD
 from terminalbench.harbor.limits.gate import Gate
 from terminalbench.runner.run import Spent, put_up_gate
@@ -157,3 +160,22 @@ def test_processes_side_by_side_keep_the_bound_together(tmp_path: Path, seed: in
     assert 2.5 < spent <= 5.0 + 3 * 2 * 0.5
     assert state.reserved == {}
     assert state.shut is not None
+
+
+def test_a_price_of_zero_and_an_agent_of_the_project_without_a_model_are_beside_the_budget(tmp_path: Path) -> None:
+    (tmp_path / "quiet_agents.py").write_text('class Quiet:\n    AGENT_INFO = {"model": False}\n')
+    contents = {
+        "own": ({"agent": "claude-code"}, FREE),
+        "quiet": ({"agent": "quiet_agents:Quiet"}, None),
+        "dear": ({"agent": "claude-code"}, ProfilePrice(3.0, 15.0)),
+    }
+    records = tuple(ProfileRecord(key, f"id-{key}", content, price=price) for key, (content, price) in contents.items())
+    batch = allocate(tmp_path, "s")
+    plan = make_plan(batch, tuple(contents), settings={"budget_usd": 1.0})
+    plan = msgspec.structs.replace(plan, profiles=records, provenance=Provenance(root=str(tmp_path)))
+    gate = put_up_gate(batch, plan, Spent({"dear": [1.0]}))
+    assert gate.enter("d", "dear") is not None
+    for profile in ("own", "quiet"):
+        assert gate.enter(profile, profile) is None
+        gate.leave(profile, profile, None)
+    assert (gate.read().spent_usd, gate.read().priced) == (1.0, 0)

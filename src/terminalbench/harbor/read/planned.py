@@ -1,4 +1,4 @@
-"""`planned.json` in a trial folder: what the plugin knows of the trial before it starts, for whoever reads it later."""
+"""`planned.json` in a trial folder: what the plugin knows of the trial before it starts, for every later reader."""
 
 from pathlib import Path
 

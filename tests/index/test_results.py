@@ -193,10 +193,10 @@ def test_wrong_sql_says_what_there_is(root: Path, sql: str, hint: str) -> None:
 
 
 def test_the_query_command(tbench, root: Path) -> None:
-    sql = "SELECT task, cost_usd, 'a\x1b[31m' AS hostile FROM trials ORDER BY cost_usd DESC LIMIT 2"
+    sql = "SELECT task, cost_usd, 'a\x1b[2J' AS hostile FROM trials ORDER BY cost_usd DESC LIMIT 2"
     shown = tbench("query", sql, "--results", root)
     assert shown.code == 0
-    assert shown.out.splitlines()[1].split() == ["a", "0.5", "a�[31m"]
+    assert shown.out.splitlines()[1].split() == ["a", "0.5", "a␛[2J"]
     assert json.loads(tbench("query", sql, "--json", "--results", root).out)[1]["cost_usd"] == 0.25
     assert tbench("query", sql, "--csv", "--results", root).out.splitlines()[0] == "task,cost_usd,hostile"
     cut = tbench("query", "SELECT trial FROM trials", "--limit", 1, "--results", root)

@@ -65,6 +65,16 @@ def test_a_family_is_that_of_the_file_else_that_of_the_task(project, metadata: s
     assert [task.ref.family for task in made.jobs[0].tasks] == [family, "mine", family, None]
 
 
+def test_what_a_run_has_to_look_up_is_noted_until_it_is_found(project) -> None:
+    made = plan(project, MANY)
+    assert [note.split(":")[0] for note in made.all_notes()] == ["terminal-bench@2.0", "other@1"]
+    jobs = tuple(
+        msgspec.structs.replace(job, tasks=tuple(msgspec.structs.replace(task, found=True) for task in job.tasks))
+        for job in made.jobs
+    )
+    assert msgspec.structs.replace(made, jobs=jobs).all_notes() == made.notes == ()
+
+
 def test_a_task_is_the_same_whatever_family_a_plan_knows() -> None:
     assert TaskRef("a", "d", "git") == TaskRef("a", "d")
     assert {TaskRef("a", "d"): 1}[TaskRef("a", "d", "git")] == 1

@@ -101,7 +101,7 @@ def plan_json(planned: "PlannedBatch") -> str:
         "excluded": planned.plan.excluded,
         "reuse": list(planned.reuse),
         **({"forecast": planned.forecast} if planned.forecast is not None else {}),
-        "notes": planned.plan.notes,
+        "notes": planned.plan.all_notes(),
     }
     return encode_json(document).decode()
 
@@ -167,8 +167,8 @@ def plan_text(planned: "PlannedBatch") -> str:
     lines += _reuse_lines(planned)
     if planned.forecast is not None:
         lines += ["", "Forecast", *forecast_lines(planned.forecast)]
-    if planned.plan.notes:
-        lines += ["", "Notes", *(f"  {note}" for note in planned.plan.notes)]
+    if notes := planned.plan.all_notes():
+        lines += ["", "Notes", *(f"  {note}" for note in notes)]
     return "\n".join(lines) + "\n"
 
 

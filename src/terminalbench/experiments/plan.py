@@ -221,6 +221,12 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         excluded = self.exclusions()
         return msgspec.structs.replace(job, tasks=tuple(t for t in job.tasks if excluded(job.profile, t.ref) is None))
 
+    def all_notes(self) -> tuple[str, ...]:
+        """Its notes, and which datasets a run has to look up first: known from the tasks, as long as it is so."""
+        unknown = dict.fromkeys(task.ref.dataset for job in self.jobs for task in job.tasks if not task.found)
+        said = "its tasks are looked up in the registry when a run starts, and then take their place in the order"
+        return (*self.notes, *(f"{name}: {said}" for name in unknown))
+
     def cells(self) -> list[Cell]:
         """Every planned trial: profile by profile, each attempt by attempt, each task in the order of the file."""
         return [
@@ -271,8 +277,6 @@ def make_plan(
         )
         for profile in profiles
     )
-    unknown = list(dict.fromkeys(t.dataset for t in tasks if not t.source.found))
-    notes = [*experiment.notes, *map(lookup_note, unknown)]
     baseline = experiment.baseline if experiment.baseline in profiles else profiles[0]
     return Plan(
         slug=experiment.slug,
@@ -296,7 +300,7 @@ def make_plan(
         selected_tasks=selection.tasks,
         selected_profiles=selection.profiles,
         excluded=_quarantined(experiment, tasks),
-        notes=tuple(notes),
+        notes=experiment.notes,
     )
 
 
@@ -359,11 +363,6 @@ def dataset_labels(experiment: Experiment, known: Mapping[str, str] | None = Non
             label, number = f"{base}-{number}", number + 1
         labels[name] = label
     return labels
-
-
-def lookup_note(name: str) -> str:
-    """What a plan notes of a dataset that a run has to look up first."""
-    return f"{name}: its tasks are looked up in the registry when a run starts, and then take their place in the order"
 
 
 def _shown(path: Path, root: Path) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
-from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedTask, lookup_note
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
@@ -106,9 +106,7 @@ def _with_remote_tasks(plan: Plan, shell: Mapping[str, str]) -> Plan:
         msgspec.structs.replace(job, tasks=tuple(t if t.found else _found(t, found[t.label]) for t in job.tasks))
         for job in plan.jobs
     )
-    over = {lookup_note(task.ref.dataset) for task in wanted.values()}
-    notes = tuple(note for note in plan.notes if note not in over)
-    return msgspec.structs.replace(plan, jobs=jobs, notes=notes)
+    return msgspec.structs.replace(plan, jobs=jobs)
 
 
 def _found(task: PlannedTask, answer: Found) -> PlannedTask:

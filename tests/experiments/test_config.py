@@ -323,6 +323,7 @@ def test_the_quarantine_beside_an_experiment_is_checked_as_one(project, tbench) 
     held.write_text('[[task]]\nid = "a"\ndataset = "terminal-bench@2.0"\nreason = "is broken"\n')
     ran = tbench("validate", file, held)
     assert ran.code == 0, ran.err
+    assert "ok: 1 task x 1 profile x 1 = 1 trial\n" in ran.out
     assert f"{held}: ok: 1 task in quarantine" in ran.out
     held.write_text('[[task]]\nid = "a"\ndatset = "terminal-bench@2.0"\nreason = ""\n')
     ran = tbench("validate", held)

@@ -64,7 +64,9 @@ def command(
 
 
 def _text(report: "ErrorReport") -> str:
-    head = f"{report.failed} of {report.trials} trials did not pass"
+    from terminalbench.text.numbers import plural
+
+    head = f"{report.failed} of {plural(report.trials, 'trial')} did not pass"
     other = [(report.unfinished, "are not finished"), (report.not_run, "did not run")]
     lines = ["; ".join([head, *(f"{count} more {what}" for count, what in other if count)])]
     if report.classes:
@@ -78,6 +80,7 @@ def _text(report: "ErrorReport") -> str:
 
 def _groups(groups: "list[FailureGroup]") -> list[str]:
     from terminalbench.text.foreign import line as printable
+    from terminalbench.text.numbers import plural
 
     lines = []
     for group in groups[:_GROUPS]:
@@ -90,7 +93,7 @@ def _groups(groups: "list[FailureGroup]") -> list[str]:
             f"       e.g. {first.trial.rsplit('/', 1)[-1]}{steps}: {printable(first.reason or first.failure_class)}"
         )
     rest = len(groups) - _GROUPS
-    return [*lines, f"       and {rest} further groups (--json has all)"] if rest > 0 else lines
+    return [*lines, f"       and {plural(rest, 'further group')} (--json has all)"] if rest > 0 else lines
 
 
 def _contrast(found: "Solved") -> list[str]:

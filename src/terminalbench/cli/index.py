@@ -26,6 +26,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
     from terminalbench.index.scan import ForeignJobs, find_batches, scan_all
     from terminalbench.lab.select import results_root
     from terminalbench.text.foreign import line as printable
+    from terminalbench.text.numbers import plural
 
     root = results_root(results)
     report = scan_all(root, rebuild=rebuild, thorough=True, in_root=True)
@@ -39,9 +40,8 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
     if as_json:
         click.echo(encode_json(dataclasses.asdict(report)).decode(), nl=False)
     else:
-        click.echo(
-            f"{report.seen} trials: {report.read} read, {report.removed} gone, {len(report.unreadable)} unreadable"
-        )
+        counts = f"{report.read} read, {report.removed} gone, {len(report.unreadable)} unreadable"
+        click.echo(f"{plural(report.seen, 'trial')}: {counts}")
         for problem in report.unreadable:
             click.echo(f"unreadable: {printable(problem)}", err=True)
     return EXIT_INCOMPLETE if report.unreadable else EXIT_OK

@@ -17,7 +17,7 @@ from terminalbench.cli.options import (
 )
 from terminalbench.errors import EXIT_OK
 from terminalbench.text.foreign import line
-from terminalbench.text.numbers import dollars, duration
+from terminalbench.text.numbers import dollars, duration, plural
 
 if TYPE_CHECKING:
     from terminalbench.experiments.plan import JobSpec, Selection
@@ -127,7 +127,6 @@ def plan_text(planned: "PlannedBatch") -> str:
     from terminalbench.experiments.plan import HARBOR_PARALLEL
     from terminalbench.harbor.jobs import shown
     from terminalbench.report.text import forecast_lines
-    from terminalbench.text.numbers import plural
 
     jobs = planned.plan.jobs
     total = sum(job.trials for job in jobs)
@@ -143,7 +142,7 @@ def plan_text(planned: "PlannedBatch") -> str:
         planned.plan.name,
         f"{where}{'' if planned.taken else ' (the next free number; taken when a run starts)'}",
         f"environment {run.container_env}; "
-        f"{f'{run.profiles_parallel} profiles' if run.profiles_parallel else 'all profiles'} side by side, "
+        f"{plural(run.profiles_parallel, 'profile') if run.profiles_parallel else 'all profiles'} side by side, "
         f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} trials at once in each",
         *_limit_lines(planned),
         "",
@@ -155,7 +154,8 @@ def plan_text(planned: "PlannedBatch") -> str:
         "",
         f"Jobs ({len(jobs)}, one per profile; each runs attempt by attempt, in the order of the tasks)",
         *(
-            f"  {planned.plan.runnable(job).trials:>5} trials  {shown(planned.command(job), planned.experiment.root)}"
+            f"  {plural(planned.plan.runnable(job).trials, 'trial'):>12}  "
+            f"{shown(planned.command(job), planned.experiment.root)}"
             for job in jobs
         ),
     ]
@@ -232,7 +232,8 @@ def _reuse_lines(planned: "PlannedBatch") -> list[str]:
     lines = ["", f"Reused from batch {planned.plan.batch}"]
     for reuse in planned.reuse:
         if reuse.same_profile:
-            lines.append(f"  {reuse.profile}: {reuse.finished} of {reuse.planned} trials are finished and kept")
+            planned_trials = plural(reuse.planned, "trial is", "trials are")
+            lines.append(f"  {reuse.profile}: {reuse.finished} of {planned_trials} finished and kept")
         else:
             lines.append(f"  {reuse.profile}: nothing; the batch has no such profile, or it was another treatment then")
     return lines

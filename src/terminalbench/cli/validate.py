@@ -36,7 +36,8 @@ def _check(file: Path, root: Path | None) -> None:
     experiment = load(file, root)
     tasks, profiles = len(experiment.tasks), len(experiment.profiles)
     trials = tasks * profiles * experiment.run.attempts
-    click.echo(f"{file}: ok: {tasks} tasks x {profiles} profiles x {experiment.run.attempts} = {trials} trials")
+    size = f"{plural(tasks, 'task')} x {plural(profiles, 'profile')} x {experiment.run.attempts}"
+    click.echo(f"{file}: ok: {size} = {plural(trials, 'trial')}")
     for task in experiment.tasks:
         if (reason := experiment.quarantine.get((task.dataset, task.id))) is not None:
             click.echo(f"{file}: note: {task.id} is quarantined and will not run: {reason}")

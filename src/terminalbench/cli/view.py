@@ -40,9 +40,11 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
     site = Site(results_root(results))
     if export_to is not None:
         from terminalbench.dashboard.export import export_site
+        from terminalbench.text.numbers import plural
 
         done = export_site(site, export_to)
-        click.echo(f"{done.pages} pages and {done.files} files in {export_to}: open {export_to / 'index.html'}")
+        made = f"{plural(done.pages, 'page')} and {plural(done.files, 'file')}"
+        click.echo(f"{made} in {export_to}: open {export_to / 'index.html'}")
         for line in done.left_out:
             click.echo(f"left out: {line}", err=True)
         return EXIT_OK

@@ -19,6 +19,7 @@ from tomlkit.items import Array, SingleKey, Table, Trivia
 from terminalbench.errors import UserError
 from terminalbench.experiments.config import old_shape, read_toml
 from terminalbench.experiments.tables import SCHEMA_VERSION
+from terminalbench.text.numbers import plural
 
 _RENAMED = {
     "run": {"extra_flags": "harbor_args"},
@@ -91,7 +92,7 @@ def _plain_tasks(table: Mapping[str, Any], file: Path, changes: list[str]) -> di
     tables = {name: value for name, value in table.items() if isinstance(value, Mapping)}
     items = [_task_entry(task, tables.get(task, {}), file, changes) for task in (*ids, *_not_in(ids, tables))]
     if "ids" in table:
-        changes.append(f"tasks.ids: {len(ids)} tasks moved to tasks.items")
+        changes.append(f"tasks.ids: {plural(len(ids), 'task')} moved to tasks.items")
     if tables or "ids" not in table:
         changes.append(f"[tasks.<id>]: {len(tables)} tables moved to tasks.items")
     rest = {k: v for k, v in table.items() if k not in ("ids", "dataset", "items") and not isinstance(v, Mapping)}
@@ -111,7 +112,7 @@ def _plain_profiles(profiles: Any, file: Path, changes: list[str]) -> dict[str, 
             if key in found:
                 raise UserError(f'is the second profile called "{key}"', where=f"{file}: profiles[{index}]")
             found[key] = {name: value for name, value in profile.items() if name != "key"}
-        changes.append(f"[[profiles]]: {len(found)} entries became [profiles.<key>] tables, in the same order")
+        changes.append(f"[[profiles]]: {plural(len(found), 'entry')} became [profiles.<key>] tables, in the same order")
         profiles = found
     return {
         key: _plain_keys(profile, "profiles", f"profiles.{key}", changes) if isinstance(profile, Mapping) else profile

@@ -71,15 +71,19 @@ class Lab:
                 process.kill()
                 process.communicate()
 
+    def process(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """A command from its start to its end, in a process of its own: what depends on how Python is started."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
     def tbench(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in this process: loading Python anew a thousand times is no test.
 
         Harbor runs in processes of its own, as always. What a test does to a command while it runs needs `start`.
         """
         if self.prefix:
-            process = self.start(*arguments)
-            out, err = process.communicate(timeout=240)
-            return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+            return self.process(*arguments)
         out, err = io.StringIO(), io.StringIO()
         before = dict(os.environ)
         os.environ.clear()

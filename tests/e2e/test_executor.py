@@ -96,7 +96,7 @@ def test_a_batch_runs_through_a_users_executor(lab) -> None:
     assert (first["log"], first["folder"]) == (str(lab.batch().job_log(job)), str(lab.batch().job_folder(job)))
     ended = [event for event in lab.events() if event.kind == "trial_ended"]
     assert len(ended) == 2
-    again = lab.tbench("resume", lab.batch().folder, "--attempts", "2")
+    again = lab.process("resume", lab.batch().folder, "--attempts", "2")
     assert again.returncode in (0, 3), again.stdout + again.stderr
     assert sum(said["asked"] == "start" for said in book(lab)) == 2, "a resume runs it where the batch ran before"
 
@@ -107,9 +107,9 @@ def test_kill_and_resume_ask_the_executor_that_was_recorded(lab) -> None:
     wait_for(lambda: running(lab) or process.poll() is not None)
     (worker,) = lab.batch().folder.glob("workers/*.json")
     assert json.loads(worker.read_text())["executor"] == "recording"
-    assert "harbor" in lab.tbench("kill", lab.batch().folder).stdout
+    assert "harbor" in lab.process("kill", lab.batch().folder).stdout
     process.send_signal(signal.SIGSTOP)  # a runner that does nothing any more
-    ended = lab.tbench("kill", lab.batch().folder, "--yes")
+    ended = lab.process("kill", lab.batch().folder, "--yes")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     process.communicate(timeout=LIMIT_SEC)
     stops = [said for said in book(lab) if said["asked"] == "stop"]

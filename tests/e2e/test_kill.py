@@ -101,7 +101,7 @@ def test_a_recycled_pid_is_a_stranger(lab) -> None:
 def test_a_detached_run_goes_on_without_its_terminal(lab) -> None:
     lab.env["XDG_STATE_HOME"] = str(lab.root / "state")
     file = lab.experiment(LONG)
-    ran = lab.tbench("run", file, "--detach")
+    ran = lab.process("run", file, "--detach")
     assert ran.returncode == 0, ran.stderr
     assert "running in the background: pid" in ran.stdout
     status = json.loads(lab.tbench("status", "--json").stdout)
@@ -112,6 +112,6 @@ def test_a_detached_run_goes_on_without_its_terminal(lab) -> None:
 
 
 def test_a_detached_run_that_is_refused_says_so(lab) -> None:
-    ran = lab.tbench("run", lab.root / "none.toml", "--detach")
+    ran = lab.process("run", lab.root / "none.toml", "--detach")
     assert ran.returncode == 2
     assert "no such file" in ran.stderr

@@ -151,7 +151,7 @@ def test_leaving_coming_back_and_stopping(lab, screen, slow) -> None:
     other.shows("Running (2)")
     other.press("j\r")
     other.shows("agent/agent.log")
-    other.shows("�[2J�]0;owned� at work")
+    other.shows("␛[2J␛]0;owned␇ at work")
     assert "\x1b[2J" not in other.written
     other.press("\x1b")
     other.shows("Running (2)")

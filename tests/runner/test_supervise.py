@@ -83,9 +83,9 @@ def test_how_a_harbor_process_ended(code: int, words: str, said: str) -> None:
     ("started", "quiet", "why"),
     [
         ({}, START_SEC, None),
-        ({}, START_SEC + 1, "Harbor did not start a trial within 1800 s"),
+        ({}, START_SEC + 1, "Harbor did not start a trial within 30.0 min"),
         ({("d", "a"): 1}, SILENT_SEC, None),
-        ({("d", "a"): 1}, SILENT_SEC + 1, "Harbor hung: no sign of life for 300 s"),
+        ({("d", "a"): 1}, SILENT_SEC + 1, "Harbor hung: no sign of life for 5.0 min"),
     ],
 )
 def test_a_silent_harbor_hangs(started: dict, quiet: float, why: str | None) -> None:

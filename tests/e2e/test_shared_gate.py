@@ -89,3 +89,14 @@ def test_one_429_and_one_order_hold_both(lab, tbench) -> None:
         assert [(event.error, event.detail["target"]) for event in orders] == [("enough", "*")]
     gone = tbench("ctl", "pause", "--gate", lab.root / "night.json", "--reason", "x")
     assert (gone.code, "no batch that shares this gate is running" in gone.err) == (2, True)
+
+
+@pytest.mark.parametrize("text", ["nope", '{"budget_usd": "x"}', '{"budget": 20.0}', '{"budget_usd": -1.0}'])
+def test_a_file_that_is_no_shared_gate_is_refused_before_a_batch_is_taken(lab, text: str) -> None:
+    file = lab.experiment(scripted("p"), tasks=("a",))
+    lab.project.write("night.json", text)
+    ran = lab.tbench("run", file, "--gate", lab.root / "night.json")
+    assert ran.returncode == 2, ran.stderr
+    assert "night.json: is no shared gate: " in ran.stderr
+    assert not (lab.root / "results").exists()
+    assert (lab.root / "night.json").read_text() == text

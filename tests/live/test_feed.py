@@ -13,7 +13,7 @@ from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import Owner, append_jsonl, lock, write_json
 from terminalbench.harbor.limits.gate import Gate, GateState
-from terminalbench.index.scan import ForeignJobs
+from terminalbench.index.places import ForeignJobs
 from terminalbench.live.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
 from terminalbench.live.processes import QUIET_SEC, last_written
 from terminalbench.secrets.values import NONE

@@ -18,8 +18,9 @@ from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
+from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_rows, view_batch
-from terminalbench.index.scan import ForeignJobs, profile_of, scan_batch
+from terminalbench.index.scan import profile_of, scan_batch
 from terminalbench.index.store import open_index
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.secrets.values import NONE, Secrets

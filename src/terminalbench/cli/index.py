@@ -21,9 +21,10 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
 
     from terminalbench.errors import TbenchError
     from terminalbench.files import encode_json
+    from terminalbench.index.places import ForeignJobs, find_batches
     from terminalbench.index.queries import view_batch
     from terminalbench.index.results import export_index
-    from terminalbench.index.scan import ForeignJobs, find_batches, scan_all
+    from terminalbench.index.scan import scan_all
     from terminalbench.lab.select import results_root
     from terminalbench.text.foreign import line as printable
     from terminalbench.text.numbers import plural

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.scan import ForeignJobs, find_batches, scan_all, scan_batch
+from terminalbench.index.places import ForeignJobs, find_batches
+from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.live.processes import live_processes
 
 EVERY_SEC = 1.0

@@ -71,16 +71,6 @@ def read_tail(root: Path, names: Sequence[str], limit: int, secrets: Secrets) ->
     return Excerpt(text[-len(data.decode("utf-8", "replace")) :] if before else text, opened.size, missing)
 
 
-def read_head(root: Path, names: Sequence[str], limit: int) -> bytes | None:
-    """The first `limit` bytes of a file, None when there is no such plain file."""
-    try:
-        opened = open_below(root, names)
-    except NotFound:
-        return None
-    with os.fdopen(opened.handle, "rb") as stream:
-        return stream.read(limit)
-
-
 def list_files(folder: Path) -> tuple[list[Listed], bool]:
     """The files below a folder, sorted, no link followed; and whether there are more than are listed."""
     found: list[Listed] = []

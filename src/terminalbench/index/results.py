@@ -17,9 +17,10 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import BadLine, each_jsonl, write_json
 from terminalbench.index.pages import BatchFilter, Window
 from terminalbench.index.pages import find_batches as listed
+from terminalbench.index.places import ForeignJobs, find_batches, root_around
 from terminalbench.index.plans import PlanFacts
 from terminalbench.index.queries import BatchView, CellState, TrialRow, view_batch
-from terminalbench.index.scan import ForeignJobs, find_batches, root_around, scan_all, scan_batch
+from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.store import open_index
 from terminalbench.records import Finding
 

@@ -6,8 +6,6 @@ a reason: counted and shown, never fatal.
 
 import os
 import sqlite3
-import stat
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -22,6 +20,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
+from terminalbench.index.places import ForeignJobs, batch_places, batch_stamp, is_text
 from terminalbench.index.plans import PlanFacts, keep_facts
 from terminalbench.index.store import open_index, transaction
 from terminalbench.index.totals import summarize
@@ -29,9 +28,7 @@ from terminalbench.secrets.values import NONE, Secrets
 
 _MARKS = (RESULT, "config.json", "lock.json")
 _CHUNK = 500
-_DIGITS = 10
 _DENIED = "denied: "
-_SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -72,14 +69,14 @@ def _scan_all(connection: sqlite3.Connection, results_root: Path, *, thorough: b
     known = {row[0]: row[1] for row in connection.execute("SELECT batch, stamp FROM batches")}
     sizes = dict(connection.execute("SELECT batch, count(*) FROM trials GROUP BY batch").fetchall())
     present: set[str] = set()
-    for place in _batch_places(results_root):
-        if not _is_text(place.key):
+    for place in batch_places(results_root):
+        if not is_text(place.key):
             name = place.key.partition("/")[0]
             total += ScanReport(unreadable=(f"{name!a}: its name is not UTF-8 text, so it is left out",))
             continue
         present.add(place.key)
         settled = known.get(place.key)
-        if not thorough and settled is not None and settled == _batch_stamp(place.folder):
+        if not thorough and settled is not None and settled == batch_stamp(place.folder):
             total += ScanReport(seen=sizes.get(place.key, 0))
         else:
             total += _scan(connection, results_root, place.batch)
@@ -103,106 +100,6 @@ def scan_batch(batch: Batch, results_root: Path | None = None, secrets: Secrets 
         return _scan(connection, root, batch, secrets)
 
 
-class ForeignJobs(Batch):
-    """A folder of Harbor jobs that are not ours, seen as a batch without a plan."""
-
-    @property
-    def number(self) -> int:
-        """It has none."""
-        return 0
-
-    @property
-    def runs(self) -> Path:
-        """The jobs lie in the folder itself."""
-        return self.folder
-
-    @property
-    def analytics(self) -> Path:
-        """Inside the folder, or beside it where the folder is the `runs` of something."""
-        around = self.folder.parent if self.folder.name == "runs" else self.folder
-        return around / "analytics"
-
-
-class _Place(NamedTuple):
-    """Where a batch lies: its key in the index, and its folder."""
-
-    key: str
-    folder: str
-
-    @property
-    def batch(self) -> Batch:
-        return ForeignJobs(Path(self.folder)) if self.key == "." else Batch(Path(self.folder))
-
-
-def find_batches(results_root: Path) -> Iterator[Batch]:
-    """Every batch folder of a results root; a folder of Harbor jobs (or one job) of any origin counts as one batch."""
-    return (place.batch for place in _batch_places(root_around(results_root)) if _is_text(place.key))
-
-
-def _batch_places(results_root: Path) -> Iterator[_Place]:
-    """The same, also those whose name is not text."""
-    slugs = [entry for entry in _entries(str(results_root)) if not entry.name.startswith(".")]
-    if any(_is_job(slug.path) for slug in slugs):
-        yield _Place(".", str(results_root))
-    for slug in slugs:
-        for entry in _entries(slug.path):
-            if entry.name.isdecimal() and len(entry.name) < _DIGITS and _has_runs(entry.path):
-                yield _Place(f"{slug.name}/{entry.name}", entry.path)
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted((entry for entry in entries if entry.is_dir()), key=lambda entry: entry.name)
-    except OSError:
-        return []
-
-
-def root_around(folder: Path) -> Path:
-    """The results root a folder means: itself, or the one it lies in when it is a job of Harbor."""
-    return folder.parent if _is_job(str(folder)) else folder
-
-
-def _is_job(folder: str) -> bool:
-    return all(os.path.isfile(f"{folder}/{name}") for name in ("config.json", RESULT))  # noqa: PTH113  by the thousand
-
-
-def _has_runs(folder: str) -> bool:
-    """Whether it is a batch; one that may not be looked into is taken for one, and said to be unreadable."""
-    try:
-        return stat.S_ISDIR(os.stat(f"{folder}/runs").st_mode)  # noqa: PTH116
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name can be written down: on disk it may be any bytes."""
-    return name.isascii() or name == name.encode(errors="replace").decode()
-
-
-def _batch_stamp(folder: str) -> str | None:
-    """Changes with the plan, the events, and the trial folders of a batch. None while it cannot be relied on.
-
-    Times are coarse: a change right after the look may leave them as they are, so only what is old enough counts.
-    """
-    paths = [f"{folder}/plan.json", f"{folder}/events.jsonl"]
-    for parent in (f"{folder}/runs", f"{folder}/superseded"):
-        paths += [parent, *(entry.path for entry in _entries(parent))]
-    found = []
-    newest = 0
-    for path in paths:
-        try:
-            status = os.stat(path)  # noqa: PTH116
-        except OSError:
-            continue
-        newest = max(newest, status.st_mtime_ns)
-        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
-        found.append(f"{path[len(folder) :]}:{size}:{status.st_mtime_ns}")
-    return ";".join(found) if newest < time.time_ns() - _SETTLED_NS else None
-
-
 def profile_of(job: str) -> str | None:
     """The profile a job's name ends with, `<day>__<time>__<profile>`; None for a job of another shape."""
     parts = job.split("__", 2)
@@ -215,7 +112,7 @@ def _key(batch: Batch, results_root: Path) -> str:
 
 def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secrets: Secrets = NONE) -> ScanReport:
     key = _key(batch, results_root)
-    batch_stamp = None if isinstance(batch, ForeignJobs) else _batch_stamp(str(batch.folder))
+    seen = None if isinstance(batch, ForeignJobs) else batch_stamp(str(batch.folder))
     query = (
         "SELECT plan_stamp, stamp, s.batch AS counted FROM batches LEFT JOIN summaries s USING (batch) WHERE batch = ?"
     )
@@ -262,7 +159,7 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secr
     unsettled = connection.execute(query, (key, ReadState.UNREADABLE.value, ReadState.UNFINISHED.value)).fetchall()
     torn = [row for row in unsettled if row["state"] == ReadState.UNREADABLE]
     unreadable = [f"{key}/runs/{row['job']}/{row['trial']}: {row['reason']}" for row in torn] + problems
-    settled = None if unsettled or unreadable else batch_stamp
+    settled = None if unsettled or unreadable else seen
     if settled != (noted["stamp"] if noted is not None and not new_plan else None):
         with transaction(connection):
             connection.execute("UPDATE batches SET stamp = ? WHERE batch = ?", (settled, key))
@@ -285,7 +182,7 @@ def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _Look:
     problems: list[str] = []
     denied: set[str] = set()
     for found in chain(_trial_folders(batch.runs, denied), aside):
-        if not _is_text(found.job + found.name):
+        if not is_text(found.job + found.name):
             problems.append(f"{key}/runs/{found.job!a}/{found.name!a}: its name is not UTF-8 text, so it is left out")
             continue
         place = (found.job, found.name)

@@ -13,8 +13,9 @@ from terminalbench.experiments.config import Experiment, load, project_root
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.files import read_json
+from terminalbench.index.places import ForeignJobs, find_batches, root_around
 from terminalbench.index.queries import BatchView, TrialRow, find_trials, view_batch
-from terminalbench.index.scan import ForeignJobs, find_batches, root_around, scan_all, scan_batch
+from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.live.processes import announced_batches, live_processes
 from terminalbench.text.foreign import line as printable
 

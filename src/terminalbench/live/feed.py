@@ -17,8 +17,9 @@ from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock_owner, read_json, tail_jsonl
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.read.results import ReadState
+from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import TrialRow, trial_rows
-from terminalbench.index.scan import ForeignJobs, scan_batch
+from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import ForeignRun, LiveProcess, live_processes
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event, EventKind, Outcome

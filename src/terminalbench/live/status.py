@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.scan import find_batches
+from terminalbench.index.places import find_batches
 from terminalbench.live.alerts import Alert
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec

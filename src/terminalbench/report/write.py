@@ -10,9 +10,10 @@ from terminalbench.analytics.compare import compare_views
 from terminalbench.analytics.model import Comparison
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
+from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.results import FINDINGS_FILE, read_findings
-from terminalbench.index.scan import ForeignJobs, scan_batch
+from terminalbench.index.scan import scan_batch
 from terminalbench.records import Finding
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.evidence import needed

@@ -25,7 +25,7 @@ from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_settings
 from terminalbench.harbor.limits.control import ControlFile, control_of
-from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal, gate_of
+from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal, gate_of, read_shared
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor
@@ -108,6 +108,8 @@ def run(
 
     `gate` is a file that it shares with other batches: their budget, deadline, rate limits and orders hold for it too.
     """
+    if gate is not None:
+        read_shared(gate)  # a file that is none is refused before a batch is taken
     plan = msgspec.structs.replace(prepared.plan, gate=str(gate.absolute()) if gate is not None else None)
     if executor is not None:
         find_executor(executor)

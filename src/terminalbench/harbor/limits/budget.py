@@ -5,6 +5,7 @@ it replaces as a whole whenever its own state changes, so that over a resume or 
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
@@ -122,10 +123,10 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(state.spent_usd, sum(state.reserved.values()), known_together)
 
 
-class SharedState(msgspec.Struct, omit_defaults=True):
+class SharedState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The limits that several batches share, their shares by the folder of the batch, and the models under pressure."""
 
-    budget_usd: float | None = None
+    budget_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
     deadline: float | None = None
     shut: Refusal | None = None
     lanes: dict[str, Lane] = {}

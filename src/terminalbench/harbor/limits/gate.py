@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import changing, living_owner, write_json
@@ -45,6 +46,9 @@ def read_shared(path: Path) -> SharedState:
         return msgspec.json.decode(path.read_bytes(), type=SharedState)
     except FileNotFoundError:
         return SharedState()
+    except (OSError, msgspec.DecodeError) as error:
+        hint = 'a shared gate is JSON such as {"budget_usd": 20.0}; name another file, or remove this one'
+        raise UserError(f"is no shared gate: {error}", where=str(path), hint=hint) from error
 
 
 @dataclass

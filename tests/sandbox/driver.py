@@ -169,7 +169,7 @@ async def collect() -> dict[str, int]:
 
 
 async def probe_lines() -> list[str]:
-    return (await asyncio.to_thread(probe)).lines()
+    return (await asyncio.to_thread(probe)).lines
 
 
 COMMANDS = {

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.driving import PATIENCE_SEC, SECRET, Box, Driver, Raised
-from terminalbench.sandbox import bubblewrap
+from terminalbench.sandbox.helper import find_bwrap
 
 DOCKER_DEFAULT_CAPABILITIES = 0xA80425FB
 
@@ -241,7 +241,7 @@ def test_setuid_programs_gain_nothing(driver: Driver) -> None:
 
 def test_a_program_named_after_its_interpreter_opens_no_door(box: Box) -> None:
     """`#!/proc/self/exe` makes the helper's Python run inside, where root could write to its file (CVE-2019-5736)."""
-    programs = [Path(sys.executable).resolve(), bubblewrap.find().path]
+    programs = [Path(sys.executable).resolve(), find_bwrap()]
     before = [_fingerprint(path) for path in programs if path]
     box.call("upload_file", __file__, "/tmp/upload")  # the helper's other way in
     code = """
@@ -299,7 +299,7 @@ def test_the_helpers_programs_are_read_only_to_it(box: Box) -> None:
     mounts = {
         line.split()[4]: line.split()[5] for line in Path(f"/proc/{helpers[0]}/mountinfo").read_text().splitlines()
     }
-    for program in (Path(sys.executable).resolve(), bubblewrap.find().path):
+    for program in (Path(sys.executable).resolve(), find_bwrap()):
         assert mounts[str(program)].split(",")[0] == "ro", program
 
 

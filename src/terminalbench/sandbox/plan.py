@@ -12,6 +12,7 @@ from terminalbench.sandbox.base import Base
 MEGABYTE = 1 << 20
 DEFAULT_STORAGE_MB = 4096
 PROCESSES = 2048
+HOSTNAME = "sandbox"
 _LEAST_MEMORY_MB = 64
 _SHARED_MEMORY_BYTES = 64 * MEGABYTE
 
@@ -72,7 +73,6 @@ class Plan:
     layer: Path | None = None
     building: Path | None = None
     scratch: str = "memory"
-    hostname: str = "sandbox"
     folders: Mapping[str, int] = field(default_factory=dict)
     binds: tuple[Bind, ...] = ()
     resolver: bool = True
@@ -96,7 +96,7 @@ class Plan:
             "folders": dict(self.folders),
             "etc": self._etc(),
             "binds": [{"source": b.source, "target": b.target, "read_only": b.read_only} for b in self.binds],
-            "hostname": self.hostname,
+            "hostname": HOSTNAME,
             "use_groups": self.use_groups,
             "limits": {
                 "memory_bytes": limits.memory_mb * MEGABYTE,
@@ -120,8 +120,8 @@ class Plan:
         return mounts
 
     def _etc(self) -> dict[str, str]:
-        names = f"127.0.0.1 localhost {self.hostname}\n::1 localhost ip6-localhost ip6-loopback\n"
-        files = {"hosts": names, "hostname": f"{self.hostname}\n", "resolv.conf": ""}
+        names = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost ip6-loopback\n"
+        files = {"hosts": names, "hostname": f"{HOSTNAME}\n", "resolv.conf": ""}
         if self.resolver:
             with contextlib.suppress(OSError):
                 files["resolv.conf"] = Path("/etc/resolv.conf").read_text(encoding="utf-8", errors="replace")

@@ -1,11 +1,12 @@
 """One running sandbox: start it, run commands, move files, end its processes, stop it."""
 
 import asyncio
+import codecs
 import contextlib
 import os
 import socket
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -13,8 +14,9 @@ from terminalbench.sandbox import cache, helper
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.plan import Plan
-from terminalbench.sandbox.streams import OnOutput, Stream
 
+OnOutput = Callable[[str, str], Awaitable[None]]
+_HALF_OUTPUT_BYTES = 16 << 20
 _KILL_PATIENCE_SEC = 8
 _STOP_PATIENCE_SEC = 30
 
@@ -43,6 +45,59 @@ class LeftOut:
 
     count: int = 0
     example: str | None = None
+
+
+class _Stream:
+    """One output of a command: kept up to a limit (its start and its end), handed on as it comes."""
+
+    def __init__(self, handle: int, name: str, on_output: OnOutput | None) -> None:
+        os.set_blocking(handle, False)
+        self.handle, self.ended = handle, False
+        self._name, self._on_output = name, on_output
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._head, self._tail, self._dropped = bytearray(), bytearray(), 0
+        self._finished, self._wake = False, asyncio.Event()
+
+    def finish(self) -> None:
+        """The command is over: read what is there, wait for nothing more."""
+        self._finished = True
+        self._wake.set()
+
+    async def pump(self) -> None:
+        """Read until the end, or until there is nothing more after `finish`."""
+        while True:
+            try:
+                chunk = os.read(self.handle, 1 << 16)
+            except BlockingIOError:
+                if self._finished:
+                    return
+                self._wake.clear()
+                await helper.readable(self.handle, self._wake)
+                continue
+            if not chunk:
+                self.ended = True
+                return
+            self._keep(chunk)
+            if self._on_output is not None:
+                await self._on_output(self._decoder.decode(chunk), self._name)
+            else:
+                await asyncio.sleep(0)
+
+    def _keep(self, chunk: bytes) -> None:
+        room = _HALF_OUTPUT_BYTES - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[room:] if room < len(chunk) else b""
+        if len(self._tail) > 2 * _HALF_OUTPUT_BYTES:
+            extra = len(self._tail) - _HALF_OUTPUT_BYTES
+            self._dropped += extra
+            del self._tail[:extra]
+
+    def text(self) -> str:
+        """What was written; of very much output, the first and the last 16 MB."""
+        tail = self._tail[-_HALF_OUTPUT_BYTES:]
+        dropped = self._dropped + len(self._tail) - len(tail)
+        note = f"\n[sandbox: {dropped} bytes of output left out]\n".encode() if dropped else b""
+        return (bytes(self._head) + note + bytes(tail)).decode("utf-8", "replace")
 
 
 class Sandbox:
@@ -99,7 +154,7 @@ class Sandbox:
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
         request = {"op": "run", "argv": list(argv), "env": {**env}, "cwd": cwd, "user": user, "network": network}
         try:
-            reply = self._request({**request, "input": False}, *(pipe[1] for pipe in pipes))
+            reply = self._request(request, *(pipe[1] for pipe in pipes))
         except BaseException:
             for handle, _ in pipes:
                 os.close(handle)
@@ -107,7 +162,7 @@ class Sandbox:
         finally:
             for _, handle in pipes:
                 os.close(handle)
-        streams = [Stream(pipe[0], name, on_output) for pipe, name in zip(pipes, ("stdout", "stderr"), strict=True)]
+        streams = [_Stream(pipe[0], name, on_output) for pipe, name in zip(pipes, ("stdout", "stderr"), strict=True)]
         pumps = [asyncio.create_task(stream.pump()) for stream in streams]
         try:
             code = await self._exit_code(reply, timeout_sec)
@@ -156,7 +211,7 @@ class Sandbox:
         await self._kill("all")
         return False
 
-    def _leave(self, stream: Stream) -> None:
+    def _leave(self, stream: _Stream) -> None:
         """A background process may still write: keep the pipe and read it empty, or it would get SIGPIPE."""
         if stream.ended or self._stopped:
             os.close(stream.handle)
@@ -191,9 +246,7 @@ class Sandbox:
         With `rename`, the stream holds one file; it goes to `target` itself unless that is a folder, in
         which it then takes the name `rename`.
         """
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        message = {"op": "transfer", "kind": "put", "target": target, "rename": rename}
-        await self._transfer(message, reader, writer, lambda: _feed(writer, write))
+        await self._transfer({"kind": "put", "target": target, "rename": rename}, write, into=True)
 
     async def get(
         self,
@@ -206,20 +259,15 @@ class Sandbox:
         limit_bytes: int = 0,
     ) -> LeftOut:
         """Hand a tar stream of the folder `source` (at most `limit_bytes` of it), or the `single` file, to `read`."""
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        message: dict[str, Any] = {"op": "transfer", "kind": "get", "source": source, "single": single}
-        message |= {"names": list(names) if names is not None else None, "exclude": list(exclude), "limit": limit_bytes}
-        answer = await self._transfer(message, writer, reader, lambda: _drain(reader, read))
+        wanted = list(names) if names is not None else None
+        message = {"kind": "get", "source": source, "single": single, "names": wanted, "exclude": list(exclude)}
+        answer = await self._transfer({**message, "limit": limit_bytes}, read)
         return LeftOut(answer.get("left_out", 0), answer.get("for_example"))
 
     async def list_files(self, source: str) -> list[str]:
         """The regular files below the folder `source`, relative to it."""
         found: list[bytes] = []
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        message = {"op": "transfer", "kind": "list", "source": source}
-        await self._transfer(
-            message, writer, reader, lambda: _drain(reader, lambda stream: found.append(stream.read()))
-        )
+        await self._transfer({"kind": "list", "source": source}, lambda stream: found.append(stream.read()))
         return [os.fsdecode(name) for name in b"".join(found).split(b"\0") if name]
 
     async def news(self, source: str, known: Mapping[str, int], most_bytes: int) -> bytes:
@@ -228,25 +276,25 @@ class Sandbox:
         Made inside the sandbox: at most twice `most_bytes` are taken from it.
         """
         found: list[bytes] = []
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        message = {"op": "transfer", "kind": "news", "source": source, "known": dict(known), "most": most_bytes}
-        await self._transfer(
-            message, writer, reader, lambda: _drain(reader, lambda stream: found.append(stream.read(2 * most_bytes)))
-        )
+        message = {"kind": "news", "source": source, "known": dict(known), "most": most_bytes}
+        await self._transfer(message, lambda stream: found.append(stream.read(2 * most_bytes)))
         return b"".join(found)
 
     async def _transfer(
-        self, message: dict[str, Any], theirs: int, ours: int, work: Callable[[], None]
+        self, message: dict[str, Any], work: Callable[[BinaryIO], None], *, into: bool = False
     ) -> dict[str, Any]:
+        """Let `work` write a stream `into` the sandbox, or read the one that comes out; the sandbox's last word."""
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        theirs, ours = (reader, writer) if into else (writer, reader)
         try:
-            reply = self._request(message, theirs)
+            reply = self._request({"op": "transfer", **message}, theirs)
         except BaseException:
             os.close(ours)
             raise
         finally:
             os.close(theirs)
         try:
-            worker = asyncio.ensure_future(asyncio.to_thread(work))
+            worker = asyncio.ensure_future(asyncio.to_thread(_pass, ours, work, into=into))
             answer, _ = await helper.receive(reply)
             problem = None
             try:
@@ -325,13 +373,8 @@ async def _next(reply: socket.socket) -> dict[str, Any] | None:
     return None if answer is None else helper.checked(answer)
 
 
-def _feed(writer: int, write: Callable[[BinaryIO], None]) -> None:
-    with os.fdopen(writer, "wb") as stream:
-        write(stream)
-
-
-def _drain(reader: int, read: Callable[[BinaryIO], None]) -> None:
-    with os.fdopen(reader, "rb") as stream:
-        read(stream)
-        while stream.read(1 << 18):
+def _pass(handle: int, work: Callable[[BinaryIO], None], *, into: bool) -> None:
+    with os.fdopen(handle, "wb" if into else "rb") as stream:
+        work(stream)
+        while not into and stream.read(1 << 18):
             pass

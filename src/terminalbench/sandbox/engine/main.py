@@ -63,7 +63,7 @@ def _serve(channel: socket.socket, kind: str) -> None:
     sys.path_hooks.clear()
     gc.disable()
     gc.freeze()  # forks then share these pages for longer
-    wire.send(channel, {"ready": True, "ids": kind, "filtered": bool(program)})
+    wire.send(channel, {"ids": kind})
     porter.serve(channel, kind, program, _OPERATIONS)
 
 

@@ -18,11 +18,9 @@ NOT_FOUND = 127
 def run(request: dict[str, Any], reply: socket.socket, descriptors: list[int], program: bytes) -> None:
     """Start `argv`, say which process it is, wait for it; the caller letting go of `reply` kills the whole tree.
 
-    Descriptors: the sandbox's pidfd, standard input (if `input`), standard output, standard error.
+    Descriptors: the sandbox's pidfd, standard output, standard error.
     """
     pidfd, *streams = descriptors
-    if not request["input"]:
-        streams.insert(0, -1)
     procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
     inside.enter(pidfd, network=request["network"])
     status_read, status_write = os.pipe()
@@ -31,8 +29,7 @@ def run(request: dict[str, Any], reply: socket.socket, descriptors: list[int], p
         reply.close()
         _become(request, streams, procs, status_write, program)
     for handle in (*streams, *procs, pidfd, status_write):
-        if handle >= 0:
-            os.close(handle)
+        os.close(handle)
     inner = os.read(status_read, 16)
     os.close(status_read)
     if inner:
@@ -54,7 +51,8 @@ def _become(request: dict[str, Any], streams: list[int], procs: list[int], statu
         inside.prefer_as_victim()
         inside.join(procs)
         inside.hide_groups()
-        _take_streams(streams)
+        for number, handle in enumerate((os.open("/dev/null", os.O_RDONLY), *streams)):
+            os.dup2(handle, number)
         account = ids.find_account(request["user"])
         for handle in (1, 2):  # so that the command may open /dev/stdout, as under Docker
             _own(handle, account)
@@ -71,13 +69,6 @@ def _become(request: dict[str, Any], streams: list[int], procs: list[int], statu
         os.write(2, f"sandbox: {text}{f': {name}' if name else ''}\n".encode("utf-8", "replace"))
     finally:
         os._exit(code)
-
-
-def _take_streams(streams: list[int]) -> None:
-    if streams[0] < 0:
-        streams[0] = os.open("/dev/null", os.O_RDONLY)
-    for number, handle in enumerate(streams):
-        os.dup2(handle, number)
 
 
 def _own(handle: int, account: ids.Account) -> None:

@@ -48,8 +48,8 @@ def test_it_follows_events_plan_and_gate_while_the_run_lives(batch: Batch) -> No
         Gate(batch.gate_json).create(GateState(budget_usd=3.0, spent_usd=1.0))
         feed.poll(START + 13)
         assert feed.state.profiles["p"].planned == 6
-        assert feed.gate is not None
-        assert feed.gate.budget_usd == 3.0
+        assert feed.state.limits is not None
+        assert feed.state.limits.own.budget_usd == 3.0
         assert not feed.over
     feed.poll(START + 20)
     assert not feed.over  # this process held the batch, and lives: it may go on with it

@@ -26,6 +26,7 @@ from terminalbench.harbor.limits.gate import GateState
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_all
 from terminalbench.live.feed import Feed
+from terminalbench.live.limits import Limits
 from terminalbench.live.line import run_line
 from terminalbench.report.text import forecast_lines, summary
 from terminalbench.text import numbers
@@ -88,7 +89,8 @@ def surfaces(batch: Batch) -> dict[str, str]:
     site = Site(root, lambda: datetime.fromtimestamp(START + 80, UTC))
     feed = Feed(batch)
     feed.read()
-    frame = Frame(feed.state, "s/0", START + 80, gate=GateState(budget_usd=1234.5, spent_usd=0.5))
+    feed.state.limits = Limits(GateState(budget_usd=1234.5, spent_usd=0.5))
+    frame = Frame(feed.state, "s/0", START + 80)
     past = ProfileForecast(profile="p", trials=13, past_trials=13, of="p", cost_usd=0.5)
     plan = Forecast(
         trials=26, profiles=[past], hours=75 / 3600, cost_usd=1234.5, smallest_detectable=0.1234, assumption="x"

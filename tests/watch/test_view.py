@@ -11,6 +11,7 @@ from conftest import REPO
 from support.live import START, Teller, at, job, job_event, plan
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.harbor.limits.gate import GateState
+from terminalbench.live.limits import Limits
 from terminalbench.live.model import LiveProfile
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import Event, TaskRef
@@ -62,6 +63,9 @@ def busy() -> LiveState:
     ]  # fmt: skip
     state = replay(planned, events)
     state.bad_lines = 1
+    gate = GateState(budget_usd=5.0, spent_usd=4.18, priced=2)
+    gate.deadline = gate.clock.now() + 3099.0
+    state.limits = Limits(gate)
     return state
 
 
@@ -70,8 +74,6 @@ def picture(**changes: object) -> Frame:
         state=busy(),
         place="s/0",
         now=START + 901,
-        gate=GateState(budget_usd=5.0, spent_usd=4.18, priced=2),
-        deadline_sec=3099.0,
         signs={(job("baseline"), "wide__1"): START + 897},
     )
     return replace(frame, **changes)

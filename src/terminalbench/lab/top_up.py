@@ -16,8 +16,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.files import append_jsonl, lock, read_json, write_json
-from terminalbench.harbor.limits.control import control_of
-from terminalbench.harbor.limits.gate import gate_of
+from terminalbench.harbor.limits.gate import control_of, gate_of
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import Event, TaskRef, stamp

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.errors import TbenchError
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock_owner, read_json, tail_jsonl
-from terminalbench.harbor.limits.gate import Gate, GateState
+from terminalbench.harbor.limits.control import shared_control
+from terminalbench.harbor.limits.gate import gate_of
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import TrialRow, trial_rows
 from terminalbench.index.scan import scan_batch
+from terminalbench.live.limits import read_limits
 from terminalbench.live.processes import ForeignRun, LiveProcess, live_processes
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event, EventKind, Outcome
@@ -42,13 +44,12 @@ class Feed:
     """Follows one batch. `read` brings `state` up to date with its files; `poll` asks for its processes as well.
 
     `over` is set when nothing of the batch runs any more. `each` is told of every event, right after the state has
-    taken it in. `gate` holds the limits of the batch. `version` changes with all that shows. `plan_problem` says why
+    taken it in. `version` changes with all that shows. `plan_problem` says why
     its plan cannot be read; `secrets` are what no text of its trials may show.
     """
 
     batch: Batch
     state: LiveState = field(default_factory=LiveState)
-    gate: GateState | None = None
     note: str | None = None
     plan_problem: str | None = None
     over: bool = False
@@ -57,7 +58,7 @@ class Feed:
     each: Callable[[Event], None] = lambda _event: None
     _offset: int = 0
     _plan_stamp: tuple[int, int, int] | None = None
-    _gate_stamp: tuple[int, int, int] | None = None
+    _gate_stamps: list[tuple[int, int, int] | None] = field(default_factory=list)
     _alive_at: float | None = None
     _let_go_at: float | None = None
     _seen: list[LiveProcess] = field(default_factory=list)
@@ -147,14 +148,17 @@ class Feed:
         return True
 
     def _read_gate(self) -> bool:
-        stamp = _stamp(self.batch.gate_json)
-        if stamp is None or stamp == self._gate_stamp:
+        gate = gate_of(self.batch, self.state.plan)
+        shared = () if gate.shared is None else (gate.shared, shared_control(gate.shared))
+        stamps = [_stamp(file) for file in (gate.path, *shared)]
+        if stamps[0] is None or stamps == self._gate_stamps:
             return False
         try:
-            self.gate = Gate(self.batch.gate_json).read()
-        except (OSError, msgspec.DecodeError):
+            self.state.limits = read_limits(gate)
+        except (OSError, msgspec.DecodeError, UserError):
             return False
-        self._gate_stamp = stamp
+        self._gate_stamps = stamps
+        self.version += gate.shared is not None
         return True
 
     def _read_events(self) -> bool:
@@ -192,8 +196,8 @@ class Feed:
         return True
 
     def _restart(self) -> None:
-        plan = self.state.plan
-        self.state = LiveState()
+        plan, limits = self.state.plan, self.state.limits
+        self.state = LiveState(limits=limits)
         self.state.replan(plan)
         self.version += 1
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from terminalbench.experiments.plan import Plan
 from terminalbench.live.alerts import Alerts
+from terminalbench.live.limits import Limits
 from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, TrialKey, Waiting, seconds
 from terminalbench.live.notices import Notices, notice_of
 from terminalbench.live.tally import Tally
@@ -25,7 +26,7 @@ class LiveState:
     """Everything that is known of one batch. Call `replan` when plan.json is new, `apply` with each event.
 
     `trials` are all that were seen, `finished` the last that ended. `at_once` are the trials at once that were ordered
-    for a profile; None: for every one.
+    for a profile; None: for every one. `limits` is what `Feed` read of the gate.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -34,6 +35,7 @@ class LiveState:
     finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))
     notices: Notices = field(default_factory=Notices)
     alerts: Alerts = field(default_factory=Alerts)
+    limits: Limits | None = None
     at_once: dict[str | None, int] = field(default_factory=dict)
     began: float | None = None
     last: float | None = None

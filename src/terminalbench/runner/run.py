@@ -24,8 +24,8 @@ from terminalbench.experiments.plan import (
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_settings
-from terminalbench.harbor.limits.control import ControlFile, control_of
-from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal, gate_of, read_shared
+from terminalbench.harbor.limits.control import ControlFile
+from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal, control_of, gate_of, read_shared
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor

@@ -71,14 +71,11 @@ class App:
 
     def frame(self, now: float) -> Frame:
         """What to draw now."""
-        gate = self.feed.gate
         return Frame(
             state=self.feed.state,
             place=self.feed.place,
             now=now,
             controls=self.controls,
-            gate=gate,
-            deadline_sec=None if gate is None or gate.deadline is None else gate.deadline - gate.clock.now(),
             note=self.feed.note,
             plan_problem=self.feed.plan_problem,
             signs=self._signs,

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from terminalbench.harbor.limits.gate import GateState
 from terminalbench.live.model import LiveProfile, LiveTrial, TrialKey
 from terminalbench.live.state import LiveState
 from terminalbench.text.numbers import NOTHING, UNKNOWN, duration
@@ -19,17 +18,12 @@ NARROW = 100
 
 @dataclass(frozen=True)
 class Frame:
-    """Everything one picture shows. `signs` are the times running trials last wrote to their logs.
-
-    `gate` are the limits of the batch, `deadline_sec` the time left until its deadline, if it has one.
-    """
+    """Everything one picture shows. `signs` are the times running trials last wrote to their logs."""
 
     state: LiveState
     place: str
     now: float
     controls: Controls = field(default_factory=Controls)
-    gate: GateState | None = None
-    deadline_sec: float | None = None
     note: str | None = None
     plan_problem: str | None = None
     signs: dict[TrialKey, float] = field(default_factory=dict)

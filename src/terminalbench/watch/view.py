@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import wait_lines
+from terminalbench.live.line import shared_lines, wait_lines
 from terminalbench.live.model import LiveProfile, LiveTrial, seconds
 from terminalbench.live.state import LiveState
 from terminalbench.text.numbers import dollars, duration, percent, size
@@ -156,6 +156,7 @@ def progress_line(frame: Frame, width: int) -> Text:
         Piece(f"{never} not run" if never else "", 2, "yellow"),
         Piece(f"{total.outcomes['cancelled']} cancelled" if total.outcomes["cancelled"] else "", 6),
         Piece(_spend(frame, total), 2),
+        Piece(_shared_spend(frame), 2),
         Piece(_deadline(frame), 3, "yellow"),
     ]
     line = joined(pieces, width)
@@ -166,7 +167,7 @@ def progress_line(frame: Frame, width: int) -> Text:
 
 
 def _spend(frame: Frame, total: LiveProfile) -> str:
-    gate = frame.gate
+    gate = frame.state.limits.own if frame.state.limits is not None else None
     if gate is None or gate.budget_usd is None:
         if not total.cost_known:
             return "cost unknown" if total.cost_unknown else ""
@@ -175,8 +176,13 @@ def _spend(frame: Frame, total: LiveProfile) -> str:
     return f"{dollars(gate.spent_usd)}{guessed} of {dollars(gate.budget_usd)}"
 
 
+def _shared_spend(frame: Frame) -> str:
+    shared = frame.state.limits.shared if frame.state.limits is not None else None
+    return f"shared: {shared.spend}" if shared is not None and shared.budget_usd is not None else ""
+
+
 def _deadline(frame: Frame) -> str:
-    left = frame.deadline_sec
+    left = frame.state.limits.deadline_sec if frame.state.limits is not None else None
     if left is None or frame.over:
         return ""
     return f"deadline in {duration(left)}" if left > 0 else "deadline has passed"
@@ -196,10 +202,11 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         since = seconds(alert.since)
         age = f", raised {duration(frame.now - since)} ago" if since is not None else ""
         lines.append((alert.severity, f"! {alert.severity} ({alert.cause}){who}: {alert.message}{age}"))
-    if not held and frame.gate is not None and frame.gate.shut is not None and not frame.over:
-        lines.append(("warning", f"! nothing new starts: {frame.gate.shut.reason}"))
+    limits = state.limits
+    if not held and limits is not None and limits.shut is not None and not frame.over:
+        lines.append(("warning", f"! nothing new starts: {limits.shut.reason}"))
     if not (frame.over or frame.stopping):
-        lines += [("info", f"- {text}") for text in wait_lines(state, frame.now)]
+        lines += [("info", f"- {text}") for text in (*shared_lines(state), *wait_lines(state, frame.now))]
     for notice in state.notices.worst():
         who = f" [{notice.profile}]" if notice.profile else ""
         times = f" ({notice.count} times)" if notice.count > 1 else ""

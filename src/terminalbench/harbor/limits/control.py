@@ -9,8 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Plan
 from terminalbench.files import changing, write_json
 
 ALL = "*"
@@ -69,11 +67,6 @@ class ControlFile:
             found = self._own()
             change(found)
             write_json(self.path, found)
-
-
-def control_of(batch: Batch, plan: Plan) -> ControlFile:
-    """The orders of a batch, with those of the gate it shares, if it does."""
-    return ControlFile(batch.control_json, Path(plan.gate) if plan.gate else None)
 
 
 def shared_control(gate: Path) -> Path:

@@ -21,13 +21,18 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import changing, living_owner, write_json
 from terminalbench.harbor.limits.budget import GateState, Known, Refusal, Share, SharedState
-from terminalbench.harbor.limits.control import shared_control
+from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.pacing import Lane, eased, pressed
 
 
-def gate_of(batch: Batch, plan: Plan) -> "Gate":
-    """The gate of a batch, with the one it shares, if it does."""
-    return Gate(batch.gate_json, Path(plan.gate) if plan.gate else None)
+def gate_of(batch: Batch, plan: Plan | None) -> "Gate":
+    """The gate of a batch, with the one it shares, if it does: the one place that knows where they are."""
+    return Gate(batch.gate_json, Path(plan.gate) if plan is not None and plan.gate else None)
+
+
+def control_of(batch: Batch, plan: Plan) -> ControlFile:
+    """The orders of a batch, with those of the gate it shares, if it does."""
+    return ControlFile(batch.control_json, gate_of(batch, plan).shared)
 
 
 def share_gate(path: Path, budget_usd: float | None = None, run_timeout_sec: float | None = None) -> None:
@@ -106,7 +111,7 @@ class Gate:
         moment = known.clock.now() if now is None else now
         refusal = known.refusal(profile, moment)
         if refusal is None and self.shared is not None:
-            refusal = self._all_batches(known, read_shared(self.shared)).refusal(profile, moment)
+            refusal = self.all_batches(known, read_shared(self.shared)).refusal(profile, moment)
         unlimited = known.budget_usd is None and self.shared is None
         if (unlimited and refusal is None) or (refusal is not None and not refusal.final):
             return refusal  # nothing to reserve, or nothing to change
@@ -116,7 +121,7 @@ class Gate:
             if refusal is not None and refusal.final:
                 state.shut = refusal
             if refusal is None and found.shared is not None:
-                state = self._all_batches(state, found.shared)
+                state = self.all_batches(state, found.shared)
                 refusal = state.refusal(profile, moment)
                 if refusal is not None and refusal.final:
                     found.shared.shut = refusal
@@ -124,7 +129,8 @@ class Gate:
                 found.own.reserved = {**found.own.reserved, trial: state.likely_usd(profile)}
             return refusal
 
-    def _all_batches(self, own: GateState, shared: SharedState) -> GateState:
+    def all_batches(self, own: GateState, shared: SharedState) -> GateState:
+        """All batches of the shared gate as one state, as this batch sees it."""
         return shared.seen_by(self._name, own, lambda name: living_owner(Batch(Path(name)).lock) is not None)
 
     def leave(self, trial: str, profile: str, cost_usd: float | None) -> None:

@@ -5,6 +5,8 @@ The names below are the public API (docs/python.md); everything else is internal
 
 from typing import TYPE_CHECKING
 
+from terminalbench.version import __version__
+
 if TYPE_CHECKING:
     from terminalbench.experiments.config import load
     from terminalbench.index.results import open_results
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from terminalbench.lab.resume import resume
     from terminalbench.lab.run import run
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "analyze", "compare", "load", "open_results", "plan", "resume", "run"]
 
 _MODULES = {"load": "terminalbench.experiments.config", "open_results": "terminalbench.index.results"}

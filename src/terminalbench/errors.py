@@ -95,11 +95,11 @@ def closest(name: str, known: Sequence[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Sequence[str], *, limit: int = 12) -> str | None:
-    """A hint that names the closest known name, or lists what there is."""
+    """A hint that names the closest known name, or lists what there is: up to `limit` names, none with 0."""
     match = closest(name, known)
     if match is not None:
         return f'did you mean "{match}"?'
-    if not known:
+    if not known or not limit:
         return None
     shown = ", ".join(known[:limit])
     more = f", ... ({len(known)} in all)" if len(known) > limit else ""

@@ -8,7 +8,6 @@ import pytest
 
 from conftest import REPO
 from support.reports import SMALL, large, make_comparison, make_view, measured
-from terminalbench import __version__
 from terminalbench.experiments.batch import Batch
 from terminalbench.records import Usage
 from terminalbench.report.build import Measured, build_report
@@ -16,6 +15,7 @@ from terminalbench.report.html import LINKED_TRIALS, render_html
 from terminalbench.report.markdown import render_markdown
 from terminalbench.report.sentences import headlines
 from terminalbench.report.write import Source, write_report
+from terminalbench.version import __version__
 
 GOLDEN = REPO / "tests" / "golden" / "report"
 HOSTILE = "<script>alert(1)</script>|`x`*_[a](javascript:b) \x1b[2J \u202e \ud800"

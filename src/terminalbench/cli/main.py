@@ -22,7 +22,7 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
     import platform
     from importlib.metadata import version
 
-    from terminalbench import __version__
+    from terminalbench.version import __version__
 
     click.echo(f"terminalbench {__version__} (harbor {version('harbor')}, Python {platform.python_version()})")
     context.exit()

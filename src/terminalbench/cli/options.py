@@ -50,7 +50,7 @@ def _names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], list
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from terminalbench.errors import TbenchError
-        from terminalbench.experiments.config import read_toml
+        from terminalbench.experiments.strict import read_toml
 
         try:
             raw = read_toml(Path(ctx.params["experiment"]))

@@ -3,11 +3,11 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
-from terminalbench import __version__
 from terminalbench.dashboard import links
 from terminalbench.dashboard.frame import Page
 from terminalbench.dashboard.links import Links
 from terminalbench.text import foreign, numbers, outcomes
+from terminalbench.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment

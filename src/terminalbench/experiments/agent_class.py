@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.paths import is_file
+from terminalbench.experiments.strict import is_file
 
 RECORD = "AGENT_INFO"
 """The class attribute by which an agent declares what it takes."""

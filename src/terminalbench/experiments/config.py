@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -14,10 +13,9 @@ from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
 from terminalbench.experiments.inherit import Inheritance
-from terminalbench.experiments.paths import find_path, is_file, is_folder
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
-from terminalbench.experiments.strict import Problems, given, join, read
+from terminalbench.experiments.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
 from terminalbench.experiments.tables import (
     NOTIFY_ON,
     SCHEMA_VERSION,
@@ -108,22 +106,6 @@ def load(path: Path | str, root: Path | str | None = None) -> Experiment:
     raw = read_toml(file)
     refuse_old_shape(file, raw)
     return _Loader(file, project_root(file, root), raw).load()
-
-
-def read_toml(file: Path) -> dict[str, Any]:
-    """The tables of a TOML file; a missing or malformed one is a user error."""
-    try:
-        return tomllib.loads(file.read_bytes().decode("utf-8-sig"))
-    except FileNotFoundError:
-        raise UserError("no such file", where=str(file), hint="tbench init makes one") from None
-    except IsADirectoryError:
-        raise UserError("is a folder; name the TOML file in it", where=str(file)) from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"is not UTF-8 text: {error.reason} at byte {error.start}", where=str(file)) from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"is not valid TOML: {error or 'nested too deep'}", where=str(file)) from None
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror or error}", where=str(file)) from None
 
 
 def project_root(file: Path, root: Path | None) -> Path:

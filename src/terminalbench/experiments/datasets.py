@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
-from terminalbench.experiments.paths import find_path, is_file, is_folder
-from terminalbench.experiments.strict import Problems, join
+from terminalbench.experiments.strict import Problems, find_path, is_file, is_folder, join
 from terminalbench.experiments.tables import DatasetTable
 from terminalbench.starter import TASKS_DIR
 
@@ -133,12 +132,9 @@ class DatasetPlaces:
         if "/" in name or name.startswith((".", "~")):
             problems.add(at, f"no folder of tasks at {path}")
         else:
-            hint = f'pin a version, as in "{name}@1.0", or add [datasets."{name}"]'
-            problems.add(
-                at,
-                f'"{name}" is not a dataset',
-                did_you_mean(name, ["starter", "swebench-pro"]) if _near(name) else hint,
-            )
+            pin = f'pin a version, as in "{name}@1.0", or add [datasets."{name}"]'
+            hint = did_you_mean(name, ["starter", "swebench-pro"], limit=0) or pin
+            problems.add(at, f'"{name}" is not a dataset', hint)
         return None
 
     def _declared(self, name: str, table: DatasetTable, problems: Problems) -> Dataset | None:
@@ -198,10 +194,6 @@ class DatasetPlaces:
                 problems.add(at, f'{file} lists two tasks "{entry["name"]}" in {wanted}', "give each a name of its own")
                 return None
         return Dataset(name, "registry-file", {}, tasks=tasks)
-
-
-def _near(name: str) -> bool:
-    return (did_you_mean(name, ["starter", "swebench-pro"]) or "").startswith("did")
 
 
 @cache

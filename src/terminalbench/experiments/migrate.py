@@ -17,7 +17,8 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Array, SingleKey, Table, Trivia
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.config import old_shape, read_toml
+from terminalbench.experiments.config import old_shape
+from terminalbench.experiments.strict import read_toml
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.text.numbers import plural
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from terminalbench.experiments.strict import Problems, key, read
+from terminalbench.errors import InvalidFile
+from terminalbench.experiments.strict import Problems, key, read, read_toml
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,6 @@ def is_quarantine_file(file: Path) -> bool:
 
 def read_quarantine_file(file: Path) -> dict[tuple[str, str], str]:
     """The same from the quarantine file itself, which must be there."""
-    from terminalbench.errors import InvalidFile
-    from terminalbench.experiments.config import read_toml
-
     problems = Problems()
     table: Quarantine = read(Quarantine, read_toml(file), "", problems)
     if problems.found:

@@ -1,21 +1,24 @@
-"""Strict reading of plain tables into dataclasses: every problem at once, the closest key for a typo.
+"""Strict reading of what a person writes: TOML into dataclasses, every problem at once; paths that never crash.
 
-A table is a frozen dataclass whose fields are declared with `key(...)`. The declarations are the single
-source for checking (`read`), for the JSON Schema and for the documentation of every key.
-
-This is not Pydantic because `tbench validate` must cost a small fraction of one Harbor start, and importing
-Pydantic alone does not fit (docs/design/strict-tables.md has the figures).
+A table is a frozen dataclass whose fields are declared with `key(...)`. The declarations are the single source for
+checking (`read`), for the JSON Schema and for the documentation of every key. Why not Pydantic:
+docs/design/strict-tables.md.
 """
 
+import errno
 import math
+import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from terminalbench.errors import Problem, did_you_mean
+from terminalbench.errors import Problem, UserError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Problems:
         return any(p.key == prefix or p.key.startswith((f"{prefix}.", f"{prefix}[")) for p in self.found)
 
 
+_LONGEST_NAME = 255
 LARGEST = 10**15
 """The largest whole number any key takes."""
 
@@ -176,13 +180,9 @@ def _choice(value: Any, choices: tuple[Any, ...], at: str, problems: Problems) -
         return value
     known = [str(c) for c in choices]
     given_text = f'"{value}"' if isinstance(value, str) and len(value) < 40 else shown(value)
-    problems.add(at, f"must be one of {', '.join(known)}, not {given_text}", _near(value, known))
+    hint = did_you_mean(value, known, limit=0) if isinstance(value, str) else None
+    problems.add(at, f"must be one of {', '.join(known)}, not {given_text}", hint)
     return BAD
-
-
-def _near(value: Any, known: list[str]) -> str | None:
-    hint = did_you_mean(value, known) if isinstance(value, str) else None
-    return hint if hint and hint.startswith("did") else None
 
 
 def _list(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems) -> Any:
@@ -263,3 +263,44 @@ def describe(kind: Any, *, plural: bool = False) -> str:
     one = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", Any: "any value"}
     many = {str: "strings", int: "whole numbers", float: "numbers", bool: "true or false", Any: "values"}
     return (many if plural else one).get(kind, str(kind))
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """The tables of a TOML file; a missing or malformed one is a user error."""
+    try:
+        return tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise UserError("no such file", where=str(file), hint="tbench init makes one") from None
+    except IsADirectoryError:
+        raise UserError("is a folder; name the TOML file in it", where=str(file)) from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"is not UTF-8 text: {error.reason} at byte {error.start}", where=str(file)) from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"is not valid TOML: {error or 'nested too deep'}", where=str(file)) from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", where=str(file)) from None
+
+
+def find_path(text: str, root: Path, at: str, problems: Problems) -> Path | None:
+    """The path that `text` means, there or not; a problem is noted at `at` where no file can be called so."""
+    try:
+        path = root / Path(text).expanduser()
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            path.stat()
+        if all(len(os.fsencode(part)) <= _LONGEST_NAME for part in path.parts):
+            return path
+        reason = os.strerror(errno.ENAMETOOLONG)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a path"
+    problems.add(at, f"cannot be used as a path: {reason}")
+    return None
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file; False too where the system does not say (no permission, a name too long)."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder; False too where the system does not say."""
+    return os.path.isdir(path)  # noqa: PTH112

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from urllib.parse import quote
 
-from terminalbench import __version__
 from terminalbench.analytics.labels import FAILURE_CLASS, is_label
 from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.experiments.tables import AnalysisTable, RunTable
@@ -15,6 +14,7 @@ from terminalbench.report import evidence
 from terminalbench.report.model import BatchLine, BatchPoint, Flaky, ProfileLine, Report, TaskLine, TrialRef
 from terminalbench.report.text import batch_money, profile_cost
 from terminalbench.text.numbers import plural
+from terminalbench.version import __version__
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from terminalbench import __version__
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import GitState, Provenance
+from terminalbench.version import __version__
 
 _GIT_TIMEOUT_SEC = 10
 

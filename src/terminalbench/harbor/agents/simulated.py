@@ -34,7 +34,6 @@ from harbor.models.trajectories import (
 )
 from harbor.models.trial.paths import TrialPaths
 
-from terminalbench import __version__
 from terminalbench.files import write_json
 from terminalbench.harbor.agents.simulated_luck import (
     AttemptBook,
@@ -46,6 +45,7 @@ from terminalbench.harbor.agents.simulated_luck import (
     draw,
     probability_for,
 )
+from terminalbench.version import __version__
 
 SAVE_INTERVAL_SEC = 1.0
 LOOKS = (

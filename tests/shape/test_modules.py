@@ -1,0 +1,75 @@
+"""No module of ours reaches itself by its imports, whether they stand at the top or inside a function."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from conftest import REPO
+
+SRC = REPO / "src"
+PACKAGE = "terminalbench"
+
+
+def modules(src: Path) -> dict[str, ast.Module]:
+    return {
+        ".".join(file.relative_to(src).with_suffix("").parts).removesuffix(".__init__"): ast.parse(file.read_bytes())
+        for file in src.glob(f"{PACKAGE}/**/*.py")
+        if "starter/tasks" not in file.as_posix()
+    }
+
+
+def imports(node: ast.AST, *, typing_only: bool) -> Iterator[tuple[str, str]]:
+    """(module, name) of every import in a tree; `if TYPE_CHECKING` counts only where it is asked for."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, "") for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            yield from ((child.module or "", alias.name) for alias in child.names)
+        elif typing_only or not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from imports(child, typing_only=typing_only)
+
+
+def import_graph(src: Path) -> dict[str, set[str]]:
+    found = modules(src)
+    graph: dict[str, set[str]] = {}
+    for module, tree in found.items():
+        # The package root imports by name what it lists for type checkers.
+        pairs = imports(tree, typing_only=module == PACKAGE)
+        named = [f"{source}.{name}" if f"{source}.{name}" in found else source for source, name in pairs]
+        graph[module] = {name for name in named if name in found}
+    return graph
+
+
+def cycle(src: Path) -> list[str]:
+    try:
+        TopologicalSorter(import_graph(src)).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert len(import_graph(SRC)) > 100
+    assert not cycle(SRC), f"a cycle of imports: {' <- '.join(cycle(SRC))}"
+
+
+@pytest.mark.parametrize(
+    ("second", "cyclic"),
+    [
+        ("def lazy():\n    from terminalbench.a import x\n", True),
+        ("from terminalbench import a\n", True),
+        ("import terminalbench.a\n", True),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from terminalbench.a import x\n", False),
+        ("from terminalbench.c import x\n", False),
+    ],
+)
+def test_a_cycle_is_found_and_named(tmp_path: Path, second: str, cyclic: bool) -> None:
+    package = tmp_path / PACKAGE
+    package.mkdir()
+    texts = {"__init__": "", "a": "from terminalbench.b import y\n", "b": second, "c": ""}
+    for name, text in texts.items():
+        (package / f"{name}.py").write_text(text)
+    assert set(cycle(tmp_path)) == ({"terminalbench.a", "terminalbench.b"} if cyclic else set())

@@ -117,11 +117,10 @@ def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
     view, interrupted = ended.view, ended.interrupted
     for problem in ended.problems:
         click.echo(problem, err=True)
-    if as_json and watched:
-        document = {"kind": "summary", **end_document(view, interrupted=interrupted)}
-        click.echo(msgspec.json.encode(document).decode())
-    elif as_json:
-        click.echo(encode_json(end_document(view, interrupted=interrupted)).decode(), nl=False)
+    if as_json:
+        document = end_document(view, interrupted=interrupted)
+        in_line = msgspec.json.encode({"kind": "summary", **document}) + b"\n"
+        click.echo((in_line if watched else encode_json(document)).decode(), nl=False)
     else:
         click.echo(summary(view), nl=False)
         place = os.path.relpath(ended.batch.folder)

@@ -1,12 +1,12 @@
 """`tbench watch`."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from terminalbench.cli.options import results_option, root_option
+from terminalbench.cli.run import show_end
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, TbenchError
 
 if TYPE_CHECKING:
@@ -63,12 +63,9 @@ def _stream(feed: "Feed", *, as_json: bool) -> None:
 
 def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     """What the batch came to: its summary, or what is known of one that has no plan or no usable index."""
-    import msgspec
-
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
-    from terminalbench.report.run_end import end_document, next_steps
-    from terminalbench.report.text import summary
+    from terminalbench.lab.run import Ended
     from terminalbench.text.foreign import line as printable
 
     for text in (feed.plan_problem, feed.note, feed.cut_off):
@@ -78,20 +75,12 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
         return _tell_state(feed, as_json=as_json)
     try:
         scan_batch(feed.batch)
-        view = view_batch(feed.batch)
+        ended = Ended(feed.batch, view_batch(feed.batch))
     except (TbenchError, OSError) as error:
         click.echo(f"the index cannot be read, so this is from the events alone: {error}", err=True)
         return _tell_state(feed, as_json=as_json)
-    if as_json:
-        document = {"kind": "summary", **end_document(view, interrupted=False)}
-        click.echo(msgspec.json.encode(document).decode())
-    else:
-        click.echo(summary(view), nl=False)
-        place = os.path.relpath(feed.batch.folder)
-        click.echo(f"\nbatch {feed.place}: {place}")
-        for line in next_steps(view, place, interrupted=False):
-            click.echo(line)
-    return EXIT_OK if all(cell.measured for cell in view.cells) else EXIT_INCOMPLETE
+    show_end(ended, as_json=as_json, watched=True)
+    return EXIT_OK if ended.complete else EXIT_INCOMPLETE
 
 
 def _tell_state(feed: "Feed", *, as_json: bool) -> int:

@@ -214,6 +214,7 @@ class EventKind(StrEnum):
     JOB_STARTED = "job_started"
     JOB_ENDED = "job_ended"
     JOB_DIED = "job_died"
+    RESUMED = "resumed"
     TRIAL_WAITING = "trial_waiting"
     TRIAL_STARTED = "trial_started"
     TRIAL_HELD = "trial_held"
@@ -244,8 +245,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     held one never starts. `control` is an order to the live run with its reason in `error`
     and `action`, `target` and `by` in `detail`; `done` when a trial was ended by it. `alert` is the watchdog's: `error`
     is its message, `detail` its `cause`, `severity` (warning, error), `message`, `since`,
-    and `state` (raised, cleared). A `note` with `resumed` in `detail` says that the batch was resumed, with how many
-    trials of each profile.
+    and `state` (raised, cleared). `resumed` says how many trials of each profile a resume runs, in `detail`.
     """
 
     time: str
@@ -268,3 +268,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     def job_died(self) -> bool:
         """Whether the job's Harbor process died. Before there was a kind for it, that was a note with a code."""
         return self.kind == EventKind.JOB_DIED or (self.kind == EventKind.NOTE and "code" in self.detail)
+
+    @property
+    def resumed(self) -> dict[str, int] | None:
+        """The trials of each profile that a resume runs; None for other events. An earlier version wrote a note."""
+        return self.detail.get("resumed") if self.kind in (EventKind.RESUMED, EventKind.NOTE) else None

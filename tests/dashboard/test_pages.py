@@ -385,7 +385,7 @@ def test_a_batch_that_grows_or_runs_errors_again_is_never_more_than_done(tmp_pat
     assert counts() == (2, 2, {"errored": 1, "passed": 1}, ["x__1"])
     again = (f"{job('p')}/a__1",)
     write_json(batch.plan_json, msgspec.structs.replace(planned, superseded=again))
-    tell(job_event(100, "note", resumed={"p": 1}))
+    tell(job_event(100, "resumed", resumed={"p": 1}))
     assert counts() == (1, 2, {"passed": 1}, [])
     for event in Teller("a__2", wave=2).whole(110, 120, "failed"):
         tell(event)

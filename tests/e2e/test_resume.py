@@ -279,7 +279,7 @@ def test_what_a_killed_runner_left_running_is_ended_before_anything_runs_again(l
     assert resume.returncode == 0, out + err
     assert not alive(left)
     events = lab.events()
-    resumed = next(n for n, e in enumerate(events) if e.kind == "note" and "resumed" in e.detail)
+    resumed = next(n for n, e in enumerate(events) if e.kind == "resumed")
     assert all(event.pid != left for event in events[resumed:])
     assert len(finished(lab)) == 3
     assert lab.outcomes() == {("p", "a"): ["failed"] * 3}

@@ -85,7 +85,7 @@ def test_a_batch_that_is_resumed_has_nothing_running_from_before() -> None:
             *(trial.started(0) for trial in (first, second, Teller("a__3"))),
             first.ended(1),
             second.ended(1, "cancelled"),
-            job_event(2, "note", resumed={"p": 2}),
+            job_event(2, "resumed", resumed={"p": 2}),
         ],
     )
     assert (state.total.done, state.running, state.total.running) == (1, [], 0)
@@ -98,7 +98,7 @@ def test_an_error_that_is_run_again_counts_once() -> None:
     state = replay(plan(), [*first.whole(0, 10, "errored"), *other.whole(0, 10)])
     assert counts(state) == (2, 2, Counter(errored=1, passed=1))
     state.replan(plan(superseded=(f"{first.about['job']}/a__1",)))
-    state.apply(job_event(20, "note", resumed={"p": 1}))
+    state.apply(job_event(20, "resumed", resumed={"p": 1}))
     assert counts(state) == (1, 2, Counter(passed=1))
     for one in again.whole(20, 30, "failed"):
         state.apply(one)

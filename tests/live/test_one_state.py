@@ -112,7 +112,7 @@ def from_dashboard(page: str, document: dict) -> Numbers:
 
 def test_the_recording_holds_what_can_happen_to_a_trial(batch: Batch) -> None:
     events = read_jsonl(batch.events_jsonl, Event).records
-    assert {event.kind for event in events} >= {*EventKind} - {EventKind.NOTE}
+    assert {event.kind for event in events} >= {*EventKind} - {EventKind.NOTE, EventKind.RESUMED}
     assert any(event.detail.get("retried") for event in events)
     causes = {event.detail["cause"] for event in events if event.kind == EventKind.TRIAL_WAITING}
     assert causes == {WaitKind.RETRY, WaitKind.PAUSED}

@@ -176,13 +176,15 @@ def test_what_waits_is_known_with_its_reason() -> None:
     assert (state.waiting, state.in_line) == ([], [])
 
 
-def test_a_later_wave_takes_the_place_of_what_was_cut_off_or_cancelled() -> None:
+@pytest.mark.parametrize("kind", ["resumed", "note"])
+def test_a_later_wave_takes_the_place_of_what_was_cut_off_or_cancelled(kind: str) -> None:
+    """Before it was a kind of its own, a resume was a note."""
     first, second, again = Teller("a__1"), Teller("b__1", "b"), Teller("a__2", wave=2)
     state = replay(
         plan(attempts=1),
         [
             job_event(0, "job_started"), first.started(0), second.started(0), second.ended(9, "cancelled", None, None),
-            Event(at(100), "note", "s", 1, detail={"resumed": {"p": 2}, "attempts": None}),
+            Event(at(100), kind, "s", 1, detail={"resumed": {"p": 2}, "attempts": None}),
         ],
     )  # fmt: skip
     p = state.profiles["p"]
@@ -357,7 +359,7 @@ def test_time_left_knows_how_many_trials_somebody_lets_run_at_once() -> None:
         return eta_sec(state, START + 14)
 
     assert [after("q", 1), after("q", 2), after(None, 4), after("p", 1), after(None, 2)] == [40, 20, 10, 40, 20]
-    state.apply(Event(at(20), "note", "s", 1, detail={"resumed": {"p": 4, "q": 4}}))
+    state.apply(Event(at(20), "resumed", "s", 1, detail={"resumed": {"p": 4, "q": 4}}))
     assert eta_sec(state, START + 20) == 10, "a resume begins without orders"
 
 
@@ -386,7 +388,7 @@ def test_a_profile_that_goes_on_later_in_line_is_not_given_up() -> None:
     ]
     state = replay(planned, first)
     assert state.never == 2
-    again = Event(at(100), "note", "s", 1, detail={"resumed": {"p": 1, "q": 1}})
+    again = Event(at(100), "resumed", "s", 1, detail={"resumed": {"p": 1, "q": 1}})
     for event in (again, job_event(101, "job_started", "p", wave=2), Teller("b__1", "b", "p", wave=2).started(101)):
         state.apply(event)
     assert (state.never, state.shut, state.in_line) == (0, set(), ["q"])
@@ -419,7 +421,7 @@ def test_attempts_are_numbered_by_task_not_by_job() -> None:
             *first.whole(0, 10, "errored"),
             *Teller("a__2", attempt=2).whole(0, 10),
             Teller("a__3", attempt=3).started(5),
-            job_event(100, "note", resumed={"p": 3}),
+            job_event(100, "resumed", resumed={"p": 3}),
             job_event(101, "job_started", wave=2),
             Teller("a__4", wave=2, attempt=1).started(102),
             Teller("a__5", wave=2, attempt=2).started(103),

@@ -52,9 +52,8 @@ class Notices:
 def notice_of(event: Event, time: float | None) -> Notice:
     """What an event says: its error, else the text in its detail, else the detail itself."""
     detail = event.detail
-    resumed = detail.get("resumed")
-    if isinstance(resumed, dict):
-        text = "resumed: " + ", ".join(f"{count} of {profile}" for profile, count in resumed.items())
+    if event.resumed is not None:
+        text = "resumed: " + ", ".join(f"{count} of {profile}" for profile, count in event.resumed.items())
         return Notice(event.kind, "info", text, time)
     text = event.error or _said(detail)
     if event.kind == "control":

@@ -283,8 +283,8 @@ class LiveState:
     def _note(self, event: Event, time: float | None) -> None:
         if event.job_died:
             self._close(self._job(event))
-        resumed = event.detail.get("resumed")
-        if not isinstance(resumed, dict):
+        resumed = event.resumed
+        if resumed is None:
             return
         self.close()
         self.at_once = {}
@@ -308,8 +308,9 @@ _HANDLERS: dict[str, Any] = {
     EventKind.ALERT: LiveState._alert,
     EventKind.CONTROL: LiveState._control,
     EventKind.NOTE: LiveState._note,
+    EventKind.RESUMED: LiveState._note,
 }
-_NO_NOTICE = {*EventKind} - {EventKind.CONTROL, EventKind.NOTE, EventKind.JOB_DIED}
+_NO_NOTICE = {*EventKind} - {EventKind.CONTROL, EventKind.NOTE, EventKind.JOB_DIED, EventKind.RESUMED}
 
 
 def replay(plan: Plan | None, events: Iterable[Event]) -> LiveState:

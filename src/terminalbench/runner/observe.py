@@ -68,7 +68,7 @@ class Observer:
             self._heard.pop(profile, None)
             self._trials = {t: found for t, found in self._trials.items() if found.profile != profile}
             return
-        if event.job and event.kind not in ("note", "alert"):
+        if event.job and event.kind not in ("note", "alert", "resumed"):
             self._heard[profile] = now
         if event.trial is None:
             return

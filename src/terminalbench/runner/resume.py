@@ -33,7 +33,7 @@ from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import forget_dead_workers, live_processes
-from terminalbench.records import ErrorClass, Event, Outcome, stamp
+from terminalbench.records import ErrorClass, Event, EventKind, Outcome, stamp
 from terminalbench.registry import is_import_path
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.extend import extended, is_quarantined, refreshed, with_attempts
@@ -402,4 +402,4 @@ def _note(batch: Batch, plan: Plan, request: ResumeRequest, missing: dict[str, C
         "attempts": request.attempts,
         "retry_errors": request.retry_errors,
     }
-    append_jsonl(batch.events_jsonl, Event(now, "note", plan.slug, os.getpid(), detail=detail))
+    append_jsonl(batch.events_jsonl, Event(now, EventKind.RESUMED, plan.slug, os.getpid(), detail=detail))

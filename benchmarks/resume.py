@@ -2,6 +2,8 @@
 
     .venv/bin/python benchmarks/resume.py [--trials 10000] [--harbor-trials 250 500 1000]
 
+`--harbor-trials` without a number leaves Harbor out.
+
 A small batch really runs; its trials are then copied under new names until there are as many as wanted. Harbor compares
 every planned trial with every one on disk, so it is asked at smaller sizes only, and its growth is shown. Seconds are
 CPU time of the process and its children; start-up is in them.
@@ -57,6 +59,7 @@ def run(argv: list[str], root: Path) -> Took:
     """Run a command to its end; it must succeed."""
     before, started = os.times(), time.monotonic()
     env = {**os.environ, "HARBOR_TELEMETRY": "off", "XDG_STATE_HOME": str(root / "state")}
+    env |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(root / "pycache")}  # compiled once, as installed
     ran = subprocess.run(argv, cwd=root, env=env, capture_output=True, text=True, timeout=_LIMIT_SEC)
     if ran.returncode != 0:
         raise SystemExit(f"{argv} ended with {ran.returncode}:\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
@@ -105,9 +108,13 @@ def grow(root: Path, batch: Batch, trials: int) -> Path:
         file.write_text(json.dumps(config))
     (folder / "lock.json").unlink(missing_ok=True)  # Harbor writes another; the old one has fewer trials
     original = next(folder.glob(f"{task_name(0)}__*/"))
-    for number in range(tasks):
-        for attempt in range(ATTEMPTS):
-            copy_trial(original, number, attempt)
+    told = [line for line in batch.events_jsonl.read_text().splitlines() if original.name in line]
+    with batch.events_jsonl.open("a") as events:
+        for number in range(tasks):
+            for attempt in range(ATTEMPTS):
+                if copy := copy_trial(original, number, attempt):
+                    lines = "\n".join(told).replace(original.name, copy.name).replace(task_name(0), task_name(number))
+                    events.write(f"{lines}\n")
     return batch.job_config(job["name"])
 
 
@@ -116,11 +123,11 @@ def renumbered(document: dict, number: int) -> dict:
     return json.loads(json.dumps(document).replace(task_name(0), task_name(number)))
 
 
-def copy_trial(original: Path, number: int, attempt: int) -> None:
-    """Another finished trial: the files are hard links, but for those that name it."""
+def copy_trial(original: Path, number: int, attempt: int) -> Path | None:
+    """Another finished trial: the files are hard links, but for those that name it. None when it was there."""
     folder = original.with_name(f"{task_name(number)}__{attempt:07}")
     if folder.exists() or (number, attempt) == (0, 0):
-        return  # it is there from a smaller size, or it is the original
+        return None  # it is there from a smaller size, or it is the original
     shutil.copytree(original, folder, copy_function=os.link, symlinks=True)
     for file in ("result.json", "config.json"):
         document = json.loads((original / file).read_text().replace(original.name, folder.name))
@@ -128,6 +135,28 @@ def copy_trial(original: Path, number: int, attempt: int) -> None:
             document["id"] = str(uuid.uuid4())
         (folder / file).unlink()
         (folder / file).write_text(json.dumps(renumbered(document, number)))
+    return folder
+
+
+def beside_harbor(root: Path, batch: Batch, sizes: list[int]) -> None:
+    """The table of both, at sizes that Harbor can take."""
+    alone = run([HARBOR, "run", "-c", str(next(batch.runs.glob("*.job.json"))), "-y"], root)
+    print(f"a finished batch of {ATTEMPTS} attempts at each task, nothing to do; CPU seconds")
+    print(f"{'trials':>8} {'harbor run -c':>14} {'tbench resume':>14} {'ratio':>7} {'harbor / trial':>15}")
+    print(f"{1:>8} {alone.cpu_sec:>14.2f}")
+    net: list[tuple[int, float]] = []
+    for trials in sorted(sizes):
+        config = grow(root, batch, trials)
+        run([*TBENCH, "resume", "exp.toml"], root)
+        ours = run([*TBENCH, "resume", "exp.toml"], root)
+        theirs = run([HARBOR, "run", "-c", str(config), "-y"], root)
+        net.append((trials, theirs.cpu_sec - alone.cpu_sec))
+        ratio, each = theirs.cpu_sec / ours.cpu_sec, 1000 * net[-1][1] / trials
+        print(f"{trials:>8} {theirs.cpu_sec:>14.2f} {ours.cpu_sec:>14.2f} {ratio:>7.1f} {each:>12.1f} ms")
+    if len(net) > 1 and min(seconds for _, seconds in net) > 0:
+        (few, little), (many, much) = net[0], net[-1]
+        exponent = math.log(much / little) / math.log(many / few)
+        print(f"without its start-up, Harbor's time grows with the number of trials to the power of {exponent:.1f}")
 
 
 def main() -> None:
@@ -140,23 +169,8 @@ def main() -> None:
     try:
         batch = seed(root)
         floor = run([*TBENCH, "--version"], root)
-        alone = run([HARBOR, "run", "-c", str(next(batch.runs.glob("*.job.json"))), "-y"], root)
-        print(f"a finished batch of {ATTEMPTS} attempts at each task, nothing to do; CPU seconds")
-        print(f"{'trials':>8} {'harbor run -c':>14} {'tbench resume':>14} {'ratio':>7} {'harbor / trial':>15}")
-        print(f"{1:>8} {alone.cpu_sec:>14.2f}")
-        net: list[tuple[int, float]] = []
-        for trials in sorted(options.harbor_trials):
-            config = grow(root, batch, trials)
-            run([*TBENCH, "resume", "exp.toml"], root)
-            ours = run([*TBENCH, "resume", "exp.toml"], root)
-            theirs = run([HARBOR, "run", "-c", str(config), "-y"], root)
-            net.append((trials, theirs.cpu_sec - alone.cpu_sec))
-            ratio, each = theirs.cpu_sec / ours.cpu_sec, 1000 * net[-1][1] / trials
-            print(f"{trials:>8} {theirs.cpu_sec:>14.2f} {ours.cpu_sec:>14.2f} {ratio:>7.1f} {each:>12.1f} ms")
-        if len(net) > 1 and min(seconds for _, seconds in net) > 0:
-            (few, little), (many, much) = net[0], net[-1]
-            exponent = math.log(much / little) / math.log(many / few)
-            print(f"without its start-up, Harbor's time grows with the number of trials to the power of {exponent:.1f}")
+        if options.harbor_trials:
+            beside_harbor(root, batch, options.harbor_trials)
         grow(root, batch, options.trials)
         first = run([*TBENCH, "resume", "exp.toml"], root)
         again = run([*TBENCH, "resume", "exp.toml"], root)

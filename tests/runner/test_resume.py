@@ -1,5 +1,7 @@
 """What `resume` takes from the experiment as it is now, and what it keeps from the plan; nothing is run here."""
 
+import os
+
 import pytest
 
 from support.experiments import Project
@@ -32,6 +34,25 @@ def test_a_batch_whose_results_lie_elsewhere_goes_on_by_every_name(project: Proj
         ran = tbench("resume", *target)
         assert (ran.code, ran.err) == (0, ""), target
         assert "nothing was missing" in ran.out
+
+
+def test_a_resume_that_finds_nothing_new_writes_no_export(project: Project, tbench) -> None:
+    batch = planned(experiment(project))
+    finished(batch, "a", "b")
+    batch.events_jsonl.touch()
+    assert tbench("resume", batch.folder).code == 0
+    later = 10**9 + max(path.stat().st_mtime_ns for path in (*batch.runs.rglob("*"), batch.plan_json))
+    os.utime(batch.index_json, ns=(later, later))
+    assert tbench("resume", batch.folder).code == 0
+    assert batch.index_json.stat().st_mtime_ns == later, "it is younger than all it tells of"
+    result = next(batch.runs.glob("*/a__*/result.json"))
+    result.write_text(result.read_text().replace('"reward": 1.0', '"reward": 0.0') + " ")
+    assert tbench("resume", batch.folder).code == 0
+    assert batch.index_json.stat().st_mtime_ns != later, "a result that was edited in place"
+    os.utime(batch.index_json, ns=(later, later))
+    os.utime(batch.events_jsonl, ns=(later, later))
+    assert tbench("resume", batch.folder).code == 0
+    assert batch.index_json.stat().st_mtime_ns != later, "another command may have read what the events tell of"
 
 
 def test_a_project_that_shares_its_results_is_another_project(project: Project, tbench) -> None:

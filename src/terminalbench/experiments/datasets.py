@@ -37,11 +37,12 @@ class TaskSource:
 
         A file that cannot be read is no matter here: the check before a run says so.
         """
-        file = self.folder / "task.toml" if self.folder is not None else None
-        if file is None or not is_file(file):
+        file = f"{self.folder}/task.toml"  # no Path: there may be thousands
+        if self.folder is None or not is_file(file):
             return None
         try:
-            text = file.read_bytes().decode()
+            with open(file, "rb") as stream:  # noqa: PTH123
+                text = stream.read().decode()
             metadata = tomllib.loads(text).get("metadata") if "family" in text else None
         except (OSError, ValueError, RecursionError):
             return None
@@ -80,7 +81,7 @@ class Dataset:
         if self.tasks is not None:
             return task_id in self.tasks
         if self.kind == "folder" and self.folder is not None:
-            return task_id not in (".", "..") and is_file(self.folder / task_id / "task.toml")
+            return task_id not in (".", "..") and is_file(f"{self.folder}/{task_id}/task.toml")
         return True
 
     def known_tasks(self) -> list[str] | None:

@@ -296,7 +296,7 @@ def find_path(text: str, root: Path, at: str, problems: Problems) -> Path | None
     return None
 
 
-def is_file(path: Path) -> bool:
+def is_file(path: Path | str) -> bool:
     """Whether there is a file; False too where the system does not say (no permission, a name too long)."""
     return os.path.isfile(path)  # noqa: PTH113
 

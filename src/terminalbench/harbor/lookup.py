@@ -4,7 +4,6 @@
 writes, for each, its tasks by id as Harbor's `tasks[]` takes them, or why they could not be found.
 """
 
-import asyncio
 import os
 import sys
 from collections import Counter
@@ -51,6 +50,8 @@ def by_id(entries: list[dict[str, Any]]) -> Found:
 
 def main() -> int:
     """Answer one request. Harbor's own printing goes to standard error."""
+    import asyncio
+
     answer = os.dup(1)
     os.dup2(2, 1)
     configs = msgspec.json.decode(sys.stdin.buffer.read(), type=list[dict[str, Any]])

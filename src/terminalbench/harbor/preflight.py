@@ -5,9 +5,7 @@ word. `python -m terminalbench.harbor.preflight` reads a `Request` from standard
 to standard output. Variables reach it through the pipe, never through arguments.
 """
 
-import asyncio
 import contextlib
-import inspect
 import os
 import sys
 import tempfile
@@ -157,6 +155,8 @@ def _info(name: str | None, path: str | None) -> "AgentInfo":
 
 def _unknown_options(kind: Any, options: dict[str, Any]) -> Iterator[str]:
     """Options that the class of an agent does not name: `validate` cannot tell where it does not find the source."""
+    import inspect
+
     record = getattr(kind, "AGENT_INFO", {})
     if kind.options_model is not None or record.get("any_options"):
         return  # Harbor is strict about an options model itself
@@ -190,6 +190,8 @@ def _environment_problem(config: dict[str, Any]) -> str | None:
 
 def _task_problems(config: dict[str, Any], *, only: list[int]) -> dict[int, str]:
     """Create a trial of each of these tasks as Harbor would, in a throw-away folder; those that fail, and why."""
+    import asyncio
+
     found: dict[int, str] = {}
     with tempfile.TemporaryDirectory(prefix="tbench-preflight-") as folder:
         for index in only:

@@ -4,6 +4,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -187,35 +188,28 @@ def row_outcome(row: TrialRow) -> Outcome:
     return Outcome.ERRORED if row.state == ReadState.UNREADABLE else Outcome.CANCELLED
 
 
+_COLUMNS = (
+    "job", "trial", "state", "reason", "profile", "task", "dataset", "superseded", "counts", "attempt", "record",
+    "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "cost_usd", "usage_source",
+    "cost_source",
+)  # fmt: skip
+_decode = msgspec.json.Decoder(Trial).decode
+
+
 def batch_rows(connection: sqlite3.Connection, batch: str) -> list[TrialRow]:
     """Every trial folder of a batch, in the order they started."""
-    found = connection.execute("SELECT * FROM trials WHERE batch = ? ORDER BY started_at, trial", (batch,))
-    return [trial_row(row) for row in found]
+    query = f"SELECT {', '.join(_COLUMNS)} FROM trials WHERE batch = ? ORDER BY started_at, trial"  # noqa: S608
+    return [_row(*row) for row in connection.execute(query, (batch,))]
 
 
 def trial_row(row: sqlite3.Row) -> TrialRow:
     """A row of the table `trials`."""
-    trial = msgspec.json.decode(row["record"], type=Trial) if row["record"] is not None else None
-    usage = Usage(
-        input_tokens=row["input_tokens"],
-        cache_read_tokens=row["cache_read_tokens"],
-        cache_write_tokens=row["cache_write_tokens"],
-        output_tokens=row["output_tokens"],
-        cost_usd=row["cost_usd"],
-        source=row["usage_source"],
-        cost_source=row["cost_source"],
-    )
-    return TrialRow(
-        job=row["job"],
-        name=row["trial"],
-        state=row["state"],
-        reason=row["reason"],
-        profile=row["profile"],
-        task=row["task"],
-        dataset=row["dataset"],
-        trial=trial,
-        usage=usage,
-        superseded=bool(row["superseded"]),
-        counts=None if row["counts"] is None else bool(row["counts"]),
-        attempt=row["attempt"],
-    )
+    return _row(*(row[name] for name in _COLUMNS))
+
+
+def _row(job: str, name: str, state: str, reason: str, profile: str, task: str, dataset: str, *more: Any) -> TrialRow:
+    superseded, counts, attempt, record, *usage = more
+    trial = _decode(record) if record is not None else None
+    counted = None if counts is None else bool(counts)
+    used = Usage(*usage)
+    return TrialRow(job, name, state, reason, profile, task, dataset, trial, used, bool(superseded), counted, attempt)

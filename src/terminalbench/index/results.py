@@ -177,6 +177,16 @@ def export_index(batch: Batch, view: BatchView) -> None:
     write_json(batch.index_json, document)
 
 
+def export_is_current(batch: Batch) -> bool:
+    """Whether runs/index.json is younger than the plan and the events of its batch, and than every folder of a job."""
+    try:
+        written = batch.index_json.stat().st_mtime_ns
+        older = [batch.plan_json, batch.events_jsonl, *batch.runs.glob("*/"), *batch.superseded.glob("*/")]
+        return all(path.stat().st_mtime_ns < written for path in older)
+    except OSError:
+        return False
+
+
 def _entry(record: dict[str, Any], row: TrialRow | None) -> dict[str, Any]:
     trial = row.trial if row is not None else None
     job_dir = row.folder.rpartition("/")[0] if row is not None else None

@@ -119,12 +119,12 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secr
     noted = connection.execute(query, (key,)).fetchone()
     query = "SELECT job, trial, stamp, counts FROM trials WHERE batch = ?"
     before = connection.execute(query, (key,)).fetchall()
-    known = {(row["job"], row["trial"]): row["stamp"] for row in before}
+    known = {(job, trial): stamp for job, trial, stamp, _ in before}
     found = _look(key, batch, known)
     plan_stamp = _plan_stamp(batch)
     new_plan = noted is None or noted["plan_stamp"] != plan_stamp
     # A scan that was cut off before its end has left trials that were not counted.
-    counted = noted is not None and noted["counted"] is not None and all(row["counts"] is not None for row in before)
+    counted = noted is not None and noted["counted"] is not None and all(counts is not None for *_, counts in before)
     problems = list(found.problems)
     if new_plan or found.changed or found.gone or not counted:
         noting = _read_plan(key, batch, plan_stamp)

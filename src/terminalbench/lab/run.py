@@ -15,7 +15,7 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Selection
 from terminalbench.files import lock_owner
 from terminalbench.index.queries import BatchView, view_batch
-from terminalbench.index.results import export_index
+from terminalbench.index.results import export_index, export_is_current
 from terminalbench.index.scan import scan_batch
 from terminalbench.lab.select import open_experiment
 from terminalbench.live.processes import announced_batches
@@ -104,7 +104,8 @@ def ended(result: RunResult) -> Ended:
         unreadable = [f"unreadable: {printable(problem)}" for problem in scan_batch(result.batch).unreadable]
         view = view_batch(result.batch)
         problems = (*unreadable, *problems, *notify_end(view, result.interrupted))
-    export_index(result.batch, view)
+    if not (nothing_ran and result.as_indexed and export_is_current(result.batch)):
+        export_index(result.batch, view)
     return Ended(result.batch, view, result.interrupted, nothing_ran, tuple(dict.fromkeys(problems)))
 
 

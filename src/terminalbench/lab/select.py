@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.analytics.selection import find_jobs
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest, latest_started
 from terminalbench.experiments.config import Experiment, load, project_root
@@ -112,6 +111,8 @@ def select_numbered(name: Path | None, numbers: str | None, results: Path | None
     if numbers is not None:
         raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
     if name is not None and name.exists():
+        from terminalbench.analytics.selection import find_jobs
+
         return Selected((Target(find_jobs(name)),))
     return Selected((find_target(name, None, results, root),))
 

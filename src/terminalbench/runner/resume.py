@@ -93,7 +93,8 @@ def resume(
         if not missing:
             scrub_leftovers(batch, secrets)
             problems = (*(f"unreadable: {problem}" for problem in scanned.unreadable), *copy_artifacts(batch, plan))
-            return RunResult(batch, view.plan, False, problems, view)
+            as_indexed = not (scanned.read or scanned.removed)
+            return RunResult(batch, view.plan, False, problems, view, as_indexed=as_indexed)
         _end_leftovers(batch)
         scrub_leftovers(batch, secrets)  # only now: a container that was left behind would go on writing
         refuse_changed_folders(batch, plan)

@@ -46,7 +46,7 @@ from terminalbench.runner.supervise import JobEnd, Launch, Supervisor
 class RunResult:
     """A batch that has run, to its end or until it was interrupted, or stopped for a reason (a full disk).
 
-    `view` is its state, when nothing had to run.
+    `view` is its state, when nothing had to run; `as_indexed`, when the index had all of it before.
     """
 
     batch: Batch
@@ -55,6 +55,7 @@ class RunResult:
     problems: tuple[str, ...] = ()
     view: BatchView | None = None
     stopped: str | None = None
+    as_indexed: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Taking secrets out of what Harbor processes leave: their own logs, and the trials of one that was killed."""
 
 import contextlib
+import os
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_jsonl
@@ -24,16 +25,19 @@ def _scrub_logs(batch: Batch, secrets: Secrets) -> None:
 
 def scrub_leftovers(batch: Batch, secrets: Secrets) -> None:
     """Hide that, and what trials left whose Harbor was killed before it came to that; none of them may still run."""
+    if not secrets.spelled:
+        return
     _scrub_logs(batch, secrets)
     ends = [event for event in read_jsonl(batch.events_jsonl, Event).records if event.kind == "trial_ended"]
     done = {(event.job, event.trial) for event in ends if not event.detail.get("retried")}
     # A folder of a failed try is set aside after it was scrubbed, and then its end is told.
     tried = {(event.job, f"{event.trial}-try{event.detail.get('try', 1)}") for event in ends}
     for root, known in ((batch.runs, done), (batch.superseded, tried)):
-        for folder in root.glob("*/*/"):
-            if (folder.parent.name, folder.name) not in known:
-                with _as_far_as_possible():
-                    secrets.scrub_folder(folder)
+        for job in root.glob("*/"):
+            for name in os.listdir(job):  # noqa: PTH208  there may be thousands
+                if (job.name, name) not in known and (job / name).is_dir():
+                    with _as_far_as_possible():
+                        secrets.scrub_folder(job / name)
 
 
 def _as_far_as_possible() -> contextlib.suppress:

@@ -2,9 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
 
 from support.experiments import BASE
+from support.live import plan
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import write_json
 
 CANARY = "canary-9f8e7d6c5b4a"
 
@@ -66,3 +70,24 @@ def test_job_configs_hold_references_only(project, tbench, experiment) -> None:
     assert tbench("plan", experiment, "--job-configs", "out").code == 0
     configs = [json.loads(f.read_text()) for f in sorted((project.root / "out").glob("*.job.json"))]
     assert configs[0]["agents"][0]["env"] == {"MY_API_KEY": "${MY_API_KEY}"}
+
+
+@pytest.mark.parametrize("more", [(), ("--debug",)])
+def test_an_unexpected_error_does_not_show_what_an_env_file_gave(project, tbench, monkeypatch, more) -> None:
+    value = "given-0a1b2c3d4e5f-by-a-file"
+    project.write("experiments/.env", f"FILE_API_KEY={value}\nREGION=eu-west-1\n")
+    batch = Batch(project.root / "results" / "s" / "0")
+    batch.runs.mkdir(parents=True)
+    planned = plan()
+    profile = msgspec.structs.replace(planned.profiles[0], env_file="experiments/.env")
+    origin = msgspec.structs.replace(planned.provenance, root=str(project.root))
+    write_json(batch.plan_json, msgspec.structs.replace(planned, profiles=(profile,), provenance=origin))
+
+    def fail(_batch: object) -> None:
+        raise RuntimeError(f"eu-west-1 refused {value}")
+
+    monkeypatch.setattr("terminalbench.index.queries.view_batch", fail)
+    ran = tbench("watch", batch.folder, *more)
+    assert ran.code == 1
+    assert "error: unexpected RuntimeError: eu-west-1 refused [redacted]" in ran.err
+    assert value not in ran.out + ran.err

@@ -105,10 +105,11 @@ def _traceback(debug: bool) -> None:
 
 
 def _say(text: str) -> None:
-    """A line on standard error, without any secret that this process knows."""
+    """A line on standard error, without any secret of the environment or of an env file that this process has read."""
+    from terminalbench.experiments.envfile import secrets_read
     from terminalbench.secrets.values import Secrets
 
-    click.echo(Secrets.of_environment().hide(text), err=True)
+    click.echo((Secrets.of_environment() | secrets_read()).hide(text), err=True)
 
 
 def _os_error(error: OSError) -> str:

@@ -1,9 +1,14 @@
-"""Reading env files as python-dotenv writes and reads them. Values stay in memory; nothing here prints them."""
+"""Reading env files as python-dotenv writes and reads them. Values stay in memory; nothing here prints them.
+
+This process remembers what it read, so that its last error message can leave the secrets out.
+"""
 
 import re
 from pathlib import Path
 
 from terminalbench.errors import UserError
+from terminalbench.secrets.find import is_secret
+from terminalbench.secrets.values import Secrets
 
 _BETWEEN = re.compile(r"(?:\s+|#[^\n]*)*")
 _NAME = re.compile(r"(?:export[^\S\n]+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*=[^\S\n]*")
@@ -17,6 +22,14 @@ _ESCAPES = {
         {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"},
     ),
 }
+
+
+_read: set[tuple[str, str]] = set()
+
+
+def secrets_read() -> Secrets:
+    """The secrets of every env file that this process has read."""
+    return Secrets.of([value for name, value in _read if is_secret(name, value)])
 
 
 def read_env_file(path: Path) -> dict[str, str]:
@@ -40,6 +53,7 @@ def read_env_file(path: Path) -> dict[str, str]:
             raise UserError("is not NAME=value", where=where)
         values[name[1]], at = _value(text, name.end(), where)
         at = _end(_BETWEEN, text, at)
+    _read.update(values.items())
     return values
 
 

@@ -9,11 +9,11 @@ import pytest
 from harbor.models.trajectories import Trajectory
 
 from starter.jobs import environment_config, once, run_harbor, session_folder, trials
-from terminalbench.harbor.agents.simulated import SimulatedAgent
-from terminalbench.harbor.agents.simulated_luck import (
+from terminalbench.harbor.agents.simulated import (
     AttemptBook,
     Claim,
     Identity,
+    SimulatedAgent,
     SimulatedOptions,
     draw,
     probability_for,

@@ -5,16 +5,23 @@ writes something useless to a scratch file and claims to be done. No model is ca
 `simulated` is true in the metadata of its result and in its trajectory.
 
 What happens is a function of (seed, model name, task name, attempt, retry), so that a job gives the same set of
-results each time it is run. Harbor does not tell an agent its attempt number; `AttemptBook` counts them.
+results each time it is run. Each part of that luck is drawn by itself: another price or pace does not change which
+tasks are solved. Harbor does not tell an agent its attempt number; `AttemptBook` counts them.
 """
 
 import asyncio
+import hashlib
+import math
+import re
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, ClassVar, override
+from statistics import NormalDist
+from typing import Annotated, Any, ClassVar, NamedTuple, override
 
+import msgspec
 from harbor.agents.base import BaseAgent
 from harbor.agents.capabilities import AgentCapabilities
 from harbor.agents.options import AgentOptions
@@ -33,18 +40,10 @@ from harbor.models.trajectories import (
     Trajectory,
 )
 from harbor.models.trial.paths import TrialPaths
+from pydantic import Field, field_validator
 
-from terminalbench.files import write_json
-from terminalbench.harbor.agents.simulated_luck import (
-    AttemptBook,
-    Claim,
-    Identity,
-    Luck,
-    SimulatedOptions,
-    cell_of,
-    draw,
-    probability_for,
-)
+from terminalbench.errors import TbenchError
+from terminalbench.files import read_json, write_json
 from terminalbench.version import __version__
 
 SAVE_INTERVAL_SEC = 1.0
@@ -57,6 +56,155 @@ LOOKS = (
 )
 WRONG = ("I think I have it.", 'printf "nothing done\\n" > "${TMPDIR:-/tmp}/simulated-attempt.txt"')
 SOLVE = ("I know what to do.", "bash /solution/solve.sh")
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class SimulatedOptions(AgentOptions):
+    """The options of the simulated agent."""
+
+    solve_probability: Probability | dict[str, Probability] = Field(
+        default=0.5,
+        description="Chance to solve a task; or a table from task id, task name, family or glob to the chance.",
+    )
+    error_probability: Probability = Field(default=0.0, description="Chance that the agent crashes on the way.")
+    seed: int = Field(default=0, description="Another seed, other luck.")
+    steps_mean: float = Field(default=5.0, ge=2, le=200, description="Mean number of the agent's steps.")
+    tokens_mean: float = Field(default=20_000.0, gt=0, description="Mean number of made-up tokens, in and out.")
+    cost_per_mtok_usd: float = Field(default=3.0, ge=0, description="Made-up price of a million tokens.")
+    delay_sec: tuple[float, float] = Field(
+        default=(0.0, 0.02), description="Shortest and longest time of pretended work."
+    )
+
+    @field_validator("solve_probability")
+    @classmethod
+    def _not_empty(cls, value: float | dict[str, float]) -> float | dict[str, float]:
+        if value == {}:
+            raise ValueError("a table needs at least one entry")
+        return value
+
+    @field_validator("delay_sec")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not 0 <= value[0] <= value[1] < math.inf:
+            raise ValueError("must be two numbers of seconds, the smaller first")
+        return value
+
+
+class Identity(NamedTuple):
+    """What the luck of one run depends on, besides the seed."""
+
+    model: str
+    task: str
+    attempt: int
+    retry: int = 0
+
+
+class Luck(NamedTuple):
+    """What will happen in one run. `crash_step` is the step before which the agent crashes, if it does."""
+
+    solves: bool
+    crash_step: int | None
+    steps: int
+    tokens: int
+    delay_sec: float
+
+
+def probability_for(table: float | Mapping[str, float], task: str, family: str | None) -> float:
+    """The chance to solve `task`, named "id" or "org/id". Exact names come before the family, and both before globs.
+
+    Of several globs that match, the longest counts. A task for which the table has nothing is a ValueError.
+    """
+    if not isinstance(table, Mapping):
+        return table
+    names = [name for name in (task.rpartition("/")[2], task, family) if name]
+    for name in names:
+        if name in table:
+            return table[name]
+    for pattern in sorted(table, key=lambda pattern: (-len(pattern), pattern)):
+        if any(fnmatchcase(name, pattern) for name in names):
+            return table[pattern]
+    raise ValueError(f'solve_probability has no entry for task "{task}" (family {family}); add one, or "*"')
+
+
+def draw(options: SimulatedOptions, identity: Identity, chance: float) -> Luck:
+    """The luck of one run: the same arguments, the same luck. Pure."""
+
+    def unit(what: str) -> float:
+        text = msgspec.json.encode([options.seed, *identity, what])
+        return (int.from_bytes(hashlib.sha256(text).digest()[:6]) + 0.5) / 2**48
+
+    def around(mean: float, spread: float, what: str) -> float:
+        return mean * math.exp(spread * NormalDist().inv_cdf(unit(what)) - spread**2 / 2)
+
+    steps = max(2, round(around(options.steps_mean, 0.3, "steps")))
+    crashes = unit("crash") < options.error_probability
+    low, high = options.delay_sec
+    return Luck(
+        solves=unit("solve") < chance,
+        crash_step=1 + int(unit("crash step") * steps) if crashes else None,
+        steps=steps,
+        tokens=max(steps, round(around(options.tokens_mean, 0.5, "tokens"))),
+        delay_sec=low + (high - low) * unit("delay"),
+    )
+
+
+class Claim(NamedTuple):
+    """Which attempt at its task a trial is, from 1, and how often Harbor has tried this trial before."""
+
+    attempt: int
+    retry: int
+
+
+class AttemptBook:
+    """Numbers the attempts of each cell (task, model, options) of a job in the order in which they begin.
+
+    A job that goes on, by itself or as a further wave beside it, keeps its finished trials, and a new trial gets the
+    lowest number that is free, so that it is what the trial it replaces would have been. A trial that Harbor retries
+    keeps its number and counts the retries.
+    """
+
+    def __init__(self, job_dir: Path) -> None:
+        self._trials: dict[str, dict[str, Claim]] = {}
+        first = _first_wave(job_dir.name)
+        waves = [folder for folder in job_dir.parent.iterdir() if _first_wave(folder.name) == first]
+        for result in (path for folder in waves for path in sorted(folder.glob("*/result.json"))):
+            match _kept_metadata(result):
+                case {"simulated": True, "cell": str(cell), "attempt": int(attempt), "retry": int(retry)}:
+                    self._trials.setdefault(cell, {})[result.parent.name] = Claim(attempt, retry)
+
+    def claim(self, cell: str, trial: str) -> Claim:
+        """The number of `trial`, which begins now."""
+        trials = self._trials.setdefault(cell, {})
+        if trial in trials:
+            trials[trial] = Claim(trials[trial].attempt, trials[trial].retry + 1)
+        else:
+            taken = {claim.attempt for claim in trials.values()}
+            trials[trial] = Claim(next(n for n in range(1, len(taken) + 2) if n not in taken), 0)
+        return trials[trial]
+
+
+def _first_wave(job: str) -> str:
+    """The name of the job that `job` carries on: a further wave has `-w<number>` before its profile's key."""
+    return re.sub(r"-w[0-9]+(?=__)", "", job, count=1)
+
+
+def _kept_metadata(result: Path) -> dict[str, Any]:
+    """The metadata of a finished trial's agent; empty when it has none or cannot be read (Harbor skips it then)."""
+    try:
+        content = read_json(result, dict[str, Any])
+    except (OSError, TbenchError):
+        return {}
+    for holder in (content, *(content.get("step_results") or ())):
+        metadata = (holder.get("agent_result") or {}).get("metadata")
+        if isinstance(metadata, dict):
+            return metadata
+    return {}
+
+
+def _cell_of(task: str, model: str, options: SimulatedOptions) -> str:
+    """A short name for the trials that are attempts at the same thing."""
+    text = msgspec.json.encode([task, model, options.model_dump(mode="json")], order="deterministic")
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 class SimulatedCrash(RuntimeError):
@@ -97,12 +245,11 @@ class SimulatedAgent(BaseAgent):
         task = Task(_task_dir(environment), disable_verification=True)
         model = self.model_name or self.name()
         claim = self._claimed(task, model)
-        identity = Identity(model, task.name, claim.attempt, claim.retry)
         chance = probability_for(self.options.solve_probability, task.name, task.config.metadata.get("family"))
-        luck = draw(self.options, identity, chance)
+        luck = draw(self.options, Identity(model, task.name, *claim), chance)
         context.metadata = {
             "simulated": True,
-            "cell": cell_of(task.name, model, self.options),
+            "cell": _cell_of(task.name, model, self.options),
             "attempt": claim.attempt,
             "retry": claim.retry,
             "intended": "crash" if luck.crash_step else "solve" if luck.solves else "fail",
@@ -119,7 +266,7 @@ class SimulatedAgent(BaseAgent):
             await asyncio.sleep(luck.delay_sec / luck.steps)
             if number == luck.crash_step:
                 raise SimulatedCrash(f"simulated crash at step {number} of {luck.steps}, as error_probability asks")
-            tokens = _share(luck, number)
+            tokens = _share(luck, number, self.options.cost_per_mtok_usd / 1e6)
             if number == luck.steps:
                 tape.add("The task is done.", tokens)
             elif number < luck.steps - 1:
@@ -149,15 +296,8 @@ class SimulatedAgent(BaseAgent):
             book = self._books.get(trial_dir.parent)
             if book is None:
                 book = self._books[trial_dir.parent] = AttemptBook(trial_dir.parent)
-            self._claim = book.claim(cell_of(task.name, model, self.options), trial_dir.name)
+            self._claim = book.claim(_cell_of(task.name, model, self.options), trial_dir.name)
         return self._claim
-
-
-@dataclass(frozen=True)
-class _Tokens:
-    prompt: int
-    cached: int
-    completion: int
 
 
 class _Tape:
@@ -168,9 +308,9 @@ class _Tape:
         self._steps = [Step(step_id=1, timestamp=_now(), source="user", message=instruction)]
         self._saved_at = time.monotonic()
 
-    def add(self, message: str, tokens: _Tokens, command: str | None = None, output: str = "") -> None:
+    def add(self, message: str, metrics: Metrics, command: str | None = None, output: str = "") -> None:
         """One step of the agent: what it said, what it ran, what came back, and what that would have cost."""
-        context, price = self._context, self._agent.options.cost_per_mtok_usd / 1e6
+        context = self._context
         step = Step(
             step_id=len(self._steps) + 1,
             timestamp=_now(),
@@ -178,13 +318,7 @@ class _Tape:
             model_name=self._model,
             message=message,
             llm_call_count=1,
-            metrics=Metrics(
-                prompt_tokens=tokens.prompt,
-                cached_tokens=tokens.cached,
-                completion_tokens=tokens.completion,
-                cost_usd=(tokens.prompt + tokens.completion) * price,
-                extra={"simulated": True},
-            ),
+            metrics=metrics,
             extra={"simulated": True},
         )
         if command is not None:
@@ -192,9 +326,10 @@ class _Tape:
             step.tool_calls = [ToolCall(tool_call_id=call, function_name="bash", arguments={"command": command})]
             step.observation = Observation(results=[ObservationResult(source_call_id=call, content=output)])
         self._steps.append(step)
-        context.n_input_tokens = (context.n_input_tokens or 0) + tokens.prompt
-        context.n_cache_tokens = (context.n_cache_tokens or 0) + tokens.cached
-        context.n_output_tokens = (context.n_output_tokens or 0) + tokens.completion
+        context.n_input_tokens = (context.n_input_tokens or 0) + (metrics.prompt_tokens or 0)
+        context.n_cache_tokens = (context.n_cache_tokens or 0) + (metrics.cached_tokens or 0)
+        context.n_output_tokens = (context.n_output_tokens or 0) + (metrics.completion_tokens or 0)
+        price = self._agent.options.cost_per_mtok_usd / 1e6
         context.cost_usd = (context.n_input_tokens + context.n_output_tokens) * price
         if time.monotonic() - self._saved_at >= SAVE_INTERVAL_SEC:
             self.save()
@@ -221,7 +356,7 @@ class _Tape:
         self._saved_at = time.monotonic()
 
 
-def _share(luck: Luck, number: int) -> _Tokens:
+def _share(luck: Luck, number: int, price: float) -> Metrics:
     """The tokens of one step: a tenth of all is output; prompts grow, and what was sent before comes from the cache."""
     output = max(luck.steps, luck.tokens // 10)
     prompts = luck.tokens - output
@@ -232,7 +367,13 @@ def _share(luck: Luck, number: int) -> _Tokens:
     prompt = until(number) - until(number - 1)
     completion = output * number // luck.steps - output * (number - 1) // luck.steps
     cached = until(number - 1) - until(number - 2) if number > 1 else 0
-    return _Tokens(prompt, min(cached, prompt), completion)
+    return Metrics(
+        prompt_tokens=prompt,
+        cached_tokens=min(cached, prompt),
+        completion_tokens=completion,
+        cost_usd=(prompt + completion) * price,
+        extra={"simulated": True},
+    )
 
 
 def _task_dir(environment: BaseEnvironment) -> Path:

@@ -17,7 +17,7 @@ from harbor.trial.hooks import TrialEvent
 from jobkit import SOLVE, Job, scripted, stop, write_task
 
 from terminalbench.experiments.plan import ExclusionKind
-from terminalbench.harbor.agents.installs import LOCAL_SANDBOX
+from terminalbench.harbor.agents.needs import LOCAL_SANDBOX
 from terminalbench.harbor.attempts import attempts_from_events
 from terminalbench.harbor.limits.admission import Wait
 from terminalbench.harbor.limits.budget import Refusal

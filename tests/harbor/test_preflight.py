@@ -12,7 +12,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import make_plan
-from terminalbench.harbor.agents import installs
+from terminalbench.harbor.agents import needs
 from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.preflight import JobRequest, Report, Request, check, dropped
 from terminalbench.runner import preflight
@@ -154,20 +154,20 @@ def test_a_key_harbor_drops_is_refused(project) -> None:
 
 
 def test_an_agent_that_cannot_be_installed_offline(project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installs, "_resolves", lambda _host: False)
-    monkeypatch.setattr(installs, "SYSTEM_PATH", str(project.root))
-    local = {"import_path": installs.LOCAL_SANDBOX}
+    monkeypatch.setattr(needs, "_resolves", lambda _host: False)
+    monkeypatch.setattr(needs, "SYSTEM_PATH", str(project.root))
+    local = {"import_path": needs.LOCAL_SANDBOX}
     claude_code, oracle = agent_info("claude-code"), agent_info("oracle")
     assert claude_code is not None
     assert oracle is not None
-    assert "downloads.claude.ai cannot be reached" in (installs.not_installable(claude_code, local, ()) or "")
+    assert "downloads.claude.ai cannot be reached" in (needs.not_installable(claude_code, local, ()) or "")
     mounts = {**local, "mounts": [{"type": "bind", "source": "/x/claude", "target": "/usr/local/bin/claude"}]}
-    assert installs.not_installable(claude_code, mounts, ()) is None
-    assert installs.not_installable(claude_code, local, ("--mounts", '["/x/claude:/usr/local/bin/claude"]')) is None
-    assert installs.not_installable(claude_code, {"type": "docker"}, ()) is None
-    assert installs.not_installable(oracle, local, ()) is None
+    assert needs.not_installable(claude_code, mounts, ()) is None
+    assert needs.not_installable(claude_code, local, ("--mounts", '["/x/claude:/usr/local/bin/claude"]')) is None
+    assert needs.not_installable(claude_code, {"type": "docker"}, ()) is None
+    assert needs.not_installable(oracle, local, ()) is None
     project.write("claude", "#!/bin/sh\n").chmod(0o755)
-    assert installs.not_installable(claude_code, local, ()) is None
+    assert needs.not_installable(claude_code, local, ()) is None
 
 
 def test_a_nearly_full_disk_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,8 +108,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     from harbor.utils.env import resolve_env_vars
     from pydantic import ValidationError
 
-    from terminalbench.harbor.agents.installs import not_installable
-    from terminalbench.harbor.agents.keys import missing_key
+    from terminalbench.harbor.agents.needs import missing_key, not_installable
     from terminalbench.secrets.find import references
 
     config = job.config

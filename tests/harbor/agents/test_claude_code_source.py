@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from servers.git_http import GitServer, git, publish
-from terminalbench.harbor.agents.claude_scripts import Place
-from terminalbench.harbor.agents.claude_source import McpSource, folder_digest
+from terminalbench.harbor.agents.claude_source import McpSource, checkout_script, folder_digest
 
 TOKEN = "ghp_do_not_show_this"
 
@@ -55,7 +54,7 @@ class Checkout:
 def check_out(tmp_path: Path, url: str, ref: str, env: Mapping[str, str] | None = None) -> Checkout:
     root = tmp_path / "opt"
     root.mkdir()
-    script = Place(PurePosixPath(root)).checkout(url, ref)
+    script = checkout_script(PurePosixPath(root), url, ref)
     done = subprocess.run(
         ["bash", "-c", f"set -e; exec 3>'{tmp_path}/commit'; {script}"],
         env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1", **(env or {})},

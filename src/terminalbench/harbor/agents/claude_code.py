@@ -27,8 +27,8 @@ from pydantic import Field, field_validator, model_validator
 
 from terminalbench import files
 from terminalbench.harbor.agents import claude_settings as settings
-from terminalbench.harbor.agents.claude_scripts import ROOT
 from terminalbench.harbor.agents.claude_source import (
+    ROOT,
     InstalledSource,
     McpSetupError,
     McpSource,

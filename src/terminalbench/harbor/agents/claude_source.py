@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -23,14 +23,40 @@ from harbor.environments.base import BaseEnvironment
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from terminalbench.experiments.profiles import NOT_SOURCE
-from terminalbench.harbor.agents.claude_scripts import ROOT, Place
 from terminalbench.harbor.agents.claude_settings import SYSTEM_PYTHON, Location, Locations, digest
 
+ROOT = PurePosixPath("/opt/tbench-mcp")
 LOG_NAME = "setup/mcp-install.log"
 TAIL_LINES = 40
 
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 _EXTRA = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+_ASKPASS = """#!/bin/sh
+case "$1" in
+*"'https://github.com'"* | *"'https://"*"@github.com'"* | *"'https://"*".ghe.com'"*) ;;
+*"//${GH_HOST:-github.com}'"* | *"@${GH_HOST:-github.com}'"*) ;;
+*) exit 1 ;;
+esac
+case "$1" in Username*) echo x-access-token ;; *) printf '%s\\n' "$GITHUB_TOKEN" ;; esac"""
+
+_FIND_MISSING_EXTRAS = """
+import importlib.metadata, json, re, sys
+
+def plain(name):
+    return re.sub("[-_.]+", "-", name).lower()
+
+source, *wanted = sys.argv[1:]
+for found in importlib.metadata.distributions():
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    if origin.get("url", "").endswith(source):
+        has = {plain(name) for name in found.metadata.get_all("Provides-Extra") or []}
+        print(*(name for name in wanted if plain(name) not in has))
+        sys.exit()
+sys.exit("the package was not installed")
+"""
+
+_PIP_OPTIONS = "--no-input --disable-pip-version-check --no-cache-dir"
 
 
 class McpSetupError(RuntimeError):
@@ -83,7 +109,7 @@ async def install_source(
     """Fetch `source` into the sandbox, install what is a package, and say what is there."""
     if source.paths is not None:
         return await _install_folders(agent, environment, source.paths)
-    steps = _Steps(agent, environment, Place())
+    steps = _Steps(agent, environment, ROOT)
     if source.git is not None and source.ref is not None:
         fetched = await steps.check_out(source.git, source.ref)
     else:
@@ -104,7 +130,7 @@ async def _install_folders(
             continue
         done[path] = server
         name = re.sub(r"[^A-Za-z0-9_-]", "_", server)
-        steps = _Steps(agent, environment, Place(ROOT / f"{len(done)}-{name}"))
+        steps = _Steps(agent, environment, ROOT / f"{len(done)}-{name}")
         fetched = await steps.upload(path)
         locations[server], installed = await steps.settle(())
         records[server] = {**fetched, **installed}
@@ -113,13 +139,17 @@ async def _install_folders(
 
 
 class _Steps:
-    """Shell steps in the sandbox as root; their output goes to one log there, answers come back on descriptor 3."""
+    """Shell steps in the sandbox as root, which bring a source to `root`/src and its packages to `root`/venv.
 
-    def __init__(self, agent: BaseInstalledAgent, environment: BaseEnvironment, place: Place) -> None:
-        self._agent = agent
-        self._environment = environment
-        self._place = place
+    Each runs under `set -e`; its output goes to one log there, its answer comes back on descriptor 3.
+    """
+
+    def __init__(self, agent: BaseInstalledAgent, environment: BaseEnvironment, root: PurePosixPath) -> None:
+        self._agent, self._environment, self._root = agent, environment, root
+        self._source, self._venv = root / "src", root / "venv"
         self._log = agent.environment_logs_dir / LOG_NAME
+        # What uv downloads must be readable for the agent's user, who may not look into /root.
+        self._uv_folders = f"export UV_CACHE_DIR={root}/cache UV_PYTHON_INSTALL_DIR={root}/python"
 
     async def run(self, what: str, script: str) -> str:
         """Run one step and return its answer; a failing step raises with the end of the log."""
@@ -138,51 +168,128 @@ class _Steps:
             raise McpSetupError(f"MCP server setup failed at: {what} (exit {result.return_code})\n{tail}")
         return result.stdout or ""
 
+    async def _clear(self) -> None:
+        await self.run("prepare", f"mkdir -p {self._root}; rm -rf {self._source} {self._venv}")
+
     async def check_out(self, url: str, ref: str) -> dict[str, Any]:
         """Put the commit into the source folder; say which it is."""
-        await self.run("prepare", self._place.clear())
+        await self._clear()
         await self._agent.ensure_system_dependencies(self._environment, ("git",))
-        commit = await self.run("git checkout", self._place.checkout(url, ref))
+        commit = await self.run("git checkout", checkout_script(self._root, url, ref))
         return {"git": url, "ref": ref, "commit": commit.strip().splitlines()[-1]}
 
     async def upload(self, path: str) -> dict[str, Any]:
         """Put the host's folder into the source folder; say what its content is."""
         if not Path(path).is_dir():
             raise McpSetupError(f"mcp_source: no such folder: {path}")
-        await self.run("prepare", self._place.clear())
+        await self._clear()
         with tempfile.TemporaryDirectory(prefix="tbench-mcp-") as temporary:
             staged = Path(temporary) / "src"
             ignore = shutil.ignore_patterns(*NOT_SOURCE)
             await asyncio.to_thread(shutil.copytree, path, staged, symlinks=True, ignore=ignore)
             content = await asyncio.to_thread(folder_digest, staged)
-            await self._environment.upload_dir(staged, str(self._place.source))
+            await self._environment.upload_dir(staged, str(self._source))
         return {"path": path, "sha256": content}
 
     async def settle(self, extras: Sequence[str]) -> tuple[Location, dict[str, Any]]:
         """Install the source if it is a package; say where things are and what was installed."""
-        kind, *files = (await self.run("look at the source", self._place.look())).splitlines()
+        script = f"""
+cd {self._source}
+chmod -R a+rX {self._root}
+if [ -f pyproject.toml ] || [ -f setup.py ]; then echo package >&3; else echo folder >&3; fi
+find . -name .git -prune -o -type f -name '*.py' -print | sed 's#^[.]/##' >&3
+"""
+        kind, *files = (await self.run("look at the source", script)).splitlines()
         if kind != "package":
-            location = Location(SYSTEM_PYTHON, str(self._place.source), None, frozenset(files))
+            location = Location(SYSTEM_PYTHON, str(self._source), None, frozenset(files))
             return location, {"installed": False, "extras": [], "extras_missing": list(extras)}
-        installer = await self._make_venv()
-        missing = (await self.run("install", self._place.install(installer, extras))).split()
-        commands = f"{self._place.venv}/bin"
-        location = Location(f"{commands}/python", str(self._place.source), commands, frozenset(files))
+        missing = await self._install(extras)
+        commands = f"{self._venv}/bin"
+        location = Location(f"{commands}/python", str(self._source), commands, frozenset(files))
         has = [extra for extra in extras if extra not in missing]
         return location, {"installed": True, "extras": has, "extras_missing": missing}
 
+    async def _install(self, extras: Sequence[str]) -> list[str]:
+        """Install the source with `extras`; those it does not have (installers only warn)."""
+        installer = await self._make_venv()
+        python = f"{self._venv}/bin/python"
+        command = {
+            "uv": f"uv pip install --python {python}",
+            "pip": f"{python} -m pip install {_PIP_OPTIONS}",
+            "outside-pip": f"python3 -m pip --python {python} install {_PIP_OPTIONS}",
+        }[installer]
+        target = shlex.quote(f"{self._source}[{','.join(extras)}]" if extras else str(self._source))
+        script = f"""
+{self._uv_folders}
+{command} {target}
+{python} -c {shlex.quote(_FIND_MISSING_EXTRAS)} {self._source} {shlex.join(extras)} >&3
+rm -rf {self._root}/cache
+chmod -R a+rX {self._root}
+"""
+        return (await self.run("install", script)).split()
+
     async def _make_venv(self) -> str:
+        """Make the virtual environment; the installer to use: uv, pip or outside-pip."""
         what = "make a virtual environment"
-        installer = (await self.run(what, self._place.make_venv())).strip()
+        script = f"""
+{self._uv_folders}
+rm -rf {self._venv}
+if command -v uv; then uv venv -q {self._venv}; echo uv >&3
+elif python3 -m venv {self._venv}; then echo pip >&3
+elif python3 -m pip --version && python3 -m venv --clear --without-pip {self._venv}; then echo outside-pip >&3
+else echo none >&3; fi
+"""
+        installer = (await self.run(what, script)).strip()
         if installer == "none":
             try:
                 await self._agent.ensure_system_dependencies(self._environment, ("python3", "python_venv"))
             except NonZeroAgentExitCodeError as error:
                 raise McpSetupError(f"no Python with venv in the sandbox; installing one failed: {error}") from error
-            installer = (await self.run(what, self._place.make_venv())).strip()
+            installer = (await self.run(what, script)).strip()
         if installer == "none":
             raise McpSetupError("the sandbox has neither uv nor a python3 that can make a virtual environment")
         return installer
+
+
+def checkout_script(root: PurePosixPath, url: str, ref: str) -> str:
+    """Put exactly `ref` of `url` into `root`/src; answer with the commit.
+
+    The token reaches git through an askpass program that reads GITHUB_TOKEN, and only when git asks on
+    behalf of GitHub (or of GH_HOST): it is in no address, argument or file.
+    """
+    tag = f"refs/tags/{ref}"
+    fetch_commit = f"""
+    git fetch -q --depth 1 origin {ref} || git fetch -q --tags origin '+refs/heads/*:refs/remotes/origin/*'
+    git checkout -q --detach {ref}
+    case "$(git rev-parse HEAD)" in {ref}*) ;; *) echo 'checked out another commit' >&2; exit 1 ;; esac
+"""
+    if re.fullmatch(r"[0-9a-f]{7,40}", ref) is None:
+        fetch_commit = f"echo '{ref} is neither a tag nor a commit of the repository' >&2; exit 1"
+    return f"""
+export GIT_TERMINAL_PROMPT=0 GIT_SSH_COMMAND='ssh -o BatchMode=yes'
+if [ -n "${{GITHUB_TOKEN:-}}" ]; then
+    cat > {root}/askpass <<'ASKPASS'
+{_ASKPASS}
+ASKPASS
+    chmod 755 {root}/askpass
+    export GIT_ASKPASS={root}/askpass
+    trap 'rm -f {root}/askpass' EXIT
+fi
+git init -q {root}/src
+cd {root}/src
+git remote add origin {shlex.quote(url)}
+found=0
+git ls-remote -q --exit-code origin {tag} || found=$?
+case $found in
+0)
+    git fetch -q --depth 1 origin {tag}:{tag} || git fetch -q origin {tag}:{tag}
+    git checkout -q --detach {tag} ;;
+2) {fetch_commit} ;;
+*) exit $found ;;
+esac
+if [ -f .gitmodules ]; then git submodule update -q --init --recursive; fi
+git rev-parse HEAD >&3
+"""
 
 
 def folder_digest(folder: Path) -> str:

@@ -14,8 +14,8 @@ import msgspec
 
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import decode_plain, write_json
-from terminalbench.harbor.agents.installs import LOCAL_SANDBOX
 from terminalbench.harbor.scripts import EARLY_SEC
+from terminalbench.registry import BUILTIN
 from terminalbench.text.numbers import duration
 
 HUNG = "hung.json"
@@ -162,4 +162,5 @@ def early_sec(happened: str, environment: str | None) -> float:
 
     What is, the safe verifier takes for a part of the container and spares. The local sandbox needs no such guess.
     """
-    return EARLY_SEC + 0.1 if happened == "agent-start" and environment != LOCAL_SANDBOX else 0.0
+    guess = happened == "agent-start" and environment != BUILTIN["environments"]["local"]
+    return EARLY_SEC + 0.1 if guess else 0.0

@@ -1,7 +1,19 @@
-"""Which key an agent needs for its model, and whether it is there. Only names are ever reported."""
+"""What an agent needs before its first trial, as far as it can be told: a key for its model, and its program.
 
+In the local sandbox an agent's program is either in the host's system folders, mounted in, or fetched by its
+installer. Without the installer's host every trial would break in its set-up. Of keys only names are ever reported.
+"""
+
+import shutil
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from terminalbench.experiments.agents import AgentInfo
+from terminalbench.registry import BUILTIN
+from terminalbench.sandbox.engine.run import DEFAULT_PATH as SYSTEM_PATH
+
+LOCAL_SANDBOX = BUILTIN["environments"]["local"]
 
 KEYLESS = {"ollama", "ollama_chat", "lm_studio", "llamafile", "hosted_vllm", "vllm", "simulated"}
 """Providers that run on the user's own machine."""
@@ -42,3 +54,25 @@ def missing_key(
         return None
     names = " or ".join(keys)
     return f"{agent.name()} needs {names} for {provider}"
+
+
+def not_installable(agent: AgentInfo, environment: dict[str, Any], arguments: Sequence[str]) -> str | None:
+    """Why the agent cannot be installed in this environment, or None when it can or cannot be told."""
+    if environment.get("import_path") != LOCAL_SANDBOX or not agent.program or not agent.installer:
+        return None
+    program, host = agent.program, agent.installer
+    mounted = any(f"/{program}" in text for text in (str(environment.get("mounts") or ""), *arguments))
+    if mounted or shutil.which(program, path=SYSTEM_PATH) or _resolves(host):
+        return None
+    return (
+        f"{agent.name} cannot be installed in the local sandbox: {host} cannot be reached, and no program {program} is "
+        f"in {SYSTEM_PATH.replace(':', ', ')} or mounted (docs/claude-code.md shows how to mount one)"
+    )
+
+
+def _resolves(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError:
+        return False
+    return True

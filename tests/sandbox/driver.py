@@ -18,9 +18,8 @@ from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPol
 from harbor.models.trial.paths import TrialPaths
 
 from terminalbench.sandbox import cache, environment, helper
-from terminalbench.sandbox.activity import HITS, live_hits
+from terminalbench.sandbox.activity import HITS, MOST_BYTES, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
-from terminalbench.sandbox.live_logs import MOST_BYTES, parse
 from terminalbench.sandbox.plan import Plan
 from terminalbench.sandbox.probe import probe
 

@@ -160,7 +160,7 @@ def test_many_builders_of_one_layer_build_it_once(driver: Driver, work: Path) ->
 import asyncio
 from pathlib import Path
 from terminalbench.sandbox.image.build import define, layer_for
-from terminalbench.sandbox.image.images import ImageTable
+from terminalbench.sandbox.image.builder import ImageTable
 from terminalbench.sandbox.plan import limits_for
 async def main():
     definition = define(Path({str(work / "environment")!r}), None, ImageTable({{}}))

@@ -3,7 +3,7 @@
 import pytest
 
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.image.images import ImageTable, normalized
+from terminalbench.sandbox.image.builder import ImageTable, normalized
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sandbox.driving import Box
-from terminalbench.sandbox.live_logs import Piece, parse
+from terminalbench.sandbox.activity import Piece, parse
 
 LIMITED = '"error_status":429'
 

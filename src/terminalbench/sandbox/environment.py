@@ -23,14 +23,12 @@ from harbor.utils.path_filter import filter_paths_by_patterns
 
 from terminalbench.errors import did_you_mean
 from terminalbench.sandbox import transfer
-from terminalbench.sandbox.activity import Activity
+from terminalbench.sandbox.activity import Activity, LiveLogs
 from terminalbench.sandbox.base import HOST
 from terminalbench.sandbox.cache import collect_leftovers
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image import build
-from terminalbench.sandbox.image.builder import ImageConfig
-from terminalbench.sandbox.image.images import ImageTable
-from terminalbench.sandbox.live_logs import LiveLogs
+from terminalbench.sandbox.image.builder import ImageConfig, ImageTable
 from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.session import Counts, Finished, Sandbox

@@ -271,7 +271,7 @@ class Sandbox:
         return [os.fsdecode(name) for name in b"".join(found).split(b"\0") if name]
 
     async def news(self, source: str, known: Mapping[str, int], most_bytes: int) -> bytes:
-        """What is new in the files below the folder `source`, of which `known` bytes are known; `live_logs` reads it.
+        """What is new in the files below the folder `source`, of which `known` bytes are known; `activity` reads it.
 
         Made inside the sandbox: at most twice `most_bytes` are taken from it.
         """

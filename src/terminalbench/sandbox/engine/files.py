@@ -155,7 +155,7 @@ def _list(request: dict[str, Any], stream: int) -> dict[str, Any]:
 
 
 def _news(request: dict[str, Any], stream: int) -> dict[str, Any]:
-    """Write the new ends of the newest regular files below `source` to the stream, as `live_logs.parse` reads them."""
+    """Write the new ends of the newest regular files below `source` to the stream, as `activity.parse` reads them."""
     source, known, left = request["source"].rstrip("/"), request["known"], request["most"]
     found: list[tuple[int, str]] = []
     for name, is_folder in itertools.islice(_walk(source, "", []), _LOOKED_AT):

@@ -18,10 +18,16 @@ from terminalbench.files import read_json, write_json
 from terminalbench.sandbox import cache, helper
 from terminalbench.sandbox.base import HOST, Base, open_base
 from terminalbench.sandbox.errors import Refused, SandboxError
-from terminalbench.sandbox.image.builder import Builder, Definition, ImageConfig, declared, platform_arguments
+from terminalbench.sandbox.image.builder import (
+    Builder,
+    Definition,
+    ImageConfig,
+    ImageTable,
+    declared,
+    platform_arguments,
+)
 from terminalbench.sandbox.image.context import Context
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, parse
-from terminalbench.sandbox.image.images import ImageTable, normalized
 from terminalbench.sandbox.plan import Limits, Plan
 from terminalbench.sandbox.session import Sandbox
 
@@ -72,7 +78,7 @@ async def layer_for(definition: Definition, limits: Limits, *, force: bool) -> L
     """The layer of this definition on this machine; built now if it is not there, or if `force`d."""
     server = helper.running() or await asyncio.to_thread(helper.helper)
     base = await asyncio.to_thread(open_base, definition.base, server.ids)
-    if base.name == HOST and normalized(definition.image).startswith("python:") and not base.has_program("python3"):
+    if base.name == HOST and definition.is_python and not base.has_program("python3"):
         raise Refused(f"{definition.image} stands for the host, which has no python3", where=definition.where)
     digest = await asyncio.to_thread(definition.context.digest)
     parts = [VERSION, base.name, base.fingerprint, server.ids, definition.text, digest]

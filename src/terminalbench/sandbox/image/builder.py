@@ -1,23 +1,60 @@
-"""Carrying out a Dockerfile in a sandbox, instruction by instruction."""
+"""What a Dockerfile's image is: the base file system that stands for its FROM, and every instruction carried out."""
 
 import os
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import msgspec
 
 from terminalbench.sandbox import helper
-from terminalbench.sandbox.errors import Refused, SandboxError
+from terminalbench.sandbox.base import HOST
+from terminalbench.sandbox.errors import DOCKER_HINT, Refused, SandboxError
 from terminalbench.sandbox.image.context import Context, Entry, archive_entries, write_entries
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, fill, words
-from terminalbench.sandbox.image.images import normalized
 from terminalbench.sandbox.session import Sandbox
+
+BUILTIN: dict[str, str] = {
+    "debian:*": HOST,
+    "ubuntu:*": HOST,
+    "python:3*": HOST,
+}
+"""Images whose everyday commands (sh, coreutils, python3, ...) the host's system folders can stand for."""
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _SHELL = ("/bin/sh", "-c")
+
+
+def normalized(image: str) -> str:
+    """`image` without default registry and digest, with its tag spelled out."""
+    name = image.partition("@")[0]
+    for prefix in ("docker.io/", "index.docker.io/", "library/"):
+        name = name.removeprefix(prefix)
+    last = name.rpartition("/")[2]
+    return name if ":" in last else f"{name}:latest"
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """The user's table over the built-in one; `rootfs` takes the place of the host, if given."""
+
+    entries: Mapping[str, str]
+    rootfs: str | None = None
+
+    def base_for(self, image: str, *, where: str | None = None) -> str:
+        """ "host" or the rootfs folder for `image`; an image nobody mapped is refused."""
+        wanted = normalized(image)
+        if image == "scratch":
+            raise Refused("FROM scratch starts from an empty file system", where=where)
+        for pattern, base in {**self.entries, **{k: v for k, v in BUILTIN.items() if k not in self.entries}}.items():
+            if fnmatchcase(wanted, pattern) or fnmatchcase(image, pattern):
+                return self.rootfs if base == HOST and self.rootfs else base
+        known = ", ".join([*self.entries, *BUILTIN])
+        hint = f'{DOCKER_HINT}, or map it: images = {{"{wanted}" = "/path/to/rootfs"}}; mapped so far: {known}'
+        raise Refused(f"the image {image} is not mapped to a base file system", where=where, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -30,6 +67,11 @@ class Definition:
     image: str
     base: str
     where: str
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it starts from a python image, which has programs that a host may lack."""
+        return normalized(self.image).startswith("python:")
 
 
 class ImageConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -122,8 +164,7 @@ class Builder:
 
     async def _stand_in(self) -> None:
         """The one thing a python image has that a host may lack under that name."""
-        base = self.sandbox.plan.base
-        if normalized(self.definition.image).startswith("python:") and not base.has_program("python"):
+        if self.definition.is_python and not self.sandbox.plan.base.has_program("python"):
             await self._must(["/bin/sh", "-c", "ln -s $(command -v python3) /usr/local/bin/python"], "FROM")
 
     async def _make_folders(self, folders: list[str]) -> None:

@@ -19,6 +19,7 @@ from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.stats import BOOTSTRAP_DRAWS, DRAWS
+from terminalbench.index.totals import Spend
 from terminalbench.records import Outcome, TaskRef
 
 PROFILES = {"text": 0.0, "codegraph": 0.05, "codecanvas": 0.15}
@@ -43,8 +44,7 @@ def make_rows(tasks: int, attempts: int) -> list[Row]:
                     attempt=attempt + 1,
                     outcome=Outcome.ERRORED if random.random() < 0.02 else outcome,
                     batch="s/0",
-                    cost_usd=cost,
-                    cost_known_usd=cost,
+                    spent=Spend(cost),
                 )
                 rows.append(row)
     return rows

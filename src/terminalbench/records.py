@@ -3,6 +3,7 @@
 `None` means unknown in every field of every record: never zero, never false.
 """
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -21,6 +22,18 @@ def elapsed_sec(started_at: str | None, finished_at: str | None) -> float | None
         return None
     seconds = (datetime.fromisoformat(finished_at) - datetime.fromisoformat(started_at)).total_seconds()
     return seconds if seconds >= 0 else None
+
+
+def total[N: (int, float)](values: Iterable[N | None]) -> N | None:
+    """The sum; None as soon as one of them is unknown, and of no values at all."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if found and len(known) == len(found) else None
+
+
+def known_total[N: (int, float)](values: Iterable[N | None]) -> N | None:
+    """The sum of those that are known; None when none is."""
+    return total(value for value in values if value is not None)
 
 
 class TaskRef(msgspec.Struct, frozen=True, omit_defaults=True, eq=False):
@@ -109,6 +122,19 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether any number is known."""
         counts = (self.input_tokens, self.cache_read_tokens, self.cache_write_tokens, self.output_tokens)
         return self.cost_usd is not None or any(count is not None for count in counts)
+
+    @staticmethod
+    def added(parts: "Sequence[Usage]", source: str | None, cost_source: str | None) -> "Usage":
+        """Several together. A sum of which a part is unknown is unknown."""
+        return Usage(
+            input_tokens=total(part.input_tokens for part in parts),
+            cache_read_tokens=total(part.cache_read_tokens for part in parts),
+            cache_write_tokens=total(part.cache_write_tokens for part in parts),
+            output_tokens=total(part.output_tokens for part in parts),
+            cost_usd=total(part.cost_usd for part in parts),
+            source=source,
+            cost_source=cost_source,
+        )
 
     @property
     def total_tokens(self) -> int | None:

@@ -1,6 +1,7 @@
 """A comparison as a whole: what it says of published examples, of edge cases, and what it can never say."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from terminalbench.analytics.model import Contrast
 from terminalbench.analytics.settings import Settings
 from terminalbench.errors import UserError
 from terminalbench.files import encode_json
+from terminalbench.index.totals import Spend
 from terminalbench.records import Outcome
 
 
@@ -51,14 +53,17 @@ def test_five_tasks_can_never_show_anything() -> None:
     assert found.sentence.endswith("5 tasks can never show a difference at this alpha")
 
 
-@pytest.mark.parametrize(("metric", "field"), [("cost", "cost_usd"), ("tokens", "tokens"), ("time", "agent_sec")])
-def test_equal_values_are_not_too_few_tasks(metric: str, field: str) -> None:
-    found = contrast(table(a="+ " * 8, b="+ " * 8), settings(metric=metric), **{field: 2})
+@pytest.mark.parametrize(
+    ("metric", "fields"),
+    [("cost", {"spent": Spend(2.0)}), ("tokens", {"spent": Spend(tokens=2)}), ("time", {"agent_sec": 2.0})],
+)
+def test_equal_values_are_not_too_few_tasks(metric: str, fields: dict[str, Any]) -> None:
+    found = contrast(table(a="+ " * 8, b="+ " * 8), settings(metric=metric), **fields)
     assert (found.verdict, found.smallest_detectable) == ("inconclusive", None)
     assert found.sentence.endswith(
         "the difference is the same on all 8 tasks, so nothing says which gaps 16 trials can show"
     )
-    few = contrast(table(a="+ " * 5, b="+ " * 5), settings(metric=metric), **{field: 2})
+    few = contrast(table(a="+ " * 5, b="+ " * 5), settings(metric=metric), **fields)
     assert few.sentence.endswith("5 tasks can never show a difference at this alpha")
 
 
@@ -231,7 +236,7 @@ def test_the_same_treatment_twice_is_noise() -> None:
 
 def test_cheaper_is_better() -> None:
     data = [
-        msgspec.structs.replace(row, cost_usd=(2.0 if row.profile == "a" else 1.0) + row.attempt / 10)
+        msgspec.structs.replace(row, spent=Spend((2.0 if row.profile == "a" else 1.0) + row.attempt / 10))
         for row in rows(MANY)
     ]
     found = compare(data, settings(metric="cost")).contrasts[0]
@@ -242,7 +247,7 @@ def test_cheaper_is_better() -> None:
 
 def test_unknown_costs_are_not_zero() -> None:
     data = [
-        msgspec.structs.replace(row, cost_usd=None if row.profile == "b" and row.attempt == 2 else 1.0)
+        msgspec.structs.replace(row, spent=Spend(None if row.profile == "b" and row.attempt == 2 else 1.0))
         for row in rows(MANY)
     ]
     found = compare(data, settings(metric="cost")).contrasts[0]
@@ -314,10 +319,7 @@ def test_equivalence_is_not_found_by_looking_often() -> None:
 
 def test_the_summary_of_a_profile() -> None:
     marks = {"a": {"t1": "+x+", "t2": "xxx", "t3": "+EE"}}
-    data = [
-        msgspec.structs.replace(r, cost_usd=0.5, cost_known_usd=0.5, agent_sec=10.0, tokens_known=100)
-        for r in rows(marks)
-    ]
+    data = [msgspec.structs.replace(r, spent=Spend(0.5, tokens=100), agent_sec=10.0) for r in rows(marks)]
     found = compare(data, settings(contrasts=())).profiles[0]
     assert (found.planned, found.measured, found.passed) == (9, 7, 3)
     assert found.rate == pytest.approx((2 / 3 + 0 + 1) / 3)
@@ -339,7 +341,7 @@ def test_pass_at_k_is_never_made_up() -> None:
 
 
 def test_a_cost_that_is_unknown_makes_the_cost_of_a_success_unknown() -> None:
-    data = [msgspec.structs.replace(r, cost_known_usd=0.5, cost_unknown=r.attempt - 1) for r in rows(table(a="++ ++"))]
+    data = [msgspec.structs.replace(r, spent=Spend(0.5, r.attempt - 1)) for r in rows(table(a="++ ++"))]
     found = compare(data, settings(contrasts=())).profiles[0]
     assert (found.cost_usd, found.cost_unknown_trials, found.cost_per_success) == (2.0, 2, None)
     assert found.on_pareto_front, "nobody passes more"
@@ -348,8 +350,7 @@ def test_a_cost_that_is_unknown_makes_the_cost_of_a_success_unknown() -> None:
 def test_the_front_is_what_nobody_can_beat_whatever_the_unknown_costs_are() -> None:
     def summaries(**costs: tuple[float, int]) -> list[str]:
         data = [
-            msgspec.structs.replace(row, cost_known_usd=costs[row.profile][0], cost_unknown=costs[row.profile][1])
-            for row in rows(table(a="x+ x+", b="++ ++"))
+            msgspec.structs.replace(row, spent=Spend(*costs[row.profile])) for row in rows(table(a="x+ x+", b="++ ++"))
         ]
         return [p.profile for p in compare(data, settings(contrasts=())).profiles if p.on_pareto_front]
 
@@ -362,7 +363,7 @@ def test_the_front_is_what_nobody_can_beat_whatever_the_unknown_costs_are() -> N
 def test_the_pareto_front() -> None:
     marks = table(a="+x", b="++", c="xx", d="+x")
     price = {"a": 1.0, "b": 2.0, "c": 1.5, "d": 2.0}
-    data = [msgspec.structs.replace(row, cost_known_usd=price[row.profile]) for row in rows(marks)]
+    data = [msgspec.structs.replace(row, spent=Spend(price[row.profile])) for row in rows(marks)]
     assert compare(data, settings()).pareto == ["a", "b"]
 
 
@@ -487,7 +488,7 @@ def test_cut_off_trials_are_missing_at_a_declared_look() -> None:
 
 def test_looking_at_any_time_is_only_for_the_pass_rate() -> None:
     half = rows(table(a="++.. " * 8, b="++.. " * 8))
-    data = [msgspec.structs.replace(row, cost_usd=float(row.profile == "a")) for row in half]
+    data = [msgspec.structs.replace(row, spent=Spend(float(row.profile == "a"))) for row in half]
     found = compare(data, settings(metric="cost", looks="any")).contrasts[0]
     assert found.verdict == "inconclusive"
     assert "only 50.0 % of what b was to do has a known cost" in found.sentence
@@ -496,7 +497,7 @@ def test_looking_at_any_time_is_only_for_the_pass_rate() -> None:
 @pytest.mark.parametrize("rule", ["exclude", "fail"])
 def test_crashing_early_is_not_cheaper(rule: str) -> None:
     marks = rows(table(a="++++++++++ " * 8, b="+++++++++E " * 8))
-    data = [msgspec.structs.replace(row, cost_usd=1.0 if row.measured else 0.0) for row in marks]
+    data = [msgspec.structs.replace(row, spent=Spend(1.0 if row.measured else 0.0)) for row in marks]
     found = compare(data, settings(metric="cost", rule=rule, coverage=0.5)).contrasts[0]
     assert found.verdict == "inconclusive"
     if rule == "fail":
@@ -508,9 +509,9 @@ def test_crashing_early_is_not_cheaper(rule: str) -> None:
 @pytest.mark.parametrize("rule", ["exclude", "fail"])
 def test_crashes_that_were_left_out_do_not_help_to_the_front(rule: str) -> None:
     marks = rows(table(a="+x " * 6, b="+E " * 6, c="Ex " * 6))
-    data = [msgspec.structs.replace(row, cost_known_usd=1.0) for row in marks]
+    data = [msgspec.structs.replace(row, spent=Spend(1.0)) for row in marks]
     assert compare(data, settings(rule=rule)).pareto == ["a", "b"], "half of what was planned passed under both"
-    cheap = [msgspec.structs.replace(row, cost_known_usd=float(row.measured)) for row in marks]
+    cheap = [msgspec.structs.replace(row, spent=Spend(float(row.measured))) for row in marks]
     assert compare(cheap, settings(rule=rule)).pareto == ["b"], "as much of what was planned for half the money"
 
 

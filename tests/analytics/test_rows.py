@@ -46,13 +46,18 @@ def test_every_planned_trial_is_a_row(batch: Batch) -> None:
     assert len(rows) == 8
     passed = one(rows, "p", "a", 1)
     assert passed.trial == f"s/0/{STAMP}__p/a__1"
-    assert (passed.outcome, passed.cost_usd, passed.cost_unknown, passed.wall_sec) == (Outcome.PASSED, 0.5, 0, 60.0)
+    assert (passed.outcome, passed.cost_usd, passed.spent.cost_unknown) == (Outcome.PASSED, 0.5, 0)
     assert (passed.environment, passed.profile_id) == ("docker timeouts x2", "id-p")
-    assert (passed.agent, passed.agent_version, passed.task_digest) == ("oracle", "1.0.0", "c" * 64)
+    assert (passed.agent_version, passed.task_digest) == ("1.0.0", "c" * 64)
     broken = one(rows, "p", "b", 1)
-    assert (broken.outcome, broken.cost_usd, broken.cost_unknown) == (Outcome.ERRORED, None, 1)
+    assert (broken.outcome, broken.cost_usd, broken.spent.cost_unknown) == (Outcome.ERRORED, None, 1)
     missing = one(rows, "q", "a", 1)
-    assert (missing.outcome, missing.trial, missing.cost_usd, missing.cost_unknown) == (Outcome.NOT_RUN, None, None, 0)
+    assert (missing.outcome, missing.trial, missing.cost_usd, missing.spent.cost_unknown) == (
+        Outcome.NOT_RUN,
+        None,
+        None,
+        0,
+    )
 
 
 def test_superseded_tries_are_paid_by_the_trial_that_counts(batch: Batch) -> None:
@@ -70,7 +75,7 @@ def test_superseded_tries_are_paid_by_the_trial_that_counts(batch: Batch) -> Non
         (0.5, 0),
         (1.25, 1),
     ]
-    assert sum(row.cost_known_usd or 0 for row in rows) == 4.0
+    assert sum(row.spent.cost_usd or 0 for row in rows) == 4.0
     assert sum(row.superseded for row in rows) == 2
 
 
@@ -79,7 +84,7 @@ def test_one_unknown_try_makes_the_cost_unknown(batch: Batch) -> None:
     make_trial(batch, "b__1", second=1, cost=0.125)
     make_trial(batch, "b__2", second=2, cost=0.125)
     row = one(rows_of([view(batch)]), "p", "b", 1)
-    assert (row.cost_usd, row.cost_known_usd, row.cost_unknown) == (None, 0.125, 1)
+    assert (row.cost_usd, row.spent.cost_usd, row.spent.cost_unknown) == (None, 0.125, 1)
 
 
 def test_an_agent_without_a_model_costs_nothing(batch: Batch) -> None:

@@ -15,17 +15,27 @@ from statsmodels.stats.proportion import proportion_confint
 from terminalbench.analytics import stats
 from terminalbench.analytics.power import fewest_units, planned_moment, smallest_detectable, units_needed
 from terminalbench.analytics.sequential import e_value, look_reached, nominal_level, obrien_fleming
+from terminalbench.index.totals import wilson
 
 COUNTS = [(0, 5), (1, 5), (5, 5), (7, 20), (40, 41), (0, 1)]
 
 
 @pytest.mark.parametrize(("passed", "count"), COUNTS)
 def test_wilson_and_jeffreys_are_those_of_statsmodels(passed: int, count: int) -> None:
-    found = stats.wilson(passed / count, count, 0.05)
-    assert (found.low, found.high) == pytest.approx(proportion_confint(passed, count, method="wilson"), abs=1e-9)
+    found = wilson(passed / count, count)
+    assert found == pytest.approx(proportion_confint(passed, count, method="wilson"), abs=1e-9)
     found = stats.jeffreys(passed, count, 0.05)
     low, high = proportion_confint(passed, count, method="jeffreys")
     assert (found.low, found.high) == pytest.approx((0 if passed == 0 else low, 1 if passed == count else high))
+
+
+@pytest.mark.parametrize(
+    ("passed", "measured", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (81, 263, 0.2553, 0.3662)],
+)
+def test_wilson(passed: int, measured: int, low: float, high: float) -> None:
+    """The last row is the example of Newcombe (1998), method 3."""
+    assert wilson(passed / measured, measured) == pytest.approx((low, high), abs=5e-5)
 
 
 def test_no_success_in_five_is_not_zero() -> None:

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.live import START, Teller, at, job, job_event, plan
-from terminalbench.analytics import stats
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import TrialRow, assign_cells
-from terminalbench.live.forecast import eta_sec, wilson
+from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import wait_lines
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage
@@ -308,19 +307,6 @@ def test_an_agent_without_a_model_has_no_unknown_cost() -> None:
     state = replay(plan(agents={"p": "oracle"}), Teller("a__1").whole(0, 10, cost=None, tokens=None))
     p = state.profiles["p"]
     assert (p.free, p.cost_unknown, p.tokens_unknown) == (True, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("passed", "measured", "low", "high"),
-    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (81, 263, 0.2553, 0.3662)],
-)
-def test_wilson(passed: int, measured: int, low: float, high: float) -> None:
-    """The last row is the example of Newcombe (1998), method 3."""
-    found = wilson(passed, measured)
-    assert found == pytest.approx((low, high), abs=5e-5)
-    other = stats.wilson(passed / measured, measured, 0.05)
-    assert found == pytest.approx((other.low, other.high))
-    assert wilson(0, 0) is None
 
 
 def test_time_left_comes_from_the_tasks_own_durations() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from terminalbench.llm.ask import Patience, add, ask, retry_after
+from terminalbench.llm.ask import Patience, ask, retry_after
 from terminalbench.llm.choose import chat_model
 from terminalbench.llm.model import BadAnswer, ChatModel, Fault, Message, ModelError, Reply, Schema
 from terminalbench.llm.schema import parse, schema_of
@@ -125,7 +125,8 @@ def test_a_failed_repair_still_bills_the_first_answer() -> None:
 
 
 def test_a_sum_with_an_unknown_part_is_unknown() -> None:
-    assert add(Usage(cost_usd=1.0, input_tokens=2), Usage(input_tokens=3)) == Usage(input_tokens=5)
+    parts = (Usage(cost_usd=1.0, input_tokens=2), Usage(input_tokens=3))
+    assert Usage.added(parts, None, None) == Usage(input_tokens=5)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ import numpy as np
 from terminalbench.analytics import sequential, stats
 from terminalbench.analytics.allocate import TopUp, allocate
 from terminalbench.analytics.compare import compare
-from terminalbench.analytics.model import Row
+from terminalbench.analytics.model import Interval, Row
 from terminalbench.analytics.settings import Settings
+from terminalbench.index.totals import wilson
 from terminalbench.records import Outcome, TaskRef
 
 ALPHA = 0.05
@@ -103,8 +104,8 @@ def rate_coverage(tasks: int, attempts: int, reps: int, seed: int = 3) -> dict[s
         sample = stats.paired(passed / attempts)
         trials = tasks * attempts
         for name, count in (("effective n", stats.effective_count(sample, trials)), ("pooled", trials)):
-            found = stats.wilson(sample.mean, count, ALPHA)
-            inside[name] += found.low <= truth <= found.high
+            low, high = wilson(sample.mean, count, ALPHA)
+            inside[name] += low <= truth <= high
     return {name: count / reps for name, count in inside.items()}
 
 
@@ -210,7 +211,7 @@ def equivalences(n: int, attempts: int, margin: float, reps: int, seed: int = 7)
 
 
 def _within(
-    interval: Callable[..., stats.Bounds | None],
+    interval: Callable[..., Interval | None],
     random: np.random.Generator,
     chances: tuple[np.ndarray, np.ndarray],
     attempts: int,

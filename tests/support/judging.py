@@ -68,7 +68,7 @@ def write_trial(
         trajectory_paths=[f"{name}/agent/trajectory.json"],
     )
     files = TrialFiles(f"job__{profile}/{name}", trial, folder, record)
-    return JudgeTrial(files=files, task=TaskRef(task, "d"), profile=profile, attempt=1, outcome=outcome)
+    return JudgeTrial(files=files, task=TaskRef(task, "d"), profile=profile, outcome=outcome)
 
 
 def trajectory_of(trial: JudgeTrial) -> Path:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from terminalbench.analytics import power, stats
 from terminalbench.analytics.checks import Comparability, comparability
 from terminalbench.analytics.contrast import (
@@ -28,21 +30,19 @@ from terminalbench.analytics.contrast import (
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Row, Verdict
 from terminalbench.analytics.rows import rows_of
-from terminalbench.analytics.sentence import KNOWN, sentence
 from terminalbench.analytics.settings import Asked, Settings, settings_of
-from terminalbench.analytics.summary import (
-    TASKS_LIKE_THESE,
-    ProfileRows,
-    TaskKey,
-    by_profile,
-    interval,
-    pareto_front,
-    summarise,
-)
+from terminalbench.analytics.summary import ProfileRows, TaskKey, by_profile, pareto_front, summarise
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records import TaskRef
-from terminalbench.text.numbers import p_value, percent
+from terminalbench.text.numbers import amount, between, p_equation, p_value, percent, plural
+
+_HAS_VALUE = {
+    "pass": "was measured",
+    "cost": "has a known cost",
+    "tokens": "has a known number of tokens",
+    "time": "has a known agent time",
+}
 
 
 def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
@@ -116,15 +116,15 @@ def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepare
         new, old = ended_only(new), ended_only(old)
     checked = comparability(new, old, settings.profiles)
     tasks = [task for task in new.tasks if task in old.tasks and task not in checked.changed]
-    samples: dict[Way, Sample | None] = {}
-    estimates: dict[Way, Estimate] = {}
-    for way in WAYS:
-        samples[way] = sample(new, old, tasks, settings.metric, way) if not checked.refused else None
-    estimates["exclude"] = estimate(samples["exclude"], settings.metric, settings.alpha, settings.seed)
+    samples: dict[Way, Sample | None] = {
+        way: sample(new, old, tasks, settings.metric, way) if not checked.refused else None for way in WAYS
+    }
+    measured = estimate(samples["exclude"], settings)
     alike = same_values(samples["exclude"], samples["fail"])
-    estimates["fail"] = (
-        estimates["exclude"] if alike else estimate(samples["fail"], settings.metric, settings.alpha, settings.seed)
-    )
+    estimates: dict[Way, Estimate] = {
+        "exclude": measured,
+        "fail": measured if alike else estimate(samples["fail"], settings),
+    }
     return _Prepared(new, old, tasks, checked, samples, estimates, planned)
 
 
@@ -133,9 +133,7 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
     family = max(1, sum(p.estimates[settings.rule].p is not None for p in prepared))
     found = []
     for place, contrast in enumerate(prepared):
-        ways: dict[Way, Evidence] = {}
-        for way in WAYS:
-            ways[way] = _evidence(contrast, way, adjusted[way][place], settings, family)
+        ways = {way: _evidence(contrast, way, adjusted[way][place], settings, family) for way in WAYS}
         found.append(_contrast(contrast, ways, settings, family))
     return found
 
@@ -158,7 +156,7 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Setti
     unit = "family" if found is not None and found.by_family else "task"
     with_value = set(found.tasks) if found is not None else set()
     alone = _alone(prepared, with_value, settings)
-    return Contrast(
+    contrast = Contrast(
         new=new.profile,
         old=old.profile,
         metric=settings.metric,
@@ -166,17 +164,7 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Setti
         estimate=declared.estimate,
         other_way=other.estimate,
         verdict=verdict,
-        sentence=sentence(
-            (new.profile, old.profile),
-            settings.metric,
-            declared.estimate,
-            verdict,
-            unit=unit,
-            p=declared.p_adjusted,
-            smallest=size.smallest,
-            too_few=declared.estimate.units < power.fewest_units(settings.alpha / family),
-            reason=reason,
-        ),
+        sentence="",
         p_adjusted=declared.p_adjusted,
         unit=unit,
         tasks=task_differences(found, new),
@@ -188,7 +176,7 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Setti
         trials_needed=size.trials,
         effect=size.effect,
         margin=settings.margin,
-        equivalence_interval=_to_fit_margin(ways, settings, family),
+        equivalence_interval=_to_fit_margin(ways, settings),
         error_rate_p=checked.error_rate_p,
         warnings=checked.warnings,
         refused=checked.refused,
@@ -197,6 +185,37 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Setti
         coverage_old=shares[1],
         sequential=sequential_record(looks, declared),
     )
+    fewest = power.fewest_units(settings.alpha / family)
+    return msgspec.structs.replace(contrast, sentence=_sentence(contrast, fewest))
+
+
+def _sentence(contrast: Contrast, fewest: int) -> str:
+    """`new vs old: +3.1 pt (-6.0 to +12.2), 4 tasks better, 3 worse, p = 0.48: inconclusive; 21 trials ...`.
+
+    Fewer than `fewest` units show nothing, whatever they are.
+    """
+    found, metric, reason = contrast.estimate, contrast.metric, contrast.reason
+    head = f"{contrast.new} vs {contrast.old}" + ("" if metric == "pass" else f", {metric}")
+    if found.difference is None:
+        nothing = f"no task {_HAS_VALUE[metric]} under both"
+        return f"{head}: {reason or nothing}: inconclusive"
+    parts = [amount(found.difference, metric)]
+    if found.interval is not None:
+        parts[0] += f" ({between(found.interval.low, found.interval.high, metric, unit=False)})"
+    parts += [f"{plural(found.wins, contrast.unit)} better", f"{found.losses} worse"]
+    if contrast.p_adjusted is not None:
+        parts.append(p_equation(contrast.p_adjusted))
+    text = f"{head}: {', '.join(parts)}: {contrast.verdict}"
+    if contrast.verdict != "inconclusive":
+        return text
+    if reason is not None:
+        return f"{text}, because {reason}"
+    trials, units = plural(found.trials, "trial"), plural(found.units, contrast.unit)
+    if found.units < fewest:
+        return f"{text}; {units} can never show a difference at this alpha"
+    if contrast.smallest_detectable is None:
+        return f"{text}; the difference is the same on all {units}, so nothing says which gaps {trials} can show"
+    return f"{text}; {trials} can only show gaps above {amount(contrast.smallest_detectable, metric, sign=False)}"
 
 
 def _verdict(
@@ -213,20 +232,17 @@ def _verdict(
         return "inconclusive", None
     for side, share in zip((prepared.new, prepared.old), shares, strict=True):
         if share is not None and share < settings.coverage:
-            what = "was measured" if settings.metric == "pass" else f"has a known {KNOWN[settings.metric]}"
-            wanted = f"{percent(settings.coverage)} wanted"
-            return "inconclusive", f"only {percent(share)} of what {side.profile} was to do {what} ({wanted})"
+            wanted = f"{_HAS_VALUE[settings.metric]} ({percent(settings.coverage)} wanted)"
+            return "inconclusive", f"only {percent(share)} of what {side.profile} was to do {wanted}"
     alone = judge([ways[settings.rule]], looks, settings)
     verdict = judge([ways[way] for way in _needed(settings)], looks, settings)
     if verdict == "inconclusive" and alone != "inconclusive":
-        return verdict, f"it does not hold when trials that were not measured {_OTHERWISE[settings.metric != 'pass']}"
+        otherwise = "count as not passed" if settings.metric == "pass" else "are counted the other way"
+        return verdict, f"it does not hold when trials that were not measured {otherwise}"
     if verdict == "inconclusive" and looks.method == "e-value" and not looks.last:
         fits = all(ways[way].inside(settings.margin) for way in _needed(settings))
         return verdict, "equivalence is judged once, when every trial has ended" if fits else None
     return verdict, _too_early(looks) if verdict == "inconclusive" else None
-
-
-_OTHERWISE = ("count as not passed", "are counted the other way")
 
 
 def _needed(settings: Settings) -> tuple[Way, ...]:
@@ -234,21 +250,20 @@ def _needed(settings: Settings) -> tuple[Way, ...]:
     return ("fail",) if settings.rule == "fail" and settings.metric == "pass" else WAYS
 
 
-def _to_fit_margin(ways: Mapping[Way, Evidence], settings: Settings, family: int) -> Interval | None:
+def _to_fit_margin(ways: Mapping[Way, Evidence], settings: Settings) -> Interval | None:
     """What must lie inside the margin, over every way of counting that is needed; None without a margin."""
-    bounds = [ways[way].narrow for way in _needed(settings)]
-    if settings.margin is None or settings.metric != "pass" or None in bounds:
+    found = [one for way in _needed(settings) if (one := ways[way].narrow) is not None]
+    if settings.margin is None or settings.metric != "pass" or len(found) < len(_needed(settings)):
         return None
-    found = [one for one in bounds if one is not None]
-    hull = stats.Bounds(min(one.low for one in found), max(one.high for one in found), found[0].method)
-    return interval(hull, settings.alpha / family, TASKS_LIKE_THESE)
+    return msgspec.structs.replace(found[0], low=min(one.low for one in found), high=max(one.high for one in found))
 
 
 def _too_early(looks: Looks) -> str | None:
-    if looks.method == "obrien-fleming" and not looks.last:
-        now = f"look {looks.look} of {looks.looks}" if looks.look else f"it is before the first of {looks.looks} looks"
-        return f"{now} needs p up to {p_value(looks.level)}" if looks.look else now
-    return None
+    if looks.method != "obrien-fleming" or looks.last:
+        return None
+    if not looks.look:
+        return f"it is before the first of {looks.looks} looks"
+    return f"look {looks.look} of {looks.looks} needs p up to {p_value(looks.level)}"
 
 
 def _alone(prepared: _Prepared, with_value: set[TaskKey], settings: Settings) -> tuple[list[TaskRef], ...]:

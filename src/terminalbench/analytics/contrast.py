@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 
 from terminalbench.analytics import power, sequential, stats
-from terminalbench.analytics.model import Estimate, Metric, Row, Sequential, TaskDifference, Verdict
+from terminalbench.analytics.model import Estimate, Interval, Metric, Row, Sequential, TaskDifference, Verdict
 from terminalbench.analytics.settings import Settings
-from terminalbench.analytics.summary import TASKS_LIKE_THESE, THESE_TASKS, ProfileRows, TaskKey, interval, unit_of
+from terminalbench.analytics.summary import ProfileRows, TaskKey, unit_of
 from terminalbench.records import Outcome
 
 type Way = Literal["exclude", "fail"]
@@ -69,14 +69,13 @@ def same_values(one: Sample | None, other: Sample | None) -> bool:
     )
 
 
-def estimate(found: Sample | None, metric: Metric, alpha: float, seed: int) -> Estimate:
+def estimate(found: Sample | None, settings: Settings) -> Estimate:
     """The mean difference over tasks with its two intervals and its p."""
     if found is None:
         return Estimate(units=0, trials=0)
     pairs = found.paired
     sums = pairs.unit_sums()
-    better = 1 if metric == "pass" else -1
-    reach = (-1.0, 1.0) if metric == "pass" else None
+    better, reach = (1, (-1.0, 1.0)) if settings.metric == "pass" else (-1, None)
     return Estimate(
         units=pairs.unit_count,
         tasks=len(found.tasks),
@@ -85,9 +84,9 @@ def estimate(found: Sample | None, metric: Metric, alpha: float, seed: int) -> E
         old=float(found.old.mean.mean()),
         difference=pairs.mean,
         error=pairs.standard_error(),
-        interval=interval(stats.mean_interval(pairs, alpha, reach), alpha, TASKS_LIKE_THESE),
-        suite_interval=interval(stats.suite_interval(found.new, found.old, alpha, reach), alpha, THESE_TASKS),
-        p=stats.sign_flip_p(sums, seed),
+        interval=stats.mean_interval(pairs, settings.alpha, reach),
+        suite_interval=stats.suite_interval(found.new, found.old, settings.alpha, reach),
+        p=stats.sign_flip_p(sums, settings.seed),
         wins=int((better * sums > 0).sum()),
         losses=int((better * sums < 0).sum()),
         ties=int((sums == 0).sum()),
@@ -190,7 +189,7 @@ class Evidence:
     estimate: Estimate
     p_adjusted: float | None
     pairs: tuple[int, int]
-    narrow: stats.Bounds | None = None
+    narrow: Interval | None = None
 
     def decides(self, looks: Looks) -> bool:
         """Whether a difference is shown."""
@@ -225,19 +224,16 @@ def sequential_record(looks: Looks, evidence: Evidence) -> Sequential | None:
     """What the plan of looks says, for the report."""
     if looks.method == "plain":
         return None
-    decided = evidence.decides(looks)
-    if looks.method == "obrien-fleming":
-        return Sequential(
-            method="obrien-fleming", decided=decided, level=looks.level, look=looks.look, looks=looks.looks
-        )
-    wins, losses = evidence.pairs
+    by_pairs = looks.method == "e-value"
     return Sequential(
-        method="e-value",
-        decided=decided,
+        method=looks.method,
+        decided=evidence.decides(looks),
         level=looks.level,
-        e_value=sequential.e_value(wins, losses),
-        wins=wins,
-        losses=losses,
+        look=looks.look,
+        looks=looks.looks,
+        e_value=sequential.e_value(*evidence.pairs) if by_pairs else None,
+        wins=evidence.pairs[0] if by_pairs else None,
+        losses=evidence.pairs[1] if by_pairs else None,
     )
 
 

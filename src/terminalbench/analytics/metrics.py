@@ -1,27 +1,40 @@
-"""The measures as tables: a row a trial, a summary a profile. Streams: keeps numbers, not findings."""
+"""The measures as tables: a row a trial, a summary a profile; written with the findings they are made of.
+
+Each file is replaced at once or not at all. Nothing keeps the findings of all trials in memory.
+"""
 
 import csv
 import io
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from terminalbench.analytics.findings.analyzers import ERROR, Loaded
 from terminalbench.analytics.findings.measures import MEASURES, MIX, NAMES, TRIPWIRES
-from terminalbench.analytics.findings.trial import Value, as_table
+from terminalbench.analytics.findings.trial import as_table
+from terminalbench.analytics.findings.trial_files import NO_TRAJECTORY, Value
 from terminalbench.analytics.labels import ANALYZER as LABEL
-from terminalbench.analytics.labels import People, corrected, said_of
-from terminalbench.harbor.read.results import ReadState
+from terminalbench.analytics.labels import UNFIT, Labels, People, corrected, read_labels, said_of
+from terminalbench.analytics.model import Comparison
+from terminalbench.analytics.selection import Filter, Picked, ran, read_findings
+from terminalbench.analytics.settings import profile_names
+from terminalbench.errors import TbenchError
+from terminalbench.files import encode_json, encode_line, read_json, write_json, write_lines
 from terminalbench.index.queries import CellState, TrialRow
-from terminalbench.index.totals import TaskCounts, pass_rates
-from terminalbench.records import Finding, Outcome
+from terminalbench.index.results import FINDINGS_FILE
+from terminalbench.index.totals import pass_rates
+from terminalbench.records import Finding, Outcome, total
+from terminalbench.text.numbers import plural
 
+DETAIL, SUMMARY, AGGREGATE = "metrics_detail.csv", "metrics_summary.csv", "aggregate_metrics.json"
+_OF_TRIAL = ("agent", "agent_version", "model", "started_at", "simulated")
 IDENTITY = (
-    "batch", "task", "dataset", "family", "profile", "attempt", "trial", "outcome", "reason", "agent", "agent_version",
-    "model", "started_at", "simulated", "suspect",
+    "batch", "task", "dataset", "family", "profile", "attempt", "trial", "outcome", "reason", *_OF_TRIAL, "suspect",
 )  # fmt: skip
 """The first columns of metrics_detail.csv; the measures follow, then `<analyzer>.<finding>` of further analyzers."""
 SUMMARY_COLUMNS = ("profile", "measure", "trials", "known", "mean", "median", "min", "max", "sum")
@@ -29,6 +42,9 @@ _PER_SUCCESS = ("cost_usd", "tokens", "wall_sec", "agent_steps")
 _BUILT_IN = ("trial", "behaviour", "tripwires", "failure")
 _KINDS = {measure.name: measure.kind for measure in MEASURES}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_ODD = "oddities in the trajectory file"
+_MILD = (_ODD, f"no findings about behaviour, {NO_TRAJECTORY},")
+"""Good to know, but nothing that ought to be there is missing: not every agent writes a trajectory."""
 
 
 def detail_columns(further: Iterable[str] = ()) -> list[str]:
@@ -36,7 +52,7 @@ def detail_columns(further: Iterable[str] = ()) -> list[str]:
     return [*IDENTITY, *NAMES, *further]
 
 
-def values_of(findings: Iterable[Finding]) -> dict[str, Value]:
+def _values_of(findings: Iterable[Finding]) -> dict[str, Value]:
     """Findings as columns: measures by name, calls by kind as one table, others as `<analyzer>.<name>`."""
     values: dict[str, Value] = {}
     mix: dict[str, int] = {}
@@ -53,38 +69,33 @@ def values_of(findings: Iterable[Finding]) -> dict[str, Value]:
     return values
 
 
-def labelled_values(findings: Sequence[Finding], people: People) -> dict[str, Value]:
+def _labelled_values(findings: Sequence[Finding], people: People) -> dict[str, Value]:
     """Findings as columns, with what people say in its place; `label.<name>` says who."""
     if not people:
-        return values_of(findings)
+        return _values_of(findings)
     by = {f"{LABEL}.{f.name}": label.author for f in findings if (label := said_of(f, people)) is not None}
-    return values_of(corrected(findings, people)) | by
+    return _values_of(corrected(findings, people)) | by
 
 
-def identity_of(batch: str, cell: CellState) -> dict[str, Value]:
+def _identity_of(batch: str, cell: CellState) -> dict[str, Value]:
     """The first columns of a cell."""
-    row = cell.row
+    row, task = cell.row, cell.task
     trial = row.trial if row is not None else None
-    return {
-        "batch": batch,
-        "task": cell.task.id,
-        "dataset": cell.task.dataset,
-        "family": cell.task.family,
-        "profile": cell.profile,
-        "attempt": cell.attempt,
-        "trial": None if row is None else f"{row.job}/{row.name}",
-        "outcome": str(cell.outcome),
-        "reason": cell.reason,
-        "agent": trial.agent if trial else None,
-        "agent_version": trial.agent_version if trial else None,
-        "model": trial.model if trial else None,
-        "started_at": trial.started_at if trial else None,
-        "simulated": trial.simulated if trial else None,
-        "suspect": "; ".join(trial.suspect) if trial else None,
-    }
+    cells = (
+        batch,
+        task.id,
+        task.dataset,
+        task.family,
+        cell.profile,
+        cell.attempt,
+        row.key if row is not None else None,
+    )
+    told = [getattr(trial, name, None) for name in _OF_TRIAL]
+    suspect = "; ".join(trial.suspect) if trial is not None else None
+    return dict(zip(IDENTITY, (*cells, str(cell.outcome), cell.reason, *told, suspect), strict=True))
 
 
-def csv_line(values: Sequence[Any]) -> bytes:
+def _csv_line(values: Sequence[Any]) -> bytes:
     """One line of a CSV file; unknown is empty, text that a spreadsheet would take for a formula is quoted by '."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow([_shown(value) for value in values])
@@ -142,24 +153,20 @@ class ProfileMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class Tally:
+class _Tally:
     """Counts the trials of one profile as they pass by."""
 
-    trials: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
+    cells: list[CellState] = field(default_factory=list)
+    flagged: list[str] = field(default_factory=list)
+    clean: list[CellState] = field(default_factory=list)
     numbers: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     failures: Counter[str] = field(default_factory=Counter)
     mix: Counter[str] = field(default_factory=Counter)
-    tasks: dict[tuple[str, str], list[tuple[Outcome, bool]]] = field(default_factory=lambda: defaultdict(list))
-    flagged: list[str] = field(default_factory=list)
     labelled: Counter[str] = field(default_factory=Counter)
-    started: int = 0
 
     def add(self, cell: CellState, values: Mapping[str, Value]) -> None:
         """Take one cell into account."""
-        self.trials += 1
-        self.outcomes[str(cell.outcome)] += 1
-        self.started += cell.row is not None and cell.row.state != ReadState.HELD
+        self.cells.append(cell)
         for name, value in values.items():
             if isinstance(value, bool | int | float):
                 self.numbers[name].append(float(value))
@@ -168,65 +175,201 @@ class Tally:
         self.labelled.update(n.removeprefix(f"{LABEL}.") for n in values if n.startswith(f"{LABEL}."))
         if isinstance(values.get(MIX), str):
             self.mix.update(msgspec.json.decode(str(values[MIX])))
-        flagged = cell.row is not None and any(values.get(name) for name in TRIPWIRES)
-        self.tasks[cell.task.dataset, cell.task.id].append((cell.outcome, flagged))
-        if flagged and cell.row is not None:
-            self.flagged.append(f"{cell.row.job}/{cell.row.name}")
+        if cell.row is not None and any(values.get(name) for name in TRIPWIRES):
+            self.flagged.append(cell.row.key)
+        else:
+            self.clean.append(cell)
 
     def metrics(self, again: Sequence[TrialRow]) -> ProfileMetrics:
         """What was counted; `again` are superseded trials of the same profile."""
-        passed = self.outcomes[Outcome.PASSED]
-        measured = passed + self.outcomes[Outcome.FAILED]
-        rates = pass_rates(_counts(outcomes) for outcomes in self.tasks.values())
-        clean = pass_rates(_counts([one for one in outcomes if not one[1]]) for outcomes in self.tasks.values())
+        outcomes = Counter(cell.outcome.value for cell in self.cells)
+        measured = sum(cell.measured for cell in self.cells)
+        rates = pass_rates(self.cells)
         costs = [row.usage.cost_usd for row in again]
-        known_costs = [cost for cost in costs if cost is not None]
+        own = [measure.name for measure in MEASURES if measure.kind in ("yes_no", "count", "number")]
+        further = [name for name in self.numbers if name not in _KINDS]
         return ProfileMetrics(
-            planned=self.trials,
+            planned=len(self.cells),
             measured=measured,
-            passed=passed,
-            coverage=measured / self.trials if self.trials else 0.0,
-            outcomes=dict(self.outcomes),
+            passed=outcomes[Outcome.PASSED],
+            coverage=measured / len(self.cells),
+            outcomes=dict(outcomes),
             rate=rates.rate,
             rate_all=rates.rate_all,
             flagged=self.flagged,
-            rate_without_flagged=clean.rate,
-            per_success={f"{name}_per_success": self._per_success(name, passed) for name in _PER_SUCCESS},
+            rate_without_flagged=pass_rates(self.clean).rate,
+            per_success={f"{name}_per_success": self._per_success(name) for name in _PER_SUCCESS},
             superseded_trials=len(again),
-            superseded_cost_usd=sum(known_costs) if len(known_costs) == len(costs) else None,
+            superseded_cost_usd=total(costs) if costs else 0.0,
             failure_classes=dict(self.failures.most_common()),
             tool_mix=dict(self.mix.most_common()),
-            measures={name: self.spread(name) for name in self._measured_names()},
+            measures={name: self._spread(name) for name in (*own, *further)},
             labelled=dict(self.labelled),
         )
 
-    def _measured_names(self) -> list[str]:
-        own = [measure.name for measure in MEASURES if measure.kind in ("yes_no", "count", "number")]
-        return own + [name for name in self.numbers if name not in _KINDS]
-
-    def _per_success(self, name: str, passed: int) -> float | None:
+    def _per_success(self, name: str) -> float | None:
         values = self.numbers.get(name, [])
-        return sum(values) / passed if passed and len(values) == self.started else None
+        passed = sum(cell.outcome is Outcome.PASSED for cell in self.cells)
+        return sum(values) / passed if passed and len(values) == sum(map(ran, self.cells)) else None
 
-    def spread(self, name: str) -> Spread:
-        """One measure."""
+    def _spread(self, name: str) -> Spread:
         values = self.numbers.get(name, [])
         if not values:
-            return Spread(self.trials, 0)
-        total = sum(values)
-        mean, median = total / len(values), statistics.median(values)
-        return Spread(self.trials, len(values), mean, median, min(values), max(values), total)
+            return Spread(len(self.cells), 0)
+        mean, median = sum(values) / len(values), statistics.median(values)
+        return Spread(len(self.cells), len(values), mean, median, min(values), max(values), sum(values))
 
 
-def _counts(trials: Sequence[tuple[Outcome, bool]]) -> TaskCounts:
-    """The trials of one task, each with whether it is flagged."""
-    outcomes = [outcome for outcome, _ in trials]
-    return TaskCounts(outcomes.count(Outcome.PASSED), sum(o.measured for o in outcomes), len(outcomes))
-
-
-def summary_lines(profiles: Mapping[str, ProfileMetrics]) -> Iterable[bytes]:
+def _summary_lines(profiles: Mapping[str, ProfileMetrics]) -> Iterable[bytes]:
     """metrics_summary.csv: a line for each profile and measure."""
-    yield csv_line(SUMMARY_COLUMNS)
+    yield _csv_line(SUMMARY_COLUMNS)
     for profile, metrics in profiles.items():
         for name, spread in metrics.measures.items():
-            yield csv_line([profile, name, *msgspec.structs.astuple(spread)])
+            yield _csv_line([profile, name, *msgspec.structs.astuple(spread)])
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What was written, the summary of each profile, what is missing or odd, and the comparison if there is one."""
+
+    written: tuple[Path, ...] = ()
+    profiles: dict[str, ProfileMetrics] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+
+
+def write_tables(
+    chosen: Sequence[Picked], analyzers: Sequence[Loaded], output: Path, wanted: Filter, judged: Sequence[Finding] = ()
+) -> Tables:
+    """Write the findings and the metrics, from the cache; `judged`, the judge's findings, after the others."""
+    names = profile_names([part.view for part in chosen])
+    tallies: dict[str, _Tally] = {}
+    problems: Counter[str] = Counter()
+    further: dict[str, None] = {}
+    labels = {part.view.batch: read_labels(part.source.batch.analytics) for part in chosen}
+    people = {batch: found.current() for batch, found in labels.items()}
+
+    def findings() -> Iterator[Finding]:
+        for part in chosen:
+            for cell, found in read_findings(part, analyzers):
+                values = _labelled_values(found, people[part.view.batch])
+                further.update(dict.fromkeys(name for name in values if "." in name))
+                tallies.setdefault(names[part.view.batch, cell.profile], _Tally()).add(cell, values)
+                _note_problems(problems, found)
+                yield from found
+
+    def details() -> Iterator[bytes]:
+        columns = detail_columns(further)
+        yield _csv_line(columns)
+        for part in chosen:
+            for cell, found in read_findings(part, analyzers):
+                values = _identity_of(part.view.batch, cell) | _labelled_values(found, people[part.view.batch])
+                yield _csv_line([values.get(name) for name in columns])
+
+    write_findings(output, findings(), judged)
+    write_lines(output / DETAIL, details())
+    profiles = {
+        name: tally.metrics(
+            [r for p in chosen for r in p.view.superseded if names.get((p.view.batch, r.profile)) == name]
+        )
+        for name, tally in tallies.items()
+    }
+    write_lines(output / SUMMARY, _summary_lines(profiles))
+    write_json(output / AGGREGATE, _aggregate(chosen, analyzers, wanted, profiles))
+    said = [(what, f"{what} in {plural(count, 'trial')}") for what, count in problems.most_common()]
+    mild = [line for what, line in said if what in _MILD]
+    return Tables(
+        written=tuple(output / name for name in (FINDINGS_FILE, DETAIL, SUMMARY, AGGREGATE)),
+        profiles=profiles,
+        missing=tuple(line for _, line in said if line not in mild),
+        notes=(*mild, *_label_notes(labels, profiles)),
+    )
+
+
+def _label_notes(labels: Mapping[str, Labels], profiles: Mapping[str, ProfileMetrics]) -> list[str]:
+    """What of the tables is a person's word, and which labels do not count."""
+    said = sum((Counter(metrics.labelled) for metrics in profiles.values()), Counter[str]())
+    notes = [f"{name} is a person's word in {plural(count, 'trial')}" for name, count in said.most_common()]
+    odd = {batch: found.unreadable for batch, found in labels.items() if found.unreadable}
+    return notes + [f"{batch}: {count} lines of labels.jsonl do not count ({UNFIT})" for batch, count in odd.items()]
+
+
+def write_findings(output: Path, found: Iterable[Finding], judged: Sequence[Finding]) -> None:
+    """Write findings.jsonl."""
+
+    def lines() -> Iterator[bytes]:
+        yield from map(encode_line, found)
+        yield from map(encode_line, judged)
+
+    write_lines(output / FINDINGS_FILE, lines())
+
+
+def cached_findings(chosen: Sequence[Picked], analyzers: Sequence[Loaded]) -> Iterator[Finding]:
+    """Every finding in the cache about the chosen trials."""
+    for part in chosen:
+        for _, found in read_findings(part, analyzers):
+            yield from found
+
+
+def about_others(output: Path, chosen: Sequence[Picked], wanted: Filter) -> bool:
+    """Whether the tables that are there were made of other trials than these."""
+    try:
+        kept = read_json(output / AGGREGATE)
+    except (OSError, TbenchError):
+        return False
+    asked = msgspec.json.decode(encode_json(_identity(chosen, wanted)))
+    return not isinstance(kept, dict) or any(kept.get(key) != value for key, value in asked.items())
+
+
+def not_there(chosen: Sequence[Picked]) -> list[str]:
+    """What was planned and cannot be analysed."""
+    lines: list[str] = []
+    for part in chosen:
+        gone = Counter(what for cell in part.cells if (what := _absence(cell)))
+        lines += [f"{part.view.batch}: {plural(count, 'trial')} {what}" for what, count in gone.most_common()]
+    return lines
+
+
+def superseded_notes(chosen: Sequence[Picked]) -> list[str]:
+    """What was run again, or belongs to no planned cell."""
+    found = [(part.view.batch, len(part.view.superseded)) for part in chosen if part.view.superseded]
+    return [
+        f"{batch}: {plural(n, 'trial')} superseded: their cost is counted, they are not analysed" for batch, n in found
+    ]
+
+
+def _aggregate(
+    chosen: Sequence[Picked], analyzers: Sequence[Loaded], wanted: Filter, profiles: dict[str, ProfileMetrics]
+) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        **_identity(chosen, wanted),
+        "analyzers": {loaded.name: loaded.version for loaded in analyzers},
+        "missing": not_there(chosen),
+        "profiles": profiles,
+    }
+
+
+def _identity(chosen: Sequence[Picked], wanted: Filter) -> dict[str, Any]:
+    return {"batches": [part.view.batch for part in chosen], "selection": None if wanted.is_all else wanted}
+
+
+def _note_problems(problems: Counter[str], found: Sequence[Finding]) -> None:
+    for finding in found:
+        if finding.name == ERROR:
+            problems[f'analyzer "{finding.analyzer}" failed ({finding.reason})'] += 1
+        elif finding.name == "steps" and finding.value is None:
+            problems[f"no findings about behaviour, {finding.reason},"] += 1
+        elif finding.name == "trajectory_problems" and finding.value:
+            problems[_ODD] += 1
+
+
+def _absence(cell: CellState) -> str:
+    if not ran(cell) or cell.row is None:
+        return f"not run ({cell.reason})" if cell.reason else "not run"
+    if cell.row.trial is None:
+        what = "unreadable" if cell.outcome is Outcome.ERRORED else "unfinished"
+        named = f"{cell.row.folder}: " if cell.outcome is Outcome.ERRORED else ""
+        return f"{what} ({named}{cell.row.reason})"
+    return ""

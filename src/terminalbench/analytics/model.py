@@ -7,17 +7,17 @@ from typing import Literal
 
 import msgspec
 
+from terminalbench.index.totals import Spend
 from terminalbench.records import Outcome, TaskRef
+from terminalbench.text.numbers import Metric
 
-type Metric = Literal["pass", "cost", "tokens", "time"]
 type Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
 
 
-class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One planned trial as the statistics see it. `trial` is `<batch>/<job>/<name>`, None when it never started.
 
-    `cost_usd` and `tokens` are those of the trial that counts plus those of every try it superseded (`superseded` of
-    them), unknown as soon as one of them is; `cost_known_usd` is what is known, `cost_unknown` how many tries are not.
+    `spent` is what the trial that counts and every try it superseded (`superseded` of them) took together.
     """
 
     task: TaskRef
@@ -28,29 +28,32 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     trial: str | None = None
     reason: str | None = None
     error_class: str | None = None
-    cost_usd: float | None = None
-    tokens: int | None = None
     agent_sec: float | None = None
-    wall_sec: float | None = None
     started_at: str | None = None
     finished_at: str | None = None
     task_digest: str | None = None
     environment: str | None = None
-    agent: str | None = None
     agent_version: str | None = None
     model: str | None = None
     profile_id: str | None = None
     simulated: bool = False
     superseded: int = 0
-    cost_known_usd: float | None = None
-    cost_unknown: int = 0
-    tokens_known: int | None = None
-    tokens_unknown: int = 0
+    spent: Spend = Spend()
 
     @property
     def measured(self) -> bool:
         """Whether the verifier's word counts."""
-        return self.outcome in (Outcome.PASSED, Outcome.FAILED)
+        return self.outcome.measured
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What it cost; unknown as soon as the cost of one try is."""
+        return None if self.spent.cost_unknown else self.spent.cost_usd
+
+    @property
+    def tokens(self) -> int | None:
+        """Its tokens; unknown as soon as those of one try are."""
+        return None if self.spent.tokens_unknown else self.spent.tokens
 
 
 class Interval(msgspec.Struct, frozen=True):

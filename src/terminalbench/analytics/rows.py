@@ -12,6 +12,8 @@ from terminalbench.index.totals import spend
 
 _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream", "--delete", "--no-delete"}
 """Arguments of `harbor run` that change nothing a trial measures."""
+_SAME = ("error_class", "started_at", "finished_at", "agent_version", "model", "simulated")
+"""What a row has from its trial as it is."""
 
 
 def rows_of(views: Sequence[BatchView]) -> list[Row]:
@@ -29,7 +31,8 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
         ids = {job.profile: job.profile_id for job in view.plan.jobs}
         environment = _environment(view.plan.settings)
         for place, cell in enumerate(view.cells):
-            fields = _trial_fields(view.batch, cell) | _spend(cell, tries.get(place, []), free)
+            started = cell.row if cell.row is not None and cell.row.state != ReadState.HELD else None
+            again = [row for row in tries.get(place, []) if row.state != ReadState.HELD]
             row = Row(
                 task=tasks.get(cell.task, cell.task),
                 profile=names[view.batch, cell.profile],
@@ -39,48 +42,21 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
                 reason=cell.reason,
                 environment=environment,
                 profile_id=ids[cell.profile],
-                **fields,
+                trial=f"{view.batch}/{started.key}" if started is not None else None,
+                superseded=len(again),
+                spent=spend([*([started] if started is not None else []), *again], free),
+                **_of_trial(cell),
             )
             rows.append(row)
     return rows
 
 
-def _trial_fields(batch: str, cell: CellState) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    if cell.row is not None and cell.row.state != ReadState.HELD:
-        fields["trial"] = f"{batch}/{cell.row.job}/{cell.row.name}"
+def _of_trial(cell: CellState) -> dict[str, Any]:
     trial = cell.row.trial if cell.row is not None else None
-    if trial is not None:
-        fields |= {
-            "error_class": trial.error_class,
-            "agent_sec": trial.phases.agent_sec,
-            "wall_sec": trial.wall_sec,
-            "started_at": trial.started_at,
-            "finished_at": trial.finished_at,
-            "task_digest": trial.task_digest or trial.task_checksum,
-            "agent": trial.agent,
-            "agent_version": trial.agent_version,
-            "model": trial.model,
-            "simulated": trial.simulated,
-        }
-    return fields
-
-
-def _spend(cell: CellState, superseded: list[TrialRow], free: frozenset[str]) -> dict[str, Any]:
-    """Money and tokens of a cell: its own trial and the tries before it. One that never started costs nothing."""
-    tries = [row for row in ([cell.row] if cell.row is not None else []) + superseded if row.state != ReadState.HELD]
-    if not tries:
+    if trial is None:
         return {}
-    spent = spend(tries, free)
-    return {
-        "superseded": len(tries) - (cell.row in tries),
-        "cost_known_usd": spent.cost_usd,
-        "cost_unknown": spent.cost_unknown,
-        "cost_usd": None if spent.cost_unknown else spent.cost_usd,
-        "tokens_known": spent.tokens,
-        "tokens_unknown": spent.tokens_unknown,
-        "tokens": None if spent.tokens_unknown else spent.tokens,
-    }
+    special = {"agent_sec": trial.phases.agent_sec, "task_digest": trial.task_digest or trial.task_checksum}
+    return special | {name: getattr(trial, name) for name in _SAME}
 
 
 def _tries_by_cell(view: BatchView) -> dict[int, list[TrialRow]]:

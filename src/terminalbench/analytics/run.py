@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
-from terminalbench.analytics import tables
+from terminalbench.analytics import metrics
 from terminalbench.analytics.findings.analyzers import Loaded, load_analyzers, run_analyzer, without_secrets
 from terminalbench.analytics.findings.cache import FindingsCache, rules_digest
 from terminalbench.analytics.findings.trial_files import TrialFiles, stamp_of
@@ -20,11 +20,12 @@ from terminalbench.analytics.settings import Asked, Settings, settings_of
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.tables import AnalysisTable
-from terminalbench.files import read_json
+from terminalbench.files import read_json, write_json
 from terminalbench.index.queries import BatchView
 from terminalbench.index.store import open_index
 from terminalbench.records import Finding
 
+COMPARISON, TESTS = "comparison.json", "statistical_tests.json"
 _OTHERS = "the tables and the report there are about other trials or another question, and stay as they are"
 type Progress = Callable[[int, int], None]
 _METRICS: tuple[Metric, ...] = get_args(Metric.__value__)
@@ -101,7 +102,7 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
     if judged is not None and request.judge_only:
         refresh_findings(output, _batches(chosen))
     elif judged is not None:
-        tables.write_findings(output, tables.cached_findings(chosen, analyzers), _said_before(chosen, output))
+        metrics.write_findings(output, metrics.cached_findings(chosen, analyzers), _said_before(chosen, output))
     return AnalysisResult(
         output=output,
         written=made.written,
@@ -110,8 +111,8 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
         analysed=sum(len(part.trials) for part in chosen),
         read=read,
         profiles=made.profiles,
-        missing=(*tables.not_there(chosen), *made.missing),
-        notes=(*_left_out(request.batches, chosen), *tables.superseded_notes(chosen), *made.notes),
+        missing=(*metrics.not_there(chosen), *made.missing),
+        notes=(*_left_out(request.batches, chosen), *metrics.superseded_notes(chosen), *made.notes),
         views=tuple(part.view for part in chosen),
         folders=tuple(_batches(chosen)),
         comparison=made.comparison,
@@ -149,36 +150,47 @@ def _left_out(batches: Sequence[Batch], chosen: Sequence[Picked]) -> list[str]:
     return [f"{name}: left out, it has none of the picked tasks and profiles" for name in gone]
 
 
-@dataclass(frozen=True)
-class _Made:
-    """The tables of an analysis, and its comparison."""
-
-    comparison: Comparison | None
-    written: tuple[Path, ...] = ()
-    profiles: dict[str, ProfileMetrics] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
 def _written(
     chosen: Sequence[Picked],
     analyzers: Sequence[Loaded],
     wanted: Filter,
     settings: Mapping[Metric, Settings],
     output: Path,
-) -> _Made:
+) -> metrics.Tables:
     """Write everything but what the judge says."""
     notes = [] if wanted.is_all else forget_others(output, trial_keys(chosen))
-    made = tables.write_tables(chosen, analyzers, output, wanted, _said_before(chosen, output))
-    written, comparison = made.written, None
+    made = metrics.write_tables(chosen, analyzers, output, wanted, _said_before(chosen, output))
+    files = (output / COMPARISON, output / TESTS)
     if wanted.is_sample:
+        for path in files:
+            path.unlink(missing_ok=True)
         notes.append("trials picked by how they ended or at random are not compared")
-        tables.remove_comparison(output)
-    else:
-        comparisons = _compared(chosen, settings)
-        comparison = comparisons["pass"]
-        written += tables.write_comparison(comparisons, output)
-    return _Made(comparison, written, made.profiles, made.missing, (*notes, *made.notes))
+        return replace(made, notes=(*notes, *made.notes))
+    compared = _compared(chosen, settings)
+    write_json(files[0], compared["pass"])
+    write_json(files[1], _tests(compared))
+    return replace(made, comparison=compared["pass"], written=(*made.written, *files), notes=(*notes, *made.notes))
+
+
+def _tests(compared: Mapping[Metric, Comparison]) -> dict[str, Any]:
+    """statistical_tests.json: every contrast in every metric."""
+    first = compared["pass"]
+    tests = [
+        {
+            **{name: getattr(contrast, name) for name in ("new", "old", "metric", "rule", "p_adjusted", "verdict")},
+            "test": f"sign-flip permutation of the differences by {contrast.unit}, two-sided",
+            "adjustment": "Holm, over the contrasts of this metric",
+            "p": contrast.estimate.p,
+            "smallest_detectable": contrast.smallest_detectable,
+            "estimate": contrast.estimate,
+            "other_way": contrast.other_way,
+            "sentence": contrast.sentence,
+        }
+        for comparison in compared.values()
+        for contrast in comparison.contrasts
+    ]
+    document = {"schema_version": 1, "batches": first.batches, "alpha": first.alpha, "departures": first.departures}
+    return document | {"tests": tests}
 
 
 def _said_before(chosen: Sequence[Picked], output: Path) -> list[Finding]:
@@ -190,16 +202,18 @@ def _batches(chosen: Sequence[Picked]) -> list[Batch]:
     return [part.source.batch for part in chosen]
 
 
-def _kept(chosen: Sequence[Picked], wanted: Filter, settings: Mapping[Metric, Settings], output: Path) -> _Made:
+def _kept(
+    chosen: Sequence[Picked], wanted: Filter, settings: Mapping[Metric, Settings], output: Path
+) -> metrics.Tables:
     """Write nothing: the comparison on disk, when it is what these trials and this question give now."""
     try:
-        kept: Comparison | None = read_json(output / tables.COMPARISON, Comparison)
+        kept: Comparison | None = read_json(output / COMPARISON, Comparison)
     except FileNotFoundError:
-        return _Made(None, notes=(_OTHERS,) if tables.about_others(output, chosen, wanted) else ())
+        return metrics.Tables(notes=(_OTHERS,) if metrics.about_others(output, chosen, wanted) else ())
     except (OSError, TbenchError):
         kept = None
     same = not wanted.is_sample and kept == _compared(chosen, {"pass": settings["pass"]})["pass"]
-    return _Made(kept) if same else _Made(None, notes=(_OTHERS,))
+    return metrics.Tables(comparison=kept) if same else metrics.Tables(notes=(_OTHERS,))
 
 
 def _compared(chosen: Sequence[Picked], settings: Mapping[Metric, Settings]) -> dict[Metric, Comparison]:

@@ -10,23 +10,18 @@ from math import comb, exp, fsum, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, gammaln, ndtri, stdtrit
+from scipy.special import betaincinv, gammaln, stdtrit
 
+from terminalbench.analytics.model import Interval
+
+TASKS_LIKE_THESE = "What would it be on tasks like these?"
+THESE_TASKS = "What would it be if these same tasks were attempted again?"
 EXACT_UP_TO = 16
 """So many non-zero differences are tested over all their signs; more by random signs."""
 DRAWS = 20_000
 BOOTSTRAP_DRAWS = 2_000
 _NOISE = 1e-9
 _AT_ONCE = 2**20
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The two ends of an interval, and how it was made."""
-
-    low: float
-    high: float
-    method: str
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,7 @@ def paired(differences: ArrayLike, units: Sequence[object] | None = None) -> Pai
     return Paired(values, np.array([numbers.setdefault(unit, len(numbers)) for unit in units], dtype=np.intp))
 
 
-def mean_interval(sample: Paired, alpha: float, reach: tuple[float, float] | None = None) -> Bounds | None:
+def mean_interval(sample: Paired, alpha: float, reach: tuple[float, float] | None = None) -> Interval | None:
     """Student's interval of the mean over units: about tasks like these. None when it cannot be computed.
 
     Without any variation Student's interval has no width. Then, for values that cannot leave `reach`, the exact bound
@@ -84,14 +79,14 @@ def mean_interval(sample: Paired, alpha: float, reach: tuple[float, float] | Non
         low, high = mean - half, mean + half
         if reach is not None:
             low, high = max(low, reach[0]), min(high, reach[1])
-        return Bounds(low, high, f"t({count - 1})")
+        return Interval(low, high, 1 - alpha, f"t({count - 1})", TASKS_LIKE_THESE)
     if reach is None:
         return None
     low, high = _unseen(sample, alpha, reach)
-    return Bounds(low, high, "exact, all tasks alike")
+    return Interval(low, high, 1 - alpha, "exact, all tasks alike", TASKS_LIKE_THESE)
 
 
-def cautious_interval(sample: Paired, alpha: float, reach: tuple[float, float]) -> Bounds | None:
+def cautious_interval(sample: Paired, alpha: float, reach: tuple[float, float]) -> Interval | None:
     """The interval a claim of "no difference" must fit: Student's, and never narrower than if all tasks were alike.
 
     A few tasks that hardly vary say nothing of rare ones that would: those may still be the share nobody has seen.
@@ -100,7 +95,8 @@ def cautious_interval(sample: Paired, alpha: float, reach: tuple[float, float]) 
     if found is None:
         return None
     low, high = _unseen(sample, alpha, reach)
-    return Bounds(min(found.low, low), max(found.high, high), f"{found.method}, and tasks not seen")
+    method = f"{found.method}, and tasks not seen"
+    return Interval(min(found.low, low), max(found.high, high), 1 - alpha, method, TASKS_LIKE_THESE)
 
 
 def _unseen(sample: Paired, alpha: float, reach: tuple[float, float]) -> tuple[float, float]:
@@ -129,7 +125,7 @@ class Cells:
         return spread / (self.count - 1) / self.count
 
 
-def suite_interval(new: Cells, old: Cells, alpha: float, reach: tuple[float, float] | None = None) -> Bounds | None:
+def suite_interval(new: Cells, old: Cells, alpha: float, reach: tuple[float, float] | None = None) -> Interval | None:
     """Interval of the mean difference on exactly these tasks: only the luck of the attempts varies.
 
     None unless every task has two attempts under both, or when no task varied at all. `reach` bounds what it can be.
@@ -146,7 +142,7 @@ def suite_interval(new: Cells, old: Cells, alpha: float, reach: tuple[float, flo
     low, high = mean - half, mean + half
     if reach is not None:
         low, high = max(low, reach[0]), min(high, reach[1])
-    return Bounds(low, high, f"t({freedom:.0f}), attempts only")
+    return Interval(low, high, 1 - alpha, f"t({freedom:.0f}), attempts only", THESE_TASKS)
 
 
 def sign_flip_p(differences: ArrayLike, seed: int = 0) -> float:
@@ -195,15 +191,6 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def wilson(rate: float, count: float, alpha: float) -> Bounds:
-    """Wilson's interval of a rate seen in `count` independent trials; `count` may be an effective number."""
-    z = float(ndtri(1 - alpha / 2))
-    scale = 1 + z * z / count
-    centre = (rate + z * z / (2 * count)) / scale
-    half = z / scale * sqrt(rate * (1 - rate) / count + z * z / (4 * count * count))
-    return Bounds(max(0.0, centre - half), min(1.0, centre + half), f"Wilson, effective n = {count:.3g}")
-
-
 def effective_count(sample: Paired, trials: int) -> float:
     """How many independent trials a rate clustered by unit is worth: between 1 and `trials`."""
     rate, error = sample.mean, sample.standard_error()
@@ -216,10 +203,11 @@ def effective_count(sample: Paired, trials: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def jeffreys(passed: int, count: int, alpha: float) -> Bounds:
+def jeffreys(passed: int, count: int, alpha: float) -> Interval:
     """Jeffreys' interval of one task's pass rate; 0 of n reaches down to 0, n of n up to 1."""
     low, high = betaincinv(passed + 0.5, count - passed + 0.5, [alpha / 2, 1 - alpha / 2])
-    return Bounds(0.0 if passed == 0 else float(low), 1.0 if passed == count else float(high), "Jeffreys")
+    low, high = 0.0 if passed == 0 else float(low), 1.0 if passed == count else float(high)
+    return Interval(low, high, 1 - alpha, "Jeffreys", "How often would this task be solved?")
 
 
 @lru_cache(maxsize=4096)
@@ -234,7 +222,7 @@ def pass_hat_k(count: int, passed: int, k: int) -> float:
     return comb(passed, k) / comb(count, k)
 
 
-def ratio_interval(above: ArrayLike, below: ArrayLike, alpha: float, seed: int = 0) -> Bounds | None:
+def ratio_interval(above: ArrayLike, below: ArrayLike, alpha: float, seed: int = 0) -> Interval | None:
     """Bootstrap interval, over units, of a ratio of totals. None when too many draws have nothing below the line."""
     top, bottom = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
     if len(top) < 2 or bottom.sum() <= 0:
@@ -245,7 +233,9 @@ def ratio_interval(above: ArrayLike, below: ArrayLike, alpha: float, seed: int =
     if (~usable).mean() >= alpha / 2:
         return None
     low, high = np.quantile(top[drawn].sum(axis=1)[usable] / totals[usable], [alpha / 2, 1 - alpha / 2])
-    return Bounds(float(low), float(high), f"bootstrap over tasks, {BOOTSTRAP_DRAWS} draws")
+    return Interval(
+        float(low), float(high), 1 - alpha, f"bootstrap over tasks, {BOOTSTRAP_DRAWS} draws", TASKS_LIKE_THESE
+    )
 
 
 @lru_cache(maxsize=2)

@@ -10,12 +10,10 @@ import msgspec
 from terminalbench.analytics import stats
 from terminalbench.analytics.model import Interval, ProfileSummary, Row, TaskSummary
 from terminalbench.analytics.settings import Settings
-from terminalbench.index.totals import TaskCounts, pass_rates
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.index.totals import pass_rates, wilson
+from terminalbench.records import Outcome, TaskRef, known_total
 
 type TaskKey = tuple[str, str]
-TASKS_LIKE_THESE = "What would it be on tasks like these?"
-THESE_TASKS = "What would it be if these same tasks were attempted again?"
 _SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
 
 
@@ -43,11 +41,6 @@ def by_profile(rows: Sequence[Row]) -> dict[str, ProfileRows]:
     return {profile: ProfileRows(profile, tasks) for profile, tasks in grouped.items()}
 
 
-def interval(bounds: stats.Bounds | None, alpha: float, question: str = "") -> Interval | None:
-    """Bounds as a record."""
-    return Interval(bounds.low, bounds.high, 1 - alpha, bounds.method, question) if bounds is not None else None
-
-
 def unit_of(task: TaskRef) -> tuple[str, str]:
     """What a task is counted with: its family, else itself."""
     return ("family", task.family) if task.family is not None else (task.dataset, task.id)
@@ -67,11 +60,8 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
     measured = sum(task.measured for task in tasks)
     rated = [task for task in tasks if task.rate is not None]
     sample = stats.paired([task.rate for task in rated], [unit_of(task.task) for task in rated]) if rated else None
-    bounds = stats.wilson(sample.mean, stats.effective_count(sample, measured), settings.alpha) if sample else None
     seconds = [row.agent_sec for row in rows if row.agent_sec is not None]
-    known = [row.cost_known_usd for row in rows if row.cost_known_usd is not None]
-    tokens = [row.tokens_known for row in rows if row.tokens_known is not None]
-    rates = pass_rates(TaskCounts(task.passed, task.measured, task.planned) for task in tasks)
+    rates = pass_rates(rows)
     at, hat = _pass_k(tasks, settings)
     each, each_interval = _cost_per_success(profile, settings)
     return ProfileSummary(
@@ -81,18 +71,18 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
         passed=passed,
         coverage=measured / len(rows),
         tasks=tasks,
-        outcomes=_counts(rows),
+        outcomes=dict(Counter(row.outcome.value for row in rows)),
         errors=dict(Counter(str(row.error_class) for row in rows if row.error_class and not row.measured)),
         rate=rates.rate,
         rate_all=rates.rate_all,
-        interval=interval(bounds, settings.alpha, TASKS_LIKE_THESE),
+        interval=_rate_interval(sample, measured, settings.alpha) if sample is not None else None,
         pass_at=at,
         pass_hat=hat,
-        cost_usd=sum(known) if known else None,
-        cost_unknown_trials=sum(row.cost_unknown for row in rows),
+        cost_usd=known_total(row.spent.cost_usd for row in rows),
+        cost_unknown_trials=sum(row.spent.cost_unknown for row in rows),
         superseded_trials=sum(row.superseded for row in rows),
-        tokens=sum(tokens) if tokens else None,
-        tokens_unknown_trials=sum(row.tokens_unknown for row in rows),
+        tokens=known_total(row.spent.tokens for row in rows),
+        tokens_unknown_trials=sum(row.spent.tokens_unknown for row in rows),
         cost_per_success=each,
         cost_per_success_interval=each_interval,
         mean_agent_sec=sum(seconds) / len(seconds) if seconds else None,
@@ -103,22 +93,23 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
 def _task(ref: TaskRef, rows: list[Row], settings: Settings) -> TaskSummary:
     passed = sum(row.outcome is Outcome.PASSED for row in rows)
     measured = sum(row.measured for row in rows)
-    bounds = stats.jeffreys(passed, measured, settings.alpha) if measured else None
     return TaskSummary(
         task=ref,
         planned=len(rows),
         measured=measured,
         passed=passed,
         rate=passed / measured if measured else None,
-        interval=interval(bounds, settings.alpha, "How often would this task be solved?"),
-        outcomes=_counts(rows),
+        interval=stats.jeffreys(passed, measured, settings.alpha) if measured else None,
+        outcomes=dict(Counter(row.outcome.value for row in rows)),
         flaky=0 < passed < measured,
         trials=[row.trial for row in rows if row.trial is not None],
     )
 
 
-def _counts(rows: Sequence[Row]) -> dict[str, int]:
-    return {str(outcome): count for outcome, count in Counter(row.outcome for row in rows).items()}
+def _rate_interval(sample: stats.Paired, measured: int, alpha: float) -> Interval:
+    count = stats.effective_count(sample, measured)
+    low, high = wilson(sample.mean, count, alpha)
+    return Interval(low, high, 1 - alpha, f"Wilson, effective n = {count:.3g}", stats.TASKS_LIKE_THESE)
 
 
 def _pass_k(tasks: Sequence[TaskSummary], settings: Settings) -> tuple[dict[int, float], dict[int, float]]:
@@ -136,17 +127,16 @@ def _cost_per_success(profile: ProfileRows, settings: Settings) -> tuple[float |
     """Total cost over total successes, failures and broken tries included; unknown as soon as one cost is."""
     rows = profile.rows()
     successes = sum(row.outcome is Outcome.PASSED for row in rows)
-    spent = [row.cost_known_usd for row in rows if row.cost_known_usd is not None]
-    if not successes or not spent or any(row.cost_unknown for row in rows):
+    spent = known_total(row.spent.cost_usd for row in rows)
+    if not successes or spent is None or any(row.spent.cost_unknown for row in rows):
         return None, None
     units: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         sums = units.setdefault(unit_of(row.task), [0.0, 0.0])
-        sums[0] += row.cost_known_usd or 0.0
+        sums[0] += row.spent.cost_usd or 0.0
         sums[1] += row.outcome is Outcome.PASSED
     costs, passes = zip(*sorted(units.values()), strict=True)
-    bounds = stats.ratio_interval(costs, passes, settings.alpha, settings.seed)
-    return sum(spent) / successes, interval(bounds, settings.alpha, TASKS_LIKE_THESE)
+    return spent / successes, stats.ratio_interval(costs, passes, settings.alpha, settings.seed)
 
 
 def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:
@@ -156,7 +146,7 @@ def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:
     unknown cost are among them, a profile costs at least what is known, and perhaps any amount.
     """
     placed = [
-        (p.rate_all, least := (p.cost_usd or 0.0) / p.planned, inf if _partly_unknown(p) else least, p.profile)
+        (p.rate_all, least := (p.cost_usd or 0.0) / p.planned, inf if _unknown_cost(p) else least, p.profile)
         for p in profiles
         if p.rate is not None and p.rate_all is not None
     ]
@@ -169,5 +159,5 @@ def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:
     ]
 
 
-def _partly_unknown(profile: ProfileSummary) -> bool:
+def _unknown_cost(profile: ProfileSummary) -> bool:
     return profile.cost_usd is None or profile.cost_unknown_trials > 0

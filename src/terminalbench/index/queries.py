@@ -43,9 +43,14 @@ class TrialRow(msgspec.Struct, frozen=True):
         return self.superseded or self.counts is False
 
     @property
+    def key(self) -> str:
+        """How findings and labels name it within its batch."""
+        return f"{self.job}/{self.name}"
+
+    @property
     def folder(self) -> str:
         """Where it is, relative to the batch folder."""
-        return f"{'superseded' if self.superseded else 'runs'}/{self.job}/{self.name}"
+        return f"{'superseded' if self.superseded else 'runs'}/{self.key}"
 
 
 class CellState(msgspec.Struct, frozen=True):
@@ -111,7 +116,7 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
     aside: list[TrialRow] = []
     run_again = set(plan.superseded)
     for row in rows:
-        over = row.superseded or f"{row.job}/{row.name}" in run_again
+        over = row.superseded or row.key in run_again
         (aside if over else by_cell[row.profile, row.dataset, row.task]).append(row)
     cells: list[CellState] = []
     excluded = plan.exclusions()

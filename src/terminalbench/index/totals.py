@@ -8,24 +8,26 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import fsum
-from typing import NamedTuple
+from math import fsum, sqrt
+from statistics import NormalDist
+from typing import Protocol
 
 import msgspec
 
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, assign_cells, batch_rows, row_outcome
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records import Outcome, TaskRef, known_total
 from terminalbench.text.outcomes import word
 
 
-class TaskCounts(NamedTuple):
-    """One profile on one task: how many of its trials passed, were measured, were planned."""
+class Ended(Protocol):
+    """A planned trial, as a pass rate sees it."""
 
-    passed: int
-    measured: int
-    planned: int
+    @property
+    def task(self) -> TaskRef: ...
+    @property
+    def outcome(self) -> Outcome: ...
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -39,28 +41,29 @@ class Rates(msgspec.Struct, frozen=True):
     rate_all: float | None = None
 
 
-def pass_rates(tasks: Iterable[TaskCounts]) -> Rates:
-    """The pass rate over these tasks."""
-    counted = list(tasks)
+def pass_rates(trials: Iterable[Ended]) -> Rates:
+    """The pass rate over the planned trials of one profile."""
+    tasks: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for trial in trials:
+        tasks[trial.task.dataset, trial.task.id].append(trial.outcome)
+    counts = [(found.count(Outcome.PASSED), sum(o.measured for o in found), len(found)) for found in tasks.values()]
     return Rates(
-        _mean([task.passed / task.measured for task in counted if task.measured]),
-        _mean([task.passed / task.planned for task in counted if task.planned]),
-    )
-
-
-def cell_rates(cells: Iterable[CellState]) -> Rates:
-    """The pass rate over the cells of one profile."""
-    tasks: dict[tuple[str, str], list[CellState]] = defaultdict(list)
-    for cell in cells:
-        tasks[cell.task.dataset, cell.task.id].append(cell)
-    return pass_rates(
-        TaskCounts(sum(c.outcome is Outcome.PASSED for c in found), sum(c.measured for c in found), len(found))
-        for found in tasks.values()
+        _mean([passed / measured for passed, measured, _ in counts if measured]),
+        _mean([passed / planned for passed, _, planned in counts]),
     )
 
 
 def _mean(values: list[float]) -> float | None:
     return fsum(values) / len(values) if values else None
+
+
+def wilson(rate: float, count: float, alpha: float = 0.05) -> tuple[float, float]:
+    """Wilson's interval of a rate seen in `count` independent trials; `count` may be an effective number."""
+    z = NormalDist().inv_cdf(1 - alpha / 2)
+    scale = 1 + z * z / count
+    centre = (rate + z * z / (2 * count)) / scale
+    half = z / scale * sqrt(rate * (1 - rate) / count + z * z / (4 * count * count))
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 class Spend(msgspec.Struct, frozen=True):
@@ -77,14 +80,7 @@ def spend(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> Spend:
     ran = [row for row in rows if row.state != ReadState.HELD]
     costs = [0.0 if row.profile in free else row.usage.cost_usd for row in ran]
     tokens = [0 if row.profile in free else row.usage.total_tokens for row in ran]
-    known = [cost for cost in costs if cost is not None]
-    counted = [count for count in tokens if count is not None]
-    return Spend(
-        cost_usd=fsum(known) if known else None,
-        cost_unknown=len(costs) - len(known),
-        tokens=sum(counted) if counted else None,
-        tokens_unknown=len(tokens) - len(counted),
-    )
+    return Spend(known_total(costs), costs.count(None), known_total(tokens), tokens.count(None))
 
 
 class ProfileCounts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,7 +169,7 @@ def _totals(view: BatchView, name: str, cells: list[CellState], aside: list[Tria
     record = next((p for p in view.plan.profiles if p.key == name), None)
     free = view.plan.without_model()
     rows = [cell.row for cell in cells if cell.row] + aside
-    spent, rates = spend(rows, free), cell_rates(cells)
+    spent, rates = spend(rows, free), pass_rates(cells)
     trials = [cell.row.trial for cell in cells if cell.row and cell.row.trial]
     times = [t for trial in trials if (t := trial.wall_sec) is not None]
     return ProfileTotals(
@@ -304,7 +300,7 @@ def _profiles(plan: Plan | None, cells: list[CellState], rows: list[TrialRow]) -
                 profile_id=ids.get(name),
                 cost_usd=spent.cost_usd,
                 cost_unknown=spent.cost_unknown,
-                rate=cell_rates(found).rate,
+                rate=pass_rates(found).rate,
             )
         )
     return made

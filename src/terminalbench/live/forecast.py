@@ -1,9 +1,8 @@
-"""When a run will be over, and how sure a pass rate is: pure computations on the state of a batch."""
+"""When a run will be over: pure computations on the state of a batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from math import sqrt
 from statistics import pstdev
 
 from terminalbench.experiments.plan import HARBOR_PARALLEL
@@ -16,17 +15,6 @@ _QUANTILES = 32
 _SCHEDULED = 256
 """Trials whose places are worked out one by one; those before them only fill the lanes."""
 _GOLDEN = 0.6180339887498949
-_Z95 = 1.959963984540054
-
-
-def wilson(passed: int, measured: int, z: float = _Z95) -> tuple[float, float] | None:
-    """Wilson's interval of a rate, as fractions; None when nothing was measured."""
-    if not measured:
-        return None
-    rate, z2 = passed / measured, z * z
-    middle = (rate + z2 / (2 * measured)) / (1 + z2 / measured)
-    half = z / (1 + z2 / measured) * sqrt(rate * (1 - rate) / measured + z2 / (4 * measured * measured))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def eta_sec(state: LiveState, now: float) -> float | None:

@@ -63,9 +63,9 @@ def ask(
     try:
         second = _with_retries(model, again, schema, patience, stop)
     except ModelError as error:
-        error.usage = add(first.usage, error.usage or Usage()) if error.usage else first.usage
+        error.usage = _both(first.usage, error.usage) if error.usage else first.usage
         raise
-    usage = add(first.usage, second.usage)
+    usage = _both(first.usage, second.usage)
     try:
         parsed = _checked(second, schema)
     except BadAnswer as error:
@@ -76,21 +76,8 @@ def ask(
     )
 
 
-def add(one: Usage, other: Usage) -> Usage:
-    """Two usages together. A sum of which a part is unknown is unknown."""
-
-    def total[N: (int, float)](a: N | None, b: N | None) -> N | None:
-        return None if a is None or b is None else a + b
-
-    return Usage(
-        input_tokens=total(one.input_tokens, other.input_tokens),
-        cache_read_tokens=total(one.cache_read_tokens, other.cache_read_tokens),
-        cache_write_tokens=total(one.cache_write_tokens, other.cache_write_tokens),
-        output_tokens=total(one.output_tokens, other.output_tokens),
-        cost_usd=total(one.cost_usd, other.cost_usd),
-        source=one.source,
-        cost_source=one.cost_source,
-    )
+def _both(one: Usage, other: Usage) -> Usage:
+    return Usage.added((one, other), one.source, one.cost_source)
 
 
 def status_fault(status: int) -> Fault:

@@ -1,6 +1,6 @@
 """The numbers of a profile in the live view. Pure."""
 
-from terminalbench.live.forecast import wilson
+from terminalbench.index.totals import wilson
 from terminalbench.live.model import LiveProfile
 from terminalbench.text import numbers
 from terminalbench.text.outcomes import MARKS, word
@@ -33,8 +33,8 @@ def rate(profile: LiveProfile) -> str:
 
 def interval(profile: LiveProfile) -> str:
     """Its 95 % interval."""
-    found = wilson(profile.outcomes["passed"], profile.measured)
-    return numbers.percents(*found) if found is not None else numbers.NOTHING
+    measured = profile.measured
+    return numbers.percents(*wilson(profile.outcomes["passed"] / measured, measured)) if measured else numbers.NOTHING
 
 
 def classes(profile: LiveProfile) -> str:

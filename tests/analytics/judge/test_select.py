@@ -16,12 +16,14 @@ from terminalbench.analytics.judge.material import (
     Numbered,
     Rank,
     TooSmall,
+    clean,
+    contains,
     fit,
     load_material,
+    normal,
     number_steps,
     render,
 )
-from terminalbench.analytics.judge.quotes import QuoteBook, clean, contains, normal
 from terminalbench.llm.tokens import count_text
 from terminalbench.secrets.values import Secrets
 
@@ -152,9 +154,8 @@ def test_several_trajectories_are_numbered_on(tmp_path) -> None:
     record = msgspec.structs.replace(trial.files.record, trajectory_paths=paths)
     material = load_material(replace(trial, files=replace(trial.files, record=record)))
     assert [entry.number for entry in material.steps] == list(range(1, 13))
-    book = QuoteBook(material.pieces)
-    assert book.holds(10, "ValueError: second")
-    assert not book.holds(4, "ValueError: second")
+    assert material.holds(10, "ValueError: second")
+    assert not material.holds(4, "ValueError: second")
 
 
 def test_nothing_to_read(tmp_path) -> None:
@@ -211,7 +212,7 @@ def test_invented_words_are_never_found(text: str) -> None:
     ],
 )
 def test_a_quote_counts_only_in_the_step_it_names(tmp_path, step: int, quote: str, found: bool) -> None:
-    assert QuoteBook(load_material(write_trial(tmp_path)).pieces).holds(step, quote) is found
+    assert load_material(write_trial(tmp_path)).holds(step, quote) is found
 
 
 def test_shown_text_hides_secrets_and_what_cannot_be_seen() -> None:

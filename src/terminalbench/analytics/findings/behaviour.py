@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from terminalbench.analytics.atif import Step, Trajectory
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.measures import MIX
-from terminalbench.analytics.findings.trial import Value, as_table
-from terminalbench.analytics.findings.trial_files import TrialFiles
+from terminalbench.analytics.findings.trial import as_table
+from terminalbench.analytics.findings.trial_files import TrialFiles, Value
 from terminalbench.records import Finding, Outcome
 
 LOOP_WINDOW = 5

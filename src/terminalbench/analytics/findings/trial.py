@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Trajectory
-from terminalbench.analytics.findings.trial_files import TrialFiles
+from terminalbench.analytics.findings.trial_files import TrialFiles, Value
 from terminalbench.files import read_plain
 from terminalbench.records import Finding, Outcome, Usage, elapsed_sec
 
 _CTRF_LIMIT = 64 << 20
-type Value = bool | int | float | str | None
 
 
 class CtrfTest(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from terminalbench.records import Finding, Trial, Usage
 from terminalbench.secrets.values import Secrets
 
 _PARTS_LIMIT = 200
+type Value = bool | int | float | str | None
 TRAJECTORY = "trajectory.json"
 NO_TRAJECTORY = "the trial left no trajectory"
 
@@ -56,7 +57,7 @@ class TrialFiles:
         self,
         analyzer: "tuple[str, str]",
         name: str,
-        value: bool | int | float | str | None,
+        value: Value,
         reason: str | None = None,
         steps: "list[int] | None" = None,
     ) -> Finding:

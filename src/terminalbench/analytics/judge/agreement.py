@@ -7,13 +7,12 @@ from math import sqrt
 import msgspec
 
 from terminalbench.analytics.labels import Labels
-from terminalbench.analytics.stats import wilson
+from terminalbench.index.totals import wilson
 from terminalbench.records import Finding
 from terminalbench.text.numbers import percent, percents
 
 FEWEST = 10
 """Pairs below which an interval for kappa would be a fiction."""
-_ALPHA = 0.05
 _Z = 1.959963984540054
 
 
@@ -78,15 +77,15 @@ def _agreement(name: str, pairs: Sequence[tuple[object, object]], unjudged: int)
     if not pairs:
         return Agreement(name=name, pairs=0, unjudged=unjudged)
     agreed = sum(judge == person for judge, person in pairs)
-    share = wilson(agreed / len(pairs), len(pairs), _ALPHA)
+    low, high = wilson(agreed / len(pairs), len(pairs))
     kappa, error = cohens_kappa(pairs)
     half = _Z * error if error is not None and len(pairs) >= FEWEST else None
     return Agreement(
         name=name,
         pairs=len(pairs),
         agreed=agreed,
-        low=share.low,
-        high=share.high,
+        low=low,
+        high=high,
         kappa=kappa,
         kappa_low=None if kappa is None or half is None else max(-1.0, kappa - half),
         kappa_high=None if kappa is None or half is None else min(1.0, kappa + half),

@@ -1,7 +1,12 @@
-"""What a judge reads of one trial: numbered steps fitted into a number of tokens, and the verifier's last words."""
+"""What a judge reads of one trial: numbered steps fitted into a number of tokens, and the verifier's last words.
 
+Text of an agent is made fit for a judge, and what the judge quotes is looked up in the step that it names.
+"""
+
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -11,15 +16,73 @@ import msgspec
 from terminalbench.analytics.atif import Result, Step, Trajectory
 from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.analytics.findings.trial_files import read_story
-from terminalbench.analytics.judge.quotes import clean
 from terminalbench.analytics.judge.request import JudgeTrial
 from terminalbench.files import open_plain
 from terminalbench.secrets.values import NONE, Secrets
 
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+# Our own tags, the control tokens of chat templates, and the lines that head our steps and cuts.
+_TAGS = re.compile(
+    r"<(?=\s*(?:/\s*)?data-)|<(?=\|)|<(?=/?(?:s|system|user|assistant|human|im_start|im_end)>)", re.IGNORECASE
+)
+_MARKS = re.compile(r"\[(?=\s*(?:step|steps|cut)\b|/?INST\]|\.\.\. )", re.IGNORECASE)
+_KEPT = "\n\t"
+_SAME = str.maketrans({"‹": "<", "⁅": "[", "“": '"', "”": '"', "‘": "'", "’": "'", "`": "'", "–": "-", "—": "-"})
+_SHORTEST = 8
+_GAP = re.compile(r"\[?(?:\.{3,}|…)\]?")
+_APART = "\x00"
 _VERIFIER_BYTES = 6000
-_VERIFIER_FILE = "test-stdout.txt"
 _ENDS = 3
 VERIFIER_STEP = 0
+
+
+def clean(text: str, secrets: Secrets = NONE) -> str:
+    """`text` as a judge may see it. The same text always gives the same result. Foreign text needs the `secrets`."""
+    text = _ESCAPES.sub("", text)
+    text = secrets.redact(text)
+    if not text.isascii() or not text.isprintable():
+        text = "".join(map(_visible, text))
+    return _MARKS.sub("⁅", _TAGS.sub("‹", text))
+
+
+def normal(text: str) -> str:
+    """`text` for comparison: white space, quotation marks and our replacements are all the same."""
+    return " ".join(unicodedata.normalize("NFKC", text).translate(_SAME).split())
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() or character in _KEPT:
+        return character
+    if character == "\r":
+        return ""
+    return f"\\u{{{ord(character):x}}}"
+
+
+def contains(text: str, quote: str) -> bool:
+    """Whether a normalised text holds `quote`. Some words are no evidence: a short quote must be a whole line."""
+    wanted = normal(clean(quote)).strip("\"' ")
+    if not wanted:
+        return False
+    if len(wanted) < _SHORTEST:
+        return wanted in (part.strip("\"' ") for part in text.split(_APART))
+    if wanted in text:
+        return True
+    pieces = [piece.strip("\"' ") for piece in _GAP.split(wanted)]
+    pieces = [piece for piece in pieces if piece]
+    return len(pieces) > 1 and all(len(p) >= _SHORTEST for p in pieces) and _in_order(text, pieces)
+
+
+def _in_order(text: str, pieces: list[str]) -> bool:
+    for part in text.split(_APART):
+        at = 0
+        for piece in pieces:
+            at = part.find(piece, at)
+            if at < 0:
+                break
+            at += len(piece)
+        else:
+            return True
+    return False
 
 
 class Level(IntEnum):
@@ -31,19 +94,8 @@ class Level(IntEnum):
     WHOLE = 3
 
 
-@dataclass(frozen=True)
-class _Room:
-    """Characters kept of each text: from its start and from its end."""
-
-    start: int
-    end: int
-
-
-_ROOM = {
-    Level.LINE: _Room(100, 0),
-    Level.SHORT: _Room(700, 500),
-    Level.WHOLE: _Room(12_000, 8_000),
-}
+_ROOM = {Level.LINE: (100, 0), Level.SHORT: (700, 500), Level.WHOLE: (12_000, 8_000)}
+"""Characters kept of each text: from its start and from its end."""
 
 
 class Rank(IntEnum):
@@ -74,8 +126,15 @@ class Material:
     steps: tuple[Numbered, ...]
     verifier: str
     notes: tuple[str, ...]
+    _texts: dict[int, str] = field(default_factory=dict)
 
-    def pieces(self, number: int) -> Iterator[str]:
+    def holds(self, number: int, quote: str) -> bool:
+        """Whether `quote` stands in that step: whole, or as pieces in order around an ellipsis."""
+        if number not in self._texts:
+            self._texts[number] = _APART.join(normal(piece) for piece in self._pieces(number))
+        return contains(self._texts[number], quote)
+
+    def _pieces(self, number: int) -> Iterator[str]:
         """What can be quoted from the step of that number, or steps where the file repeats its ids; 0: the verifier."""
         if number == VERIFIER_STEP:
             yield self.verifier
@@ -158,13 +217,12 @@ def _returned(result: Result) -> str:
     return f"returns ({', '.join(notes)})" if notes else "returns"
 
 
-def _fit(text: str, room: _Room | None, secrets: Secrets) -> str:
+def _fit(text: str, room: tuple[int, int] | None, secrets: Secrets) -> str:
     text = clean(text, secrets).strip()
-    if room is None or len(text) <= room.start + room.end + 60:
+    if room is None or len(text) <= sum(room) + 60:
         return text
-    gap = len(text) - room.start - room.end
-    end = text[-room.end :] if room.end else ""
-    return f"{text[: room.start]} [cut: {gap} characters] {end}".rstrip()
+    start, end = room
+    return f"{text[:start]} [cut: {len(text) - start - end} characters] {text[-end:] if end else ''}".rstrip()
 
 
 def _value(value: Any) -> str:
@@ -189,7 +247,7 @@ def _left_out(trajectory: Trajectory) -> tuple[str, ...]:
 
 def _verifier_tail(folder: Path) -> str:
     texts = []
-    for file in sorted(folder.glob(f"**/verifier/{_VERIFIER_FILE}")):
+    for file in sorted(folder.glob("**/verifier/test-stdout.txt")):
         with open_plain(file) as stream:
             if stream is None:
                 continue

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from terminalbench.analytics.judge.answers import Answer, Answers
-from terminalbench.analytics.judge.material import Material, NoMaterial, TooSmall, fit, load_material
-from terminalbench.analytics.judge.quotes import QuoteBook, clean
+from terminalbench.analytics.judge.asker import Answer, Answers
+from terminalbench.analytics.judge.material import Material, NoMaterial, TooSmall, clean, fit, load_material
 from terminalbench.analytics.judge.request import (
     NO_EVIDENCE,
     NOT_JUDGED,
@@ -53,22 +52,16 @@ def judge_trial(trial: JudgeTrial, rubrics: Sequence[Rubric], answers: Answers, 
         text = fit(material.steps, budget, count_text)
     except TooSmall as error:
         return [j for r in wanted for j in _unanswered(r, trial, answers.skip(r, trial.key, str(error)))]
-    book = QuoteBook(material.pieces)
     found: list[Judgement] = []
     for rubric in wanted:
         question = messages(rubric, facts(rubric, material), shown(rubric, material, text))
-        found += _checked(rubric, trial, answers.put(rubric, trial.key, question), book)
+        found += _checked(rubric, material, answers.put(rubric, trial.key, question))
     return found
 
 
 def facts(rubric: Rubric, material: Material) -> list[str]:
     """What we know of the trial; a blind rubric is not told how it ended."""
-    notes = list(material.notes)
-    if rubric.blind:
-        return notes
-    trial = material.trial
-    ended = f"the trial ended: {trial.outcome}"
-    return [ended, *notes]
+    return [*([] if rubric.blind else [f"the trial ended: {material.trial.outcome}"]), *material.notes]
 
 
 def shown(rubric: Rubric, material: Material, trajectory: str) -> dict[str, str]:
@@ -81,27 +74,27 @@ def shown(rubric: Rubric, material: Material, trajectory: str) -> dict[str, str]
     return parts
 
 
-def _checked(rubric: Rubric, trial: JudgeTrial, answer: Answer, book: QuoteBook) -> list[Judgement]:
+def _checked(rubric: Rubric, material: Material, answer: Answer) -> list[Judgement]:
+    trial = material.trial
     if answer.parsed is None:
         return _unanswered(rubric, trial, answer)
     first, *others = rubric.points
-    main = _judgement(rubric, trial, first, answer, book)
+    main = _judgement(rubric, material, first, answer)
     found = [main]
     for point in others:
         if not point.evidence and main.value is None:
-            reason = (
-                main.reason if main.reason.startswith(NOT_JUDGED) else f"{NOT_JUDGED}{first.name} could not be told"
-            )
+            unknown = f"{NOT_JUDGED}{first.name} could not be told"
+            reason = main.reason if main.reason.startswith(NOT_JUDGED) else unknown
             found.append(Judgement(trial=trial.key, rubric=rubric.name, name=point.name, reason=reason))
         else:
-            found.append(_judgement(rubric, trial, point, answer, book))
+            found.append(_judgement(rubric, material, point, answer))
     return found
 
 
-def _judgement(rubric: Rubric, trial: JudgeTrial, point: Point, answer: Answer, book: QuoteBook) -> Judgement:
+def _judgement(rubric: Rubric, material: Material, point: Point, answer: Answer) -> Judgement:
     given: Any = getattr(answer.parsed, point.name)
-    cited = given.evidence if point.evidence else []
-    quotes = [Quote(trial.key, e.step, e.quote, book.holds(e.step, e.quote)) for e in cited]
+    trial, cited = material.trial, given.evidence if point.evidence else []
+    quotes = [Quote(trial.key, e.step, e.quote, material.holds(e.step, e.quote)) for e in cited]
     held = sum(quote.found for quote in quotes)
     value, reason = given.value, flat(given.reason, _REASON)
     if value is None:
@@ -144,6 +137,11 @@ class Pair:
         digest = sha256(f"{self.new.task.dataset}/{self.new.task.id}/{self.new.profile}/{self.old.profile}".encode())
         return self.new if digest.digest()[0] % 2 else self.old
 
+    @property
+    def second(self) -> JudgeTrial:
+        """Which of them is called B."""
+        return self.old if self.first is self.new else self.new
+
 
 def pairs(trials: Sequence[JudgeTrial], contrasts: Sequence[tuple[str, str]]) -> list[Pair]:
     """One pair for each contrast, batch and task that both profiles have a trial of which ended.
@@ -178,8 +176,11 @@ def default_contrasts(trials: Sequence[JudgeTrial]) -> list[tuple[str, str]]:
 def tell(pair: Pair, rubric: Rubric, answers: Answers, budget: int) -> Narrative:
     """What the judge says of a pair. The answer is about A and B; profiles are put back in here."""
     try:
-        sides = {"A": load_material(pair.first), "B": load_material(_second(pair))}
-        material = _shown(sides, budget)
+        sides = {"A": load_material(pair.first), "B": load_material(pair.second)}
+        material: dict[str, str] = {}
+        for name, side in sides.items():
+            material[f"trial {name}: trajectory"] = fit(side.steps, budget // 2, count_text)
+            material[f"trial {name}: verifier output (step 0)"] = side.verifier or "(none)"
     except (NoMaterial, TooSmall) as error:
         return _narrative(pair, reason=f"{NOT_JUDGED}{answers.skip(rubric, pair.subject, str(error)).reason}")
     facts = [f"{name} ended: {side.trial.outcome}" for name, side in sides.items()]
@@ -190,22 +191,9 @@ def tell(pair: Pair, rubric: Rubric, answers: Answers, budget: int) -> Narrative
     return _told(pair, answer.parsed, sides)
 
 
-def _second(pair: Pair) -> JudgeTrial:
-    return pair.old if pair.first is pair.new else pair.new
-
-
-def _shown(sides: dict[str, Material], budget: int) -> dict[str, str]:
-    material: dict[str, str] = {}
-    for name, side in sides.items():
-        material[f"trial {name}: trajectory"] = fit(side.steps, budget // 2, count_text)
-        material[f"trial {name}: verifier output (step 0)"] = side.verifier or "(none)"
-    return material
-
-
 def _told(pair: Pair, said: PairAnswer, sides: dict[str, Material]) -> Narrative:
-    books = {name: QuoteBook(side.pieces) for name, side in sides.items()}
     quotes = [
-        Quote(sides[e.trial].trial.key, e.step, e.quote, books[e.trial].holds(e.step, e.quote)) for e in said.evidence
+        Quote(sides[e.trial].trial.key, e.step, e.quote, sides[e.trial].holds(e.step, e.quote)) for e in said.evidence
     ]
     held = {quote.trial for quote in quotes if quote.found}
     if said.better is None:
@@ -214,15 +202,9 @@ def _told(pair: Pair, said: PairAnswer, sides: dict[str, Material]) -> Narrative
         reason = f"{NO_EVIDENCE} for {'either trial' if not held else 'one of the trials'}"
         return _narrative(pair, reason=reason, quotes=quotes)
     winner = TIE if said.better == TIE else sides[said.better].trial.profile
-    return _narrative(
-        pair, winner=winner, decisive=_named(said.decisive, pair), story=_named(said.story, pair), reason=said.reason,
-        quotes=quotes,
-    )  # fmt: skip
-
-
-def _named(text: str, pair: Pair) -> str:
-    """The legend for A and B, in front of a text that uses them."""
-    return f"(A = {pair.first.profile}, B = {_second(pair).profile}) {text.strip()}"
+    legend = f"(A = {pair.first.profile}, B = {pair.second.profile})"
+    decisive, story = (f"{legend} {text.strip()}" for text in (said.decisive, said.story))
+    return _narrative(pair, winner=winner, decisive=decisive, story=story, reason=said.reason, quotes=quotes)
 
 
 def _narrative(pair: Pair, **said: object) -> Narrative:

@@ -1,7 +1,7 @@
 """What a judgement is asked with and what comes back. Written as `analytics/judge.json`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from terminalbench.errors import UserError
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.text.numbers import cost
 
-TOKEN_BUDGET = 60_000
 CONCURRENCY = 4
 CACHE = "judge-cache"
 NOT_JUDGED = "not judged: "
@@ -28,7 +27,6 @@ class JudgeTrial:
     files: TrialFiles
     task: TaskRef
     profile: str
-    attempt: int
     outcome: Outcome
 
     @property
@@ -56,19 +54,21 @@ class Progress:
     done: int
     total: int
     cached: int
-    not_judged: int
     spent_usd: float
-    unknown_costs: int
 
 
 @dataclass(frozen=True)
 class JudgeAsk:
-    """Which model judges, by which rubrics, for at most how much."""
+    """Which model judges, by which rubrics, for at most how much.
+
+    `rubrics` are names of our own or paths of TOML files; without them all of ours. `contrasts` are pairs (new, old) of
+    profiles; without them each profile stands against the first.
+    """
 
     model: str
-    rubrics: tuple[str, ...] = ()
+    rubrics: Sequence[str] = ()
     budget_usd: float | None = None
-    contrasts: tuple[tuple[str, str], ...] = ()
+    contrasts: Sequence[tuple[str, str]] = ()
     progress: Callable[[Progress], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -80,36 +80,23 @@ class JudgeAsk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeRequest:
-    """Which trials to judge, by which rubrics, with which model, and within which limits.
+class JudgeRequest(JudgeAsk):
+    """The same of these trials, with so many questions at a time.
 
     `output` is where judge.json and judge.md go. Answers are kept in the first of `caches` and looked up in all of
-    them; without any, in `judge-cache` below `output`. `contrasts` are pairs (new, old) of profiles; without them each
-    profile stands against the first. `rubrics` are names of our own or paths of TOML files; without them all of ours.
+    them; without any, in `judge-cache` below `output`.
     """
 
-    model: str
     trials: Sequence[JudgeTrial]
     output: Path
-    contrasts: Sequence[tuple[str, str]] = ()
-    rubrics: Sequence[str] = ()
-    budget_usd: float | None = None
-    token_budget: int = TOKEN_BUDGET
     concurrency: int = CONCURRENCY
     caches: Sequence[Path] = ()
-    progress: Callable[[Progress], None] | None = field(default=None, compare=False)
 
 
 def request_of(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> JudgeRequest:
     """The chosen trials as a request; answers of an earlier run, whatever part of the batch it judged, are found."""
     trials = [
-        JudgeTrial(
-            files=trial_files(part.source, cell.row),
-            task=cell.task,
-            profile=cell.profile,
-            attempt=cell.attempt,
-            outcome=cell.outcome,
-        )
+        JudgeTrial(files=trial_files(part.source, cell.row), task=cell.task, profile=cell.profile, outcome=cell.outcome)
         for part in chosen
         for cell in part.cells
         if cell.row is not None and ran(cell)
@@ -117,17 +104,9 @@ def request_of(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> JudgeRe
     # One cache for a batch, whatever part of it is judged and wherever the result goes.
     batches = [part.source.batch for part in chosen]
     caches = dict.fromkeys([analytics_of(batches), *(batch.analytics for batch in batches)])
-    return JudgeRequest(
-        model=ask.model,
-        trials=trials,
-        output=output,
-        # Trials of different batches are never paired, so the first batch's contrasts serve for all.
-        contrasts=ask.contrasts or settings_of([chosen[0].view]).contrasts,
-        rubrics=ask.rubrics,
-        budget_usd=ask.budget_usd,
-        caches=[folder / CACHE for folder in caches],
-        progress=ask.progress,
-    )
+    # Trials of different batches are never paired, so the first batch's contrasts serve for all.
+    asked = replace(ask, contrasts=ask.contrasts or settings_of([chosen[0].view]).contrasts)
+    return JudgeRequest(**vars(asked), trials=trials, output=output, caches=[folder / CACHE for folder in caches])
 
 
 class Quote(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -239,17 +218,19 @@ class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         return f"{line}; stopped: {self.stopped}" if self.stopped else line
 
 
-class RubricEstimate(msgspec.Struct, frozen=True):
+@dataclass
+class RubricEstimate:
     """What one rubric would ask: questions, how many are in the cache, tokens of the rest."""
 
     rubric: str
-    questions: int
-    cached: int
-    input_tokens: int
-    output_tokens: int
+    questions: int = 0
+    cached: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
-class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
     """What a judgement would cost. `cost_usd` None: the price is unknown. `exact`: input tokens were counted."""
 
     model: str
@@ -260,4 +241,4 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cost_usd: float | None = None
     most_usd: float | None = None
     price_source: str | None = None
-    notes: list[str] = []
+    notes: Sequence[str] = ()

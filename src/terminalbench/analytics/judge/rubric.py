@@ -86,17 +86,10 @@ class BatchAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limitations: list[str]
 
 
-class Rubric:
+class Rubric(_File, frozen=True, kw_only=True, dict=True):
     """A rubric that was read and checked. `digest` changes with every byte of its file."""
 
-    def __init__(self, raw: _File, data: bytes) -> None:
-        self.name = raw.name
-        self.guide = raw.guide.strip()
-        self.scope = raw.scope
-        self.applies = raw.applies
-        self.blind = raw.blind
-        self.points = tuple(raw.points)
-        self.digest = sha256(data).hexdigest()[:12]
+    digest: str
 
     @property
     def analyzer(self) -> str:
@@ -140,7 +133,7 @@ def parse_rubric(data: bytes, where: str) -> Rubric:
     problem = _problem(raw)
     if problem is not None:
         raise UserError(f"not a rubric: {problem}", where=where)
-    return Rubric(raw, data)
+    return Rubric(**msgspec.structs.asdict(raw), digest=sha256(data).hexdigest()[:12])
 
 
 def _problem(raw: _File) -> str | None:
@@ -196,7 +189,7 @@ def messages(rubric: Rubric, facts: Sequence[str], material: Mapping[str, str]) 
     """The question of a rubric about `material` (name to text, already cleaned). `facts` are our own words."""
     tag = f"data-{sha256(''.join(material.values()).encode()).hexdigest()[:12]}"
     blocks = [f'<{tag} name="{escape(name)}">\n{text}\n</{tag}>' for name, text in material.items()]
-    parts = [f"# Rubric: {rubric.name}", rubric.guide]
+    parts = [f"# Rubric: {rubric.name}", rubric.guide.strip()]
     if rubric.points:
         parts.append("Answer each of these, every one with its reason:\n\n" + "\n".join(map(_point, rubric.points)))
     if facts:

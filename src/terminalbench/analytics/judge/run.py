@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
-from terminalbench.analytics.judge.answers import AnswerCache, Answers, Asker, Counting
+import msgspec
+
+from terminalbench.analytics.judge.asker import AnswerCache, Answers, Asker, Counting
 from terminalbench.analytics.judge.output import write_result
 from terminalbench.analytics.judge.questions import (
     TIE,
-    Pair,
     default_contrasts,
     judge_trial,
     may_apply,
@@ -16,16 +16,7 @@ from terminalbench.analytics.judge.questions import (
     synthesize,
     tell,
 )
-from terminalbench.analytics.judge.request import (
-    CACHE,
-    NO_EVIDENCE,
-    Estimate,
-    Judgement,
-    JudgeRequest,
-    JudgeResult,
-    Narrative,
-    Synthesis,
-)
+from terminalbench.analytics.judge.request import CACHE, NO_EVIDENCE, Estimate, JudgeRequest, JudgeResult, Narrative
 from terminalbench.analytics.judge.rubric import NAMES, Rubric, load_rubric
 from terminalbench.errors import UserError
 from terminalbench.llm.ask import Patience, interrupted_by_sigterm
@@ -33,7 +24,7 @@ from terminalbench.llm.choose import chat_model
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel
 from terminalbench.records import Finding
 
-_LEAST_TOKENS = 1000
+_LEAST_TOKENS, _MOST_TOKENS = 1000, 60_000
 _AROUND = 4000
 """Tokens of a question beside the trajectory: rubric, form, verifier output."""
 
@@ -45,34 +36,27 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
     A model that fails on the way leaves the rest not judged, with the reason. Whatever was answered is in the cache, so
     that the same call goes on where it ended.
     """
-    model = chat_model(request.model)
-    work = _Work.of(request, model)
+    model, rubrics = chat_model(request.model), _rubrics(request)
     asker = Asker(model, _cache(request), request.budget_usd, patience, request.progress)
-    asker.total = work.questions
     parallel = 1 if request.budget_usd is not None and model.price() is None else request.concurrency
     try:
         with interrupted_by_sigterm():
-            done = work.run(asker, parallel)
+            done = _ask_all(request, rubrics, asker, parallel)
     except KeyboardInterrupt:
         asker.halt("interrupted")
         raise
     if asker.not_ready is not None and not asker.judged:
         raise asker.not_ready
     unusable = asker.cache.unusable
-    notes = [f"{len(unusable)} unusable files in {CACHE} were asked again: {unusable[0]}"] if unusable else []
-    result = JudgeResult(
-        model=model.name,
-        findings=_findings(work.rubrics, done, model.name),
-        judgements=done.judgements,
-        narratives=done.narratives,
-        synthesis=done.synthesis,
+    result = msgspec.structs.replace(
+        done,
+        findings=_findings(rubrics, done),
         judged=asker.judged,
         not_judged=sorted(asker.not_judged, key=lambda entry: (entry.rubric, entry.trial)),
-        unsupported=done.unsupported,
         spend=asker.spend,
         cache_hits=asker.hits,
         stopped=asker.stopped,
-        notes=notes,
+        notes=[f"{len(unusable)} unusable files in {CACHE} were asked again: {unusable[0]}"] if unusable else [],
     )
     write_result(request.output, result)
     return result
@@ -80,73 +64,45 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
 
 def estimate(request: JudgeRequest) -> Estimate:
     """What `judge_batch` would ask, in tokens and money. Calls nothing and writes nothing."""
-    model = chat_model(request.model)
-    work = _Work.of(request, model)
-    counting = Counting(model, _cache(request))
-    work.run(counting, 1)
-    return counting.estimate([rubric.name for rubric in work.rubrics])
+    rubrics = _rubrics(request)
+    counting = Counting(chat_model(request.model), _cache(request), rubrics)
+    _ask_all(request, rubrics, counting, 1)
+    return counting.estimate()
 
 
-@dataclass(frozen=True)
-class _Done:
-    judgements: list[Judgement]
-    narratives: list[Narrative]
-    synthesis: Synthesis | None
+def _rubrics(request: JudgeRequest) -> list[Rubric]:
+    rubrics = [load_rubric(name) for name in request.rubrics or NAMES]
+    names = [rubric.name for rubric in rubrics]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f'two rubrics are called "{twice}"', hint="name each of them once")
+    if not request.trials:
+        raise UserError("there are no trials to judge")
+    return rubrics
 
-    @property
-    def unsupported(self) -> int:
-        told = [self.synthesis] if self.synthesis is not None else []
-        return sum(said.reason.startswith(NO_EVIDENCE) for said in (*self.judgements, *self.narratives, *told))
 
-
-@dataclass(frozen=True)
-class _Work:
-    """What there is to ask."""
-
-    request: JudgeRequest
-    rubrics: list[Rubric]
-    pairs: list[Pair]
-    budget: int
-
-    @classmethod
-    def of(cls, request: JudgeRequest, model: ChatModel) -> "_Work":
-        rubrics = [load_rubric(name) for name in request.rubrics or NAMES]
-        names = [rubric.name for rubric in rubrics]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise UserError(f'two rubrics are called "{twice}"', hint="name each of them once")
-        if not request.trials:
-            raise UserError("there are no trials to judge")
-        contrasts = request.contrasts or default_contrasts(request.trials)
-        compared = pairs(request.trials, contrasts) if any(r.scope == "pair" for r in rubrics) else []
-        return cls(request, rubrics, compared, _room(request, model))
-
-    @property
-    def questions(self) -> int:
-        """At most how many questions there are."""
-        of_trials = sum(may_apply(rubric, trial) for rubric in self.rubrics for trial in self.request.trials)
-        return of_trials + len(self.pairs) * self._count("pair") + self._count("batch")
-
-    def run(self, answers: Answers, parallel: int) -> _Done:
-        """Ask everything: trials, then pairs, then the whole."""
-        judged = _each(
-            lambda trial: judge_trial(trial, self.rubrics, answers, self.budget), self.request.trials, parallel
-        )
-        judgements = [judgement for found in judged for judgement in found]
-        told = [
-            _each(lambda pair, r=rubric: tell(pair, r, answers, self.budget), self.pairs, parallel)
-            for rubric in self.rubrics
-            if rubric.scope == "pair"
-        ]
-        narratives = [narrative for found in told for narrative in found]
-        whole = next((rubric for rubric in self.rubrics if rubric.scope == "batch"), None)
-        synthesis = (
-            synthesize(whole, self.request.trials, judgements, narratives, answers, self.budget) if whole else None
-        )
-        return _Done(judgements, narratives, synthesis)
-
-    def _count(self, scope: str) -> int:
-        return sum(rubric.scope == scope for rubric in self.rubrics)
+def _ask_all(request: JudgeRequest, rubrics: Sequence[Rubric], answers: Answers, parallel: int) -> JudgeResult:
+    """Ask everything: trials, then pairs, then the whole."""
+    trials, room = request.trials, _room(answers.model)
+    of_pair = [rubric for rubric in rubrics if rubric.scope == "pair"]
+    of_batch = [rubric for rubric in rubrics if rubric.scope == "batch"]
+    compared = pairs(trials, request.contrasts or default_contrasts(trials)) if of_pair else []
+    asked = sum(may_apply(rubric, trial) for rubric in rubrics for trial in trials)
+    answers.total = asked + len(compared) * len(of_pair) + len(of_batch)
+    judged = _each(lambda trial: judge_trial(trial, rubrics, answers, room), trials, parallel)
+    judgements = [judgement for found in judged for judgement in found]
+    narratives: list[Narrative] = []
+    for rubric in of_pair:
+        narratives += _each(lambda pair, r=rubric: tell(pair, r, answers, room), compared, parallel)
+    whole = synthesize(of_batch[0], trials, judgements, narratives, answers, room) if of_batch else None
+    said = [*judgements, *narratives, *([whole] if whole is not None else [])]
+    return JudgeResult(
+        model=answers.model.name,
+        judgements=judgements,
+        narratives=narratives,
+        synthesis=whole,
+        unsupported=sum(one.reason.startswith(NO_EVIDENCE) for one in said),
+    )
 
 
 def _each[T, R](work: Callable[[T], R], items: Sequence[T], parallel: int) -> list[R]:
@@ -163,13 +119,13 @@ def _cache(request: JudgeRequest) -> AnswerCache:
     return AnswerCache(*(request.caches or [request.output / CACHE]))
 
 
-def _room(request: JudgeRequest, model: ChatModel) -> int:
-    """Tokens for the trajectory of one question: as asked, unless the model reads less."""
+def _room(model: ChatModel) -> int:
+    """Tokens for the trajectory of one question, fewer when the model reads less."""
     window = model.context_tokens()
     if window is None:
-        return request.token_budget
+        return _MOST_TOKENS
     # Other vocabularies need more tokens for the same text.
-    room = min(request.token_budget, int((window - OUTPUT_TOKENS) / 1.25) - _AROUND)
+    room = min(_MOST_TOKENS, int((window - OUTPUT_TOKENS) / 1.25) - _AROUND)
     if room < _LEAST_TOKENS:
         raise UserError(
             f"{model.name} reads only {window} tokens: too few for a trajectory", hint="choose another model"
@@ -177,13 +133,13 @@ def _room(request: JudgeRequest, model: ChatModel) -> int:
     return room
 
 
-def _findings(rubrics: Sequence[Rubric], done: _Done, model: str) -> list[Finding]:
+def _findings(rubrics: Sequence[Rubric], done: JudgeResult) -> list[Finding]:
     by_name = {rubric.name: rubric for rubric in rubrics}
     found = [
         Finding(
             trial=j.trial,
             analyzer=by_name[j.rubric].analyzer,
-            version=by_name[j.rubric].version(model),
+            version=by_name[j.rubric].version(done.model),
             name=j.name,
             value=j.value,
             reason=j.reason or None,
@@ -199,10 +155,6 @@ def _findings(rubrics: Sequence[Rubric], done: _Done, model: str) -> list[Findin
         if told.winner is not None:
             value = TIE if told.winner == TIE else ("better" if told.winner == told.new else "worse")
         steps = sorted({q.step for q in told.quotes if q.found and q.step > 0 and q.trial == told.new_trial})
-        name = f"compared_with_{told.old}"
-        found.append(
-            Finding(
-                told.new_trial, pair.analyzer, pair.version(model), name, value, told.decisive or told.reason, steps
-            )
-        )
+        reason, me = told.decisive or told.reason, (pair.analyzer, pair.version(done.model))
+        found.append(Finding(told.new_trial, *me, f"compared_with_{told.old}", value, reason, steps))
     return found

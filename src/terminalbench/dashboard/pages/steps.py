@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory
+from terminalbench.records import known_total
 from terminalbench.text.foreign import visible
 
 PER_PAGE = 50
@@ -43,16 +44,10 @@ class Used:
         """With one more step."""
         tokens = step.tokens
         return Used(
-            _added(self.prompt, tokens.prompt),
-            _added(self.completion, tokens.completion),
-            _added(self.cost_usd, tokens.cost_usd),
+            known_total((self.prompt, tokens.prompt)),
+            known_total((self.completion, tokens.completion)),
+            known_total((self.cost_usd, tokens.cost_usd)),
         )
-
-
-def _added[N: (int, float)](sum_so_far: N | None, more: N | None) -> N | None:
-    if sum_so_far is None or more is None:
-        return sum_so_far if more is None else more
-    return sum_so_far + more
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ that has no price either. A profile that declares the price 0 costs 0, whatever 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -237,25 +237,8 @@ def _add(parts: Sequence[Usage], source: str) -> Usage | None:
     if not parts:
         return None
     costs = sorted({part.cost_source for part in parts if part.cost_source})
-    return Usage(
-        input_tokens=_total(part.input_tokens for part in parts),
-        cache_read_tokens=_total(part.cache_read_tokens for part in parts),
-        cache_write_tokens=_total(part.cache_write_tokens for part in parts),
-        output_tokens=_total(part.output_tokens for part in parts),
-        cost_usd=_total(part.cost_usd for part in parts),
-        source=source,
-        cost_source="+".join(costs) if costs and all(part.cost_usd is not None for part in parts) else None,
-    )
-
-
-def _total[N: (int, float)](values: Iterable[N | None]) -> N | None:
-    """The sum, or unknown as soon as one of them is."""
-    total: N | None = None
-    for value in values:
-        if value is None:
-            return None
-        total = value if total is None else total + value
-    return total
+    every = all(part.cost_usd is not None for part in parts)
+    return Usage.added(parts, source, "+".join(costs) if costs and every else None)
 
 
 def _any_tokens(usage: Usage) -> bool:

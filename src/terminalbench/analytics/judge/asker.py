@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -14,19 +14,10 @@ from terminalbench.analytics.judge.rubric import Rubric
 from terminalbench.errors import TbenchError
 from terminalbench.files import read_json, write_json
 from terminalbench.llm.ask import Patience, ask
-from terminalbench.llm.model import (
-    FATAL,
-    OUTPUT_TOKENS,
-    BadAnswer,
-    ChatModel,
-    Message,
-    ModelError,
-    Reply,
-    Schema,
-)
+from terminalbench.llm.model import FATAL, OUTPUT_TOKENS, BadAnswer, ChatModel, Message, ModelError, Reply, Schema
 from terminalbench.llm.replay import request_digest
 from terminalbench.llm.schema import parse
-from terminalbench.records import Usage
+from terminalbench.records import Usage, known_total
 from terminalbench.text.numbers import dollars
 
 
@@ -50,14 +41,10 @@ class AnswerCache:
         self.unusable: list[str] = []
         self._lock = Lock()
 
-    @staticmethod
-    def key(rubric_digest: str, model: str, request: str) -> str:
-        """What an answer is found by."""
-        return sha256("\n".join((rubric_digest, model, request)).encode()).hexdigest()
-
-    def find(self, key: str, schema: Schema) -> object | None:
-        """The checked answer under `key`, or None."""
-        found = (self._read(folder / _name(key), key, schema) for folder in self.folders)
+    def find(self, rubric: Rubric, model: ChatModel, messages: Sequence[Message]) -> object | None:
+        """The checked answer to a question, or None."""
+        key, _ = _keys(rubric, model, messages)
+        found = (self._read(folder / _name(key), key, rubric.schema) for folder in self.folders)
         return next((answer for answer in found if answer is not None), None)
 
     def _read(self, file: Path, key: str, schema: Schema) -> object | None:
@@ -73,12 +60,25 @@ class AnswerCache:
                 self.unusable.append(f"{file.name}: {getattr(error, 'what', None) or error}")
             return None
 
-    def keep(self, key: str, request: str, rubric: str, asked: str, reply: Reply) -> None:
+    def keep(self, rubric: Rubric, model: ChatModel, messages: Sequence[Message], reply: Reply) -> None:
         """Remember an answer that passed its check."""
+        key, request = _keys(rubric, model, messages)
         kept = CachedAnswer(
-            key=key, request=request, rubric=rubric, asked=asked, text=reply.text, model=reply.model, usage=reply.usage
+            key=key,
+            request=request,
+            rubric=rubric.name,
+            asked=model.name,
+            text=reply.text,
+            model=reply.model,
+            usage=reply.usage,
         )
         write_json(self.folders[0] / _name(key), kept)
+
+
+def _keys(rubric: Rubric, model: ChatModel, messages: Sequence[Message]) -> tuple[str, str]:
+    """What an answer is found by, and the digest of its question alone."""
+    request = request_digest(messages, rubric.schema, model.options)
+    return sha256("\n".join((rubric.digest, model.name, request)).encode()).hexdigest(), request
 
 
 def _name(key: str) -> str:
@@ -94,16 +94,7 @@ class Answer:
     cached: bool = False
 
 
-class Answers(Protocol):
-    """Whoever is asked: the model, or somebody who only counts what would be asked."""
-
-    def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> Answer:
-        """The answer to one question about `subject`."""
-        ...
-
-    def skip(self, rubric: Rubric, subject: str, reason: str) -> Answer:
-        """A question that is not asked, because there is nothing to read."""
-        ...
+type Answers = Asker | Counting
 
 
 class Asker:
@@ -136,9 +127,7 @@ class Asker:
 
     def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> Answer:
         """The answer to one question: from the cache, from the model, or none with its reason."""
-        request = request_digest(messages, rubric.schema, self.model.options)
-        key = self.cache.key(rubric.digest, self.model.name, request)
-        kept = self.cache.find(key, rubric.schema)
+        kept = self.cache.find(rubric, self.model, messages)
         if kept is not None:
             return self._done(Answer(kept, cached=True))
         reserve = self._start(messages)
@@ -148,12 +137,14 @@ class Asker:
             reply = ask(self.model, messages, rubric.schema, self._patience, self._halted)
         except ModelError as error:
             self._billed(reserve, error.usage)
-            return self._failed(rubric, subject, error)
+            if error.fault in FATAL:
+                self._stop(str(error))
+            return self._unanswered(NotJudged(subject, rubric.name, str(error)))
         except BaseException:
             self._billed(reserve, None)
             raise
         self._billed(reserve, reply.usage)
-        self.cache.keep(key, request, rubric.name, self.model.name, reply)
+        self.cache.keep(rubric, self.model, messages, reply)
         return self._done(Answer(reply.parsed))
 
     def skip(self, rubric: Rubric, subject: str, reason: str) -> Answer:
@@ -168,22 +159,26 @@ class Asker:
 
     def halt(self, reason: str) -> None:
         """Ask nothing more, and end what is under way where that can be done. Answers that still come are kept."""
-        with self._lock:
-            self.stopped = self.stopped or reason
+        self._stop(reason)
         self._halted.set()
         self.model.stop()
+
+    def _stop(self, reason: str) -> None:
+        with self._lock:
+            self.stopped = self.stopped or reason
 
     @property
     def spend(self) -> Spend:
         """What the calls of this run cost so far."""
         with self._lock:
-            known = [u.cost_usd for u in self._usages if u.cost_usd is not None]
+            costs = [usage.cost_usd for usage in self._usages]
+            read = [(u.input_tokens, u.cache_read_tokens, u.cache_write_tokens) for u in self._usages]
             return Spend(
-                calls=len(self._usages),
-                input_tokens=sum(_read(usage) for usage in self._usages),
+                calls=len(costs),
+                input_tokens=sum(count or 0 for counts in read for count in counts),
                 output_tokens=sum(usage.output_tokens or 0 for usage in self._usages),
-                cost_usd=sum(known) if known else None,
-                unknown=len(self._usages) - len(known),
+                cost_usd=known_total(costs),
+                unknown=costs.count(None),
             )
 
     def _start(self, messages: Sequence[Message]) -> float | str:
@@ -222,12 +217,6 @@ class Asker:
             if self._budget is not None and usage.cost_usd is None and self.stopped is None:
                 self.stopped = f"{self.model.name} does not say what it costs, so the budget cannot be held"
 
-    def _failed(self, rubric: Rubric, subject: str, error: ModelError) -> Answer:
-        if error.fault in FATAL:
-            with self._lock:
-                self.stopped = self.stopped or str(error)
-        return self._unanswered(NotJudged(subject, rubric.name, str(error)))
-
     def _done(self, answer: Answer) -> Answer:
         with self._lock:
             self.judged += 1
@@ -236,17 +225,9 @@ class Asker:
         return answer
 
     def _tell(self) -> None:
-        if self._progress is None:
-            return
-        spend = self.spend
-        done = self.judged + len(self.not_judged)
-        self._progress(
-            Progress(done, max(self.total, done), self.hits, len(self.not_judged), spend.cost_usd or 0.0, spend.unknown)
-        )
-
-
-def _read(usage: Usage) -> int:
-    return sum(n or 0 for n in (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens))
+        if self._progress is not None:
+            done = self.judged + len(self.not_judged)
+            self._progress(Progress(done, max(self.total, done), self.hits, self.spend.cost_usd or 0.0))
 
 
 OUTPUT_PER_POINT = 150
@@ -254,31 +235,23 @@ OUTPUT_PER_POINT = 150
 _OUTPUT_OF_SCOPE = {"pair": 700, "batch": 1500}
 
 
-@dataclass
-class _Sum:
-    questions: int = 0
-    cached: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
 class Counting:
     """Stands where the model would: counts each question, answers only those that are in the cache."""
 
-    def __init__(self, model: ChatModel, cache: AnswerCache) -> None:
+    def __init__(self, model: ChatModel, cache: AnswerCache, rubrics: Sequence[Rubric]) -> None:
         self.model = model
+        self.total = 0
         self._cache = cache
-        self._sums: dict[str, _Sum] = {}
+        self._sums = {rubric.name: RubricEstimate(rubric.name) for rubric in rubrics}
         self._exact = True
         self._skipped = 0
         self._synthesis_open = False
 
     def put(self, rubric: Rubric, subject: str, messages: Sequence[Message]) -> Answer:  # noqa: ARG002
         """Count one question."""
-        total = self._sums.setdefault(rubric.name, _Sum())
+        total = self._sums[rubric.name]
         total.questions += 1
-        request = request_digest(messages, rubric.schema, self.model.options)
-        kept = self._cache.find(self._cache.key(rubric.digest, self.model.name, request), rubric.schema)
+        kept = self._cache.find(rubric, self.model, messages)
         if kept is not None:
             total.cached += 1
             return Answer(kept, cached=True)
@@ -292,19 +265,18 @@ class Counting:
         """A question that would not be asked; the synthesis is asked once the others are answered."""
         if rubric.scope == "batch":
             self._synthesis_open = True
-            total = self._sums.setdefault(rubric.name, _Sum())
-            total.questions += 1
-            total.output_tokens += _OUTPUT_OF_SCOPE["batch"]
+            self._sums[rubric.name].questions += 1
+            self._sums[rubric.name].output_tokens += _OUTPUT_OF_SCOPE["batch"]
         else:
             self._skipped += 1
         return Answer(reason=reason)
 
-    def estimate(self, rubrics: Sequence[str]) -> Estimate:
+    def estimate(self) -> Estimate:
         """What was counted, in tokens and money."""
-        sums = {name: self._sums[name] for name in rubrics if name in self._sums}
-        entering = sum(total.input_tokens for total in sums.values())
-        leaving = sum(total.output_tokens for total in sums.values())
-        asked = sum(total.questions - total.cached for total in sums.values())
+        sums = [counted for counted in self._sums.values() if counted.questions]
+        entering = sum(counted.input_tokens for counted in sums)
+        leaving = sum(counted.output_tokens for counted in sums)
+        asked = sum(counted.questions - counted.cached for counted in sums)
         price = self.model.price()
         notes = [f"output tokens are assumed: about {OUTPUT_PER_POINT} for each point of a rubric"]
         if self._skipped:
@@ -317,10 +289,7 @@ class Counting:
             notes.append(f"the price of {self.model.name} is unknown, so the cost is")
         return Estimate(
             model=self.model.name,
-            rubrics=[
-                RubricEstimate(name, total.questions, total.cached, total.input_tokens, total.output_tokens)
-                for name, total in sums.items()
-            ],
+            rubrics=sums,
             input_tokens=entering,
             output_tokens=leaving,
             exact=self._exact,

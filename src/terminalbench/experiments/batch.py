@@ -4,9 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+class _Inside:
+    """A path in the folder of a batch."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, batch: "Batch", _kind: type | None = None) -> Path:
+        return batch.folder / self.name
+
+
 @dataclass(frozen=True)
 class Batch:
-    """One execution on disk. Nobody else joins these paths.
+    """One execution on disk. No other module joins these paths.
 
     <results_root>/<slug>/<n>/
       experiment.toml                       byte copy of the input
@@ -21,39 +31,24 @@ class Batch:
       workers/<job>.json                    pid, process group, start time, host, heartbeat
       analytics/                            findings, comparison, report
       artifacts/<target>/<trial>/           session folders copied out of every trial
+      .lock                                 held by the process that runs the batch
     """
 
     folder: Path
+
+    experiment_toml = _Inside("experiment.toml")
+    plan_json = _Inside("plan.json")
+    events_jsonl = _Inside("events.jsonl")
+    gate_json = _Inside("gate.json")
+    control_json = _Inside("control.json")
+    superseded = _Inside("superseded")
+    artifacts = _Inside("artifacts")
+    lock = _Inside(".lock")
 
     @property
     def number(self) -> int:
         """The batch's number."""
         return int(self.folder.name)
-
-    @property
-    def experiment_toml(self) -> Path:
-        """Byte copy of the experiment file."""
-        return self.folder / "experiment.toml"
-
-    @property
-    def plan_json(self) -> Path:
-        """The resolved plan."""
-        return self.folder / "plan.json"
-
-    @property
-    def events_jsonl(self) -> Path:
-        """The append-only lifecycle."""
-        return self.folder / "events.jsonl"
-
-    @property
-    def gate_json(self) -> Path:
-        """Budget, deadline, spend and rate limits: see `terminalbench.harbor.limits.gate`."""
-        return self.folder / "gate.json"
-
-    @property
-    def control_json(self) -> Path:
-        """What was told to the live run: see `terminalbench.harbor.limits.control`."""
-        return self.folder / "control.json"
 
     @property
     def runs(self) -> Path:
@@ -66,24 +61,9 @@ class Batch:
         return self.runs / "index.json"
 
     @property
-    def artifacts(self) -> Path:
-        """Session folders copied out of every trial."""
-        return self.folder / "artifacts"
-
-    @property
-    def superseded(self) -> Path:
-        """Trial folders set aside."""
-        return self.folder / "superseded"
-
-    @property
     def analytics(self) -> Path:
         """What was found."""
         return self.folder / "analytics"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that runs the batch."""
-        return self.folder / ".lock"
 
     def worker(self, job_name: str) -> Path:
         """Who runs a job."""
@@ -129,16 +109,11 @@ def allocate(results_root: Path, slug: str) -> Batch:
         return batch
 
 
-def latest_started(results_root: Path, slug: str) -> Batch | None:
-    """The highest-numbered batch that has a plan, whether or not anything of it has run yet."""
+def latest(results_root: Path, slug: str, *, with_data: bool = True) -> Batch | None:
+    """The highest-numbered batch that has a plan; `with_data`: and at least one job folder."""
     batches = (Batch(results_root / slug / str(n)) for n in reversed(batch_numbers(results_root, slug)))
-    return next((batch for batch in batches if batch.plan_json.is_file()), None)
+    return next((b for b in batches if b.plan_json.is_file() and (not with_data or _has_jobs(b))), None)
 
 
-def latest(results_root: Path, slug: str) -> Batch | None:
-    """The highest-numbered batch that holds data: a plan and at least one job folder."""
-    for number in reversed(batch_numbers(results_root, slug)):
-        batch = Batch(results_root / slug / str(number))
-        if batch.plan_json.is_file() and batch.runs.is_dir() and any(p.is_dir() for p in batch.runs.iterdir()):
-            return batch
-    return None
+def _has_jobs(batch: Batch) -> bool:
+    return batch.runs.is_dir() and any(path.is_dir() for path in batch.runs.iterdir())

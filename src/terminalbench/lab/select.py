@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.batch import Batch, batch_numbers, latest, latest_started
+from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import Experiment, load, project_root
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.tables import AnalysisTable
@@ -154,7 +154,9 @@ def latest_target(
 ) -> Target:
     """The latest batch of an experiment: `with_data`, and else or only the latest that was `started`."""
     folder, slug = experiment.results_root, experiment.slug
-    batch = (latest(folder, slug) if with_data else None) or (latest_started(folder, slug) if started else None)
+    batch = latest(folder, slug) if with_data else None
+    if batch is None and started:
+        batch = latest(folder, slug, with_data=False)
     if batch is None:
         what = f"{slug} has no batch{'' if started else ' with data'} yet"
         raise UserError(what, where=str(experiment.file), hint=f"tbench run {experiment.file}")

@@ -14,7 +14,7 @@ from typing import Any
 import tomlkit
 from tomlkit.container import Container
 from tomlkit.exceptions import TOMLKitError
-from tomlkit.items import Array, SingleKey, Table, Trivia
+from tomlkit.items import AbstractTable, SingleKey, Table, Trivia
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.config import old_shape
@@ -27,10 +27,11 @@ _RENAMED = {
     "defaults": {"claude_version": "agent_version"},
     "profiles": {"claude_version": "agent_version"},
 }
+_ONE_TOOL = {"install_r_languageserver": "belongs to one tool; use options or the server's own set-up"}
 _REMOVED = {
     "run": {"harbor_bin": "Harbor is pinned with this project"},
-    "defaults": {"install_r_languageserver": "belongs to one tool; use options or the server's own set-up"},
-    "profiles": {"install_r_languageserver": "belongs to one tool; use options or the server's own set-up"},
+    "defaults": _ONE_TOOL,
+    "profiles": _ONE_TOOL,
 }
 
 
@@ -52,111 +53,26 @@ def migrate(file: Path) -> Migration:
         return Migration(text, ())
     if not isinstance(raw.get("tasks"), Mapping) or not isinstance(raw.get("profiles"), Mapping | list):
         raise UserError("has no [tasks] and profiles of any shape known here", where=str(file))
-    wanted, changes = _converted(raw, file)
+    changes: list[str] = []
+    if raw.get("schema_version") != SCHEMA_VERSION:
+        changes.append(f"schema_version: set to {SCHEMA_VERSION}")
+        text = _with_version(text)
+    wanted: dict[str, Any] = {"schema_version": 0, **raw} | {"schema_version": SCHEMA_VERSION}
+    changes += _convert(wanted, file)
     try:
-        kept = _keeping_comments(text, raw, file)
+        document = tomlkit.parse(text)
+        _convert(document, file)
+        kept = tomlkit.dumps(document)
+        found = tomllib.loads(kept)
+        if found == wanted and list(found["profiles"]) == list(wanted["profiles"]):
+            return Migration(kept, tuple(changes))
     except (TOMLKitError, AttributeError, LookupError, TypeError, ValueError):
-        kept = None  # the file is written in a way that tomlkit cannot edit in place
-    if kept is not None and _same(kept, wanted):
-        return Migration(kept, tuple(changes))
+        pass  # the file is written in a way that tomlkit cannot edit in place
     return Migration(tomlkit.dumps(wanted), (*changes, "comments and layout could not be kept"))
 
 
-def _same(text: str, wanted: dict[str, Any]) -> bool:
-    """Whether an edited text means exactly what it should, order included."""
-    try:
-        found = tomllib.loads(text)
-    except ValueError:
-        return False
-    return found == wanted and list(found["profiles"]) == list(wanted["profiles"])
-
-
-def _converted(raw: Mapping[str, Any], file: Path) -> tuple[dict[str, Any], list[str]]:
-    """What the file means in version 2, as plain data, and what that changes."""
-    changes = [] if raw.get("schema_version") == SCHEMA_VERSION else [f"schema_version: set to {SCHEMA_VERSION}"]
-    new: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
-    new |= {name: value for name, value in raw.items() if name not in ("schema_version", "tasks", "profiles")}
-    new["tasks"] = _plain_tasks(raw["tasks"], file, changes)
-    new["profiles"] = _plain_profiles(raw["profiles"], file, changes)
-    for section in ("run", "defaults"):
-        if isinstance(new.get(section), Mapping):
-            new[section] = _plain_keys(new[section], section, section, changes)
-    return new, changes
-
-
-def _plain_tasks(table: Mapping[str, Any], file: Path, changes: list[str]) -> dict[str, Any]:
-    if "items" in table:
-        return dict(table)
-    ids = table.get("ids", [])
-    if not isinstance(ids, list) or not all(isinstance(task, str) for task in ids):
-        raise UserError("must be a list of strings", where=f"{file}: tasks.ids")
-    tables = {name: value for name, value in table.items() if isinstance(value, Mapping)}
-    items = [_task_entry(task, tables.get(task, {}), file, changes) for task in (*ids, *_not_in(ids, tables))]
-    if "ids" in table:
-        changes.append(f"tasks.ids: {plural(len(ids), 'task')} moved to tasks.items")
-    if tables or "ids" not in table:
-        changes.append(f"[tasks.<id>]: {len(tables)} tables moved to tasks.items")
-    rest = {k: v for k, v in table.items() if k not in ("ids", "dataset", "items") and not isinstance(v, Mapping)}
-    if "dataset" in table:
-        rest["default_dataset"] = table["dataset"]
-        changes.append("tasks.dataset: renamed to default_dataset")
-    return {**rest, "items": items}
-
-
-def _plain_profiles(profiles: Any, file: Path, changes: list[str]) -> dict[str, Any]:
-    if isinstance(profiles, list):
-        found: dict[str, Any] = {}
-        for index, profile in enumerate(profiles):
-            key = profile.get("key") if isinstance(profile, Mapping) else None
-            if not isinstance(key, str) or not key:
-                raise UserError("has no key", where=f"{file}: profiles[{index}]", hint='add key = "..."')
-            if key in found:
-                raise UserError(f'is the second profile called "{key}"', where=f"{file}: profiles[{index}]")
-            found[key] = {name: value for name, value in profile.items() if name != "key"}
-        changes.append(f"[[profiles]]: {plural(len(found), 'entry')} became [profiles.<key>] tables, in the same order")
-        profiles = found
-    return {
-        key: _plain_keys(profile, "profiles", f"profiles.{key}", changes) if isinstance(profile, Mapping) else profile
-        for key, profile in profiles.items()
-    }
-
-
-def _plain_keys(table: Mapping[str, Any], section: str, at: str, changes: list[str]) -> dict[str, Any]:
-    new = dict(table)
-    for old, name in _RENAMED[section].items():
-        if old not in new:
-            continue
-        if name in new and isinstance(new[name], list) and isinstance(new[old], list):
-            new[name] = [*new[name], *new.pop(old)]
-            changes.append(f"{at}.{old}: added to {name}")
-        elif name in new:
-            new.pop(old)
-            changes.append(f"{at}.{old}: removed, because {name} is set too")
-        else:
-            new[name] = new.pop(old)
-            changes.append(f"{at}.{old}: renamed to {name}")
-    for old, why in _REMOVED[section].items():
-        if old in new:
-            del new[old]
-            changes.append(f"{at}.{old}: removed ({why})")
-    return new
-
-
-def _keeping_comments(text: str, raw: Mapping[str, Any], file: Path) -> str:
-    """The same conversion on the text itself, so that comments stay; checked by the caller against the plain one."""
-    document = tomlkit.parse(_with_version(text, raw))
-    _tasks(document, file)
-    _profiles(document)
-    for section in ("run", "defaults"):
-        if isinstance(document.get(section), Mapping):
-            _keys(document[section], section)
-    return tomlkit.dumps(document)
-
-
-def _with_version(text: str, raw: Mapping[str, Any]) -> str:
-    """The text with `schema_version = 2` above its first key, unless it says so already."""
-    if raw.get("schema_version") == SCHEMA_VERSION:
-        return text
+def _with_version(text: str) -> str:
+    """The text with `schema_version = 2` above its first key."""
     lines = text.splitlines(keepends=True)
     head = next((i for i, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
     lines = [line for i, line in enumerate(lines) if i >= head or not re.match(r"\s*schema_version\s*=", line)]
@@ -164,31 +80,44 @@ def _with_version(text: str, raw: Mapping[str, Any]) -> str:
     return "".join([*lines[:first], f"schema_version = {SCHEMA_VERSION}\n", *lines[first:]])
 
 
-def _tasks(document: Any, file: Path) -> None:
-    table = document["tasks"]
+def _convert(document: Any, file: Path) -> list[str]:
+    """Change a document in place and say what was changed: plain data, or a parsed text, which keeps its comments."""
+    changes: list[str] = []
+    _tasks(document["tasks"], file, changes)
+    if isinstance(document["profiles"], list):
+        document["profiles"] = _profile_tables(document["profiles"], file)
+        count = plural(len(document["profiles"]), "entry")
+        changes.append(f"[[profiles]]: {count} became [profiles.<key>] tables, in the same order")
+    for key, profile in document["profiles"].items():
+        _keys(profile, "profiles", f"profiles.{key}", changes)
+    for section in ("run", "defaults"):
+        _keys(document.get(section), section, section, changes)
+    return changes
+
+
+def _tasks(table: Any, file: Path, changes: list[str]) -> None:
     if "items" in table:
         return
     ids = table.get("ids", [])
-    tables = {name: table[name] for name in table if isinstance(table[name], Mapping)}
-    comments = [_comment_after(ids, index) for index in range(len(ids))]
-    names = [*map(str, ids), *_not_in(ids, tables)]
-    comments += [None] * (len(names) - len(ids))
-    entries = [
-        (_task_entry(name, tables.get(name, {}), file, []), comment)
-        for name, comment in zip(names, comments, strict=True)
-    ]
+    if not isinstance(ids, list) or not all(isinstance(task, str) for task in ids):
+        raise UserError("must be a list of strings", where=f"{file}: tasks.ids")
+    tables = {name: value for name, value in table.items() if isinstance(value, Mapping)}
+    items = tomlkit.array()
+    for index, name in enumerate([*map(str, ids), *(name for name in tables if name not in ids)]):
+        inline = tomlkit.inline_table()
+        inline.update(_task_entry(name, tables.get(name, {}), file, changes))
+        items.add_line(inline, indent="  ", comment=_comment_after(ids, index))
+    items.add_line(indent="")
+    if "ids" in table:
+        changes.append(f"tasks.ids: {plural(len(ids), 'task')} moved to tasks.items")
+    if tables or "ids" not in table:
+        changes.append(f"[tasks.<id>]: {len(tables)} tables moved to tasks.items")
     for name in ("ids", *tables):
         table.pop(name, None)
     if "dataset" in table:
-        dataset = table["dataset"]
-        del table["dataset"]
-        table.add("default_dataset", dataset)
-    table.add("items", _items(entries))
-
-
-def _not_in(ids: list[str], tables: Mapping[str, Any]) -> list[str]:
-    """The tasks that only have a table."""
-    return [name for name in tables if name not in ids]
+        table["default_dataset"] = table.pop("dataset")
+        changes.append("tasks.dataset: renamed to default_dataset")
+    table["items"] = items
 
 
 def _task_entry(name: str, table: Mapping[str, Any], file: Path, changes: list[str]) -> dict[str, str]:
@@ -209,38 +138,27 @@ def _comment_after(array: Any, index: int) -> str | None:
     """The comment that stands behind the item of an array, if any."""
     values = [group for group in getattr(array, "_value", []) if group.value is not None]
     comment = values[index].comment if index < len(values) else None
-    return comment.as_string().strip() if comment is not None else None
+    return comment.as_string().strip().lstrip("# ") if comment is not None else None
 
 
-def _items(entries: list[tuple[dict[str, str], str | None]]) -> Array:
-    array = tomlkit.array()
-    for entry, comment in entries:
-        inline = tomlkit.inline_table()
-        inline.update(entry)
-        array.add_line(inline, indent="  ", comment=comment.lstrip("# ") if comment else None)
-    array.add_line(indent="")
-    return array
-
-
-def _profiles(document: Any) -> None:
-    profiles = document["profiles"]
-    if isinstance(profiles, list):
-        document["profiles"] = _profile_tables(profiles)
-    for profile in document["profiles"].values():
-        if isinstance(profile, Mapping):
-            _keys(profile, "profiles")
-
-
-def _profile_tables(profiles: Any) -> Table:
+def _profile_tables(profiles: list[Any], file: Path) -> Table:
     tables = Table(Container(), Trivia(), False, is_super_table=True)
-    for profile in profiles:
-        tables.append(SingleKey(str(profile["key"])), _plain_table(profile))
+    for index, profile in enumerate(profiles):
+        key = profile.get("key") if isinstance(profile, Mapping) else None
+        if not isinstance(key, str) or not key:
+            raise UserError("has no key", where=f"{file}: profiles[{index}]", hint='add key = "..."')
+        if key in tables:
+            raise UserError(f'is the second profile called "{key}"', where=f"{file}: profiles[{index}]")
+        tables.append(SingleKey(str(key)), _profile_table(profile))
     return tables
 
 
-def _plain_table(entry: Any) -> Table:
-    """An array entry as a table of its own, without its key, comments kept."""
+def _profile_table(entry: Any) -> Table:
+    """An entry of the list as a table of its own, without its key, comments kept."""
     table = tomlkit.table()
+    if not isinstance(entry, AbstractTable):
+        table.update({name: value for name, value in entry.items() if name != "key"})
+        return table
     for key, item in entry.value.body:
         if key is None:
             table.add(item)
@@ -251,11 +169,22 @@ def _plain_table(entry: Any) -> Table:
     return table
 
 
-def _keys(table: Any, section: str) -> None:
-    for old, new in _RENAMED[section].items():
-        if old in table and new not in table:
-            table[new] = table[old]
-            del table[old]
-    for old in _REMOVED[section]:
+def _keys(table: Any, section: str, at: str, changes: list[str]) -> None:
+    if not isinstance(table, Mapping):
+        return
+    for old, name in _RENAMED[section].items():
+        if old not in table:
+            continue
+        value = table.pop(old)
+        if name not in table:
+            table[name] = value
+            changes.append(f"{at}.{old}: renamed to {name}")
+        elif isinstance(table[name], list) and isinstance(value, list):
+            table[name].extend(value)
+            changes.append(f"{at}.{old}: added to {name}")
+        else:
+            changes.append(f"{at}.{old}: removed, because {name} is set too")
+    for old, why in _REMOVED[section].items():
         if old in table:
             del table[old]
+            changes.append(f"{at}.{old}: removed ({why})")

@@ -8,9 +8,9 @@ import pytest
 from support.experiments import BASE, good, problems
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
+from terminalbench.experiments.mcp import held_in
 from terminalbench.experiments.plan import Plan, make_plan
 from terminalbench.experiments.profiles import NOT_SOURCE, source_files
-from terminalbench.experiments.server_code import held_in
 from terminalbench.experiments.tables import FREE, ProfilePrice
 from terminalbench.files import encode_json
 from terminalbench.runner.environment import child_environment
@@ -368,7 +368,7 @@ def test_what_never_goes_to_the_agent_holds_no_answers(project, monkeypatch: pyt
     items = BASE.replace('{ id = "a" }', '{ id = "a", dataset = ".venv/lib/tasks" }')
     text = '[run]\nresults_root = "../results"\n[mcp.aliases]\ns = "."\n[profiles.p]\nmcp_servers = ["s"]\n'
     assert good(project, items + text).profiles[0].local_servers()
-    monkeypatch.setattr("terminalbench.experiments.server_code.source_files", lambda _: [Path("/app/plan.json")])
+    monkeypatch.setattr("terminalbench.experiments.mcp.source_files", lambda _: [Path("/app/plan.json")])
     assert held_in(Path("/app"), {}) is None
 
 

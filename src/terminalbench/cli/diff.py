@@ -17,13 +17,13 @@ from terminalbench.errors import EXIT_OK
 def command(experiment: Path, a: str, b: str, as_json: bool, root: Path | None) -> int:
     """Show what differs between profiles A and B, prompt and configuration text included."""
     from terminalbench.experiments.config import load
-    from terminalbench.experiments.difference import differences
     from terminalbench.experiments.plan import select_profiles
+    from terminalbench.experiments.profiles import differences
     from terminalbench.files import encode_json
 
     loaded = load(experiment, root)
     old, new = (select_profiles(loaded, (key,))[0] for key in (a, b))
-    found = differences(old, new)
+    found = differences(old.content, new.content)
     if as_json:
         aspects = [{"aspect": d.aspect, a: d.old, b: d.new} for d in found]
         document = {"a": {"key": a, "id": old.id}, "b": {"key": b, "id": new.id}, "differences": aspects}

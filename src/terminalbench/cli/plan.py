@@ -107,7 +107,7 @@ def plan_json(planned: "PlannedBatch") -> str:
 
 
 def _profile_json(planned: "PlannedBatch", job: "JobSpec") -> dict[str, Any]:
-    from terminalbench.experiments.difference import differences
+    from terminalbench.experiments.profiles import differences
 
     profile = planned.profile(job)
     return {
@@ -117,7 +117,8 @@ def _profile_json(planned: "PlannedBatch", job: "JobSpec") -> dict[str, Any]:
         "env_file": str(profile.env_file) if profile.env_file else None,
         "content": profile.content,
         "differs_from_baseline": [
-            {"aspect": d.aspect, "baseline": d.old, "profile": d.new} for d in differences(planned.baseline, profile)
+            {"aspect": d.aspect, "baseline": d.old, "profile": d.new}
+            for d in differences(planned.baseline.content, profile.content)
         ],
     }
 
@@ -187,7 +188,7 @@ def _limit_lines(planned: "PlannedBatch") -> list[str]:
 
 
 def _profile_lines(planned: "PlannedBatch") -> list[str]:
-    from terminalbench.experiments.difference import differences
+    from terminalbench.experiments.profiles import differences
 
     baseline = planned.baseline
     profiles = [planned.profile(job) for job in planned.plan.jobs]
@@ -201,7 +202,9 @@ def _profile_lines(planned: "PlannedBatch") -> list[str]:
             lines.append(f"  {'':<{width}}  {profile.description}")
         if profile.key == baseline.key:
             continue
-        changes = [d.summary() for d in differences(baseline, profile)] or ["the same treatment as the baseline"]
+        changes = [d.summary() for d in differences(baseline.content, profile.content)] or [
+            "the same treatment as the baseline"
+        ]
         for change in changes:
             lines += textwrap.wrap(
                 change,

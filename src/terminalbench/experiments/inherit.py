@@ -8,9 +8,8 @@ from typing import Any
 
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names
-from terminalbench.experiments.mcp import NO_MCP, McpSetup, read_mcp
-from terminalbench.experiments.profiles import Folder, Profile, TextFile
-from terminalbench.experiments.server_code import check_code, held_in
+from terminalbench.experiments.mcp import check_code, held_in, read_mcp
+from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile
 from terminalbench.experiments.strict import Problems, find_path, is_file, join
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE, ProfilePrice
 from terminalbench.secrets.find import (

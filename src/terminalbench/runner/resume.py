@@ -18,10 +18,9 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
-from terminalbench.experiments.difference import differences
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.plan_secrets import secrets_of
-from terminalbench.experiments.profiles import Folder
+from terminalbench.experiments.profiles import Folder, differences
 from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.files import LockHeld, append_jsonl, lock, read_json, write_bytes, write_json
@@ -231,7 +230,7 @@ def _refuse_changed_profiles(plan: Plan, experiment: Experiment) -> None:
     for job in plan.jobs:
         profile = now.get(job.profile)
         if profile is not None and profile.id != job.profile_id:
-            changes = differences(planned[job.profile], profile) if job.profile in planned else []
+            changes = differences(planned[job.profile].content, profile.content) if job.profile in planned else []
             listed = "".join(f"\n  {change.summary()}" for change in changes)
             raise UserError(
                 f'profile "{job.profile}" is another treatment now: {job.profile_id} was planned, it is {profile.id}'

@@ -13,8 +13,8 @@ from terminalbench.dashboard.pages.matrix import MatrixRow, matrix
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
 from terminalbench.dashboard.site import Site
-from terminalbench.experiments.difference import Treatment, differences, value_text
-from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan import Plan, ProfileRecord
+from terminalbench.experiments.profiles import differences, value_text
 from terminalbench.index.pages import BatchSummary, TrialFilter, Window, find_trials
 from terminalbench.index.queries import BatchView
 from terminalbench.index.totals import not_measured, profile_totals
@@ -143,9 +143,10 @@ def profile_changes(plan: Plan) -> list[tuple[str, list[Change]]]:
     return [(p.key, changes(baseline, p)) for p in plan.profiles if p.key != baseline.key]
 
 
-def changes(old: Treatment, new: Treatment) -> list[Change]:
+def changes(old: ProfileRecord, new: ProfileRecord) -> list[Change]:
     """What differs between two profiles, ready to be shown."""
-    return [Change(d.aspect, value_text(d.old), value_text(d.new), d.lines()) for d in differences(old, new)]
+    found = differences(old.content, new.content)
+    return [Change(d.aspect, value_text(d.old), value_text(d.new), d.lines()) for d in found]
 
 
 def _profile_table(view: BatchView) -> Table:

@@ -92,7 +92,7 @@ def refresh_sec(batch: Batch, tasks: int, trials: int, running: int, refreshes: 
 
     def once() -> None:
         feed.poll(time.time())
-        frame = Frame(feed.state, feed.place, START + trials + 60)
+        frame = Frame(feed, START + trials + 60)
         console.print(Screen(Group(*render(frame, WIDTH, HEIGHT))))
 
     times = []

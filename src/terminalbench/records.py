@@ -298,4 +298,5 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def resumed(self) -> dict[str, int] | None:
         """The trials of each profile that a resume runs; None for other events. An earlier version wrote a note."""
-        return self.detail.get("resumed") if self.kind in (EventKind.RESUMED, EventKind.NOTE) else None
+        told = self.detail.get("resumed") if self.kind in (EventKind.RESUMED, EventKind.NOTE) else None
+        return told if isinstance(told, dict) else None

@@ -44,7 +44,7 @@ def shown(batch: Batch, tbench) -> dict[str, str]:
         status = tbench("status", "--results", root).out
     return {
         "run line": run_line(feed.state, START + 5),
-        "watch": "\n".join(line.plain for line in render(Frame(feed.state, feed.place, START + 5), 160, 30)),
+        "watch": "\n".join(line.plain for line in render(Frame(feed, START + 5), 160, 30)),
         "status": status,
         "dashboard": (answer(site, "batches/s/0/", {}).body or b"").decode(),
     }

@@ -137,7 +137,7 @@ def test_run_line_view_status_and_dashboard_say_the_same(batch: Batch, tbench, m
         (listed,) = json.loads(tbench("status", "--results", batch.folder.parents[1], "--json").out)
     shown = {
         "run line": from_run_line(run_line(state, NOW)),
-        "watch": from_view([line.plain for line in render(Frame(state, feed.place, NOW), 200, 50)]),
+        "watch": from_view([line.plain for line in render(Frame(feed, NOW), 200, 50)]),
         "status": from_status(status),
         "dashboard": from_dashboard(page, document),
     }

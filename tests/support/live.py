@@ -1,10 +1,14 @@
 """Events of made-up runs, for the live view."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.tables import RunTable
+from terminalbench.live.feed import Feed
+from terminalbench.live.state import LiveState
 from terminalbench.records import Event, TaskRef, Usage
 
 START = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC).timestamp()
@@ -37,6 +41,11 @@ def plan(
 
 def job(profile: str, wave: int = 1) -> str:
     return f"2026-01-02__03-00-00{f'-w{wave}' if wave > 1 else ''}__{profile}"
+
+
+def feed_of(state: LiveState, place: str = "s/0") -> Feed:
+    """A feed that has read this state."""
+    return Feed(Batch(Path("results") / place), state)
 
 
 class Teller:

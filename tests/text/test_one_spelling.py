@@ -90,7 +90,7 @@ def surfaces(batch: Batch) -> dict[str, str]:
     feed = Feed(batch)
     feed.read()
     feed.state.limits = Limits(GateState(budget_usd=1234.5, spent_usd=0.5))
-    frame = Frame(feed.state, "s/0", START + 80)
+    frame = Frame(feed, START + 80)
     past = ProfileForecast(profile="p", trials=13, past_trials=13, of="p", cost_usd=0.5)
     plan = Forecast(
         trials=26, profiles=[past], hours=75 / 3600, cost_usd=1234.5, smallest_detectable=0.1234, assumption="x"

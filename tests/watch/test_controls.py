@@ -2,7 +2,8 @@
 
 import pytest
 
-from terminalbench.watch.controls import Controls, Mode, Wish, keys
+from terminalbench.watch.controls import Controls, Mode, keys
+from terminalbench.watch.terminal import ViewEnd
 
 TRIALS = [("j", "a"), ("j", "b"), ("j", "c")]
 
@@ -52,14 +53,14 @@ def test_enter_opens_a_log_and_escape_leaves_it() -> None:
 
 
 def test_leaving_ends_only_the_view() -> None:
-    assert pressed("q").wish is Wish.LEAVE
+    assert pressed("q").wish is ViewEnd.LEFT
 
 
 def test_a_run_is_stopped_only_by_an_answer() -> None:
     asked = pressed("q", owner=True)
     assert (asked.mode, asked.wish) == (Mode.ASK, None)
-    assert asked.press("d", TRIALS).wish is Wish.LEAVE
-    assert asked.press("s", TRIALS).wish is Wish.STOP
+    assert asked.press("d", TRIALS).wish is ViewEnd.LEFT
+    assert asked.press("s", TRIALS).wish is ViewEnd.STOP
     for key in ("q", "escape", "enter", "x"):
         assert (asked.press(key, TRIALS).wish, asked.press(key, TRIALS).mode) == (None, Mode.TABLE)
     assert pressed("s", owner=True).wish is None

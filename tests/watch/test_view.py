@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.text import Text
 
 from conftest import REPO
-from support.live import START, Teller, at, job, job_event, plan
+from support.live import START, Teller, at, feed_of, job, job_event, plan
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.harbor.limits.gate import GateState
 from terminalbench.live.limits import Limits
@@ -16,7 +17,7 @@ from terminalbench.live.model import LiveProfile
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import Event, TaskRef
 from terminalbench.watch.controls import Controls, Mode
-from terminalbench.watch.layout import Cell, Column, Row, cut, table
+from terminalbench.watch.layout import Column, Row, cut, table
 from terminalbench.watch.lines import Lines
 from terminalbench.watch.logs import LogTail
 from terminalbench.watch.tables import Frame
@@ -70,12 +71,7 @@ def busy() -> LiveState:
 
 
 def picture(**changes: object) -> Frame:
-    frame = Frame(
-        state=busy(),
-        place="s/0",
-        now=START + 901,
-        signs={(job("baseline"), "wide__1"): START + 897},
-    )
+    frame = Frame(feed_of(busy()), START + 901, signs={(job("baseline"), "wide__1"): START + 897})
     return replace(frame, **changes)
 
 
@@ -146,14 +142,14 @@ def test_no_event_whatever_it_says_breaks_the_view(events: list[Event], planned:
         state.apply(event)
         assert (lines.line(state, event) or "").isprintable()
     state.close()
-    assert all(line.plain.isprintable() for line in render(Frame(state, "s/0", START), 90, 30))
+    assert all(line.plain.isprintable() for line in render(Frame(feed_of(state), START), 90, 30))
     assert all(profile.running == 0 for profile in state.profiles.values())
 
 
 def test_a_narrow_title_keeps_the_time_left_and_cuts_the_names() -> None:
     place = "starter-core__six-profiles-with-long-names__sim-errors/0"
     for width in (60, 80, 100, 200):
-        title = text(picture(place=place), width, 30).splitlines()[0]
+        title = text(picture(feed=feed_of(busy(), place)), width, 30).splitlines()[0]
         assert title.endswith("left")
         assert "running 15.0 min" in title
         assert title.startswith(("starter-core", "An experiment"))
@@ -162,7 +158,7 @@ def test_a_narrow_title_keeps_the_time_left_and_cuts_the_names() -> None:
 def test_the_total_stays_when_there_is_no_room_for_all_profiles() -> None:
     planned = plan(tuple(f"profile-{n}" for n in range(9)), ("a",))
     done = Teller("a__1", "a", "profile-0").whole(0, 10)
-    frame = Frame(replay(planned, done), "s/0", START + 20)
+    frame = Frame(feed_of(replay(planned, done)), START + 20)
     low, lower = (text(frame, 60, height).splitlines() for height in (15, 8))
     assert [line.split()[0] for line in low[2:6]] == ["profile", "profile-0", "and", "total"]
     assert "  and 8 more profiles" in low
@@ -177,9 +173,9 @@ def test_trials_that_will_not_run_are_not_called_waiting() -> None:
         *Teller("a__2", "a", "q").whole(0, 10), Teller("b__2", "b", "q").started(10),
     ]  # fmt: skip
     state = replay(planned, events)
-    assert "1 held" in text(Frame(state, "s/0", START + 12), 100, 30)
+    assert "1 held" in text(Frame(feed_of(state), START + 12), 100, 30)
     state.apply(job_event(12, "job_ended"))
-    shown = text(Frame(state, "s/0", START + 12), 100, 30)
+    shown = text(Frame(feed_of(state), START + 12), 100, 30)
     assert "1 running  2 waiting  3 not run" in shown
     assert "about 34 s left" in shown  # what q has left, at twelve seconds a trial; nothing of p
 
@@ -187,14 +183,14 @@ def test_trials_that_will_not_run_are_not_called_waiting() -> None:
 def test_a_cost_nobody_knows_is_called_a_cost() -> None:
     state = replay(plan(), Teller("a__1").whole(0, 10, cost=None, tokens=None))
     for width in (60, 100):
-        assert "cost unknown" in text(Frame(state, "s/0", START + 12), width, 30).splitlines()[1]
-    assert "cost" not in text(Frame(replay(plan(), []), "s/0", START), 100, 30).splitlines()[1]
+        assert "cost unknown" in text(Frame(feed_of(state), START + 12), width, 30).splitlines()[1]
+    assert "cost" not in text(Frame(feed_of(replay(plan(), [])), START), 100, 30).splitlines()[1]
 
 
 def test_unknown_money_is_written_out_and_the_least_important_columns_give_way() -> None:
     retried = Teller("a__1")
     state = replay(plan(("p", "q")), [*retried.whole(0, 10, cost=None, tokens=None), *Teller("b__1", "b").whole(0, 99)])
-    head, row = text(Frame(state, "s/0", START + 12), 100, 30).splitlines()[3:5]
+    head, row = text(Frame(feed_of(state), START + 12), 100, 30).splitlines()[3:5]
     assert head.split()[-3:] == ["cost", "mean", "retries"]
     assert "$0.50 + 1 unknown" in row
 
@@ -214,13 +210,14 @@ def test_every_fact_has_a_place_on_a_wide_terminal() -> None:
 
 def test_unknown_is_said_and_nothing_is_not_unknown() -> None:
     state = replay(None, Teller("a__1").whole(0, 10, cost=None, tokens=None))
-    shown = text(Frame(state, "jobs", START + 11), 160, 30)
+    shown = text(Frame(feed_of(state), START + 11), 160, 30)
     assert "1/?" in shown
-    broken = Frame(state, "s/0", START + 11, plan_problem="plan.json cannot be read: \x1b[2J")
+    broken = Frame(feed_of(state), START + 11)
+    broken.feed.plan_problem = "plan.json cannot be read: \x1b[2J"
     assert "! plan.json cannot be read: " in text(broken, 160, 30)
     assert shown.count(" unknown") >= 3  # money and tokens of the profile, money of the trial
     assert "$0.00" not in shown
-    fresh = text(Frame(replay(plan(), []), "s/0", START), 160, 30)
+    fresh = text(Frame(feed_of(replay(plan(), [])), START), 160, 30)
     assert "starting" in fresh
     assert "time left unknown" in fresh
     assert "$0.00" not in fresh
@@ -229,7 +226,7 @@ def test_unknown_is_said_and_nothing_is_not_unknown() -> None:
 def test_many_profiles_and_many_trials_are_counted_where_they_do_not_fit() -> None:
     profiles = tuple(f"p{n:02}" for n in range(40))
     running = [Teller(f"a__{n}", "a", f"p{n:02}").started(n) for n in range(40)]
-    shown = text(Frame(replay(plan(profiles), running), "s/0", START + 50), 100, 24)
+    shown = text(Frame(feed_of(replay(plan(profiles), running)), START + 50), 100, 24)
     assert "more profiles" in shown
     assert "Running (40), " in shown
 
@@ -237,20 +234,20 @@ def test_many_profiles_and_many_trials_are_counted_where_they_do_not_fit() -> No
 def test_the_chosen_trial_stays_in_sight() -> None:
     running = [Teller(f"a__{n}", f"task-{n}").started(n) for n in range(60)]
     state = replay(plan(), running)
-    frame = Frame(state, "s/0", START + 90, Controls(chosen=(job("p"), "a__45")))
+    frame = Frame(feed_of(state), START + 90, Controls(chosen=(job("p"), "a__45")))
     assert "> " in text(frame, 100, 24)
     assert "task-45" in text(frame, 100, 24)
 
 
 def test_columns_give_way_by_importance_and_never_overflow() -> None:
     columns = (Column("name", flexible=True, least=4), Column("kept", right=True), Column("dropped", 9))
-    rows = [Row([Cell("a-long-name"), Cell("12"), Cell("x" * 20)])]
-    assert [line.plain for line in table(columns, rows, 45)] == [
+    rows = [Row([Text("a-long-name"), Text("12"), Text("x" * 20)])]
+    assert [line.plain for line in table(columns, rows, 45, narrow=False)] == [
         "name         kept  dropped",
         "a-long-name    12  xxxxxxxxxxxxxxxxxxxx",
     ]
-    assert [line.plain for line in table(columns, rows, 14)] == ["name      kept", "a-long-…    12"]
-    assert all(line.cell_len <= 5 for line in table(columns, rows, 5))
+    assert [line.plain for line in table(columns, rows, 14, narrow=False)] == ["name      kept", "a-long-…    12"]
+    assert all(line.cell_len <= 5 for line in table(columns, rows, 5, narrow=False))
 
 
 @given(st.text(), st.integers(0, 30))

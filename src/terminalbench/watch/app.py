@@ -1,18 +1,17 @@
-"""The live view on a terminal: follow the batch, draw, listen to keys, until the batch is over or somebody leaves."""
+"""The live view on a terminal: follow the batch, draw, listen to keys, until the batch is over or the person leaves."""
 
 import io
 import signal
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from rich.console import Console, Group
 from rich.live import Live
 
 from terminalbench.live.feed import Feed
-from terminalbench.live.model import TrialKey
-from terminalbench.watch.controls import Controls, Mode, Wish, keys
-from terminalbench.watch.logs import LogTail, last_sign, read_tail
+from terminalbench.watch.controls import Controls, Mode, keys
+from terminalbench.watch.logs import last_sign, read_tail
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.terminal import Heard, Terminal, ViewEnd
 from terminalbench.watch.view import render
@@ -28,19 +27,16 @@ _SIGNS_LIMIT = 64
 class App:
     """One view of one batch. With a `channel` it belongs to a run, and ends when the other end is closed."""
 
-    feed: Feed
+    frame: Frame
     terminal: Terminal
     console: Console
-    controls: Controls = field(default_factory=Controls)
-    stopping: bool = False
-    _signs: dict[TrialKey, float] = field(default_factory=dict)
     _signs_at: float = 0.0
-    _tail: LogTail | None = None
 
     def run(self) -> ViewEnd:
         """Show the batch until there is a reason to end."""
-        self.feed.poll(time.time())
-        if self.feed.over and self.terminal.channel is None:
+        feed = self.frame.feed
+        feed.poll(time.time())
+        if feed.over and self.terminal.channel is None:
             return ViewEnd.OVER
         with Live(console=self.console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
             drawn, changed, urgent = 0.0, True, True
@@ -53,59 +49,40 @@ class App:
                 ending = self._heard(heard, live)
                 if ending is not None:
                     return ending
-                changed = self.feed.poll(time.time()) or changed
+                changed = feed.poll(time.time()) or changed
                 urgent = bool(heard.data or heard.signals)
-                if self.feed.over and self.terminal.channel is None:
+                if feed.over and self.terminal.channel is None:
                     return ViewEnd.OVER
 
     def _heard(self, heard: Heard, live: Live) -> ViewEnd | None:
-        if heard.data:
-            self._pressed(heard.data)
+        self._pressed(heard.data)
         if heard.closed:  # without a word: the run did not end, it was killed
             return ViewEnd.OVER if self.terminal.last_words else ViewEnd.ORPHANED
         if heard.hung_up:
             return ViewEnd.TERMINATED
-        if self.controls.wish is not None:
-            return ViewEnd.STOP if self.controls.wish is Wish.STOP else ViewEnd.LEFT
-        return self._signalled(heard.signals, live)
-
-    def frame(self, now: float) -> Frame:
-        """What to draw now."""
-        return Frame(
-            state=self.feed.state,
-            place=self.feed.place,
-            now=now,
-            controls=self.controls,
-            note=self.feed.note,
-            plan_problem=self.feed.plan_problem,
-            signs=self._signs,
-            tail=self._tail,
-            stopping=self.stopping,
-            over=self.feed.over,
-        )
+        return self.frame.controls.wish or self._signalled(heard.signals, live)
 
     def _draw(self, live: Live) -> None:
-        now = time.time()
-        if not 0 <= now - self._signs_at < SIGNS_SEC:
-            self._signs_at = now
-            running = self.feed.state.running[:_SIGNS_LIMIT]
-            found = {trial.key: last_sign(self.feed.batch, trial.key) for trial in running}
-            self._signs = {key: sign for key, sign in found.items() if sign is not None}
-        self._tail = None
-        if self.controls.mode is Mode.TAIL and self.controls.chosen is not None:
-            self._tail = read_tail(self.feed.batch, self.controls.chosen, self.feed.secrets, self.controls.file)
-            top = max(0, len(self._tail.lines) - 1)
-            self.controls = replace(self.controls, scroll=min(self.controls.scroll, top))
+        frame, feed = self.frame, self.frame.feed
+        frame.now = time.time()
+        if not 0 <= frame.now - self._signs_at < SIGNS_SEC:
+            self._signs_at = frame.now
+            found = {trial.key: last_sign(feed.batch, trial.key) for trial in feed.state.running[:_SIGNS_LIMIT]}
+            frame.signs = {key: sign for key, sign in found.items() if sign is not None}
+        frame.tail = None
+        if frame.controls.mode is Mode.TAIL and frame.controls.chosen is not None:
+            frame.tail = read_tail(feed.batch, frame.controls.chosen, feed.secrets, frame.controls.file)
+            top = max(0, len(frame.tail.lines) - 1)
+            frame.controls = replace(frame.controls, scroll=min(frame.controls.scroll, top))
         size = self.console.size
-        live.update(Group(*render(self.frame(now), size.width, size.height)), refresh=True)
+        live.update(Group(*render(frame, size.width, size.height)), refresh=True)
 
     def _pressed(self, data: bytes) -> None:
-        state = self.feed.state
-        trials = [trial.key for trial in [*state.running, *reversed(state.finished)]]
         for key in keys(data):
-            self.controls = self.controls.press(key, trials)
-            if self.controls.wish is not None:
-                return
+            if self.frame.controls.wish is None:
+                state = self.frame.feed.state
+                trials = [trial.key for trial in [*state.running, *reversed(state.finished)]]
+                self.frame.controls = self.frame.controls.press(key, trials)
 
     def _signalled(self, signals: set[int], live: Live) -> ViewEnd | None:
         if signal.SIGTSTP in signals:
@@ -113,9 +90,9 @@ class App:
         if signal.SIGTERM in signals or signal.SIGHUP in signals:
             return ViewEnd.TERMINATED
         if signal.SIGINT in signals:
-            if not self.controls.owner:
+            if not self.frame.controls.owner:
                 return ViewEnd.INTERRUPTED
-            self.stopping = True  # the run got the same signal and ends by itself
+            self.frame.stopping = True  # the run got the same signal and ends by itself
         return None
 
 
@@ -125,4 +102,4 @@ def show(feed: Feed, channel: int | None = None) -> ViewEnd:
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no UTF-8 shows "?" instead of an error
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     with Terminal(channel) as terminal:
-        return App(feed, terminal, console, Controls(owner=channel is not None)).run()
+        return App(Frame(feed, controls=Controls(owner=channel is not None)), terminal, console).run()

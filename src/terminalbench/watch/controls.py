@@ -1,9 +1,11 @@
 """What a key does: the page that is shown, the trial that is chosen. Pure: nothing here acts on the run."""
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from terminalbench.live.model import TrialKey
+from terminalbench.watch.terminal import ViewEnd
 
 PAGE = 10
 
@@ -17,23 +19,19 @@ class Mode(StrEnum):
     ASK = "ask"
 
 
-class Wish(StrEnum):
-    """What a person asked for that ends the view."""
-
-    LEAVE = "leave"
-    STOP = "stop"
-
-
 @dataclass(frozen=True)
 class Controls:
-    """Where the person is. `owner` is true in `run --watch`, where leaving is asked about."""
+    """Where the person is. `owner` is true in `run --watch`, where leaving is asked about.
+
+    `wish` is how the person wants the view to end.
+    """
 
     owner: bool = False
     mode: Mode = Mode.TABLE
     chosen: TrialKey | None = None
     file: int = 0
     scroll: int = 0
-    wish: Wish | None = None
+    wish: ViewEnd | None = None
 
     def press(self, key: str, trials: list[TrialKey]) -> "Controls":
         """The controls after a key; `trials` are those that can be chosen, in the order they are shown."""
@@ -42,7 +40,7 @@ class Controls:
         if key == "q":
             if self.mode is not Mode.TABLE:
                 return replace(self, mode=Mode.TABLE)
-            return replace(self, mode=Mode.ASK) if self.owner else replace(self, wish=Wish.LEAVE)
+            return replace(self, mode=Mode.ASK) if self.owner else replace(self, wish=ViewEnd.LEFT)
         if key == "?":
             return replace(self, mode=Mode.TABLE if self.mode is Mode.HELP else Mode.HELP)
         if self.mode is Mode.HELP:
@@ -50,11 +48,8 @@ class Controls:
         return self._in_tail(key) if self.mode is Mode.TAIL else self._in_table(key, trials)
 
     def _answer(self, key: str) -> "Controls":
-        if key == "d":
-            return replace(self, wish=Wish.LEAVE)
-        if key == "s":
-            return replace(self, wish=Wish.STOP)
-        return replace(self, mode=Mode.TABLE)
+        wish = {"d": ViewEnd.LEFT, "s": ViewEnd.STOP}.get(key)
+        return replace(self, wish=wish) if wish is not None else replace(self, mode=Mode.TABLE)
 
     def _in_tail(self, key: str) -> "Controls":
         steps = {"up": 1, "k": 1, "down": -1, "j": -1, "page_up": PAGE, "page_down": -PAGE}
@@ -81,37 +76,13 @@ class Controls:
         return self
 
 
-_SEQUENCES = {
-    "\x1b[A": "up",
-    "\x1bOA": "up",
-    "\x1b[B": "down",
-    "\x1bOB": "down",
-    "\x1b[C": "right",
-    "\x1bOC": "right",
-    "\x1b[D": "left",
-    "\x1bOD": "left",
-    "\x1b[5~": "page_up",
-    "\x1b[6~": "page_down",
-    "\r": "enter",
-    "\n": "enter",
-    "\x7f": "backspace",
-    "\x08": "backspace",
-    "\x1b": "escape",
-}
+_SEQUENCES = {"A": "up", "B": "down", "C": "right", "D": "left", "5~": "page_up", "6~": "page_down"}
+_CHARACTERS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x1b": "escape"}
+_KEY = re.compile(r"\x1b[\[O]([^A-Za-z~]*[A-Za-z~]?)|(.)", re.DOTALL)
 
 
 def keys(data: bytes) -> list[str]:
     """The keys in what a terminal sent. Unknown escape sequences are no keys."""
-    text, found = data.decode(errors="ignore"), []
-    while text:
-        known = next((s for s in sorted(_SEQUENCES, key=len, reverse=True) if text.startswith(s)), None)
-        if known == "\x1b" and text[1:2] in ("[", "O"):
-            end = next((i for i, c in enumerate(text[2:], start=2) if c.isalpha() or c == "~"), len(text) - 1)
-            text = text[end + 1 :]
-        elif known is not None:
-            found.append(_SEQUENCES[known])
-            text = text[len(known) :]
-        else:
-            found.append(text[0])
-            text = text[1:]
-    return found
+    found = _KEY.findall(data.decode(errors="ignore"))
+    named = (_CHARACTERS.get(character, character) or _SEQUENCES.get(sequence) for sequence, character in found)
+    return [key for key in named if key is not None]

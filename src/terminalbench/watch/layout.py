@@ -37,35 +37,26 @@ class Column:
     flexible: bool = False
     least: int = 8
 
-    def head(self, narrow: bool) -> str:
-        """The title to show."""
-        return self.short if narrow and self.short is not None else self.title
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One field: text that is already clean, and a style that only adds to what the text says."""
-
-    text: str
-    style: str = ""
-
 
 @dataclass(frozen=True)
 class Row:
-    """The fields of a line, and a style for all of it."""
+    """The fields of a line, texts that are already clean, and a style for all of it."""
 
-    cells: Sequence[Cell]
+    cells: Sequence[Text]
     style: str = ""
 
 
-def fitting(
-    columns: Sequence[Column], rows: Sequence[Row], width: int, *, narrow: bool, head: bool = True
-) -> dict[int, int]:
+def table(columns: Sequence[Column], rows: Sequence[Row], width: int, *, narrow: bool | None = None) -> list[Text]:
+    """Lines of at most `width` cells: with `narrow` True or False a head of short or full titles, without it none."""
+    titles = [Text(column.short if narrow and column.short is not None else column.title) for column in columns]
+    lines = [*([] if narrow is None else [Row(titles, "bold")]), *rows]
+    shown = _fitting(columns, lines, width)
+    return [_line(columns, row, shown, width) for row in lines]
+
+
+def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> dict[int, int]:
     """Which columns fit into `width`, with the width of each; the least important go first."""
-    natural = {
-        i: max([cell_len(column.head(narrow)) if head else 0, *(cell_len(row.cells[i].text) for row in rows)])
-        for i, column in enumerate(columns)
-    }
+    natural = {i: max((row.cells[i].cell_len for row in rows), default=0) for i in range(len(columns))}
     smallest = {i: min(natural[i], column.least) if column.flexible else natural[i] for i, column in enumerate(columns)}
     shown = {i: cells for i, cells in natural.items() if cells}
     for i in sorted(range(len(columns)), key=lambda i: (-columns[i].importance, -i)):
@@ -74,32 +65,20 @@ def fitting(
         shown.pop(i, None)
     over = sum(shown.values()) + GAP * (len(shown) - 1) - width
     for i in sorted((i for i in shown if columns[i].flexible), key=lambda i: -shown[i]):
-        if over > 0:
-            less = min(over, max(0, shown[i] - smallest[i]))
-            shown[i] -= less
-            over -= less
+        less = max(0, min(over, shown[i] - smallest[i]))
+        shown[i] -= less
+        over -= less
     return shown
-
-
-def table(
-    columns: Sequence[Column], rows: Sequence[Row], width: int, *, narrow: bool = False, head: bool = True
-) -> list[Text]:
-    """Lines of at most `width` cells."""
-    shown = fitting(columns, rows, width, narrow=narrow, head=head)
-    titles = Row([Cell(column.head(narrow)) for column in columns], "bold")
-    return [_line(columns, row, shown, width) for row in ([titles] if head else []) + list(rows)]
 
 
 def _line(columns: Sequence[Column], row: Row, shown: dict[int, int], width: int) -> Text:
     line = Text(style=row.style, no_wrap=True)
-    last = max(shown, default=0)
     for i, cells in shown.items():
-        field = row.cells[i]
-        text = cut(field.text, cells)
+        line.append(" " * GAP if line else "")
+        text = cut(row.cells[i].plain, cells)
         space = " " * (cells - cell_len(text))
-        line.append(space + text if columns[i].right else text, field.style)
-        if i != last:
-            line.append(" " * GAP if columns[i].right else space + " " * GAP)
+        line.append(space + text if columns[i].right else text + space, row.cells[i].style)
+    line.rstrip()
     return fit(line, width)
 
 

@@ -7,8 +7,8 @@ from terminalbench.live.state import LiveState
 from terminalbench.records import Event
 from terminalbench.text.numbers import duration
 from terminalbench.text.outcomes import ending
-from terminalbench.watch import figures
 from terminalbench.watch.layout import clean
+from terminalbench.watch.tables import price
 
 _SILENT = ("job_started", "job_ended", "trial_started", "trial_phase", "trial_cancelled", "heartbeat")
 
@@ -61,7 +61,7 @@ def trial_line(state: LiveState, event: Event) -> str:
         f"{event.task or event.trial}{attempt}",
         event.profile or "",
         duration(trial.duration) if trial is not None and not retried else "",
-        figures.price(cost, profile) if cost is not None or (profile is not None and profile.free) else "cost unknown",
+        price(cost, profile) if cost is not None or (profile is not None and profile.free) else "cost unknown",
         why if outcome != "passed" else "",
     ]
     return "  ".join(clean(part) for part in parts if part)

@@ -4,34 +4,64 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
+from terminalbench.index.totals import wilson
+from terminalbench.live.feed import Feed
 from terminalbench.live.model import LiveProfile, LiveTrial, TrialKey
 from terminalbench.live.state import LiveState
+from terminalbench.text import numbers
 from terminalbench.text.numbers import NOTHING, UNKNOWN, duration
-from terminalbench.text.outcomes import colour, ending
-from terminalbench.watch import figures
+from terminalbench.text.outcomes import MARKS, colour, ending, word
 from terminalbench.watch.controls import Controls
-from terminalbench.watch.layout import Cell, Column, Row, clean, cut, fitting, table
+from terminalbench.watch.layout import Column, Row, clean, cut, table
 from terminalbench.watch.logs import LogTail
 
 NARROW = 100
 
 
-@dataclass(frozen=True)
+@dataclass
 class Frame:
     """Everything one picture shows. `signs` are the times running trials last wrote to their logs."""
 
-    state: LiveState
-    place: str
-    now: float
+    feed: Feed
+    now: float = 0.0
     controls: Controls = field(default_factory=Controls)
-    note: str | None = None
-    plan_problem: str | None = None
     signs: dict[TrialKey, float] = field(default_factory=dict)
     tail: LogTail | None = None
     stopping: bool = False
-    over: bool = False
+
+    @property
+    def state(self) -> LiveState:
+        """The state of the batch."""
+        return self.feed.state
 
 
+def price(cost_usd: float | None, profile: LiveProfile | None) -> str:
+    """What a trial cost; one of an agent that calls no model costs nothing, which is not unknown."""
+    return "no model" if cost_usd is None and profile is not None and profile.free else numbers.dollars(cost_usd)
+
+
+def cost(profile: LiveProfile) -> str:
+    """What a profile has cost so far."""
+    said = numbers.cost(profile.spent_usd, profile.cost_unknown)
+    return said if profile.cost_known or profile.cost_unknown else _none_yet(profile)
+
+
+def _tokens(profile: LiveProfile) -> str:
+    said = numbers.tokens(profile.tokens if profile.tokens_known else None, profile.tokens_unknown)
+    return said if profile.tokens_known or profile.tokens_unknown else _none_yet(profile)
+
+
+def _none_yet(profile: LiveProfile) -> str:
+    return "no model" if profile.free else NOTHING
+
+
+def _classes(profile: LiveProfile) -> str:
+    """Why trials have no verdict, the most frequent first."""
+    found = sorted(((n, name) for name, n in profile.errors.items() if n > 0), key=lambda entry: (-entry[0], entry[1]))
+    return clean(", ".join(f"{word(name) if name in MARKS else name} {n}" for n, name in found)) or NOTHING
+
+
+_BY_CLASS = "errors by class"
 _PROFILE_COLUMNS = (
     Column("profile", flexible=True, least=10),
     Column("done", right=True),
@@ -45,59 +75,51 @@ _PROFILE_COLUMNS = (
     Column("mean", 5, right=True),
     Column("p90", 7, right=True),
     Column("retries", 6, "retry", right=True),
-    Column("errors by class", 9),
+    Column(_BY_CLASS, 9),
 )
-_BY_CLASS = len(_PROFILE_COLUMNS) - 1
 
 
 def profile_lines(profiles: list[LiveProfile], width: int) -> list[Text]:
     """The table of profiles; several get a line of totals."""
-    return table(_PROFILE_COLUMNS, _profile_rows(profiles), width, narrow=width < NARROW)
-
-
-def by_class_fits(profiles: list[LiveProfile], width: int) -> bool:
-    """Whether the errors by class are a column of the table."""
-    return _BY_CLASS in fitting(_PROFILE_COLUMNS, _profile_rows(profiles), width, narrow=width < NARROW)
-
-
-def _profile_rows(profiles: list[LiveProfile]) -> list[Row]:
     rows = [_profile_row(profile) for profile in profiles]
     if len(profiles) > 1:
         rows.append(_profile_row(LiveProfile.total(profiles), total=True))
-    return rows
+    return table(_PROFILE_COLUMNS, rows, width, narrow=width < NARROW)
 
 
 def _profile_row(profile: LiveProfile, *, total: bool = False) -> Row:
     planned = "?" if profile.planned is None else str(profile.planned)
-    passed, failed = profile.outcomes["passed"], profile.outcomes["failed"]
+    passed, failed, measured = profile.outcomes["passed"], profile.outcomes["failed"], profile.measured
+    own = [
+        numbers.percent(passed / measured if measured else None),
+        numbers.percents(*wilson(passed / measured, measured)) if measured else NOTHING,
+        *(NOTHING if sec is None else duration(sec) for sec in (profile.mean_sec, profile.p90_sec)),
+    ]
+    share, interval, mean, p90 = ("" if total else text for text in own)
     return Row(
         [
-            Cell(clean(profile.key) or "(no profile)"),
-            Cell(f"{profile.done}/{planned}"),
-            Cell(str(passed), "green" if passed else "dim"),
-            Cell(str(failed), "red" if failed else "dim"),
-            Cell(str(profile.broken), "yellow" if profile.broken else "dim"),
-            Cell("" if total else figures.rate(profile)),
-            Cell("" if total else figures.interval(profile)),
-            Cell(figures.cost(profile)),
-            Cell(figures.tokens(profile)),
-            Cell("" if total else _time(profile.mean_sec)),
-            Cell("" if total else _time(profile.p90_sec)),
-            Cell(str(profile.retries), "" if profile.retries else "dim"),
-            Cell(clean(figures.classes(profile)), "yellow"),
+            Text(clean(profile.key) or "(no profile)"),
+            Text(f"{profile.done}/{planned}"),
+            Text(str(passed), "green" if passed else "dim"),
+            Text(str(failed), "red" if failed else "dim"),
+            Text(str(profile.broken), "yellow" if profile.broken else "dim"),
+            Text(share),
+            Text(interval),
+            Text(cost(profile)),
+            Text(_tokens(profile)),
+            Text(mean),
+            Text(p90),
+            Text(str(profile.retries), "" if profile.retries else "dim"),
+            Text(_classes(profile), "yellow"),
         ],
         "bold" if total else "",
     )
 
 
-def _time(seconds: float | None) -> str:
-    return NOTHING if seconds is None else duration(seconds)
-
-
-def error_lines(state: LiveState, width: int) -> list[Text]:
-    """Errors by class, a line a profile that has any."""
-    found = [profile for profile in state.profiles.values() if profile.broken]
-    texts = [f"  errors of {clean(profile.key)}: {clean(figures.classes(profile))}" for profile in found]
+def error_lines(profiles: list[LiveProfile], head: Text, width: int) -> list[Text]:
+    """Errors by class, a line a profile that has any, unless the `head` of the table of profiles names them."""
+    found = [] if _BY_CLASS in head.plain else [profile for profile in profiles if profile.broken]
+    texts = [f"  errors of {clean(profile.key)}: {_classes(profile)}" for profile in found]
     return [Text(cut(text, width), "yellow") for text in texts]
 
 
@@ -129,10 +151,9 @@ def running_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int)
         age = duration(frame.now - trial.started if trial.started is not None else None)
         signs = [time for time in (trial.last, frame.signs.get(trial.key)) if time is not None]
         sign = f"{duration(frame.now - max(signs))} ago" if signs else UNKNOWN
-        cells = [*_who(frame, trial), Cell(clean(trial.phase)), Cell(age), Cell(sign)]
-        rows.append(Row(cells, _row_style(frame, trial)))
+        rows.append(_row(frame, trial, [], [Text(clean(trial.phase)), Text(age), Text(sign)]))
     hidden = f", {len(rows)} shown" if len(rows) < len(trials) else ""
-    return _titled(f"Running ({len(trials)}){hidden}", _RUNNING_COLUMNS, rows, width)
+    return [Text(cut(f"Running ({len(trials)}){hidden}", width), "bold"), *table(_RUNNING_COLUMNS, rows, width)]
 
 
 def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int) -> list[Text]:
@@ -140,28 +161,18 @@ def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int
     rows = []
     for trial in _window(trials, frame.controls.chosen, limit - 1):
         outcome = trial.outcome or ""
-        mark, *who = _who(frame, trial)
         why = ": ".join(part for part in (trial.error_class, trial.error) if part) if outcome != "passed" else ""
-        money = figures.price(trial.cost_usd, frame.state.profiles.get(trial.profile))
-        word = Cell(ending(outcome), colour(outcome))
         again = f"retried {trial.retries}x{'; ' if why else ''}" if trial.retries else ""
-        cells = [mark, word, *who, Cell(duration(trial.duration)), Cell(money), Cell(clean(again + why))]
-        rows.append(Row(cells, _row_style(frame, trial)))
-    return _titled("Last finished", _FINISHED_COLUMNS, rows, width)
+        money = price(trial.cost_usd, frame.state.profiles.get(trial.profile))
+        more = [Text(duration(trial.duration)), Text(money), Text(clean(again + why))]
+        rows.append(_row(frame, trial, [Text(ending(outcome), colour(outcome))], more))
+    return [Text(cut("Last finished", width), "bold"), *table(_FINISHED_COLUMNS, rows, width)]
 
 
-def _titled(title: str, columns: tuple[Column, ...], rows: list[Row], width: int) -> list[Text]:
-    return [Text(cut(title, width), "bold"), *table(columns, rows, width, head=False)]
-
-
-def _who(frame: Frame, trial: LiveTrial) -> list[Cell]:
-    mark = ">" if trial.key == frame.controls.chosen else " "
-    attempt = Cell(f"#{frame.state.attempt(trial)}")
-    return [Cell(mark), Cell(clean(trial.task or trial.name)), attempt, Cell(clean(trial.profile))]
-
-
-def _row_style(frame: Frame, trial: LiveTrial) -> str:
-    return "reverse" if trial.key == frame.controls.chosen else ""
+def _row(frame: Frame, trial: LiveTrial, before: list[Text], after: list[Text]) -> Row:
+    chosen = trial.key == frame.controls.chosen
+    who = [Text(clean(trial.task or trial.name)), Text(f"#{frame.state.attempt(trial)}"), Text(clean(trial.profile))]
+    return Row([Text(">" if chosen else " "), *before, *who, *after], "reverse" if chosen else "")
 
 
 def _window(trials: list[LiveTrial], chosen: TrialKey | None, size: int) -> list[LiveTrial]:

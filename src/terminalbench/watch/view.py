@@ -4,8 +4,6 @@ Whatever the terminal is, no line is wider and there are no more lines than it h
 mark says.
 """
 
-from dataclasses import dataclass
-
 from rich.text import Text
 
 from terminalbench.live.forecast import eta_sec
@@ -14,34 +12,13 @@ from terminalbench.live.model import LiveProfile, LiveTrial, seconds
 from terminalbench.live.state import LiveState
 from terminalbench.text.numbers import dollars, duration, percent, size
 from terminalbench.text.outcomes import word
-from terminalbench.watch import figures
 from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.layout import Piece, clean, cut, fit, joined
 from terminalbench.watch.logs import TAIL_BYTES, LogTail
-from terminalbench.watch.tables import (
-    NARROW,
-    Frame,
-    by_class_fits,
-    error_lines,
-    finished_lines,
-    profile_lines,
-    running_lines,
-)
+from terminalbench.watch.tables import NARROW, Frame, cost, error_lines, finished_lines, profile_lines, running_lines
 
 SHORTEST_BAR, LONGEST_BAR, SHORTEST_NAME = 8, 30, 10
 _SEVERITIES = {"critical": "bold red", "error": "bold red", "warning": "yellow"}
-
-
-@dataclass(frozen=True)
-class Shares:
-    """How many lines each part of the table gets."""
-
-    profiles: int
-    errors: int
-    notices: int
-    running: int
-    finished: int
-    spaced: bool
 
 
 def render(frame: Frame, width: int, height: int) -> list[Text]:
@@ -60,72 +37,54 @@ def render(frame: Frame, width: int, height: int) -> list[Text]:
 
 
 def _table_lines(frame: Frame, width: int, height: int) -> list[Text]:
-    state = frame.state
-    profiles = profile_lines(list(state.profiles.values()), width)
-    errors = [] if by_class_fits(list(state.profiles.values()), width) else error_lines(state, width)
+    state, every = frame.state, list(frame.state.profiles.values())
+    profiles = profile_lines(every, width)
+    errors = error_lines(every, profiles[0], width)
     notices = notice_lines(frame, width)
     running, finished = state.running, list(reversed(state.finished))
-    shares = share(height, len(profiles), len(errors), len(notices), len(running), len(finished))
-    gap = [Text("")] if shares.spaced else []
+    gap = [Text("")] if height >= 20 else []
     lines = [title_line(frame, width), progress_line(frame, width), *gap]
-    lines += _some_profiles(profiles, shares.profiles, width)
-    lines += _shortened(errors, shares.errors, "more profiles with errors", width)
-    if shares.notices:
-        lines += [*gap, *_shortened(notices, shares.notices, "more notices", width)]
-    if shares.running:
-        lines += [*gap, *running_lines(frame, running, width, shares.running)]
-    if shares.finished:
-        lines += [*gap, *finished_lines(frame, finished, width, shares.finished)]
+    left = height - 1 - len(lines)
+    room = min(len(profiles), max(2, left * 2 // 5)) if len(profiles) > left - 4 else len(profiles)
+    lines += _shortened(profiles, room, "more profiles", width, last=1)
+    left = height - 1 - len(lines)
+    lines += _shortened(errors, 3 if height >= 24 else 1 if left > 4 else 0, "more profiles with errors", width)
+    left = height - 1 - len(lines)
+    some = _shortened(notices, _notices_room(height), "more notices", width)
+    lines += [*gap, *some] if some and left >= len(some) + len(gap) else []
+    left = height - 1 - len(lines) - len(gap)
+    room = min(len(running) + 1, max(left * 3 // 5, left - len(finished) - 1 - len(gap)))
+    lines += [*gap, *running_lines(frame, running, width, room)] if running and room >= 2 else []
+    left = height - 1 - len(lines) - len(gap)
+    lines += [*gap, *finished_lines(frame, finished, width, left)] if finished and left >= 2 else []
     lines = lines[: height - 1]
     lines += [Text("")] * (height - 1 - len(lines))
     return [*lines, footer(frame.controls, width)]
 
 
-def share(height: int, profiles: int, errors: int, notices: int, running: int, finished: int) -> Shares:
-    """Divide the lines of a terminal among the parts of the table."""
-    spaced = height >= 20
-    left = height - 3 - spaced
-    shown = min(profiles, max(2, left * 2 // 5)) if profiles > left - 4 else profiles
-    left -= shown
-    some_errors = min(errors, 3 if height >= 24 else 1 if left > 4 else 0)
-    left -= some_errors
-    some_notices = min(notices, 8 if height >= 45 else 5 if height >= 30 else 4 if height >= 24 else 1 + (height >= 14))
-    some_notices = some_notices if left >= some_notices + spaced else 0
-    left -= some_notices + (spaced and some_notices > 0)
-    lines = left - spaced
-    wanted = running + 1 if running else 0
-    some_running = min(wanted, max(lines * 3 // 5, lines - finished - 1 - spaced))
-    some_running = some_running if some_running >= 2 else 0
-    left = lines - some_running - (spaced and some_running > 0)
-    some_finished = min(finished + 1, left) if finished and left >= 2 else 0
-    return Shares(shown, some_errors, some_notices, some_running, some_finished, spaced)
+def _notices_room(height: int) -> int:
+    return 8 if height >= 45 else 5 if height >= 30 else 4 if height >= 24 else 1 + (height >= 14)
 
 
-def _shortened(lines: list[Text], limit: int, what: str, width: int) -> list[Text]:
+def _shortened(lines: list[Text], limit: int, what: str, width: int, last: int = 0) -> list[Text]:
+    """Lines, at most `limit`: the first ones, how many more there are, and the `last`."""
     if len(lines) <= limit:
         return lines
-    kept = max(0, limit - 1)
-    return [*lines[:kept], fit(Text(f"  and {len(lines) - kept} {what}", "dim"), width)] if limit > 0 else []
-
-
-def _some_profiles(lines: list[Text], limit: int, width: int) -> list[Text]:
-    """The table of profiles in so many lines: its head, some profiles, how many more there are, the total."""
-    if len(lines) <= limit or len(lines) < 4:
-        return lines[:limit]
-    if limit < 3:
-        return [lines[0], lines[-1]][:limit]
-    kept = limit - 3
-    more = fit(Text(f"  and {len(lines) - 2 - kept} more profiles", "dim"), width)
-    return [*lines[: 1 + kept], more, lines[-1]]
+    ends = lines[len(lines) - last :]
+    if limit <= 2 * last:
+        return [lines[0], *ends][:limit]
+    kept = limit - 1 - last
+    more = fit(Text(f"  and {len(lines) - last - kept} {what}", "dim"), width)
+    return [*lines[:kept], more, *ends]
 
 
 def title_line(frame: Frame, width: int) -> Text:
     """Which batch, for how long, how much longer."""
-    state, name = frame.state, frame.state.plan.name if frame.state.plan is not None else frame.place
-    word = "over" if frame.over else "stopping" if frame.stopping else "running" if state.events else "starting"
-    until = state.last if frame.over and state.last is not None else frame.now
+    state, name = frame.state, frame.state.plan.name if frame.state.plan is not None else frame.feed.place
+    word = "over" if frame.feed.over else "stopping" if frame.stopping else "running" if state.events else "starting"
+    until = state.last if frame.feed.over and state.last is not None else frame.now
     elapsed = duration(until - state.began) if state.began is not None else ""
-    ending = frame.over or frame.stopping
+    ending = frame.feed.over or frame.stopping
     left = None if ending else eta_sec(state, frame.now)
     gap = "  ·  " if width >= NARROW else "  "
     pieces = [
@@ -133,7 +92,9 @@ def title_line(frame: Frame, width: int) -> Text:
         Piece(f"about {duration(left)} left" if left is not None else "" if ending else "time left unknown", 1),
     ]
     line = joined(pieces, width, gap)
-    names = [(clean(frame.place), ""), (clean(name), "bold")] if name != frame.place else [(clean(name), "bold")]
+    names = (
+        [(clean(frame.feed.place), ""), (clean(name), "bold")] if name != frame.feed.place else [(clean(name), "bold")]
+    )
     for text, style in names:  # the place is worth more than the title
         room = width - line.cell_len - len(gap)
         if room >= SHORTEST_NAME:
@@ -163,7 +124,8 @@ def progress_line(frame: Frame, width: int) -> Text:
     room = min(LONGEST_BAR, width - line.cell_len - 2)
     if room < SHORTEST_BAR:
         return line
-    return Text.assemble((figures.bar(total.done, total.planned, room), "cyan"), "  ", line, no_wrap=True)
+    filled = min(room, room * total.done // total.planned) if total.planned else 0
+    return Text.assemble(("█" * filled + "░" * (room - filled), "cyan"), "  ", line, no_wrap=True)
 
 
 def _spend(frame: Frame, total: LiveProfile) -> str:
@@ -171,7 +133,7 @@ def _spend(frame: Frame, total: LiveProfile) -> str:
     if gate is None or gate.budget_usd is None:
         if not total.cost_known:
             return "cost unknown" if total.cost_unknown else ""
-        return figures.cost(total)
+        return cost(total)
     guessed = f" ({gate.priced} guessed)" if gate.priced else ""
     return f"{dollars(gate.spent_usd)}{guessed} of {dollars(gate.budget_usd)}"
 
@@ -183,7 +145,7 @@ def _shared_spend(frame: Frame) -> str:
 
 def _deadline(frame: Frame) -> str:
     left = frame.state.limits.deadline_sec if frame.state.limits is not None else None
-    if left is None or frame.over:
+    if left is None or frame.feed.over:
         return ""
     return f"deadline in {duration(left)}" if left > 0 else "deadline has passed"
 
@@ -203,9 +165,9 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         age = f", raised {duration(frame.now - since)} ago" if since is not None else ""
         lines.append((alert.severity, f"! {alert.severity} ({alert.cause}){who}: {alert.message}{age}"))
     limits = state.limits
-    if not held and limits is not None and limits.shut is not None and not frame.over:
+    if not held and limits is not None and limits.shut is not None and not frame.feed.over:
         lines.append(("warning", f"! nothing new starts: {limits.shut.reason}"))
-    if not (frame.over or frame.stopping):
+    if not (frame.feed.over or frame.stopping):
         lines += [("info", f"- {text}") for text in (*shared_lines(state), *wait_lines(state, frame.now))]
     for notice in state.notices.worst():
         who = f" [{notice.profile}]" if notice.profile else ""
@@ -214,10 +176,10 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         mark = "!" if notice.severity in _SEVERITIES else "-"
         word = notice.kind if notice.severity == "info" else f"{notice.kind} ({notice.severity})"
         lines.append((notice.severity, f"{mark} {word}{who}: {notice.text}{times}{age}"))
-    if frame.plan_problem:
-        lines.append(("warning", f"! {frame.plan_problem}"))
-    if frame.note:
-        lines.append(("info", f"- {frame.note}"))
+    if frame.feed.plan_problem:
+        lines.append(("warning", f"! {frame.feed.plan_problem}"))
+    if frame.feed.note:
+        lines.append(("info", f"- {frame.feed.note}"))
     lines += [("info", f"- {text}") for text in _left_out(state)]
     if state.bad_lines or state.lost_lines:
         lines.append(("warning", f"! events: {state.bad_lines} lines unreadable, {state.lost_lines} lost"))

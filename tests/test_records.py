@@ -25,7 +25,6 @@ FULL = Trial(
     outcome=Outcome.ERRORED,
     agent_status=AgentStatus.CRASHED,
     profile="claude",
-    attempt=2,
     reward=0.0,
     rewards={"reward": 0.0},
     error_class=ErrorClass.RATE_LIMIT,

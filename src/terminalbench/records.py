@@ -170,8 +170,8 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One attempt at one task by one profile, as read from its folder.
 
-    `reward` is the primary reward (the key "reward", else the only key). `profile` and `attempt` are known to
-    whoever planned the job, not to Harbor. Paths are relative to the job folder.
+    `reward` is the primary reward (the key "reward", else the only key). `profile` is known to the plan, not to
+    Harbor. Paths are relative to the job folder.
     """
 
     id: str
@@ -186,7 +186,6 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     task_digest: str | None = None
     task_checksum: str | None = None
     profile: str | None = None
-    attempt: int | None = None
     agent: str | None = None
     agent_version: str | None = None
     model: str | None = None

@@ -29,7 +29,7 @@ def model_trial(**changes: Any) -> dict[str, Any]:
 
 
 def read(folder: Path) -> Trial:
-    reading = read_trial(folder, profile="p", attempt=3)
+    reading = read_trial(folder, profile="p")
     assert reading.state is ReadState.FINISHED
     assert reading.trial is not None
     return reading.trial
@@ -42,7 +42,7 @@ def test_everything_of_a_trial(tmp_path: Path) -> None:
     assert (trial.id, trial.name, trial.job) == (result()["id"], "answer__8ggLEby", "2026__claude")
     assert (trial.task, trial.task_name, trial.dataset) == ("answer", "tests/answer", "starter")
     assert (trial.task_digest, trial.task_checksum) == ("sha256:abc", "869faf7a")
-    assert (trial.profile, trial.attempt, trial.agent, trial.agent_version) == ("p", 3, "scripted", "1.0.0")
+    assert (trial.profile, trial.agent, trial.agent_version) == ("p", "scripted", "1.0.0")
     assert (trial.started_at, trial.finished_at) == (at(0), at(30))
     assert trial.phases == Phases(environment_sec=2, agent_setup_sec=2, agent_sec=16, verifier_sec=7.5)
     assert trial.result_path == "answer__8ggLEby/result.json"

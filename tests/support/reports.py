@@ -75,7 +75,7 @@ def _cell(profile: str, task: TaskRef, attempt: int, outcome: Outcome, job: str,
     )
     trial = Trial(
         id=f"{profile}-{name}", name=name, job=job, task=task.id, outcome=outcome, agent_status=AgentStatus.COMPLETED,
-        dataset=task.dataset, profile=profile, attempt=attempt, reward=1.0 if outcome is Outcome.PASSED else 0.0 if outcome is Outcome.FAILED else None,
+        dataset=task.dataset, profile=profile, reward=1.0 if outcome is Outcome.PASSED else 0.0 if outcome is Outcome.FAILED else None,
         error_class=ErrorClass.SETUP if broken else None, error_message="no such image: base:latest" if broken else None,
         phases=Phases(agent_sec=luck.random() * 200), started_at="2026-01-23T16:30:00Z", finished_at="2026-01-23T16:31:40Z", usage=usage,
         suspect=["not a single tool call"] if outcome is Outcome.FAILED and luck.random() < 0.05 else [],

@@ -214,7 +214,7 @@ def events_of(row: TrialRow) -> Iterator[Event]:
         trial=row.name,
         task=row.task,
         dataset=row.dataset,
-        attempt=trial.attempt if trial else None,
+        attempt=row.attempt,
     )
     if row.state == ReadState.HELD:
         return

@@ -29,7 +29,7 @@ from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.planned import read_planned
 from terminalbench.harbor.read.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
 from terminalbench.harbor.read.suspicion import read_safety, suspect
-from terminalbench.records import Outcome, Phases, Trial, Usage
+from terminalbench.records import Outcome, Phases, Trial, Usage, total
 from terminalbench.secrets.values import NONE, Secrets
 
 RESULT = "result.json"
@@ -73,9 +73,7 @@ class _Lock(msgspec.Struct):
     task: _TaskLock = msgspec.field(default_factory=_TaskLock)
 
 
-def read_trial(
-    trial_dir: Path, *, profile: str | None = None, attempt: int | None = None, secrets: Secrets = NONE
-) -> TrialReading:
+def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets = NONE) -> TrialReading:
     """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
     name, job = trial_dir.name, trial_dir.parent.name
     data = read_plain(trial_dir / RESULT, _RESULT_LIMIT)
@@ -88,7 +86,7 @@ def read_trial(
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = "empty" if not data.strip() else f"not a Harbor result: {error}"
         return _known(trial_dir, state=ReadState.UNREADABLE, reason=f"{RESULT} is {reason}")
-    trial = _trial(trial_dir, result, profile, attempt, secrets)
+    trial = _trial(trial_dir, result, profile, secrets)
     return TrialReading(
         state=ReadState.FINISHED,
         name=name,
@@ -157,7 +155,7 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
     return LiveEnding(classify(found, logs.session, read_hang(trial_dir), secrets), used)
 
 
-def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: int | None, secrets: Secrets) -> Trial:
+def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: Secrets) -> Trial:
     logs = AgentLogs(trial_dir, result)
     ending = classify(result, logs.session, read_hang(trial_dir), secrets)
     prices = read_planned(trial_dir).prices
@@ -182,7 +180,6 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, attempt: 
         task_digest=_task_digest(trial_dir),
         task_checksum=result.task_checksum,
         profile=profile,
-        attempt=attempt,
         agent=agent,
         agent_version=_version(result),
         model=result.model,
@@ -252,10 +249,8 @@ def _phases(result: HarborResult) -> Phases:
 
 
 def _seconds(timings: list[Timing] | list[Timing | None]) -> float | None:
-    known = [timing.seconds for timing in timings if timing is not None]
-    if not known or any(seconds is None for seconds in known):
-        return None
-    return round(sum(seconds for seconds in known if seconds is not None), 6)
+    seconds = total(timing.seconds for timing in timings if timing is not None)
+    return None if seconds is None else round(seconds, 6)
 
 
 def _version(result: HarborResult) -> str | None:

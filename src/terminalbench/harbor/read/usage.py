@@ -11,16 +11,17 @@ that has no price either. A profile that declares the price 0 costs 0, whatever 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 import msgspec
+from msgspec import structs
 
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.read.agent_logs import FinalMetrics
-from terminalbench.harbor.read.claude_stream import ModelTokens, ResultEvent, Stream, Tokens
+from terminalbench.harbor.read.claude_stream import ModelTokens, Stream, Tokens
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.records import Usage
 
@@ -105,53 +106,41 @@ def from_stream(stream: Stream, prices: PriceTable | Declared) -> Usage | None:
     if result is None or (result.usage is None and not result.model_usage):
         return None
     if result.model_usage:
-        models = result.model_usage
-    else:  # nothing was answered, or an old CLI: `usage` is all there is
-        name = stream.init.model if stream.init and stream.init.model else ""
-        models = {name: _model_tokens(result)}
-    parts = [_model_usage(name, tokens, prices) for name, tokens in models.items()]
-    return _add(parts, "claude-code")
+        return _add([_model_usage(name, tokens, prices) for name, tokens in result.model_usage.items()], "claude-code")
+    # Nothing was answered, or an old CLI: `usage` is all there is. A total of 0 for no model is not an invention.
+    told = structs.asdict(result.usage or Tokens())
+    basis = None if result.total_cost_usd else "list"
+    tokens = ModelTokens(**told, cost_usd=result.total_cost_usd, cost_basis=basis)
+    model = stream.init.model if stream.init is not None else None
+    return _add([_model_usage(model or "", tokens, prices)], "claude-code")
 
 
-def partial(stream: Stream) -> Usage | None:
-    """What an unfinished Claude Code session had sent when it stopped. Output is not known before the end."""
-    if not stream.messages:
-        return None
-    parts = [
-        Usage(
-            input_tokens=tokens.input_tokens,
-            cache_read_tokens=tokens.cache_read_input_tokens,
-            cache_write_tokens=tokens.cache_creation_input_tokens,
-        )
-        for tokens in stream.messages.values()
-    ]
-    return _add(parts, "claude-code:partial")
+def partial(streams: Iterable[Stream]) -> Usage | None:
+    """What unfinished Claude Code sessions had sent when they stopped. Output is not known before the end."""
+    sent = [_add([_fresh(t) for t in stream.messages.values()], "") for stream in streams if stream.messages]
+    used = _add([part for part in sent if part is not None], "claude-code:partial")
+    return used and structs.replace(used, output_tokens=None)
 
 
-def from_contexts(contexts: Sequence[AgentContext]) -> Usage | None:
+def from_contexts(contexts: Iterable[AgentContext]) -> Usage | None:
     """What the agent reported to Harbor. All zeros are Harbor's way of saying that it does not know."""
-    parts = [
-        _split(context.n_input_tokens, context.n_cache_tokens, context.n_output_tokens, context.cost_usd)
-        for context in contexts
-    ]
-    usage = _add([part for part in parts if part.known], "harbor")
-    return usage if usage is not None and _any_tokens(usage) else None
+    return _reported(
+        [_split(c.n_input_tokens, c.n_cache_tokens, c.n_output_tokens, c.cost_usd) for c in contexts], "harbor"
+    )
 
 
-def from_metrics(metrics: Sequence[FinalMetrics]) -> Usage | None:
+def from_metrics(metrics: Iterable[FinalMetrics]) -> Usage | None:
     """The totals of a trajectory, or of one for each step."""
     parts = []
     for total in metrics:
-        extra = total.extra or {}
-        written = extra.get("total_cache_creation_input_tokens")
+        written = (total.extra or {}).get("total_cache_creation_input_tokens")
         part = _split(
             total.total_prompt_tokens, total.total_cached_tokens, total.total_completion_tokens, total.total_cost_usd
         )
         if isinstance(written, int) and part.input_tokens is not None and written <= part.input_tokens:
-            part = _replace(part, input_tokens=part.input_tokens - written, cache_write_tokens=written)
+            part = structs.replace(part, input_tokens=part.input_tokens - written, cache_write_tokens=written)
         parts.append(part)
-    usage = _add([part for part in parts if part.known], "trajectory")
-    return usage if usage is not None and _any_tokens(usage) else None
+    return _reported(parts, "trajectory")
 
 
 def best(
@@ -162,75 +151,61 @@ def best(
     prices: PriceTable | Declared | None = None,
 ) -> Usage:
     """The usage of a trial from the best of its sources; `streams` has one entry for each run of the agent."""
-    used = _counted(model, contexts, streams, metrics, price_table() if prices is None else prices)
-    if isinstance(prices, Declared) and prices.price.free:
-        return _replace(used, cost_usd=0.0, cost_source=prices.source)
+    table = price_table() if prices is None else prices
+    sessions = [from_stream(stream, table) if stream else None for stream in streams]
+    finished = [session for session in sessions if session is not None]
+    if finished and len(finished) == len(sessions):
+        used = _add(finished, "claude-code") or Usage()
+    else:
+        used = _priced(_told(contexts, metrics) or partial(filter(None, streams)) or Usage(), model, table)
+    if isinstance(table, Declared) and table.price.free:
+        return structs.replace(used, cost_usd=0.0, cost_source=table.source)
     return used
 
 
-def _counted(
-    model: str | None,
-    contexts: Sequence[AgentContext],
-    streams: Sequence[Stream | None],
-    metrics: Sequence[FinalMetrics],
-    table: PriceTable | Declared,
-) -> Usage:
-    sessions = [from_stream(stream, table) if stream else None for stream in streams]
-    if sessions and all(session is not None for session in sessions):
-        return _add([session for session in sessions if session is not None], "claude-code") or Usage()
-    usage = from_contexts(contexts)
-    counted = from_metrics(metrics)
-    if usage is None:
-        usage = counted
-    elif counted is not None and counted.cache_write_tokens is not None and _same_input(usage, counted):
-        usage = _replace(
-            usage, input_tokens=counted.input_tokens, cache_write_tokens=counted.cache_write_tokens
-        )  # the trajectory also knows how much was written to the cache
-    if usage is None:
-        seen = [partial(stream) for stream in streams if stream is not None]
-        usage = _add([part for part in seen if part is not None], "claude-code:partial")
-    if usage is None:
-        return Usage()
+def _told(contexts: Sequence[AgentContext], metrics: Sequence[FinalMetrics]) -> Usage | None:
+    """What the agent reported, else its trajectory, which also knows how much was written to the cache."""
+    usage, counted = from_contexts(contexts), from_metrics(metrics)
+    if usage is None or counted is None or counted.cache_write_tokens is None:
+        return usage or counted
+    if counted.input_tokens is None or usage.input_tokens != counted.input_tokens + counted.cache_write_tokens:
+        return usage
+    return structs.replace(usage, input_tokens=counted.input_tokens, cache_write_tokens=counted.cache_write_tokens)
+
+
+def _priced(usage: Usage, model: str | None, prices: PriceTable | Declared) -> Usage:
+    """With the cost that its source knows, else with that of its tokens, where there is a price."""
     if usage.cost_usd is not None:
-        return _replace(usage, cost_source=usage.source)
-    cost = table.cost(model, usage)
-    return usage if cost is None else _replace(usage, cost_usd=cost, cost_source=table.source)
-
-
-def _model_tokens(result: ResultEvent) -> ModelTokens:
-    tokens = result.usage or Tokens()
-    return ModelTokens(
-        input_tokens=tokens.input_tokens,
-        cache_read_input_tokens=tokens.cache_read_input_tokens,
-        cache_creation_input_tokens=tokens.cache_creation_input_tokens,
-        output_tokens=tokens.output_tokens,
-        cost_usd=result.total_cost_usd,
-        # With no model named and no token used, a total of 0 is not an invention.
-        cost_basis="list" if not result.total_cost_usd else None,
-    )
+        return structs.replace(usage, cost_source=usage.source)
+    cost = prices.cost(model, usage)
+    return usage if cost is None else structs.replace(usage, cost_usd=cost, cost_source=prices.source)
 
 
 def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable | Declared) -> Usage:
-    usage = Usage(
-        input_tokens=tokens.input_tokens,
-        cache_read_tokens=tokens.cache_read_input_tokens,
-        cache_write_tokens=tokens.cache_creation_input_tokens,
-        output_tokens=tokens.output_tokens,
+    """One model's share of a session. Older CLIs do not say on what a cost is based, and price any model they do not
+    know like one they do."""
+    basis = tokens.cost_basis
+    is_real = _ANTHROPIC.search(name) is not None if basis is None else basis != "unknown"
+    usage = structs.replace(_fresh(tokens), cost_usd=tokens.cost_usd if is_real else None, source="claude-code")
+    return _priced(usage, name, prices)
+
+
+def _fresh(tokens: Tokens | ModelTokens) -> Usage:
+    return Usage(
+        tokens.input_tokens, tokens.cache_read_input_tokens, tokens.cache_creation_input_tokens, tokens.output_tokens
     )
-    if tokens.cost_usd is not None and _cost_is_real(name, tokens.cost_basis):
-        return _replace(usage, cost_usd=tokens.cost_usd, cost_source="claude-code")
-    cost = prices.cost(name, usage)
-    return usage if cost is None else _replace(usage, cost_usd=cost, cost_source=prices.source)
-
-
-def _cost_is_real(model: str, basis: str | None) -> bool:
-    """Older CLIs do not say on what a cost is based, and price any model they do not know like one they do."""
-    return _ANTHROPIC.search(model) is not None if basis is None else basis != "unknown"
 
 
 def _split(total_input: int | None, cached: int | None, output: int | None, cost: float | None) -> Usage:
     fresh = total_input if total_input is None or cached is None else max(0, total_input - cached)
     return Usage(input_tokens=fresh, cache_read_tokens=cached, output_tokens=output, cost_usd=cost)
+
+
+def _reported(parts: Sequence[Usage], source: str) -> Usage | None:
+    """All parts that say anything; None when they come to nothing."""
+    usage = _add([part for part in parts if part.known], source)
+    said = usage and any((usage.input_tokens, usage.cache_read_tokens, usage.output_tokens, usage.cost_usd))
+    return usage if said else None
 
 
 def _add(parts: Sequence[Usage], source: str) -> Usage | None:
@@ -239,16 +214,3 @@ def _add(parts: Sequence[Usage], source: str) -> Usage | None:
     costs = sorted({part.cost_source for part in parts if part.cost_source})
     every = all(part.cost_usd is not None for part in parts)
     return Usage.added(parts, source, "+".join(costs) if costs and every else None)
-
-
-def _any_tokens(usage: Usage) -> bool:
-    return any((usage.input_tokens, usage.cache_read_tokens, usage.output_tokens, usage.cost_usd))
-
-
-def _same_input(usage: Usage, counted: Usage) -> bool:
-    fresh = None if counted.input_tokens is None else counted.input_tokens + (counted.cache_write_tokens or 0)
-    return usage.input_tokens == fresh
-
-
-def _replace(usage: Usage, **changes: object) -> Usage:
-    return msgspec.structs.replace(usage, **changes)

@@ -1,6 +1,9 @@
 """What `plan` foretells, from batches on disk."""
 
 import json
+import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -15,7 +18,7 @@ from terminalbench.experiments.tables import FREE, AnalysisTable, RunTable
 from terminalbench.files import write_json
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import scan_all
-from terminalbench.index.store import FILE_NAME
+from terminalbench.index.store import FILE_NAME, MIGRATIONS
 
 CONTENT = {"agent": "claude-code", "model": "m"}
 
@@ -47,7 +50,7 @@ def history(tmp_path: Path) -> Path:
 
 def test_time_and_money_come_from_the_same_profile(history: Path) -> None:
     plan = planned(allocate(history, "next"), p=CONTENT, q={**CONTENT, "model": "other"})
-    found = forecast(plan, past_trials(history))
+    found = forecast(plan, past_trials(history, plan))
     ours, theirs = found.profiles
     assert (ours.trials, ours.past_trials, ours.of) == (16, 17, "the same profile")
     assert ours.cost_usd == pytest.approx(16 * (7 * 0.5 + 0.75) / 8), "a repeated try is paid too"
@@ -59,24 +62,24 @@ def test_time_and_money_come_from_the_same_profile(history: Path) -> None:
 def test_a_profile_of_price_zero_will_cost_nothing(history: Path) -> None:
     plan = planned(allocate(history, "next"), p=CONTENT)
     plan = msgspec.structs.replace(plan, profiles=(msgspec.structs.replace(plan.profiles[0], price=FREE),))
-    assert forecast(plan, past_trials(history)).cost_usd == 0.0
+    assert forecast(plan, past_trials(history, plan)).cost_usd == 0.0
 
 
 def test_else_from_the_same_agent_and_model(history: Path) -> None:
     batch = allocate(history, "next")
     plan = planned(batch, renamed=CONTENT, oracle={"agent": "oracle"})
-    found = forecast(plan, past_trials(history))
+    found = forecast(plan, past_trials(history, plan))
     assert found.profiles[0].of == "the same agent and model"
     assert found.profiles[1].cost_usd == 0.0, "an agent without a model costs nothing"
     assert found.cost_usd == found.profiles[0].cost_usd
     alone = msgspec.structs.replace(plan, jobs=plan.jobs[:1], settings=RunTable(parallel=2))
-    assert forecast(alone, past_trials(history)).hours == pytest.approx(8 * 60 / 3600)
-    assert forecast(alone, past_trials(history), {"renamed": 12}).trials == 4
+    assert forecast(alone, past_trials(history, plan)).hours == pytest.approx(8 * 60 / 3600)
+    assert forecast(alone, past_trials(history, plan), {"renamed": 12}).trials == 4
 
 
 def test_what_a_size_can_show_uses_the_luck_seen_so_far(history: Path) -> None:
     plan = planned(allocate(history, "next"), p=CONTENT, q=CONTENT)
-    seen, blind = forecast(plan, past_trials(history)), forecast(plan, [])
+    seen, blind = forecast(plan, past_trials(history, plan)), forecast(plan, [])
     assert seen.assumption is not None
     assert blind.assumption is not None
     assert "as in 16 earlier cells (variance 0.50)" in seen.assumption
@@ -95,7 +98,7 @@ def test_ceiling_and_floor_are_warned_of(tmp_path: Path, reward: float, word: st
     for task in "abcdefgh":
         make_trial(batch, f"{task}__1", reward=reward)
     scan_all(tmp_path)
-    assert forecast(plan, past_trials(tmp_path)).warnings[0].startswith(word)
+    assert forecast(plan, past_trials(tmp_path, plan)).warnings[0].startswith(word)
 
 
 def files(root: Path) -> dict[str, tuple[int, int]]:
@@ -125,6 +128,30 @@ def test_planning_reads_the_index_and_writes_nothing(project: Project, tbench) -
 
 
 def test_an_index_that_cannot_be_read_is_no_history(tmp_path: Path) -> None:
-    assert past_trials(tmp_path) == []
+    plan = planned(allocate(tmp_path, "s"), p=CONTENT)
+    assert past_trials(tmp_path, plan) == []
     (tmp_path / FILE_NAME).write_bytes(b"no database" * 100)
-    assert past_trials(tmp_path) == []
+    assert past_trials(tmp_path, plan) == []
+
+
+def test_the_index_knows_the_profiles_without_the_plans(history: Path) -> None:
+    plan = planned(allocate(history, "next"), p=CONTENT)
+    before = past_trials(history, plan)
+    Batch(history / "s" / "0").plan_json.unlink()
+    assert past_trials(history, plan) == before
+    assert len(before) == 17
+
+
+def test_an_index_of_an_earlier_version_is_brought_up_to_date(history: Path) -> None:
+    plan = planned(allocate(history, "next"), p=CONTENT)
+    before = past_trials(history, plan)
+    name, script = MIGRATIONS[4]
+    columns = re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", script)
+    with closing(sqlite3.connect(history / FILE_NAME)) as connection:
+        connection.execute("DROP INDEX trials_by_profile_id")
+        connection.execute("DROP TABLE profiles")
+        for table, column in columns:
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        connection.execute("DELETE FROM migrations WHERE name = ?", (name,))
+        connection.commit()
+    assert past_trials(history, plan) == before

@@ -1,4 +1,4 @@
-"""What earlier trials took, from an index that exists: read only, nothing is made, scanned or brought up to date."""
+"""What earlier trials took, from an index that exists: nothing is made or scanned."""
 
 import sqlite3
 from contextlib import closing
@@ -6,17 +6,18 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.errors import TbenchError
-from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Plan, ProfileRecord
-from terminalbench.files import read_json
-from terminalbench.index.store import FILE_NAME
+from terminalbench.experiments.plan import Plan
+from terminalbench.index.store import FILE_NAME, open_index
 from terminalbench.records import Outcome, elapsed_sec
 
 _MOST = 20_000
-_QUERY = """
-    SELECT batch, job, trial, profile, dataset, task, outcome, started_at, finished_at, cost_usd, simulated, superseded
-    FROM trials WHERE started_at IS NOT NULL ORDER BY started_at DESC LIMIT ?
+_SAME = "SELECT 1 FROM trials WHERE profile_id = ? LIMIT 1"
+_ALIKE = "SELECT id FROM profiles WHERE agent = ? AND model IS ?"
+_TRIALS = """
+    SELECT profile_id, p.agent, p.model, dataset, task, outcome, started_at, finished_at, cost_usd,
+           superseded OR counts IS 0, simulated
+    FROM trials JOIN profiles p ON p.id = profile_id
+    WHERE profile_id IN ({ids}) AND started_at IS NOT NULL ORDER BY started_at DESC LIMIT ?
 """
 
 
@@ -40,8 +41,11 @@ class PastTrial(msgspec.Struct, frozen=True):
         return self.outcome in (Outcome.PASSED, Outcome.FAILED)
 
 
-def past_trials(results_root: Path) -> list[PastTrial]:
-    """The newest trials of every batch in the index, up to 20,000; none without a readable index."""
+def past_trials(results_root: Path, plan: Plan) -> list[PastTrial]:
+    """The newest trials of the planned profiles, up to 20,000; of profiles alike (agent, model) where one has none.
+
+    None without a readable index; one of an earlier version is brought up to date.
+    """
     path = results_root / FILE_NAME
     if not path.is_file():
         return []
@@ -49,34 +53,30 @@ def past_trials(results_root: Path) -> list[PastTrial]:
     mode = "mode=ro" if path.with_name(f"{FILE_NAME}-wal").exists() else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=5)) as connection:
-            connection.row_factory = sqlite3.Row
-            rows = connection.execute(_QUERY, (_MOST,)).fetchall()
-    except sqlite3.Error:
-        return []
-    plans = {key: _plan(results_root / key) for key in {row["batch"] for row in rows}}
-    return [trial for row in rows if (trial := _trial(row, plans[row["batch"]])) is not None]
+            return _trials(connection, plan)
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # no such table or column
+            return []
+    with open_index(results_root) as connection:
+        return _trials(connection, plan)
 
 
-def _plan(folder: Path) -> Plan | None:
-    try:
-        return read_json(Batch(folder).plan_json, Plan)
-    except (OSError, TbenchError):
-        return None
+def _trials(connection: sqlite3.Connection, plan: Plan) -> list[PastTrial]:
+    ids: set[str] = set()
+    for profile in plan.profiles:
+        if connection.execute(_SAME, (profile.id,)).fetchone() is not None:
+            ids.add(profile.id)
+        else:
+            alike = (profile.content.get("agent"), profile.content.get("model"))
+            ids.update(row[0] for row in connection.execute(_ALIKE, alike))
+    query = _TRIALS.format(ids=", ".join("?" * len(ids)))
+    return [_trial(*row) for row in connection.execute(query, (*ids, _MOST))]
 
 
-def _trial(row: sqlite3.Row, plan: Plan | None) -> PastTrial | None:
-    profile: ProfileRecord | None = next((p for p in plan.profiles if p.key == row["profile"]), None) if plan else None
-    if plan is None or profile is None:
-        return None
-    return PastTrial(
-        profile_id=profile.id,
-        agent=profile.content.get("agent", ""),
-        model=profile.content.get("model"),
-        label=row["dataset"],
-        task=row["task"],
-        outcome=Outcome(row["outcome"]) if row["outcome"] is not None else None,
-        seconds=elapsed_sec(row["started_at"], row["finished_at"]),
-        cost_usd=row["cost_usd"],
-        superseded=bool(row["superseded"]) or f"{row['job']}/{row['trial']}" in plan.superseded,
-        simulated=bool(row["simulated"]),
-    )
+def _trial(
+    profile_id: str, agent: str, model: str | None, label: str | None, task: str | None, outcome: str | None,
+    started_at: str, finished_at: str | None, cost_usd: float | None, superseded: int, simulated: int | None,
+) -> PastTrial:  # fmt: skip
+    ended = Outcome(outcome) if outcome is not None else None
+    seconds = elapsed_sec(started_at, finished_at)
+    return PastTrial(profile_id, agent, model, label, task, ended, seconds, cost_usd, bool(superseded), bool(simulated))

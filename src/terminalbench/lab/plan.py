@@ -95,7 +95,7 @@ def plan_batch(experiment: Experiment, selection: Selection, number: int | None 
     made = make_plan(experiment, batch, datetime.now(UTC), selection)
     reuse = _reuse(made, batch, before) if taken else ()
     finished = {held.profile: held.finished for held in reuse}
-    return PlannedBatch(experiment, made, batch, taken, reuse, forecast(made, past_trials(results), finished))
+    return PlannedBatch(experiment, made, batch, taken, reuse, forecast(made, past_trials(results, made), finished))
 
 
 def _before(batch: Batch) -> Plan | None:

@@ -6,7 +6,7 @@ import signal
 
 from test_run import LIMIT_SEC, wait_for
 
-from terminalbench.live.alerts import Alert, Alerts
+from terminalbench.live.notices import Alert, Alerts
 
 AGENTS = '''
 import asyncio

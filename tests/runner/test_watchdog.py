@@ -12,8 +12,8 @@ from terminalbench.files import read_jsonl
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.pacing import Lane
-from terminalbench.live.alerts import Alerts
 from terminalbench.live.line import run_line
+from terminalbench.live.notices import Alerts
 from terminalbench.live.state import replay
 from terminalbench.records import Event
 from terminalbench.runner.guard import Guard

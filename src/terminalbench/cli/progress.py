@@ -10,6 +10,7 @@ import click
 
 from terminalbench.live.feed import Feed
 from terminalbench.live.line import run_line
+from terminalbench.live.notices import Alert
 from terminalbench.live.state import LiveState
 from terminalbench.runner.preflight import exclusion_lines
 from terminalbench.runner.run import Listener
@@ -123,8 +124,7 @@ class RunTeller(Line):
         """Say what the watchdog has found, when it comes up; a view of the run shows it by itself."""
         if self.watching is None and event.kind == "alert" and event.detail.get("state") == "raised" and not self.quiet:
             self.done()
-            said = printable(event.error or "")
-            click.echo(f"{event.detail.get('severity')} ({event.detail.get('cause')}): {said}", err=True)
+            click.echo(printable(Alert.of(event).line), err=True)
 
     def tick(self) -> None:
         """Look after the live view, or renew the line."""

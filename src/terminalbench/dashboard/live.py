@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.live.alerts import Alert
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import shared_lines, waiting_lines
 from terminalbench.live.model import LiveTrial
+from terminalbench.live.notices import Alert
 from terminalbench.records import stamp
 
 _RECENT = 8

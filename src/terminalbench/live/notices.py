@@ -1,15 +1,70 @@
-"""What a person should read of a batch: notes, orders to the run, dead jobs, and what an unknown kind of event says."""
+"""What a person should read of a batch: what the watchdog found wrong and still stands, and what was said lately."""
 
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from terminalbench.records import Event
+import msgspec
+
+from terminalbench.records import Event, EventKind
 
 KEPT = 50
 _TEXT = ("message", "reason", "what")
 _WORST_FIRST = {"critical": 0, "error": 0, "warning": 1}
+
+type AlertKey = tuple[str, str | None, str | None, str | None]
+"""Cause, profile, trial and model."""
+
+
+class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something is wrong: its cause, in one word, what a person should read, and since when it stands."""
+
+    cause: str
+    message: str
+    severity: str = "warning"
+    profile: str | None = None
+    trial: str | None = None
+    model: str | None = None
+    since: str | None = None
+
+    @classmethod
+    def of(cls, event: Event) -> "Alert":
+        """The alert that an event raises or clears."""
+        told = event.detail
+        cause, severity = str(told.get("cause") or ""), str(told.get("severity") or "warning")
+        since = str(told.get("since") or event.time)
+        return cls(cause, event.error or cause, severity, event.profile, event.trial, told.get("model"), since)
+
+    @property
+    def key(self) -> AlertKey:
+        """What makes it the same alert at the next look, though the message has changed."""
+        return self.cause, self.profile, self.trial, self.model
+
+    @property
+    def line(self) -> str:
+        """It in one line."""
+        return f"{self.severity} ({self.cause}): {self.message}"
+
+
+@dataclass
+class Alerts:
+    """Those that were raised and not cleared since, by the events of a batch."""
+
+    standing: dict[AlertKey, Alert] = field(default_factory=dict)
+
+    def add(self, event: Event) -> None:
+        """Take one event into account."""
+        if event.kind != EventKind.ALERT:
+            return
+        found = Alert.of(event)
+        if event.detail.get("state") == "cleared":
+            self.standing.pop(found.key, None)
+        else:
+            self.standing[found.key] = found
+
+    def worst_first(self) -> list[Alert]:
+        """Errors before warnings, each in the order they were raised."""
+        return sorted(self.standing.values(), key=lambda alert: alert.severity != "error")
 
 
 @dataclass(frozen=True)
@@ -24,29 +79,29 @@ class Notice:
     count: int = 1
 
     @property
-    def rank(self) -> tuple[int, float]:
-        """Worse before harmless, then new before old."""
-        return (_WORST_FIRST.get(self.severity, 2), -(self.time or 0.0))
+    def line(self) -> str:
+        """What was said, of what kind and of which profile, in one line."""
+        kind = self.kind if self.severity == "info" else f"{self.kind} ({self.severity})"
+        return f"{kind}{f' [{self.profile}]' if self.profile else ''}: {self.text}"
 
 
 @dataclass
 class Notices:
     """The last notices; one that is said again is counted and renewed."""
 
-    found: OrderedDict[tuple[str, str | None, str], Notice] = field(default_factory=OrderedDict)
+    found: dict[tuple[str, str | None, str], Notice] = field(default_factory=dict)
 
     def add(self, notice: Notice) -> None:
         """Keep a notice."""
         key = (notice.kind, notice.profile, notice.text)
         before = self.found.pop(key, None)
-        count = before.count + 1 if before is not None else 1
-        self.found[key] = Notice(notice.kind, notice.severity, notice.text, notice.time, notice.profile, count)
-        while len(self.found) > KEPT:
-            self.found.popitem(last=False)
+        self.found[key] = replace(notice, count=before.count + 1) if before is not None else notice
+        if len(self.found) > KEPT:
+            del self.found[next(iter(self.found))]
 
     def worst(self) -> list[Notice]:
-        """All that are kept, the most important first."""
-        return sorted(self.found.values(), key=lambda notice: notice.rank)
+        """All that are kept: worse before harmless, then new before old."""
+        return sorted(self.found.values(), key=lambda one: (_WORST_FIRST.get(one.severity, 2), -(one.time or 0.0)))
 
 
 def notice_of(event: Event, time: float | None) -> Notice:

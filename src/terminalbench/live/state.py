@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from terminalbench.experiments.plan import Plan
-from terminalbench.live.alerts import Alerts
 from terminalbench.live.limits import Limits
 from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, TrialKey, Waiting, seconds
-from terminalbench.live.notices import Notices, notice_of
+from terminalbench.live.notices import Alerts, Notices, notice_of
 from terminalbench.live.tally import Tally
 from terminalbench.records import Event, EventKind, Outcome
 

@@ -7,11 +7,11 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.places import find_batches
-from terminalbench.live.alerts import Alert
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import shared_lines, waiting_lines
 from terminalbench.live.model import Waiting
+from terminalbench.live.notices import Alert
 from terminalbench.live.processes import announced_batches, live_processes
 
 

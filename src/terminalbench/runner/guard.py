@@ -10,7 +10,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import HARBOR_PARALLEL, Plan
 from terminalbench.files import append_jsonl, read_jsonl
 from terminalbench.harbor.limits.control import Control, ControlFile
-from terminalbench.live.alerts import Alert, AlertKey, Alerts
+from terminalbench.live.notices import Alert, AlertKey, Alerts
 from terminalbench.records import Event, EventKind, stamp
 from terminalbench.runner import control
 from terminalbench.runner.observe import Observer

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from terminalbench.experiments.tables import RunTable
-from terminalbench.live.alerts import Alert, AlertKey
+from terminalbench.live.notices import Alert, AlertKey
 from terminalbench.records import ErrorClass, Event
 from terminalbench.text.numbers import duration, size
 

@@ -29,11 +29,8 @@ class Lines:
             return self._once(event, "waiting", event.error or "no reason given", str(event.detail.get("cause")))
         if event.kind in _SILENT:
             return None
-        notice = notice_of(event, None)
-        word = notice.kind if notice.severity == "info" else f"{notice.kind} ({notice.severity})"
-        who = f" [{notice.profile}]" if notice.profile else ""
         cleared = " (cleared)" if event.detail.get("state") == "cleared" else ""
-        return clean(f"{clock_time(event)}  {word}{who}: {notice.text}{cleared}")
+        return clean(f"{clock_time(event)}  {notice_of(event, None).line}{cleared}")
 
     def _once(self, event: Event, word: str, reason: str, cause: str | None = None) -> str | None:
         key = (word, event.profile or "", cause or reason)

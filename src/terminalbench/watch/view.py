@@ -170,12 +170,10 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
     if not (frame.feed.over or frame.stopping):
         lines += [("info", f"- {text}") for text in (*shared_lines(state), *wait_lines(state, frame.now))]
     for notice in state.notices.worst():
-        who = f" [{notice.profile}]" if notice.profile else ""
         times = f" ({notice.count} times)" if notice.count > 1 else ""
         age = f", {duration(frame.now - notice.time)} ago" if notice.time is not None else ""
         mark = "!" if notice.severity in _SEVERITIES else "-"
-        word = notice.kind if notice.severity == "info" else f"{notice.kind} ({notice.severity})"
-        lines.append((notice.severity, f"{mark} {word}{who}: {notice.text}{times}{age}"))
+        lines.append((notice.severity, f"{mark} {notice.line}{times}{age}"))
     if frame.feed.plan_problem:
         lines.append(("warning", f"! {frame.feed.plan_problem}"))
     if frame.feed.note:

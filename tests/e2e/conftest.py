@@ -10,11 +10,13 @@ import sys
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from support.experiments import Project
 from support.tasks import AGENTS, BOTH, write_task
+from support.warm import Warm
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_jsonl
@@ -30,6 +32,7 @@ container_env = "local"
 default_dataset = "tasks"
 items = [{items}]
 """
+WARM = Warm()
 TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
 
 
@@ -80,7 +83,7 @@ class Lab:
     def tbench(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in this process: loading Python anew a thousand times is no test.
 
-        Harbor runs in processes of its own, as always. What a test does to a command while it runs needs `start`.
+        Harbor runs in processes of its own, forked from one that has loaded it (see `support.warm`). What a test does to a command while it runs needs `start`.
         """
         if self.prefix:
             return self.process(*arguments)
@@ -89,7 +92,10 @@ class Lab:
         os.environ.clear()
         os.environ.update(self.env)
         try:
-            with contextlib.chdir(self.root), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            with (
+                mock.patch("terminalbench.runner.executors.local.spawn", WARM),
+                contextlib.chdir(self.root), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+            ):  # fmt: skip
                 code = main([str(argument) for argument in arguments])
         finally:
             os.environ.clear()

@@ -4,7 +4,6 @@ environment; every agent installs; every model answers."""
 import dataclasses
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +25,7 @@ from terminalbench.harbor.read.results import read_job
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import Event, Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment
-from terminalbench.runner.executors.local import tied
+from terminalbench.runner.executors.local import ask
 from terminalbench.runner.prepare import Prepared
 from terminalbench.runner.run import prepare_run
 from terminalbench.runner.supervise import Launch, Supervisor
@@ -260,11 +259,8 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
     bare = profile.agent.provider is not None and "/" not in profile.model
     model = f"{profile.agent.provider}/{profile.model}" if bare else profile.model
     request = msgspec.json.encode(EndpointRequest(model, base))
-    argv = tied([sys.executable, "-m", "terminalbench.harbor.agents.endpoint"])
     try:
-        ran = subprocess.run(
-            argv, input=request, env=variables, capture_output=True, timeout=_PROBE_TIMEOUT_SEC, start_new_session=True
-        )
+        ran = ask("terminalbench.harbor.agents.endpoint", request, variables, _PROBE_TIMEOUT_SEC)
         report = msgspec.json.decode(ran.stdout, type=EndpointReport)
     except (subprocess.TimeoutExpired, msgspec.DecodeError) as error:
         return f"could not be asked: {type(error).__name__}"

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
 from terminalbench.harbor.preflight import JobRequest, Report, Request
-from terminalbench.runner.environment import FIXED
-from terminalbench.runner.executors.local import tied
+from terminalbench.runner.executors.local import ask
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
 
@@ -26,11 +24,8 @@ _TIMEOUT_SEC = 900
 def ask_harbor(requests: list[JobRequest], env: Mapping[str, str]) -> Report:
     """Check the jobs in a process that imports Harbor; this one does not."""
     request = msgspec.json.encode(Request(tuple(requests)))
-    argv = tied([sys.executable, "-m", "terminalbench.harbor.preflight"])
     try:
-        ran = subprocess.run(
-            argv, input=request, capture_output=True, timeout=_TIMEOUT_SEC, env={**env, **FIXED}, start_new_session=True
-        )
+        ran = ask("terminalbench.harbor.preflight", request, env, _TIMEOUT_SEC)
     except subprocess.TimeoutExpired:
         raise TbenchError(f"the check before the run took longer than {duration(_TIMEOUT_SEC)}") from None
     if ran.returncode != 0:

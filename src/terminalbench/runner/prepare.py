@@ -1,7 +1,6 @@
 """From a plan to one that can run: remote tasks found, problems known."""
 
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,8 @@ from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.lookup import Found
 from terminalbench.harbor.preflight import JobRequest
-from terminalbench.runner.environment import FIXED, child_environment
-from terminalbench.runner.executors.local import tied
+from terminalbench.runner.environment import child_environment
+from terminalbench.runner.executors.local import ask
 from terminalbench.runner.pins import source_problem
 from terminalbench.runner.preflight import ask_harbor, exclusions
 from terminalbench.secrets.values import Secrets
@@ -120,10 +119,8 @@ def _found(task: PlannedTask, answer: Found) -> PlannedTask:
 
 
 def _look_up(configs: list[dict], shell: Mapping[str, str]) -> list[Found]:
-    argv = tied([sys.executable, "-m", "terminalbench.harbor.lookup"])
-    data = msgspec.json.encode(configs)
     try:
-        ran = _lookup_process(argv, data, shell)
+        ran = ask("terminalbench.harbor.lookup", msgspec.json.encode(configs), shell, _LOOKUP_TIMEOUT_SEC)
     except subprocess.TimeoutExpired:
         raise UserError(f"looking up the tasks took longer than {duration(_LOOKUP_TIMEOUT_SEC)}") from None
     if ran.returncode != 0:
@@ -131,14 +128,3 @@ def _look_up(configs: list[dict], shell: Mapping[str, str]) -> list[Found]:
         said = Secrets.of_environment(shell).one_line(" ".join(tail))
         raise UserError(f"the tasks could not be looked up: {said}")
     return msgspec.json.decode(ran.stdout, type=list[Found])
-
-
-def _lookup_process(argv: list[str], data: bytes, shell: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        argv,
-        input=data,
-        capture_output=True,
-        timeout=_LOOKUP_TIMEOUT_SEC,
-        env={**shell, **FIXED},
-        start_new_session=True,
-    )

@@ -6,11 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from terminalbench.files import start_ticks
 from terminalbench.live.processes import Worker
+from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors.base import JobRun
 
 # Between fork and exec: ask for a signal when our process dies, so that a killed runner leaves nothing that goes on
@@ -30,6 +33,27 @@ def tied(argv: list[str], number: int = signal.SIGKILL) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), str(int(number)), *argv]
 
 
+def spawn(
+    argv: list[str], env: Mapping[str, str], number: int = signal.SIGKILL, **files: Any
+) -> subprocess.Popen[bytes]:
+    """Start `argv` as a tied process in a group of its own; `files` are its standard files."""
+    return subprocess.Popen[bytes](tied(argv, number), env=env, start_new_session=True, **files)
+
+
+def ask(module: str, question: bytes, env: Mapping[str, str], timeout_sec: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a module of ours that imports Harbor, which this process does not; raises `subprocess.TimeoutExpired`."""
+    argv = [sys.executable, "-m", module]
+    files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = spawn(argv, {**env, **FIXED}, **files)
+    try:
+        out, err = process.communicate(question, timeout_sec)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
 class LocalExecutor:
     """Runs jobs on this machine. A recorded pid counts only with the start time that was recorded with it."""
 
@@ -40,14 +64,8 @@ class LocalExecutor:
         """Start Harbor with its output in the job's log."""
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with job.log.open("ab") as output:
-            process = subprocess.Popen(
-                tied(job.argv, signal.SIGINT),
-                env=job.env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+            process = spawn(job.argv, job.env, signal.SIGINT, **files)
         self._children[process.pid] = process
         return Worker(
             job=job.name,

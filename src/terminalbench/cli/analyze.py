@@ -1,11 +1,11 @@
 """`tbench analyze`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.options import ListCommand, profiles_option, results_option, root_option, tasks_option
+from terminalbench.cli.options import PATH, ListCommand, profiles_option, tasks_option
+from terminalbench.cli.select import on_batches
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
 
 
 @click.command("analyze", cls=ListCommand)
-@click.argument("experiment", type=click.Path(path_type=Path), metavar="[EXPERIMENT.toml|BATCH|JOBS]", required=False)
-@click.option("--batch", metavar="N|N,M|all", help="Which batches of the experiment. Default: the latest with data.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Where to write.")
+@click.option("--output", "-o", type=PATH, metavar="DIR", help="Where to write.")
 @tasks_option
 @profiles_option
 @click.option("--compare", nargs=2, metavar="NEW OLD", help="Compare these two. Default: the declared contrasts.")
@@ -37,11 +35,8 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
 @click.option("--judge-budget", type=click.FloatRange(min=0), metavar="USD", help="The most the judge may cost.")
 @click.option("--estimate-cost", is_flag=True, help="Say what the judge would cost, and stop. Calls nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-@results_option
-@root_option
-def command(
-    experiment: Path | None, batch: str | None, results: Path | None, root: Path | None, quiet: bool, **chosen: Any
-) -> int:
+@on_batches
+def command(selected: "Selected", quiet: bool, **chosen: Any) -> int:
     """Find out what each trial did, compare the profiles, and write tables to the batch's analytics folder.
 
     Takes an experiment file, a batch folder, or any folder of Harbor jobs; without one, the newest batch. Trials that
@@ -51,12 +46,10 @@ def command(
     from terminalbench.analytics.judge.output import estimate_lines
     from terminalbench.analytics.selection import pick
     from terminalbench.cli.progress import AnalysisTeller
-    from terminalbench.cli.select import noted
     from terminalbench.lab.analyze import estimate, request_of, run_request
-    from terminalbench.lab.select import from_here, select_numbered
+    from terminalbench.lab.select import from_here
     from terminalbench.report.analysis import listing, summary
 
-    selected = noted(select_numbered(experiment, batch, results, root))
     teller = AnalysisTeller(quiet=quiet)
     request = request_of(
         selected,
@@ -66,7 +59,6 @@ def command(
         judge=_judge(selected, chosen, teller),
         judge_only=chosen["llm_only"],
         progress=teller.progress,
-        root=root,
     )
     if chosen["only_list"]:
         click.echo(listing(pick(request.batches, request.wanted)))

@@ -13,6 +13,7 @@ from terminalbench.cli.options import (
     root_option,
     tasks_option,
 )
+from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -63,7 +64,10 @@ def command(
         progress=teller.line,
     )
     teller.done()
-    click.echo(_json(report) if as_json else _text(report), nl=False)
+    if as_json:
+        print_json({key: getattr(report, key) for key in ("ok", "tasks", "profiles", "folder", "interrupted")})
+    else:
+        click.echo(_text(report), nl=False)
     if report.quarantined is not None:
         click.echo(f"quarantined in {report.quarantined}", err=True)
     if report.released:
@@ -73,13 +77,6 @@ def command(
     if report.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_OK if report.ok else EXIT_FAILURE
-
-
-def _json(report: "CheckReport") -> str:
-    from terminalbench.files import encode_json
-
-    found = {key: getattr(report, key) for key in ("ok", "tasks", "profiles", "folder", "interrupted")}
-    return encode_json(found).decode()
 
 
 def _text(report: "CheckReport") -> str:

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from terminalbench.cli.options import json_option, results_option, root_option
-from terminalbench.errors import EXIT_OK
+from terminalbench.cli.options import PATH, json_option, results_option, root_option
+from terminalbench.cli.output import print_json
 
 METRICS = ("pass", "cost", "tokens", "time")
 GATES = ("worse", "not-better", "not-equivalent")
 
 
 @click.command("compare")
-@click.argument("targets", nargs=-1, type=click.Path(path_type=Path), metavar="[EXPERIMENT.toml|BATCH]...")
+@click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH]...")
 @click.option("--baseline", metavar="PROFILE", help="Compare the others with this one. Default: as declared.")
 @click.option(
     "--compare",
@@ -48,24 +48,25 @@ def command(
     results: Path | None,
     as_json: bool,
     root: Path | None,
-) -> int:
+) -> None:
     """Say which profile is better, by how much, and how sure that is.
 
     Without a target: the newest batch. Several batches are pooled where a profile is the same treatment. A batch may
     still be running; what is missing is said.
     """
     from terminalbench.cli.select import noted
-    from terminalbench.files import encode_json
     from terminalbench.lab.compare import compare, hold_gate
     from terminalbench.lab.select import select
     from terminalbench.report.comparison import comparison_text
 
     selected = noted(select(*targets, results=results, root=root, with_data=True))
     comparison = compare(*selected.targets, baseline=baseline, contrasts=pairs, metric=metric, k=k)
-    click.echo(encode_json(comparison).decode() if as_json else comparison_text(comparison, _width()), nl=False)
+    if as_json:
+        print_json(comparison)
+    else:
+        click.echo(comparison_text(comparison, _width()), nl=False)
     if fail_if is not None:
         hold_gate(comparison, fail_if)
-    return EXIT_OK
 
 
 def _width() -> int:

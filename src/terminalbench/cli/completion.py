@@ -3,16 +3,13 @@
 import click
 from click.shell_completion import get_completion_class
 
-from terminalbench.errors import EXIT_OK
-
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> int:
+def command(shell: str) -> None:
     """Print the completion script of a shell; load it with: eval "$(tbench completion bash)"."""
     from terminalbench.cli.main import app
 
     kind = get_completion_class(shell)
     if kind is not None:
         click.echo(kind(app, {}, "tbench", "_TBENCH_COMPLETE").source())
-    return EXIT_OK

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import results_option, root_option
-from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.cli.options import PATH, batch_option, results_option, root_option
+from terminalbench.cli.select import Where
+from terminalbench.errors import UserError
 
 _ACTIONS = ("pause", "resume", "set", "requeue", "cancel")
 _PARALLEL = re.compile(r"parallel=(\d{1,6})")
@@ -19,12 +20,12 @@ _PARALLEL = re.compile(r"parallel=(\d{1,6})")
 @click.option(
     "--in",
     "target",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="EXPERIMENT.toml|BATCH",
     help="Which batch. Default: the one that runs, in this project before elsewhere.",
 )
-@click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
-@click.option("--gate", type=click.Path(path_type=Path), metavar="FILE", help="All batches that share this gate.")
+@batch_option
+@click.option("--gate", type=PATH, metavar="FILE", help="All batches that share this gate.")
 @results_option
 @root_option
 def command(
@@ -36,7 +37,7 @@ def command(
     gate: Path | None,
     results: Path | None,
     root: Path | None,
-) -> int:
+) -> None:
     """Steer a live run: pause and resume profiles, run fewer or more trials at once, cancel or requeue.
 
     \b
@@ -66,8 +67,7 @@ def command(
             raise UserError("--gate is for all batches that share it; --in and --batch do not go with it")
         place, told = gate, give_to_all(gate.absolute(), order)
     else:
-        found = batch_to_steer(target, batch, results, root)
+        found = batch_to_steer(Where(target, batch, results, root))
         place, told = found.folder, give(found, order)
     names = ", ".join("all profiles" if name == "*" else name for name in told)
     click.echo(f"{action}{f' parallel={value}' if value else ''}: {names} ({place})")
-    return EXIT_OK

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import experiment_argument, json_option, root_option
-from terminalbench.errors import EXIT_OK
+from terminalbench.cli.output import print_json
 
 
 @click.command("diff")
@@ -14,12 +14,11 @@ from terminalbench.errors import EXIT_OK
 @click.argument("b")
 @json_option
 @root_option
-def command(experiment: Path, a: str, b: str, as_json: bool, root: Path | None) -> int:
+def command(experiment: Path, a: str, b: str, as_json: bool, root: Path | None) -> None:
     """Show what differs between profiles A and B, prompt and configuration text included."""
     from terminalbench.experiments.config import load
     from terminalbench.experiments.plan import select_profiles
     from terminalbench.experiments.profiles import differences
-    from terminalbench.files import encode_json
 
     loaded = load(experiment, root)
     old, new = (select_profiles(loaded, (key,))[0] for key in (a, b))
@@ -27,8 +26,8 @@ def command(experiment: Path, a: str, b: str, as_json: bool, root: Path | None) 
     if as_json:
         aspects = [{"aspect": d.aspect, a: d.old, b: d.new} for d in found]
         document = {"a": {"key": a, "id": old.id}, "b": {"key": b, "id": new.id}, "differences": aspects}
-        click.echo(encode_json(document).decode(), nl=False)
-        return EXIT_OK
+        print_json(document)
+        return
     click.echo(f"--- {a} {old.id}\n+++ {b} {new.id}")
     if not found:
         click.echo("the same treatment")
@@ -36,4 +35,3 @@ def command(experiment: Path, a: str, b: str, as_json: bool, root: Path | None) 
         click.echo(f"\n{difference.aspect}")
         for line in difference.lines():
             click.echo(f"  {line}")
-    return EXIT_OK

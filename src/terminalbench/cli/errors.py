@@ -1,30 +1,22 @@
 """`tbench errors`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.options import (
-    ListCommand,
-    json_option,
-    profiles_option,
-    results_option,
-    root_option,
-    tasks_option,
-)
-from terminalbench.errors import EXIT_OK
+from terminalbench.cli.options import ListCommand, json_option, profiles_option, tasks_option
+from terminalbench.cli.output import print_json
+from terminalbench.cli.select import on_batches
 
 if TYPE_CHECKING:
     from terminalbench.analytics.divergence import Decision
     from terminalbench.analytics.error_groups import ErrorReport, FailureGroup, Solved
+    from terminalbench.lab.select import Selected
 
 _GROUPS = 15
 
 
 @click.command("errors", cls=ListCommand)
-@click.argument("experiment", type=click.Path(path_type=Path), metavar="[EXPERIMENT.toml|BATCH|JOBS]", required=False)
-@click.option("--batch", metavar="N|N,M|all", help="Which batches of the experiment. Default: the latest with data.")
 @tasks_option
 @profiles_option
 @click.option(
@@ -32,19 +24,15 @@ _GROUPS = 15
 )
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Contrasts to show.")
 @json_option
-@results_option
-@root_option
+@on_batches
 def command(
-    experiment: Path | None,
-    batch: str | None,
+    selected: "Selected",
     tasks: tuple[str, ...],
     profiles: tuple[str, ...],
     compare: tuple[str, str] | None,
     limit: int,
     as_json: bool,
-    results: Path | None,
-    root: Path | None,
-) -> int:
+) -> None:
     """Show why trials did not pass: in groups, and where one that solves a task parts ways with one that does not.
 
     Needs no model: classes follow rules (docs/analysis.md), with the steps of the trajectory that show it.
@@ -52,15 +40,13 @@ def command(
     from terminalbench.analytics.error_groups import error_report
     from terminalbench.analytics.selection import Filter
     from terminalbench.cli.progress import AnalysisTeller
-    from terminalbench.cli.select import noted
-    from terminalbench.files import encode_json
-    from terminalbench.lab.select import select_numbered
 
-    selected = noted(select_numbered(experiment, batch, results, root))
     teller = AnalysisTeller(quiet=as_json)
     report = error_report(selected.batches, Filter(tasks, profiles), compare, limit, teller.progress)
-    click.echo(encode_json(report).decode() if as_json else _text(report), nl=False)
-    return EXIT_OK
+    if as_json:
+        print_json(report)
+    else:
+        click.echo(_text(report), nl=False)
 
 
 def _text(report: "ErrorReport") -> str:

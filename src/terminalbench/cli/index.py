@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import json_option, results_option
+from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
 
 
@@ -17,10 +18,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
 
     The index is a cache: it can be deleted at any time. Exit code 3: some files could not be read.
     """
-    import dataclasses
-
     from terminalbench.errors import TbenchError
-    from terminalbench.files import encode_json
     from terminalbench.index.places import ForeignJobs, find_batches
     from terminalbench.index.queries import view_batch
     from terminalbench.index.results import export_index
@@ -39,7 +37,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
         except (TbenchError, OSError) as error:
             click.echo(f"not exported: {error}", err=True)
     if as_json:
-        click.echo(encode_json(dataclasses.asdict(report)).decode(), nl=False)
+        print_json(report)
     else:
         counts = f"{report.read} read, {report.removed} gone, {len(report.unreadable)} unreadable"
         click.echo(f"{plural(report.seen, 'trial')}: {counts}")

@@ -4,16 +4,17 @@ from pathlib import Path
 
 import click
 
-from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.cli.options import PATH
+from terminalbench.errors import UserError
 
 
 @click.command("init")
-@click.argument("folder", type=click.Path(path_type=Path), default=Path(), metavar="[DIR]")
+@click.argument("folder", type=PATH, default=Path(), metavar="[DIR]")
 @click.option("--agent", default="claude-code", show_default=True, help="Agent of the profiles.")
 @click.option("--model", help="Model of the profiles.")
 @click.option("--dataset", default="starter", show_default=True, help="Where the tasks come from.")
 @click.option("--slug", default="first", show_default=True, help="Name of the file and of its results folder.")
-def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str) -> int:
+def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str) -> None:
     """Write a commented experiment to start from, in DIR/experiments/. Asks nothing."""
     import re
 
@@ -38,4 +39,3 @@ def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str
         click.echo(f"written: {path}")
     load(experiment)
     click.echo(f"next: tbench plan {experiment}")
-    return EXIT_OK

@@ -1,11 +1,10 @@
 """`tbench kill`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.options import results_option, root_option
+from terminalbench.cli.select import Where, on_batch
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
 
 
 @click.command("kill")
-@click.argument("target", type=click.Path(path_type=Path), required=False, metavar="[EXPERIMENT.toml|BATCH]")
-@click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
 @click.option(
     "--all", "everything", is_flag=True, help="Every running batch of this user; with --results, of that folder."
 )
@@ -22,17 +19,8 @@ if TYPE_CHECKING:
     "--all-containers", is_flag=True, help="Also every running Docker container on this host, whoever's it is."
 )
 @click.option("--yes", is_flag=True, help="Do it. Without this, only list what would be ended.")
-@results_option
-@root_option
-def command(
-    target: Path | None,
-    batch: int | None,
-    everything: bool,
-    all_containers: bool,
-    yes: bool,
-    results: Path | None,
-    root: Path | None,
-) -> int:
+@on_batch
+def command(where: Where, everything: bool, all_containers: bool, yes: bool) -> int:
     """End the processes and containers of a running batch: gracefully, then hard, then verify.
 
     Without a target: the batch that runs in the results folder. Acts only on what was recorded when it was started,
@@ -42,9 +30,7 @@ def command(
     from terminalbench.cli.select import batches_to_end
     from terminalbench.runner.kill import end, find
 
-    if everything and (target is not None or batch is not None):
-        raise click.UsageError("--all goes without a target")
-    batches = batches_to_end(target, batch, results, root, everything=everything)
+    batches = batches_to_end(where, everything=everything)
     found = find(batches, all_containers=all_containers)
     _tell(found)
     if not found:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from terminalbench.cli.options import json_option, results_option
-from terminalbench.errors import EXIT_OK
+from terminalbench.cli.output import print_json
 
 if TYPE_CHECKING:
     from terminalbench.analytics.labels import Label
@@ -30,7 +30,7 @@ def command(
     results: Path | None,
     as_json: bool,
     **said: Any,
-) -> int:
+) -> None:
     """Say yourself what a trial shows: it goes before the judge's word, and both are kept.
 
     TRIAL is a trial's name or the beginning of it, NAME what is labelled ("root_cause", "strategy", any finding), VALUE
@@ -43,27 +43,26 @@ def command(
     if only_list:
         if name is not None:
             raise click.UsageError("--list takes a trial or nothing")
-        return _list(root, trial, as_json)
+        _list(root, trial, as_json)
+        return
     if trial is None or name is None or (value is None) != said["remove"]:
         raise click.UsageError("give TRIAL NAME VALUE, or TRIAL NAME --remove, or --list")
     if not said["author"] or not said["reason"]:
         raise click.UsageError("a label needs --author and --reason")
     label = add(root, trial, name, value, author=said["author"], reason=said["reason"])
     click.echo(_line(label) if not label.removed else f"{label.trial}  {label.name}: the label was taken back")
-    return EXIT_OK
 
 
-def _list(root: Path, trial: str | None, as_json: bool) -> int:
+def _list(root: Path, trial: str | None, as_json: bool) -> None:
     from terminalbench.analytics.labels import UNFIT
-    from terminalbench.files import encode_json
     from terminalbench.lab.label import listed
 
     found = listed(root, trial)
     if as_json:
         labels = [{"batch": held.batch, "label": label} for held in found for label in held.labels]
         agreed = {held.batch: held.agreement for held in found if held.agreement}
-        click.echo(encode_json({"labels": labels, "agreement": agreed}).decode(), nl=False)
-        return EXIT_OK
+        print_json({"labels": labels, "agreement": agreed})
+        return
     lines: list[str] = []
     for held in found:
         lines += [f"{held.batch}  {_line(label)}" for label in held.labels]
@@ -71,7 +70,6 @@ def _list(root: Path, trial: str | None, as_json: bool) -> int:
             lines.append(f"{held.batch}  {held.unreadable} lines of labels.jsonl do not count ({UNFIT})")
         lines += [f"{held.batch}  agreement with the judge: {entry.sentence()}" for entry in held.agreement]
     click.echo("\n".join(lines) or "no labels yet")
-    return EXIT_OK
 
 
 def _line(label: "Label") -> str:

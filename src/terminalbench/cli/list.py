@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import json_option, labels_of, results_option
-from terminalbench.errors import EXIT_OK
+from terminalbench.cli.output import print_json
 
 
 @click.command("list")
@@ -19,11 +19,10 @@ from terminalbench.errors import EXIT_OK
     help="Only batches with this label; with several, with all of them.",
 )
 @json_option
-def command(results: Path | None, labels: dict[str, str], as_json: bool) -> int:
+def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None:
     """List the batches of a results folder, newest first."""
     import json
 
-    from terminalbench.files import encode_json
     from terminalbench.index.results import list_batches
     from terminalbench.index.scan import scan_all
     from terminalbench.lab.select import results_root
@@ -35,11 +34,11 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> int:
     batches = list_batches(root, labels)
     if as_json:
         shown = [{**batch, "labels": json.loads(batch["labels"] or "{}")} for batch in batches]
-        click.echo(encode_json(shown).decode(), nl=False)
-        return EXIT_OK
+        print_json(shown)
+        return
     if not batches:
         click.echo("no batches with these labels" if labels else "no batches yet")
-        return EXIT_OK
+        return
     rows = [["batch", "created", "trials", "passed", "failed", "not measured", "cost", "name"]]
     for batch in batches:
         planned = batch["planned"] if batch["planned"] is not None else "?"
@@ -56,4 +55,3 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> int:
             ]
         )
     click.echo(columns(rows, left=(0, 1, 6, 7)))
-    return EXIT_OK

@@ -4,22 +4,21 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import experiment_argument
-from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.cli.options import PATH, experiment_argument
+from terminalbench.errors import UserError
 
 
 @click.command("migrate")
 @experiment_argument
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="NEW.toml", help="Write here. Default: print it."
-)
+@click.option("-o", "--output", type=PATH, metavar="NEW.toml", help="Write here. Default: print it.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def command(experiment: Path, output: Path | None, force: bool) -> int:
+def command(experiment: Path, output: Path | None, force: bool) -> None:
     """Convert an experiment of an older shape to version 2, and say what changed.
 
     Knows `[tasks] dataset/ids` with `[[profiles]] key = ...`, and `[tasks.<id>]` tables.
     """
     from terminalbench.experiments.migrate import migrate
+    from terminalbench.files import write_text
 
     if output is not None and output.exists() and not force:
         raise UserError("exists already", where=str(output), hint="choose another name, or --force")
@@ -28,9 +27,6 @@ def command(experiment: Path, output: Path | None, force: bool) -> int:
         click.echo(f"{experiment}: {change}", err=True)
     if output is None:
         click.echo(migration.text, nl=False)
-        return EXIT_OK
-    from terminalbench.files import write_text
-
+        return
     write_text(output, migration.text)
     click.echo(f"written: {output} (next: tbench validate {output})", err=True)
-    return EXIT_OK

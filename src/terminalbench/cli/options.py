@@ -62,15 +62,15 @@ def _names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], list
     return complete
 
 
-_EXPERIMENT_FILE = click.Path(path_type=Path)
+PATH: Any = click.Path(path_type=Path)
 
-experiment_argument: Any = click.argument("experiment", type=_EXPERIMENT_FILE, metavar="EXPERIMENT.toml")
+experiment_argument: Any = click.argument("experiment", type=PATH, metavar="EXPERIMENT.toml")
 experiments_argument: Any = click.argument(
-    "experiments", type=_EXPERIMENT_FILE, metavar="EXPERIMENT.toml...", nargs=-1, required=True
+    "experiments", type=PATH, metavar="EXPERIMENT.toml...", nargs=-1, required=True
 )
 root_option: Any = click.option(
     "--root",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Folder that relative paths start from. Default: the nearest one above with .git or pyproject.toml.",
 )
@@ -107,8 +107,10 @@ watch_option: Any = click.option(
 json_option: Any = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 results_option: Any = click.option(
     "--results",
-    "results",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Results folder. Default: results/ of the project around the current folder.",
+)
+batch_option: Any = click.option(
+    "--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest."
 )

@@ -6,6 +6,8 @@ import stat
 import sys
 from typing import Any, TextIO, cast, override
 
+import click
+
 
 class _Pipe(io.FileIO):
     must_be_read = False
@@ -21,6 +23,13 @@ class _Pipe(io.FileIO):
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
         return memoryview(data).nbytes
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON."""
+    from terminalbench.files import encode_json
+
+    click.echo(encode_json(value).decode(), nl=False)
 
 
 def let_readers_leave() -> None:

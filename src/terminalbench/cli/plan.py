@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from terminalbench.cli.options import (
+    PATH,
     ListCommand,
     experiment_argument,
     json_option,
@@ -15,6 +16,7 @@ from terminalbench.cli.options import (
     root_option,
     tasks_option,
 )
+from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_OK
 from terminalbench.text.foreign import line
 from terminalbench.text.numbers import dollars, duration, plural
@@ -33,7 +35,7 @@ _SHOWN_TASKS = 40
 @profiles_option
 @click.option("--batch", type=click.IntRange(min=0), help="Plan into this batch; says what of it is reused.")
 @json_option
-@click.option("--job-configs", type=click.Path(path_type=Path), metavar="DIR", help="Write each job's JobConfig here.")
+@click.option("--job-configs", type=PATH, metavar="DIR", help="Write each job's JobConfig here.")
 @root_option
 def command(
     experiment: Path,
@@ -69,14 +71,15 @@ def show_plan(
     planned = plan_batch(load(file, root), selection, batch)
     if job_configs is not None:
         planned.write_job_configs(job_configs)
-    click.echo(plan_json(planned) if as_json else plan_text(planned), nl=False)
+    if as_json:
+        print_json(plan_document(planned))
+    else:
+        click.echo(plan_text(planned), nl=False)
     return EXIT_OK
 
 
-def plan_json(planned: "PlannedBatch") -> str:
+def plan_document(planned: "PlannedBatch") -> dict[str, Any]:
     """Everything, for machines."""
-    from terminalbench.files import encode_json
-
     jobs = [
         {
             "name": job.name,
@@ -88,7 +91,7 @@ def plan_json(planned: "PlannedBatch") -> str:
         }
         for job in planned.plan.jobs
     ]
-    document = {
+    return {
         "slug": planned.plan.slug,
         "name": planned.plan.name,
         "batch": planned.plan.batch,
@@ -103,7 +106,6 @@ def plan_json(planned: "PlannedBatch") -> str:
         **({"forecast": planned.forecast} if planned.forecast is not None else {}),
         "notes": planned.plan.all_notes(),
     }
-    return encode_json(document).decode()
 
 
 def _profile_json(planned: "PlannedBatch", job: "JobSpec") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import json_option, results_option
-from terminalbench.errors import EXIT_OK
+from terminalbench.cli.output import print_json
 from terminalbench.lab.select import results_root
 from terminalbench.text.foreign import flat
 
@@ -18,13 +18,12 @@ _CELL = 80
 @click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="Most rows; 0: all.")
 @results_option
 @json_option
-def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: bool) -> int:
+def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: bool) -> None:
     """Ask the index of all batches a question in SQL. It can only read.
 
     Tables: batches, trials, findings (see docs/results.md). For example
     "SELECT profile, avg(cost_usd) FROM trials GROUP BY profile".
     """
-    from terminalbench.files import encode_json
     from terminalbench.index.scan import scan_all
     from terminalbench.index.sql import ask
     from terminalbench.report.export import csv_bytes
@@ -38,7 +37,7 @@ def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: b
     answer = ask(root, sql, limit or None)
     if as_json:
         records = [{name: _plain(value) for name, value in record.items()} for record in answer.records()]
-        click.echo(encode_json(records).decode(), nl=False)
+        print_json(records)
     elif as_csv:
         click.echo(csv_bytes(answer.columns, answer.rows).decode(), nl=False)
     else:
@@ -48,7 +47,6 @@ def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: b
         click.echo(columns([[printable(name) for name in answer.columns], *rows], left=left))
     if answer.more:
         click.echo(f"only the first {limit} rows; --limit sets how many", err=True)
-    return EXIT_OK
 
 
 def _plain(value: object) -> object:

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.options import results_option, root_option
-from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.cli.options import PATH, results_option, root_option
+from terminalbench.errors import UserError
 
 
 @click.command("report")
-@click.argument("targets", nargs=-1, type=click.Path(path_type=Path), metavar="[EXPERIMENT.toml|BATCH]...")
+@click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH]...")
 @click.option("--batch", "numbers", metavar="N|N,M|all", help="Which batches of the experiment. Default: the latest.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Default: the batch's analytics/.")
+@click.option("--output", "-o", type=PATH, metavar="DIR", help="Default: the batch's analytics/.")
 @results_option
 @root_option
 def command(
     targets: tuple[Path, ...], numbers: str | None, output: Path | None, results: Path | None, root: Path | None
-) -> int:
+) -> None:
     """Write report.html and comparison_report.md of a batch: one file each, made to be read and passed on.
 
     Without a target: the newest batch. The report is about the newest of the batches that are named; several give a
@@ -34,4 +34,3 @@ def command(
         raise UserError("--batch goes with one experiment file", hint="name the batch folders instead")
     page, text = report(noted(selected), output.resolve() if output else None)
     click.echo(f"{from_here(page)}\n{from_here(text)}")
-    return EXIT_OK

@@ -1,15 +1,14 @@
 """`tbench resume`."""
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from terminalbench.cli.options import json_option, results_option, root_option, watch_option
+from terminalbench.cli.options import json_option, watch_option
+from terminalbench.cli.select import Where, on_batch
 
 
 @click.command("resume")
-@click.argument("target", type=click.Path(path_type=Path), required=False, metavar="[EXPERIMENT.toml|BATCH]")
-@click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
 @click.option("--attempts", type=click.IntRange(min=1), help="Add attempts until each task has this many.")
 @click.option(
     "--retry-errors",
@@ -25,19 +24,8 @@ from terminalbench.cli.options import json_option, results_option, root_option, 
 )
 @watch_option
 @json_option
-@results_option
-@root_option
-def command(
-    target: Path | None,
-    batch: int | None,
-    attempts: int | None,
-    retry_errors: str | None,
-    top_up: bool,
-    watch: bool,
-    as_json: bool,
-    results: Path | None,
-    root: Path | None,
-) -> int:
+@on_batch
+def command(where: Where, as_json: bool, watch: bool, **wanted: Any) -> int:
     """Go on with a batch: what is finished stays, what is missing runs.
 
     An experiment file that has gained attempts, tasks or profiles adds them to the batch; one that changed otherwise
@@ -46,7 +34,4 @@ def command(
     from terminalbench.cli.run import resume_batch
     from terminalbench.cli.select import one_batch
 
-    found = one_batch(target, batch, results, root)
-    return resume_batch(
-        found, as_json=as_json, watch=watch, attempts=attempts, retry_errors=retry_errors, top_up=top_up
-    )
+    return resume_batch(one_batch(where), as_json=as_json, watch=watch, **wanted)

@@ -1,12 +1,15 @@
 """`tbench run`."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from terminalbench.cli.options import (
+    PATH,
     ListCommand,
     experiment_argument,
     json_option,
@@ -16,6 +19,7 @@ from terminalbench.cli.options import (
     tasks_option,
     watch_option,
 )
+from terminalbench.cli.select import Where
 from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 @click.option("--strict", is_flag=True, help="Refuse to run when a task or profile would be left out.")
 @click.option(
     "--gate",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Share budget, rate limits and orders with every batch that names this file.",
 )
@@ -75,33 +79,34 @@ def command(
     if batch is not None:
         from terminalbench.cli.select import one_batch
 
+        where = Where(experiment, batch, root=root)
         if tasks or profiles or labels or gate:
             given = "--tasks, --profiles, --label and --gate"
             raise UserError(f"--batch goes on with a whole batch; {given} do not go with it")
-        return resume_batch(one_batch(experiment, batch, root=root), as_json=as_json, watch=watch, strict=strict)
-    from terminalbench.cli.progress import RunTeller
+        return resume_batch(one_batch(where), as_json=as_json, watch=watch, strict=strict)
     from terminalbench.experiments.config import load
     from terminalbench.lab.run import run
 
-    loaded = load(experiment, root)
-    teller = RunTeller(quiet=as_json, watch=watch)
-    teller.say("checking tasks, profiles and environment ...")
-    with teller:
-        listener = teller.listener(_STARTED)
-        ended = run(loaded, tasks=tasks, profiles=profiles, labels=labels, strict=strict, listener=listener, gate=gate)
-    teller.done()
-    return show_end(ended, as_json=as_json, watched=watch)
+    work = partial(run, load(experiment, root), tasks=tasks, profiles=profiles, labels=labels, strict=strict, gate=gate)
+    return _told(work, "checking tasks, profiles and environment ...", _STARTED, as_json=as_json, watch=watch)
 
 
 def resume_batch(target: "Target", *, as_json: bool, watch: bool, **wanted: Any) -> int:
     """Resume a batch and show what became of it."""
-    from terminalbench.cli.progress import RunTeller
     from terminalbench.lab.resume import resume
 
+    work = partial(resume, target, **wanted)
+    return _told(work, "looking at what is there ...", _RESUMED, as_json=as_json, watch=watch)
+
+
+def _told(work: "Callable[..., Ended]", first: str, doing: str, *, as_json: bool, watch: bool) -> int:
+    """Do what runs a batch, with a word about how it goes and how it ended."""
+    from terminalbench.cli.progress import RunTeller
+
     teller = RunTeller(quiet=as_json, watch=watch)
-    teller.say("looking at what is there ...")
+    teller.say(first)
     with teller:
-        ended = resume(target, listener=teller.listener(_RESUMED), **wanted)
+        ended = work(listener=teller.listener(doing))
     teller.done()
     return show_end(ended, as_json=as_json, watched=watch)
 

@@ -1,10 +1,14 @@
 """What a command works on, as it was named on its command line; notes about it go to the error stream."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from terminalbench.cli.options import PATH, batch_option, results_option, root_option
 from terminalbench.errors import UserError
 
 if TYPE_CHECKING:
@@ -12,19 +16,52 @@ if TYPE_CHECKING:
     from terminalbench.lab.select import Selected, Target
 
 
-def one_batch(
-    name: Path | None,
-    number: int | None = None,
-    results: Path | None = None,
-    root: Path | None = None,
-    *,
-    own: bool = False,
-    with_data: bool = False,
-) -> "Target":
+@dataclass(frozen=True)
+class Where:
+    """What a command line says of the batch that is meant."""
+
+    name: Path | None = None
+    number: int | None = None
+    results: Path | None = None
+    root: Path | None = None
+
+    def refuse_name(self) -> None:
+        """With `--all` no batch is named."""
+        if self.name is not None or self.number is not None:
+            raise click.UsageError("--all goes without a target")
+
+
+def on_batch(command: Callable[..., int | None]) -> Any:
+    """A command on one batch: its target, `--batch`, `--results` and `--root` become `where`."""
+
+    @wraps(command)
+    def called(target: Path | None, batch: int | None, results: Path | None, root: Path | None, **rest: Any) -> Any:
+        return command(where=Where(target, batch, results, root), **rest)
+
+    declared = batch_option(results_option(root_option(called)))
+    return click.argument("target", type=PATH, required=False, metavar="[EXPERIMENT.toml|BATCH]")(declared)
+
+
+def on_batches(command: Callable[..., int | None]) -> Any:
+    """A command on the batches that an experiment, a batch folder or a folder of Harbor jobs names: `selected`."""
+
+    @wraps(command)
+    def called(experiment: Path | None, batch: str | None, results: Path | None, root: Path | None, **rest: Any) -> Any:
+        from terminalbench.lab.select import select_numbered
+
+        return command(selected=noted(select_numbered(experiment, batch, results, root)), **rest)
+
+    batches = "Which batches of the experiment. Default: the latest with data."
+    declared = click.option("--batch", metavar="N|N,M|all", help=batches)(results_option(root_option(called)))
+    target = "[EXPERIMENT.toml|BATCH|JOBS]"
+    return click.argument("experiment", type=PATH, metavar=target, required=False)(declared)
+
+
+def one_batch(where: Where, *, own: bool = False) -> "Target":
     """One batch: see `terminalbench.lab.select.find_target`."""
     from terminalbench.lab.select import Selected, find_target
 
-    found = find_target(name, number, results, root, own=own, with_data=with_data)
+    found = find_target(where.name, where.number, where.results, where.root, own=own)
     return noted(Selected((found,))).targets[0]
 
 
@@ -36,33 +73,33 @@ def noted(selected: "Selected") -> "Selected":
     return selected
 
 
-def batch_to_watch(name: Path | None, number: int | None, results: Path | None, root: Path | None) -> "Batch":
+def batch_to_watch(where: Where) -> "Batch":
     """The batch that is named, or the one a folder stands for; else the one that runs, else the newest.
 
     Of several that run it is this project's before any other, then the one started last; the others are said.
     """
     from terminalbench.lab.select import live_batches, of_this_project, watched_batch
 
-    if name is not None:
-        folder_of_others = name.is_dir() and not (name / "plan.json").is_file()
-        return watched_batch(name) if folder_of_others else one_batch(name, number, results, root).batch
-    running = live_batches(results) if number is None else []
+    name = where.name
+    if name is not None and name.is_dir() and not (name / "plan.json").is_file():
+        return watched_batch(name)
+    running = live_batches(where.results) if name is None and where.number is None else []
     if not running:
-        return one_batch(None, number, results, root).batch
-    elsewhere = "" if results is not None or of_this_project(running[0]) else ", which is not of this project"
+        return one_batch(where).batch
+    elsewhere = "" if where.results is not None or of_this_project(running[0]) else ", which is not of this project"
     click.echo(f"watching {running[0].folder}{elsewhere}", err=True)
     if running[1:]:
         click.echo(f"also running: {', '.join(str(other.folder) for other in running[1:])}", err=True)
     return running[0]
 
 
-def batch_to_steer(name: Path | None, number: int | None, results: Path | None, root: Path | None) -> "Batch":
+def batch_to_steer(where: Where) -> "Batch":
     """The batch that is named, or the only one that runs: in this project, or anywhere."""
     from terminalbench.lab.select import live_batches, of_this_project, refuse_several
 
-    if name is not None or number is not None:
-        return one_batch(name, number, results, root).batch
-    running = live_batches(results)
+    if where.name is not None or where.number is not None:
+        return one_batch(where).batch
+    running = live_batches(where.results)
     if not running:
         raise UserError("nothing is running", hint="tbench status shows what runs")
     if sum(map(of_this_project, running)) != 1:
@@ -70,9 +107,7 @@ def batch_to_steer(name: Path | None, number: int | None, results: Path | None, 
     return running[0]  # this project's come first
 
 
-def batches_to_end(
-    name: Path | None, number: int | None, results: Path | None, root: Path | None, *, everything: bool
-) -> "list[Batch]":
+def batches_to_end(where: Where, *, everything: bool) -> "list[Batch]":
     """The batch that is named; else the only one that runs in the results folder, or the newest when none does.
 
     The newest may have left something behind. `everything`: all that this user's runs have announced; with a results
@@ -81,14 +116,16 @@ def batches_to_end(
     from terminalbench.lab.select import live_batches, refuse_several, results_root
     from terminalbench.live.processes import announced_batches
 
-    if everything and results is None:
-        return announced_batches()
-    if name is not None or number is not None:
-        return [one_batch(name, number, results, root, own=True).batch]
-    folder = results_root(results)
+    if everything:
+        where.refuse_name()
+        if where.results is None:
+            return announced_batches()
+    elif where.name is not None or where.number is not None:
+        return [one_batch(where, own=True).batch]
+    folder = results_root(where.results)
     running = live_batches(folder)
     if everything:
         there = [batch for batch in announced_batches() if batch.folder.resolve().is_relative_to(folder)]
         return list({batch.folder.resolve(): batch for batch in (*there, *running)}.values())
     refuse_several(running, "name the one to end, or give --all")
-    return running or [one_batch(None, None, results).batch]
+    return running or [one_batch(where).batch]

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import json_option, results_option
-from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.errors import UserError
 
 
 @click.command("show")
@@ -14,7 +14,7 @@ from terminalbench.errors import EXIT_OK, UserError
 @click.option("--full", is_flag=True, help="Everything, nothing cut.")
 @results_option
 @json_option
-def command(trial: str, steps: str | None, full: bool, results: Path | None, as_json: bool) -> int:
+def command(trial: str, steps: str | None, full: bool, results: Path | None, as_json: bool) -> None:
     """Show one trial: how it ended and why, what it used, what reached the agent, its steps, its verifier's words.
 
     TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt".
@@ -37,7 +37,6 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
     else:
         text = trial_text(root, found.batch_key, found.row, Shown(only, full, secrets))
     click.echo(secrets.hide(text), nl=False)
-    return EXIT_OK
 
 
 def _range(steps: str | None) -> tuple[int, int] | None:

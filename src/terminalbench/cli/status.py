@@ -5,16 +5,15 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import json_option, results_option
-from terminalbench.errors import EXIT_OK
+from terminalbench.cli.output import print_json
 
 
 @click.command("status")
 @results_option
 @json_option
-def command(results: Path | None, as_json: bool) -> int:
+def command(results: Path | None, as_json: bool) -> None:
     """Show what runs now, for this user: batches (this project's first), their processes, how far they are."""
     from terminalbench.experiments.batch import Batch
-    from terminalbench.files import encode_json
     from terminalbench.lab.select import from_here, of_this_project, results_root
     from terminalbench.live.status import running_batches
     from terminalbench.text.foreign import line as printable
@@ -25,11 +24,11 @@ def command(results: Path | None, as_json: bool) -> int:
     found = running_batches(results_root(results) if results else None)
     found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))
     if as_json:
-        click.echo(encode_json(found).decode(), nl=False)
-        return EXIT_OK
+        print_json(found)
+        return
     if not found:
         click.echo("nothing is running")
-        return EXIT_OK
+        return
     rows = [["batch", "state", "pid", "since", "trials", "outcomes", "cost", "left"]]
     for status in found:
         outcomes = ", ".join(f"{count} {word(name)}" for name, count in status.outcomes.items()) or NOTHING
@@ -44,4 +43,3 @@ def command(results: Path | None, as_json: bool) -> int:
     for status in found:
         for line in status.lines:
             click.echo(f"{from_here(status.batch)}: {printable(line)}")
-    return EXIT_OK

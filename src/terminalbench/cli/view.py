@@ -5,13 +5,14 @@ from pathlib import Path
 
 import click
 
-from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.cli.options import PATH
+from terminalbench.errors import UserError
 
 PORT = 8642
 
 
 @click.command("view")
-@click.argument("results", type=click.Path(path_type=Path), metavar="[RESULTS]", required=False)
+@click.argument("results", type=PATH, metavar="[RESULTS]", required=False)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
 )
@@ -25,11 +26,11 @@ PORT = 8642
 @click.option(
     "--export",
     "export_to",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Write it as a static site instead of serving it.",
 )
-def command(results: Path | None, port: int, host: str, open_browser: bool, export_to: Path | None) -> int:
+def command(results: Path | None, port: int, host: str, open_browser: bool, export_to: Path | None) -> None:
     """Show the results in a browser: batches, profiles, trials step by step. It only reads.
 
     RESULTS is the results folder. Default: results/ of the project around the current folder.
@@ -47,7 +48,7 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
         click.echo(f"{made} in {export_to}: open {export_to / 'index.html'}")
         for line in done.left_out:
             click.echo(f"left out: {line}", err=True)
-        return EXIT_OK
+        return
     from terminalbench.dashboard.security import make_access
     from terminalbench.dashboard.serve import serve
 
@@ -60,7 +61,6 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
 
     click.echo(str(site.root))
     serve(site, access, port, ready)
-    return EXIT_OK
 
 
 def _token() -> str | None:

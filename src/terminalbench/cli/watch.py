@@ -1,12 +1,11 @@
 """`tbench watch`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.options import results_option, root_option
 from terminalbench.cli.run import show_end
+from terminalbench.cli.select import Where, on_batch
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, TbenchError
 
 if TYPE_CHECKING:
@@ -14,12 +13,9 @@ if TYPE_CHECKING:
 
 
 @click.command("watch")
-@click.argument("target", type=click.Path(path_type=Path), required=False, metavar="[EXPERIMENT.toml|BATCH]")
-@click.option("--batch", type=click.IntRange(min=0), help="Which batch of the experiment. Default: the latest.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as JSON, one a line, then the summary.")
-@results_option
-@root_option
-def command(target: Path | None, batch: int | None, as_json: bool, results: Path | None, root: Path | None) -> int:
+@on_batch
+def command(where: Where, as_json: bool) -> int:
     """Watch a batch live, from any terminal: leave and come back at will, the run does not notice.
 
     Without a target: the batch that runs (this project's before another's, the one started last), else the newest of
@@ -30,7 +26,7 @@ def command(target: Path | None, batch: int | None, as_json: bool, results: Path
     from terminalbench.live.feed import Feed
     from terminalbench.watch.terminal import ViewEnd, usable
 
-    feed = Feed(batch_to_watch(target, batch, results, root))
+    feed = Feed(batch_to_watch(where))
     if not as_json and usable():
         from terminalbench.index.store import index_file
         from terminalbench.watch.app import show

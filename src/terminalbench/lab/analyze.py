@@ -10,7 +10,6 @@ from terminalbench.analytics.judge.request import request_of as judge_request
 from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, Progress, default_output, run_analysis
 from terminalbench.analytics.selection import Filter, pick
 from terminalbench.errors import UserError
-from terminalbench.experiments.config import project_root
 from terminalbench.lab.select import Named, Selected, select
 from terminalbench.report.write import HTML, remove_report, write_analysed
 
@@ -50,7 +49,6 @@ def analyze(
         output=Path(output) if output is not None else None,
         judge=JudgeAsk(model, contrasts=(compare,) if compare is not None else ()) if model is not None else None,
         progress=progress,
-        root=root,
     )
     done = run_request(request)
     if done.result.judge_error is not None:
@@ -67,21 +65,15 @@ def request_of(
     judge: JudgeAsk | None = None,
     judge_only: bool = False,
     progress: Progress | None = None,
-    root: Path | None = None,
 ) -> AnalysisRequest:
     """What to analyse: the batches, with the analyzers and the `[analysis]` table of their file as it is now."""
-    experiment = selected.experiment
-    if experiment is not None:
-        import_root = experiment.root
-    else:
-        import_root = project_root(selected.batches[0].folder / "any.toml", root)
     return AnalysisRequest(
         batches=selected.batches,
         wanted=wanted,
         output=output.resolve() if output is not None else None,
         compare=compare,
-        analyzers=tuple(experiment.analysis.analyzers) if experiment is not None else (),
-        import_root=import_root,
+        analyzers=tuple(selected.analysis.analyzers) if selected.analysis is not None else (),
+        import_root=selected.import_root,
         analysis=selected.analysis,
         judge=judge,
         judge_only=judge_only,

@@ -39,6 +39,14 @@ class Selected:
     """Batches in the order they were named, each once, and the experiment they were named by, if they were."""
 
     targets: tuple[Target, ...]
+    root: Path | None = None
+
+    @property
+    def import_root(self) -> Path:
+        """Where the project's own modules are: in the root of the experiment, else of the project around the batch."""
+        if self.experiment is not None:
+            return self.experiment.root
+        return project_root(self.batches[0].folder / "any.toml", self.root)
 
     @property
     def batches(self) -> tuple[Batch, ...]:
@@ -95,7 +103,7 @@ def select(
 ) -> Selected:
     """The batches that are named; without a name, the newest of the results folder."""
     found = [find_target(name, None, results, root, with_data=with_data) for name in named or (None,)]
-    return Selected(tuple({target.batch.folder: target for target in reversed(found)}.values())[::-1])
+    return Selected(tuple({target.batch.folder: target for target in reversed(found)}.values())[::-1], root)
 
 
 def select_numbered(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> Selected:
@@ -106,15 +114,16 @@ def select_numbered(name: Path | None, numbers: str | None, results: Path | None
     if name is not None and _is_file(name):
         experiment = load(name, root)
         if numbers is None:
-            return Selected((latest_target(experiment, started=True),))
-        return Selected(tuple(numbered_target(experiment, number) for number in _numbers(experiment, numbers)))
+            return Selected((latest_target(experiment, started=True),), root)
+        found = (numbered_target(experiment, number) for number in _numbers(experiment, numbers))
+        return Selected(tuple(found), root)
     if numbers is not None:
         raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
     if name is not None and name.exists():
         from terminalbench.analytics.selection import find_jobs
 
-        return Selected((Target(find_jobs(name)),))
-    return Selected((find_target(name, None, results, root),))
+        return Selected((Target(find_jobs(name)),), root)
+    return Selected((find_target(name, None, results, root),), root)
 
 
 def find_target(

@@ -15,7 +15,7 @@ from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import wait_lines
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage
-from terminalbench.watch.lines import Lines
+from terminalbench.watch.follow import Lines
 
 PROFILES, TASKS = ("p", "q"), ("a", "b", "c")
 

@@ -12,7 +12,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import append_jsonl, write_json
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event
-from terminalbench.watch.lines import Lines
+from terminalbench.watch.follow import Lines
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from terminalbench.live.model import LiveProfile
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records import Event, TaskRef
 from terminalbench.watch.controls import Controls, Mode
+from terminalbench.watch.follow import Lines
 from terminalbench.watch.layout import Column, Row, cut, table
-from terminalbench.watch.lines import Lines
 from terminalbench.watch.logs import LogTail
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render

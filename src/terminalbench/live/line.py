@@ -14,7 +14,7 @@ def run_line(state: LiveState, now: float, since: float | None = None) -> str:
     """
     total = state.total
     began = state.began if since is None else since
-    parts = [f"{total.done}/{'?' if total.planned is None else total.planned} trials"]
+    parts = [f"{total.progress} trials"]
     parts += [alert.line for alert in state.alerts.worst_first()]
     parts += [f"{number} {word(name)}" for name, number in total.counts.items()]
     parts += [f"{total.running} running"] if total.running else []

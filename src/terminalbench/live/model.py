@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from math import ceil
 
 import msgspec
+from msgspec.structs import astuple
 
 from terminalbench.records import Outcome, Usage
 
@@ -100,13 +101,8 @@ class TimeAhead(msgspec.Struct, frozen=True):
 
     def changed(self, old: "TimeAhead", new: "TimeAhead") -> "TimeAhead":
         """The sum, with one of its parts replaced."""
-        return TimeAhead(
-            self.own_sec - old.own_sec + new.own_sec,
-            self.task_sec - old.task_sec + new.task_sec,
-            self.blind - old.blind + new.blind,
-            self.same_sec - old.same_sec + new.same_sec,
-            self.paced_sec - old.paced_sec + new.paced_sec,
-        )
+        parts = zip(astuple(self), astuple(old), astuple(new), strict=True)
+        return TimeAhead(*(mine - before + now for mine, before, now in parts))
 
 
 @dataclass
@@ -176,6 +172,11 @@ class LiveProfile:
     def done(self) -> int:
         """Trials that ended and would not be run again by a resume."""
         return sum(self.outcomes[name] for name in OVER)
+
+    @property
+    def progress(self) -> str:
+        """How many are done of how many: `13/36`, `13/?`."""
+        return f"{self.done}/{'?' if self.planned is None else self.planned}"
 
     @property
     def counts(self) -> dict[str, int]:

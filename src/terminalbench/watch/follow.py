@@ -14,7 +14,7 @@ import sys
 import termios
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -22,13 +22,73 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.live.feed import Feed
+from terminalbench.live.notices import notice_of
+from terminalbench.live.state import LiveState
 from terminalbench.records import Event
-from terminalbench.watch.lines import Lines
+from terminalbench.text.numbers import duration
+from terminalbench.text.outcomes import ending
+from terminalbench.watch.layout import clean
+from terminalbench.watch.tables import price
 from terminalbench.watch.terminal import RESET, ViewEnd, usable
 
 POLL_SEC = 0.25
 GOODBYE = b"."
 _END_SEC = 5.0
+_SILENT = ("job_started", "job_ended", "trial_started", "trial_phase", "trial_cancelled", "heartbeat")
+
+
+@dataclass
+class Lines:
+    """Turns events into lines; why trials are held or wait is said once, and again when the reason changes."""
+
+    said: set[tuple[str, ...]] = field(default_factory=set)
+
+    def line(self, state: LiveState, event: Event) -> str | None:
+        """What to print for an event the state has just taken in; None: nothing."""
+        if event.kind == "trial_ended":
+            return trial_line(state, event)
+        if event.kind == "trial_held":
+            return self._once(event, "held: nothing new starts", event.error or "no reason given")
+        if event.kind == "trial_waiting":
+            return self._once(event, "waiting", event.error or "no reason given", str(event.detail.get("cause")))
+        if event.kind in _SILENT:
+            return None
+        cleared = " (cleared)" if event.detail.get("state") == "cleared" else ""
+        return clean(f"{clock_time(event)}  {notice_of(event, None).line}{cleared}")
+
+    def _once(self, event: Event, word: str, reason: str, cause: str | None = None) -> str | None:
+        key = (word, event.profile or "", cause or reason)
+        if key in self.said:
+            return None
+        self.said.add(key)
+        return clean(f"{clock_time(event)}  {word} [{event.profile}]: {reason}")
+
+
+def trial_line(state: LiveState, event: Event) -> str:
+    """One finished trial: when, how far the batch is, how it ended, which, how long, how much, why."""
+    trial = state.trials.get((event.job, event.trial or ""))
+    retried = bool(event.detail.get("retried"))
+    outcome = event.outcome or "errored"
+    profile = state.profiles.get(event.profile or "")
+    cost = event.usage.cost_usd if event.usage is not None else None
+    attempt = f" #{state.attempt(trial)}" if trial is not None else ""
+    why = ": ".join(str(part) for part in (event.detail.get("error_class"), event.error) if part)
+    parts = [
+        clock_time(event),
+        state.total.progress,
+        ending(outcome) + (", is tried again" if retried else ""),
+        f"{event.task or event.trial}{attempt}",
+        event.profile or "",
+        duration(trial.duration) if trial is not None and not retried else "",
+        price(cost, profile) if cost is not None or (profile is not None and profile.free) else "cost unknown",
+        why if outcome != "passed" else "",
+    ]
+    return "  ".join(clean(part) for part in parts if part)
+
+
+def clock_time(event: Event) -> str:
+    """The time of day of an event, UTC, as it stands in it."""
+    return clean(event.time[11:19] or "--:--:--")
 
 
 class Stream:
@@ -155,7 +215,7 @@ class Watching:
             except OSError as error:
                 click.echo(f"the live view cannot be started: {error}; the run goes on", err=True)
         if self._view is None:
-            self._begin(self._lines_of(batch))
+            self._print_lines(batch)
 
     def tick(self) -> None:
         """Look after the view: when it has ended, say so and print lines instead."""
@@ -165,7 +225,7 @@ class Watching:
             return
         view.end()
         self._view = None
-        stream = self._lines_of(view.batch)  # before anything is said: what happens from then on is printed
+        self._print_lines(view.batch)  # before anything is said: what happens from then on is printed
         if code == ViewEnd.STOP:
             click.echo("stopping: running trials are cancelled", err=True)
             os.kill(os.getpid(), signal.SIGINT)
@@ -173,7 +233,6 @@ class Watching:
             click.echo("the run goes on here; Ctrl-C stops it", err=True)
         elif code != ViewEnd.OVER:
             click.echo(f"the live view ended (code {code}); the run goes on here, Ctrl-C stops it", err=True)
-        self._begin(stream)
 
     def end(self) -> None:
         """Take the view away; print the last lines."""
@@ -182,20 +241,16 @@ class Watching:
                 shown.end()
         self._view = self._stream = None
 
-    def _lines_of(self, batch: Batch) -> Stream | None:
-        """What prints from now on. Looked at here and not in its thread: what comes after this moment is printed."""
+    def _print_lines(self, batch: Batch) -> None:
+        """Print what happens from now on. Looked at here and not in the thread: what comes after this moment counts."""
         stream = Stream(Feed(batch), as_json=self.as_json)
         try:
             stream.skip()
         except OSError as error:
             click.echo(f"watching ended: {error}; the run goes on", err=True)
-            return None
-        return stream
-
-    def _begin(self, stream: Stream | None) -> None:
-        if stream is not None:
-            self._stream = stream
-            stream.start()
+            return
+        self._stream = stream
+        stream.start()
 
 
 def main(arguments: list[str]) -> int:

@@ -1,11 +1,13 @@
 """The last words of a trial: its log files, newest first, a bounded piece of one. Links and pipes are left alone."""
 
+import contextlib
 import os
-import stat
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
+from terminalbench.files import open_plain
 from terminalbench.live.model import TrialKey
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
 from terminalbench.secrets.values import Secrets
@@ -58,7 +60,7 @@ def log_names(folder: Path) -> tuple[str, ...]:
         for name, status in _files(folder / "agent")
         if status.st_size
     ]
-    others = [name for name in _OTHERS if _is_file(folder / name)]
+    others = [name for name in _OTHERS if not (folder / name).is_symlink() and (folder / name).is_file()]
     return tuple([name for _, _, name in sorted(agent)][:_SHOWN_FILES] + others)
 
 
@@ -76,34 +78,18 @@ def last_sign(batch: Batch, trial: TrialKey) -> float | None:
 
 def _files(folder: Path) -> list[tuple[str, os.stat_result]]:
     found: list[tuple[str, os.stat_result]] = []
-    if folder.is_symlink():
-        return found
-    try:
-        with os.scandir(folder) as entries:
-            for _, entry in zip(range(_LOOKED_AT), entries, strict=False):
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    found.append((entry.name, status))
-    except OSError:
-        return found  # it is being made, or moved aside
+    with contextlib.suppress(OSError):  # it is being made, or moved aside
+        if not folder.is_symlink():
+            with os.scandir(folder) as entries:
+                files = (entry for entry in islice(entries, _LOOKED_AT) if entry.is_file(follow_symlinks=False))
+                found.extend((entry.name, entry.stat(follow_symlinks=False)) for entry in files)
     return found
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
 def _last_bytes(path: Path) -> tuple[int, bytes]:
-    # O_NOFOLLOW and O_NONBLOCK: the agent can have put a link or a pipe there since we looked.
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
+    with open_plain(path) as stream:  # the agent can have put a link or a pipe there since we looked
+        if stream is None:
             raise OSError(0, "is no regular file")
-        start = max(0, status.st_size - TAIL_BYTES)
-        return status.st_size, os.pread(handle, TAIL_BYTES, start)
-    finally:
-        os.close(handle)
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - TAIL_BYTES))
+        return size, stream.read(TAIL_BYTES)

@@ -88,7 +88,6 @@ def profile_lines(profiles: list[LiveProfile], width: int) -> list[Text]:
 
 
 def _profile_row(profile: LiveProfile, *, total: bool = False) -> Row:
-    planned = "?" if profile.planned is None else str(profile.planned)
     passed, failed, measured = profile.outcomes["passed"], profile.outcomes["failed"], profile.measured
     own = [
         numbers.percent(passed / measured if measured else None),
@@ -99,7 +98,7 @@ def _profile_row(profile: LiveProfile, *, total: bool = False) -> Row:
     return Row(
         [
             Text(clean(profile.key) or "(no profile)"),
-            Text(f"{profile.done}/{planned}"),
+            Text(profile.progress),
             Text(str(passed), "green" if passed else "dim"),
             Text(str(failed), "red" if failed else "dim"),
             Text(str(profile.broken), "yellow" if profile.broken else "dim"),

@@ -105,11 +105,10 @@ def title_line(frame: Frame, width: int) -> Text:
 def progress_line(frame: Frame, width: int) -> Text:
     """How far it is, and what it has cost of what it may."""
     total = frame.state.total
-    planned = "?" if total.planned is None else str(total.planned)
     held, never, waiting = len(frame.state.held), frame.state.never, frame.state.to_start
     share = percent(total.done / total.planned) if total.planned else ""
     pieces = [
-        Piece(f"{total.done}/{planned} done", 0, "bold"),
+        Piece(f"{total.progress} done", 0, "bold"),
         Piece(share, 4),
         Piece(f"{total.running} running" if total.running else "", 1),
         Piece(f"{waiting} waiting" if waiting else "", 5),

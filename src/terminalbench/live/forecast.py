@@ -1,7 +1,5 @@
 """When a run will be over: pure computations on the state of a batch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from statistics import pstdev
 
@@ -27,26 +25,20 @@ def eta_sec(state: LiveState, now: float) -> float | None:
     """
     if state.plan is None or any(profile.planned is None for profile in state.profiles.values()):
         return None
-    settings = state.plan.settings
-    parallel = settings.parallel
     running: dict[str, list[LiveTrial]] = {}
     for trial in state.running:
         running.setdefault(trial.profile, []).append(trial)
-    shut = state.shut
-    spread = _spread(state)
+    shut, spread = state.shut, _spread(state)
     now_running, later = [], []
     for profile in state.profiles.values():
         mine = running.get(profile.key, [])
         if not mine and (profile.key in shut or profile.done >= (profile.planned or 0)):
             continue  # it has nothing left to do
-        pace = Pace.of(state, profile, mine, now)
-        if pace is None:
+        left = _left_sec(state, profile, mine, now, spread, shut=profile.key in shut)
+        if left is None:
             return None
-        at_once = state.at_once.get(profile.key) or state.at_once.get(None) or parallel
-        left = pace.left_sec(mine, now, at_once, spread, shut=profile.key in shut)
         (now_running if mine else later).append(left)
-    side_by_side = settings.profiles_parallel or len(state.profiles)
-    return _scheduled(now_running, later, side_by_side)
+    return _packed(now_running, later, state.plan.settings.profiles_parallel or len(state.profiles))
 
 
 def _typical(state: LiveState, like: LiveProfile) -> float | None:
@@ -68,90 +60,58 @@ def _spread(state: LiveState) -> list[float]:
     return sorted(found) or [1.0]
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How fast a profile is: seconds of a usual trial, and its factor on what a task takes on average."""
+def _left_sec(
+    state: LiveState, profile: LiveProfile, running: list[LiveTrial], now: float, spread: list[float], *, shut: bool
+) -> float | None:
+    """Seconds until a profile is through, by its ended trials and by what its running ones already show.
 
-    state: LiveState
-    profile: LiveProfile
-    usual_sec: float
-    factor: float
-
-    @classmethod
-    def of(cls, state: LiveState, profile: LiveProfile, running: list[LiveTrial], now: float) -> "Pace | None":
-        """The pace of a profile, by its trials that ended and by what its running ones already show, if anything."""
-        typical = _typical(state, profile)
-        if typical is None:
-            return None
-        ages = [_age(trial, now) for trial in running]
-        ahead = profile.ahead
-        many = len(profile.durations)
-        usual = (profile.seconds + sum(ages)) / many if many else max([typical, *ages])
-        factor = ahead.paced_sec / ahead.same_sec if ahead.same_sec > 0 else 1.0
-        known = [
-            (age, mean) for trial, age in zip(running, ages, strict=True) if (mean := state.tally.others_sec(trial))
-        ]
-        taken = ahead.paced_sec + sum(max(age, factor * mean) for age, mean in known)
-        same = ahead.same_sec + sum(mean for _, mean in known)
-        return cls(state, profile, usual, taken / same if same > 0 else usual / typical if typical > 0 else 1.0)
-
-    def left_sec(
-        self, running: list[LiveTrial], now: float, parallel: int, spread: Sequence[float], *, shut: bool
-    ) -> float:
-        """Seconds until the profile is through; nothing new starts in one that is `shut`."""
-        expected = [self.expected_sec(trial) for trial in running]
-        late = max(_LATE, min(1.0, pstdev(spread)))
-        still = [
-            max(sec - _age(trial, now), _age(trial, now) * (_LATE if self.knows(trial) else late))
-            for sec, trial in zip(expected, running, strict=True)
-        ]
-        if shut:
-            return max(still, default=0.0)
-        ahead = self.profile.ahead
-        work = max(0.0, ahead.own_sec + ahead.task_sec * self.factor + ahead.blind * self.usual_sec - sum(expected))
-        waiting = max(0, (self.profile.planned or 0) - self.profile.done - len(running))
-        lanes = max(parallel, len(running)) if parallel else max(self.profile.peak, 1 if running else HARBOR_PARALLEL)
-        return _through(still, waiting, work, lanes, spread)
-
-    def knows(self, trial: LiveTrial) -> bool:
-        """Whether its task was done before, by whomever."""
-        return self.state.tally.own_sec(trial) is not None or self.state.tally.others_sec(trial) is not None
-
-    def expected_sec(self, trial: LiveTrial) -> float:
-        """What a trial of the profile probably takes."""
-        own = self.state.tally.own_sec(trial)
-        if own is not None:
-            return own
-        others = self.state.tally.others_sec(trial)
-        return self.usual_sec if others is None else self.factor * others
+    Nothing new starts in one that is `shut`. None while nothing is known of trials of its kind.
+    """
+    typical, ahead, many = _typical(state, profile), profile.ahead, len(profile.durations)
+    if typical is None:
+        return None
+    ages = [max(0.0, now - trial.started) if trial.started is not None else 0.0 for trial in running]
+    means = [(state.tally.own_sec(trial), state.tally.others_sec(trial)) for trial in running]
+    usual = (profile.seconds + sum(ages)) / many if many else max([typical, *ages])
+    slower = ahead.paced_sec / ahead.same_sec if ahead.same_sec > 0 else 1.0
+    known = [(age, others) for age, (_, others) in zip(ages, means, strict=True) if others]
+    taken = ahead.paced_sec + sum(max(age, slower * others) for age, others in known)
+    same = ahead.same_sec + sum(others for _, others in known)
+    factor = taken / same if same > 0 else usual / typical if typical > 0 else 1.0
+    uneven = max(_LATE, min(1.0, pstdev(spread)))
+    expected, still = [], []
+    for age, (own, others) in zip(ages, means, strict=True):
+        seconds = own if own is not None else usual if others is None else factor * others
+        expected.append(seconds)
+        still.append(max(seconds - age, age * (uneven if own is None and others is None else _LATE)))
+    if shut:
+        return max(still, default=0.0)
+    work = max(0.0, ahead.own_sec + ahead.task_sec * factor + ahead.blind * usual - sum(expected))
+    waiting = max(0, (profile.planned or 0) - profile.done - len(running))
+    planned = state.plan.settings.parallel if state.plan is not None else 0
+    at_once = state.at_once.get(profile.key) or state.at_once.get(None) or planned
+    lanes = max(at_once, len(running)) if at_once else max(profile.peak, 1 if running else HARBOR_PARALLEL)
+    return _through(still, waiting, work, lanes, spread)
 
 
-def _through(still: Sequence[float], waiting: int, work: float, lanes: int, spread: Sequence[float]) -> float:
+def _through(still: list[float], waiting: int, work: float, lanes: int, spread: list[float]) -> float:
     """When the last of `waiting` trials ends that take `work` seconds together, beside those that run already.
 
     Their durations are as uneven as `spread`, mixed evenly: the same picture at every call.
     """
-    ends = list(still) + [0.0] * max(0, lanes - len(still))
-    heapify(ends)
     if not waiting:
-        return max(ends)
+        return max(still, default=0.0)
     one_by_one = min(waiting, _SCHEDULED)
     drawn = [spread[int(len(spread) * ((0.5 + i * _GOLDEN) % 1.0))] for i in reversed(range(one_by_one))]
     scale = work / waiting * one_by_one / (sum(drawn) or 1.0)
-    before = work * (1 - one_by_one / waiting) / len(ends)
-    for length in drawn:
-        heapreplace(ends, ends[0] + length * scale)
-    return before + max(ends)
+    before = work * (1 - one_by_one / waiting) / max(lanes, len(still))
+    return before + _packed(still, [length * scale for length in drawn], lanes)
 
 
-def _age(trial: LiveTrial, now: float) -> float:
-    return max(0.0, now - trial.started) if trial.started is not None else 0.0
-
-
-def _scheduled(running: list[float], waiting: list[float], side_by_side: int) -> float:
-    """When the last profile is through: a waiting one starts when a running one ends."""
-    ends = running + [0.0] * max(0, side_by_side - len(running))
+def _packed(running: list[float], waiting: list[float], lanes: int) -> float:
+    """When the last is through: what waits starts, one after the other, where something ends first."""
+    ends = running + [0.0] * max(0, lanes - len(running))
     heapify(ends)
-    for left in waiting:
-        heapreplace(ends, ends[0] + left)
+    for length in waiting:
+        heapreplace(ends, ends[0] + length)
     return max(ends, default=0.0)

@@ -5,14 +5,14 @@ trial: what was configured, what the session reported, what was called.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from terminalbench.files import decode_plain
-from terminalbench.harbor.read.claude_stream import Stream
+from terminalbench.harbor.read.claude_stream import InitEvent, Stream
 from terminalbench.harbor.read.result_file import AgentConfig
 from terminalbench.records import Delivery
 
@@ -33,36 +33,31 @@ class DeliveryNote(msgspec.Struct, frozen=True):
 
 def read_notes(metadata: Sequence[dict[str, Any] | None], folders: Sequence[Path]) -> list[DeliveryNote]:
     """The agent's notes, one for each of its runs: from Harbor's result, else from `delivery.json` in its logs."""
-    told = [entry.get("delivery") for entry in metadata if entry]
-    found = [note for note in map(_note, told) if note is not None]
-    if found:
-        return found
-    written = (decode_plain(folder / FILE_NAME, Any, _SIZE_LIMIT) for folder in folders)
-    return [note for note in map(_note, written) if note is not None]
+    told = [_note(entry.get("delivery")) for entry in metadata if entry]
+    if not any(told):
+        told = [_note(decode_plain(folder / FILE_NAME, Any, _SIZE_LIMIT)) for folder in folders]
+    return [note for note in told if note is not None]
 
 
 def _note(told: Any) -> DeliveryNote | None:
+    """A note in its present or its first spelling."""
     if not isinstance(told, dict):
         return None
-    source = told.get("mcp_source")
+    source, servers = told.get("mcp_source"), told.get("mcp_servers")
     record = source if isinstance(source, dict) else {}
-    commit = told.get("source_commit") or record.get("commit") or record.get("sha256")
-    servers = told.get("mcp_servers")
-    names = [
-        entry.get("name") if isinstance(entry, dict) else entry
-        for entry in (servers if isinstance(servers, list) else ())
-    ]
+    entries = servers if isinstance(servers, list) else []
+    names = [entry.get("name") if isinstance(entry, dict) else entry for entry in entries]
+
+    def text(*values: Any) -> str | None:
+        return next((value for value in values if isinstance(value, str) and value), None)
+
     return DeliveryNote(
         mcp_servers=[name for name in names if isinstance(name, str)],
-        source_commit=_text(commit),
-        hooks_digest=_text(told.get("hooks_digest") or told.get("hooks_sha256")),
-        prompt_digest=_text(told.get("prompt_digest") or told.get("system_prompt_sha256")),
-        cli_version=_text(told.get("cli_version")),
+        source_commit=text(told.get("source_commit"), record.get("commit"), record.get("sha256")),
+        hooks_digest=text(told.get("hooks_digest"), told.get("hooks_sha256")),
+        prompt_digest=text(told.get("prompt_digest"), told.get("system_prompt_sha256")),
+        cli_version=text(told.get("cli_version")),
     )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def server_of(tool: str) -> str | None:
@@ -79,20 +74,25 @@ def deliver(
     streams: Sequence[Stream],
     calls: Counter[str] | None,
 ) -> Delivery:
-    """The evidence of delivery. `calls` counts every tool call of the trial, None when nobody counted."""
-    note = notes[-1] if notes else None
-    configured = _configured(config, notes, streams)
+    """The evidence of delivery. `calls` counts every tool call of the trial, None when they were not counted."""
+    note = notes[-1] if notes else DeliveryNote()
+    inits = [stream.init for stream in streams if stream.init is not None]
+    configured = _configured(config, notes, inits)
     used = None if calls is None else {name: count for name, count in sorted(calls.items()) if server_of(name)}
+    fired = sum((stream.hooks for stream in streams), Counter())
+    # Only our agent asks the CLI to stream hook events; without it, silence proves nothing.
+    watched = bool(streams) and note.hooks_digest is not None
+    asked = bool(notes) and bool(config.kwargs.get("append_system_prompt"))
     return Delivery(
         mcp_configured=configured,
-        mcp_connected=_connected(configured, streams, used),
+        mcp_connected=_connected(configured, inits, used),
         mcp_calls=used if used or configured else None,
-        hooks_fired=_hooks(streams, note),
-        prompt_delivered=_prompt(config, note),
-        prompt_digest=note.prompt_digest if note else None,
-        hooks_digest=note.hooks_digest if note else None,
-        source_commit=note.source_commit if note else None,
-        cli_version=_cli_version(note, streams),
+        hooks_fired=dict(sorted(fired.items())) if fired or watched else None,
+        prompt_delivered=True if note.prompt_digest is not None else False if asked else None,
+        prompt_digest=note.prompt_digest,
+        hooks_digest=note.hooks_digest,
+        source_commit=note.source_commit,
+        cli_version=note.cli_version or (inits[-1].claude_code_version if inits else None),
     )
 
 
@@ -103,63 +103,28 @@ def not_connected(delivery: Delivery) -> list[str]:
     return [name for name in delivery.mcp_configured if name not in delivery.mcp_connected]
 
 
-def _configured(config: AgentConfig, notes: Sequence[DeliveryNote], streams: Sequence[Stream]) -> list[str] | None:
+def _configured(config: AgentConfig, notes: Sequence[DeliveryNote], inits: Sequence[InitEvent]) -> list[str] | None:
     names = [server.name for server in config.mcp_servers]
     given = config.kwargs.get("mcp_config")
     servers = given.get("mcpServers") if isinstance(given, dict) else None
     names += list(servers) if isinstance(servers, dict) else []
     names += [name for note in notes for name in note.mcp_servers]
-    names += [server.name for stream in streams if stream.init for server in stream.init.mcp_servers]
+    names += [server.name for init in inits for server in init.mcp_servers]
     return list(dict.fromkeys(names)) or None
 
 
 def _connected(
-    configured: list[str] | None, streams: Sequence[Stream], used: dict[str, int] | None
+    configured: list[str] | None, inits: Sequence[InitEvent], used: dict[str, int] | None
 ) -> list[str] | None:
     """Servers the session reported as connected, offered tools of, or called. None when nothing tells.
 
-    The start of a session may still say "pending" of a server that works a moment later.
+    The start of a session may still say "pending" of a server that works a moment later. In a tool's name the odd
+    characters of a server's name become `_`.
     """
     if configured is None:
         return None
-    told = [stream.init for stream in streams if stream.init is not None]
-    tools = [tool for init in told for tool in init.tools]
-    up = {server.name for init in told for server in init.mcp_servers if server.status == "connected"}
-    up |= {_canonical(name, configured) for name in _servers([*tools, *(used or {})])}
-    if not told and not up:
-        return None
-    return [name for name in configured if name in up]
-
-
-def _servers(tools: Iterable[str]) -> list[str]:
-    return [server for server in map(server_of, tools) if server]
-
-
-def _canonical(server: str, configured: list[str]) -> str:
-    """The configured name of a server as it appears in a tool name, where odd characters become `_`."""
+    up = {server.name for init in inits for server in init.mcp_servers if server.status == "connected"}
     spelled = {"".join(c if c.isalnum() or c in "-_" else "_" for c in name): name for name in configured}
-    return spelled.get(server, server)
-
-
-def _hooks(streams: Sequence[Stream], note: DeliveryNote | None) -> dict[str, int] | None:
-    fired: Counter[str] = Counter()
-    for stream in streams:
-        fired.update(stream.hooks)
-    # Only our agent asks the CLI to stream hook events; without it, silence proves nothing.
-    watched = bool(streams) and note is not None and note.hooks_digest is not None
-    return dict(sorted(fired.items())) if fired or watched else None
-
-
-def _prompt(config: AgentConfig, note: DeliveryNote | None) -> bool | None:
-    if note is None:
-        return None
-    if note.prompt_digest is not None:
-        return True
-    return False if config.kwargs.get("append_system_prompt") else None
-
-
-def _cli_version(note: DeliveryNote | None, streams: Sequence[Stream]) -> str | None:
-    if note is not None and note.cli_version is not None:
-        return note.cli_version
-    versions = [stream.init.claude_code_version for stream in streams if stream.init is not None]
-    return versions[-1] if versions else None
+    seen = {server_of(tool) for tool in (*(tool for init in inits for tool in init.tools), *(used or {}))}
+    up |= {spelled.get(server, server) for server in seen if server}
+    return [name for name in configured if name in up] if inits or up else None

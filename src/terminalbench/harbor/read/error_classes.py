@@ -8,114 +8,56 @@ import re
 
 from terminalbench.records import ErrorClass
 
-HARBOR_EXCEPTIONS: dict[str, ErrorClass] = {
-    # the trial itself
-    "AgentSetupTimeoutError": ErrorClass.SETUP,
-    "AgentTimeoutError": ErrorClass.AGENT_TIMEOUT,
-    "EnvironmentStartTimeoutError": ErrorClass.ENVIRONMENT,
-    "VerifierTimeoutError": ErrorClass.VERIFIER,
-    "RegradeError": ErrorClass.SETUP,
-    # verifier
-    "AddTestsDirError": ErrorClass.VERIFIER,
-    "DownloadVerifierDirError": ErrorClass.VERIFIER,
-    "RewardFileEmptyError": ErrorClass.VERIFIER,
-    "RewardFileNotFoundError": ErrorClass.VERIFIER,
-    "VerifierOutputParseError": ErrorClass.VERIFIER,
-    # environments
-    "GKEExecStreamClosedError": ErrorClass.ENVIRONMENT,
-    "GKEPodNotFoundError": ErrorClass.ENVIRONMENT,
-    "HealthcheckError": ErrorClass.ENVIRONMENT,
-    "MemoryLimitExceededError": ErrorClass.OUT_OF_MEMORY,
-    "SandboxBuildFailedError": ErrorClass.ENVIRONMENT,
-    "SandboxLikelyOutOfMemoryError": ErrorClass.OUT_OF_MEMORY,
-    "ServiceOperationsUnsupportedError": ErrorClass.ENVIRONMENT,
-    "SSHAccessError": ErrorClass.ENVIRONMENT,
-    "VercelScopeError": ErrorClass.ENVIRONMENT,
-    "_SnapshotNeedsCreate": ErrorClass.ENVIRONMENT,
-    # agents and their model providers
-    "AgentAuthenticationError": ErrorClass.AUTH,
-    "AgentSafetyRefusalError": ErrorClass.SAFETY_REFUSAL,
-    "ApiConnectionClosedError": ErrorClass.NETWORK,
-    "ApiConnectionError": ErrorClass.NETWORK,
-    "ApiError": ErrorClass.PROVIDER,
-    "ApiInternalServerError": ErrorClass.PROVIDER,
-    "ApiOverloadedError": ErrorClass.PROVIDER,
-    "ApiProviderResourceNotFoundError": ErrorClass.PROVIDER,
-    "ApiRateLimitError": ErrorClass.RATE_LIMIT,
-    "ApiResponseStalledError": ErrorClass.PROVIDER,
-    "ApiUsageLimitError": ErrorClass.RATE_LIMIT,
-    "ContextLengthExceededError": ErrorClass.AGENT_LIMIT,
-    "ContextWindowExceededError": ErrorClass.AGENT_LIMIT,
-    "ModelNotFoundError": ErrorClass.MODEL_NOT_FOUND,
-    "NetworkConnectionError": ErrorClass.NETWORK,
-    "OutputLengthExceededError": ErrorClass.AGENT_LIMIT,
-    "OutputTokenExceededError": ErrorClass.AGENT_LIMIT,
-    "RuntimeRequestError": ErrorClass.AGENT_CRASH,
-    "UnknownApiError": ErrorClass.PROVIDER,
-    # missing pieces of the installation
-    "DspyImportError": ErrorClass.SETUP,
-    "MissingExtraError": ErrorClass.SETUP,
-}
+
+def _by_name(table: str) -> dict[str, ErrorClass]:
+    """From lines of a class and names of exceptions."""
+    lines = (line.split() for line in table.strip().splitlines())
+    return {name: ErrorClass(kind) for kind, *names in lines for name in names}
+
+
+HARBOR_EXCEPTIONS = _by_name(
+    """
+    setup            AgentSetupTimeoutError DspyImportError MissingExtraError RegradeError
+    environment      _SnapshotNeedsCreate EnvironmentStartTimeoutError GKEExecStreamClosedError
+    environment      GKEPodNotFoundError HealthcheckError SandboxBuildFailedError
+    environment      ServiceOperationsUnsupportedError SSHAccessError VercelScopeError
+    verifier         AddTestsDirError DownloadVerifierDirError RewardFileEmptyError RewardFileNotFoundError
+    verifier         VerifierOutputParseError VerifierTimeoutError
+    agent_crash      RuntimeRequestError
+    agent_timeout    AgentTimeoutError
+    agent_limit      ContextLengthExceededError ContextWindowExceededError OutputLengthExceededError
+    agent_limit      OutputTokenExceededError
+    auth             AgentAuthenticationError
+    rate_limit       ApiRateLimitError ApiUsageLimitError
+    provider         ApiError ApiInternalServerError ApiOverloadedError ApiProviderResourceNotFoundError
+    provider         ApiResponseStalledError UnknownApiError
+    model_not_found  ModelNotFoundError
+    network          ApiConnectionClosedError ApiConnectionError NetworkConnectionError
+    out_of_memory    MemoryLimitExceededError SandboxLikelyOutOfMemoryError
+    safety_refusal   AgentSafetyRefusalError
+    """
+)
 """Harbor's exceptions that say by themselves what went wrong."""
 
 BY_PHASE: frozenset[str] = frozenset({"NonZeroAgentExitCodeError"})
 """Harbor's exceptions that mean something else in each phase, as Python's own do."""
 
-NOT_IN_TRIALS: frozenset[str] = frozenset(
-    {
-        "ApiKeyRejectedError",
-        "AuthenticationError",
-        "EmptyDatasetError",
-        "HarborHubAgentCatalogError",
-        "HostedNotApprovedError",
-        "HostedQuotaExceededError",
-        "LeaderboardAPIError",
-        "MultimodalExportError",
-        "NotAuthenticatedError",
-        "OAuthCallbackError",
-        "OwnerOrgError",
-        "RegistryCredentialReplacementRequired",
-        "SecretReplacementRequired",
-        "StaleAccessTokenError",
-        "StreamError",
-        "TaskVersionNotFoundError",
-        "UnavailableDatasetTasksError",
-        "_BatchUpdateError",
-    }
+OTHER_EXCEPTIONS = _by_name(
+    """
+    auth             AuthenticationError PermissionDeniedError
+    rate_limit       BudgetExceededError RateLimitError
+    provider         APIError APIStatusError BadGatewayError InternalServerError OverloadedError
+    provider         ServiceUnavailableError
+    model_not_found  NotFoundError
+    network          APIConnectionError APITimeoutError BrokenPipeError ConnectError ConnectionError
+    network          ConnectionRefusedError ConnectionResetError ConnectTimeout ReadError ReadTimeout
+    network          RemoteProtocolError Timeout
+    out_of_memory    MemoryError
+    safety_refusal   ContentPolicyViolationError
+    cancelled        CancelledError KeyboardInterrupt
+    """
 )
-"""Harbor's exceptions of its hub, registry, viewer and login: they end a command, never a trial."""
-
-OTHER_EXCEPTIONS: dict[str, ErrorClass] = {
-    "CancelledError": ErrorClass.CANCELLED,
-    "KeyboardInterrupt": ErrorClass.CANCELLED,
-    "MemoryError": ErrorClass.OUT_OF_MEMORY,
-    "ConnectionError": ErrorClass.NETWORK,
-    "ConnectionRefusedError": ErrorClass.NETWORK,
-    "ConnectionResetError": ErrorClass.NETWORK,
-    "BrokenPipeError": ErrorClass.NETWORK,
-    # httpx, openai, anthropic and LiteLLM: raised by agents that run in Harbor's own process
-    "APIConnectionError": ErrorClass.NETWORK,
-    "APIError": ErrorClass.PROVIDER,
-    "APIStatusError": ErrorClass.PROVIDER,
-    "APITimeoutError": ErrorClass.NETWORK,
-    "AuthenticationError": ErrorClass.AUTH,
-    "BadGatewayError": ErrorClass.PROVIDER,
-    "BudgetExceededError": ErrorClass.RATE_LIMIT,
-    "ConnectError": ErrorClass.NETWORK,
-    "ConnectTimeout": ErrorClass.NETWORK,
-    "ContentPolicyViolationError": ErrorClass.SAFETY_REFUSAL,
-    "InternalServerError": ErrorClass.PROVIDER,
-    "NotFoundError": ErrorClass.MODEL_NOT_FOUND,
-    "OverloadedError": ErrorClass.PROVIDER,
-    "PermissionDeniedError": ErrorClass.AUTH,
-    "RateLimitError": ErrorClass.RATE_LIMIT,
-    "ReadError": ErrorClass.NETWORK,
-    "ReadTimeout": ErrorClass.NETWORK,
-    "RemoteProtocolError": ErrorClass.NETWORK,
-    "ServiceUnavailableError": ErrorClass.PROVIDER,
-    "Timeout": ErrorClass.NETWORK,
-}
-"""Exceptions of Python and of model clients that say by themselves what went wrong."""
+"""Those of Python and of model clients (httpx, openai, anthropic, LiteLLM) that say by themselves what went wrong."""
 
 PHASES: dict[str, ErrorClass] = {
     "setup": ErrorClass.SETUP,

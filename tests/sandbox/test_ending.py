@@ -40,7 +40,7 @@ class Kernel:
 def use(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(inside.os, "killpg", lambda *_: None)
     monkeypatch.setattr(inside, "processes", kernel.processes)
-    monkeypatch.setattr(inside, "_signal", kernel.signal)
+    monkeypatch.setattr(inside, "send", kernel.signal)
     return kernel
 
 

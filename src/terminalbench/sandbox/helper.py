@@ -7,6 +7,7 @@ and is started again if it should be gone.
 import asyncio
 import atexit
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -154,7 +155,7 @@ def helper() -> Helper:
 def send_request(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> socket.socket:
     """Send a request to a fork server; raises OSError when it is gone."""
     ours, theirs = wire.socket_pair()
-    payload = wire.pack_request(message)
+    payload = wire.memory_file(json.dumps(message).encode())
     try:
         socket.send_fds(channel, [b"r"], [payload, theirs.fileno(), *descriptors], socket.MSG_NOSIGNAL)
     except BaseException:

@@ -10,6 +10,8 @@ import os
 import time
 from dataclasses import dataclass, field
 
+from terminalbench.sandbox.engine import kernel
+
 PREFIX = "tbench-"
 _WANTED = ("memory", "pids", "cpu")
 _PERIOD_USEC = 100_000
@@ -38,23 +40,30 @@ class Group:
 
     def memory_used(self) -> int | None:
         """Bytes of memory the processes use, without files; None where memory is not controlled."""
-        if "memory" not in self.folders:
-            return None
-        names = (b"total_rss",) if self.version == 1 else (b"anon",)
-        return _stat(f"{self.folders['memory']}/memory.stat", names)
+        return self._number("memory", "memory.stat", b"total_rss" if self.version == 1 else b"anon")
 
     def out_of_memory_kills(self) -> int:
         """How many processes the kernel has ended for want of memory."""
-        if "memory" not in self.folders:
-            return 0
-        name = "memory.oom_control" if self.version == 1 else "memory.events"
-        return _stat(f"{self.folders['memory']}/{name}", (b"oom_kill",)) or 0
+        file = "memory.oom_control" if self.version == 1 else "memory.events"
+        return self._number("memory", file, b"oom_kill") or 0
 
     def process_refusals(self) -> int:
         """How many times a fork was refused."""
-        if "pids" not in self.folders:
-            return 0
-        return _stat(f"{self.folders['pids']}/pids.events", (b"max",)) or 0
+        return self._number("pids", "pids.events", b"max") or 0
+
+    def _number(self, controller: str, file: str, name: bytes) -> int | None:
+        """What a file of the group says of `name`; None where the group does not have this controller."""
+        if controller not in self.folders:
+            return None
+        try:
+            handle = os.open(f"{self.folders[controller]}/{file}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            pairs = [line.split() for line in os.read(handle, 1 << 16).splitlines()]
+        finally:
+            os.close(handle)
+        return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == name)
 
     def remove(self, patience_sec: float = 5.0) -> bool:
         """Remove the folders, waiting for the last processes to go."""
@@ -83,24 +92,6 @@ def create(name: str, limits: Limits) -> Group:
         if group.folders:
             return group
     return Group()
-
-
-def parents() -> dict[str, tuple[int, str]]:
-    """Controller to (version, folder) under which groups are made here; what `leftovers` looks through."""
-    found: dict[str, tuple[int, str]] = {}
-    mounts = _mounts()
-    own = _own_groups()
-    for controller in _WANTED:
-        for options, point, root in mounts:
-            if options is not None and controller in options:
-                path = _below(point, root, own.get(controller, "/"))
-                if os.access(path, os.W_OK):
-                    found[controller] = (1, path)
-    base = _v2_parent(mounts, own)
-    if base:
-        for controller in _handed_down(base):
-            found.setdefault(controller, (2, base))
-    return found
 
 
 def _create_v2(name: str, limits: Limits) -> Group:
@@ -136,8 +127,8 @@ def _create_v1(name: str, limits: Limits) -> Group:
         if limits.cpus
         else {},
     }
-    for controller, (version, base) in parents().items():
-        if version != 1 or not settings.get(controller):
+    for controller, base in _v1_parents().items():
+        if not settings[controller]:
             continue
         folder = f"{base}/{name}"
         try:
@@ -151,6 +142,17 @@ def _create_v1(name: str, limits: Limits) -> Group:
         else:
             os.rmdir(folder)
     return group
+
+
+def _v1_parents() -> dict[str, str]:
+    """Controller to the folder of its version 1 hierarchy under which we may make groups."""
+    found, own = {}, _own_groups()
+    for options, point, root in _mounts():
+        for controller in set(_WANTED) & (options or set()):
+            path = _below(point, root, own.get(controller, "/"))
+            if os.access(path, os.W_OK):
+                found[controller] = path
+    return found
 
 
 def _v2_parent(mounts: list[tuple[set[str] | None, str, str]], own: dict[str, str]) -> str | None:
@@ -216,24 +218,7 @@ def _below(point: str, root: str, path: str) -> str:
 
 def _write(path: str, text: str) -> bool:
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(handle, text.encode())
-        finally:
-            os.close(handle)
+        kernel.write(path, text)
     except OSError:
         return False
     return True
-
-
-def _stat(path: str, names: tuple[bytes, ...]) -> int | None:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        data = os.read(handle, 1 << 16)
-    finally:
-        os.close(handle)
-    pairs = (line.split() for line in data.splitlines())
-    return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in names)

@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import socket
+from dataclasses import replace
 from typing import Any
 
 from terminalbench.sandbox.engine import cgroups, ids, inside, kernel, porter, root, run, wire
@@ -31,18 +32,13 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
     limits = cgroups.Limits(**request["limits"])
     privileged = request["ids"] == "all"
     # Files in a memory scratch are memory of the group too.
-    grouped = (
-        limits
-        if request["scratch"] == "memory"
-        else cgroups.Limits(limits.memory_bytes, 0, limits.processes, limits.cpus)
-    )
+    grouped = limits if request["scratch"] == "memory" else replace(limits, scratch_bytes=0)
     group = cgroups.create(f"{cgroups.PREFIX}{request['name']}", grouped) if request["use_groups"] else cgroups.Group()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    child = pidfd = None
-    helpers: list[porter.Porter] = []
+    child = pidfd = helper = None
     try:
         _note_groups(request["run_dir"], group)
-        helpers.append(porter.start(group, request["ids"], program))
+        helper = porter.start(group, request["ids"], program)
         child, pidfd, scratch = _bring_up(request, program, privileged=privileged)
         proc = None if {"memory", "pids"} <= group.folders.keys() else _proc_of(pidfd)
         sandbox = _describe(request, group, limits, scratch)
@@ -50,17 +46,13 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
             held = inside.set_kernel_limits(pidfd, limits.processes, limits.memory_bytes)
             if not held:
                 inside.go_first()
-        opened = (pidfd, *(helper.door.fileno() for helper in helpers))
-        wire.send(reply, {"sandbox": sandbox, "limits_by": _limits_by(group)}, opened)
-        for helper in helpers:
-            helper.door.close()
+        wire.send(reply, {"sandbox": sandbox, "limits_by": _limits_by(group)}, (pidfd, helper.door.fileno()))
+        helper.door.close()
         disk = [*request["measure"], *([f"{request['run_dir']}/s"] if scratch == "disk" else [])]
-        watch = Watch(pidfd, proc, group, limits, disk)
-        _keep(reply, pidfd, watch)
+        _keep(reply, pidfd, Watch(pidfd, proc, group, limits, disk))
     finally:
-        for helper in helpers:
-            os.kill(helper.pid, signal.SIGKILL)
-            os.waitpid(helper.pid, 0)
+        if helper is not None:
+            _end(helper.pid)
         _take_down(child, pidfd, group, request["run_dir"])
 
 
@@ -187,8 +179,9 @@ def _become_bwrap(
         channel.send(scratch.encode())
         if channel.recv(8) != b"go":
             os._exit(1)
-        _forbid_namespaces()
-        filter_handle = _memory_file(program) if program else None
+        with contextlib.suppress(OSError):  # no user namespace below this one; the seccomp filter says the same
+            kernel.write("/proc/sys/user/max_user_namespaces", "0")
+        filter_handle = wire.memory_file(program) if program else None
         arguments = root.bwrap_arguments(request, folder, pipes[2], filter_handle)
         os.dup2(pipes[0], 0)
         os.dup2(pipes[1], 1)
@@ -204,21 +197,6 @@ def _become_bwrap(
             channel.send(f"{error}\n".encode("utf-8", "replace"))
     finally:
         os._exit(1)
-
-
-def _forbid_namespaces() -> None:
-    """No user namespace below this one; the seccomp filter says the same where it exists."""
-    with contextlib.suppress(OSError):
-        handle = os.open("/proc/sys/user/max_user_namespaces", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(handle, b"0")
-        os.close(handle)
-
-
-def _memory_file(data: bytes) -> int:
-    handle = os.memfd_create("filter", 0)
-    os.write(handle, data)
-    os.lseek(handle, 0, os.SEEK_SET)
-    return handle
 
 
 def _keep(reply: socket.socket, pidfd: int, watch: Watch) -> None:
@@ -260,6 +238,6 @@ def _take_down(child: int | None, pidfd: int | None, group: cgroups.Group, run_d
 
 
 def _end(child: int) -> None:
-    """End bwrap; whatever it started ends with it."""
+    """End a child of ours; what bwrap started ends with it."""
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -11,22 +11,19 @@ import signal
 import stat
 from dataclasses import dataclass
 
+from terminalbench.sandbox.engine import kernel
+
 _SEARCH = ("/usr/bin", "/bin", "/usr/sbin", "/usr/local/bin")
 _MAX_FILE_BYTES = 1 << 20
 _MOST_IDS = 65536
 
 
-def identity(path: str) -> str:
-    """A map for a child namespace that keeps every id this process has."""
-    with open(path, encoding="utf-8") as stream:
-        ranges = [line.split() for line in stream]
-    return "".join(f"{inside} {inside} {count}\n" for inside, _, count in ranges)
-
-
 def write_identity_maps(pid: int) -> None:
-    """Give the new user namespace of `pid` the ids this process has."""
+    """Give the new user namespace of `pid` every id this process has, under its own number."""
     for kind in ("uid_map", "gid_map"):
-        _write(f"/proc/{pid}/{kind}", identity(f"/proc/self/{kind}"))
+        with open(f"/proc/self/{kind}", encoding="utf-8") as stream:
+            ranges = [line.split() for line in stream]
+        kernel.write(f"/proc/{pid}/{kind}", "".join(f"{inside} {inside} {count}\n" for inside, _, count in ranges))
 
 
 def enter_user_namespace() -> str:
@@ -38,23 +35,15 @@ def enter_user_namespace() -> str:
         kind = "range"
     else:
         os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNS)
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"0 {uid} 1")
-        _write("/proc/self/gid_map", f"0 {gid} 1")
+        kernel.write("/proc/self/setgroups", "deny")
+        kernel.write("/proc/self/uid_map", f"0 {uid} 1")
+        kernel.write("/proc/self/gid_map", f"0 {gid} 1")
         kind = "one"
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     if kind == "range":
         os.setgroups([])
     return kind
-
-
-def _write(path: str, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(handle, text.encode())
-    finally:
-        os.close(handle)
 
 
 def _range_commands(uid: int, gid: int) -> list[list[str]]:

@@ -60,9 +60,7 @@ def default_signals() -> None:
 def prefer_as_victim() -> None:
     """When the machine runs out of memory, this process and its children go first."""
     with contextlib.suppress(OSError):
-        handle = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(handle, b"1000")
-        os.close(handle)
+        kernel.write("/proc/self/oom_score_adj", "1000")
 
 
 def join(procs: list[int]) -> None:
@@ -176,14 +174,14 @@ def kill_tree(root: int) -> int:
     seen: dict[int, int] = {}  # who is orphaned by our own kill is no descendant any more
     for _ in range(_STOP_ROUNDS):
         fresh = _tree(root, seen).items() - seen.items()
-        _signal({pid for pid, _ in fresh}, signal.SIGSTOP)
+        send({pid for pid, _ in fresh}, signal.SIGSTOP)
         seen |= dict(fresh)
         if not fresh:
             break
     started = time.monotonic()
     while members := _tree(root, seen):
         seen |= members
-        _signal(set(members), signal.SIGKILL)
+        send(set(members), signal.SIGKILL)
         waited = time.monotonic() - started
         if waited > _KILL_PATIENCE_SEC:
             break
@@ -203,7 +201,8 @@ def _tree(root: int, seen: dict[int, int]) -> dict[int, int]:
     return {pid: table[pid].started for pid in members - {1, os.getpid()}}
 
 
-def _signal(pids: set[int], number: int) -> None:
+def send(pids: set[int], number: int) -> None:
+    """Send a signal to each that is still there."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -308,19 +307,19 @@ def visit(pidfd: int, work: Any) -> int:
 def _make_room(pidfd: int, *, everyone: bool) -> None:
     """Kill the process of the sandbox that has most threads, or all of them; its first one stays."""
     first = read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0].decode()
-    space = _space(first)
+    space = namespace(first, "pid")
     members = []
     for name in os.listdir("/proc"):
-        if name.isdigit() and name != first and space is not None and _space(name) == space:
+        if name.isdigit() and name != first and space is not None and namespace(name, "pid") == space:
             fields = read(f"/proc/{name}/stat").rpartition(b")")[2].split()
             members.append((int(fields[17]) if len(fields) > 17 else 0, int(name)))
-    _signal({pid for _, pid in (members if everyone else sorted(members)[-1:])}, signal.SIGKILL)
+    send({pid for _, pid in (members if everyone else sorted(members)[-1:])}, signal.SIGKILL)
 
 
-def _space(pid: str) -> str | None:
-    """The process namespace of a process."""
+def namespace(pid: str | int, kind: str) -> str | None:
+    """The namespace of a process, of kind "pid" or "net"; None once it is gone."""
     try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
+        return os.readlink(f"/proc/{pid}/ns/{kind}")
     except OSError:
         return None
 

@@ -29,7 +29,7 @@ class Porter:
 
 def start(group: Group, ids: str, program: bytes) -> Porter:
     """Fork a porter that joins `group`. It ends when every copy of its door is closed."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = wire.socket_pair()
     child = os.fork()
     if child == 0:
         try:

@@ -112,9 +112,8 @@ def _prepare(upper: str, request: dict[str, Any]) -> None:
         os.chmod(parent, mode)
     _folder(f"{upper}/etc", 0o755)
     for name, text in request["etc"].items():
-        handle = os.open(
-            f"{upper}/etc/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
-        )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(f"{upper}/etc/{name}", flags, 0o644)
         os.write(handle, text.encode())
         os.close(handle)
 
@@ -139,16 +138,8 @@ def bwrap_arguments(request: dict[str, Any], root: str, info: int, program: int 
             arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     for name in _PROC_EMPTY_FOLDERS:
         if os.path.isdir(f"/proc/{name}"):
-            arguments += [
-                "--perms",
-                "0555",
-                "--size",
-                "4096",
-                "--tmpfs",
-                f"/proc/{name}",
-                "--remount-ro",
-                f"/proc/{name}",
-            ]
+            arguments += ["--perms", "0555", "--size", "4096"]
+            arguments += ["--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
     for bind in request["binds"]:
         _check_target(root, bind["target"])
         arguments += ["--ro-bind" if bind["read_only"] else "--bind", bind["source"], bind["target"]]

@@ -1,9 +1,10 @@
 """The shim: runs one command in a sandbox, reports how it ended, and ends it when the caller goes away."""
 
-# ruff: noqa: S606, PTH115
+# ruff: noqa: S606
 
 import contextlib
 import os
+import signal
 import socket
 import time
 from typing import Any
@@ -54,8 +55,9 @@ def _become(request: dict[str, Any], streams: list[int], procs: list[int], statu
         for number, handle in enumerate((os.open("/dev/null", os.O_RDONLY), *streams)):
             os.dup2(handle, number)
         account = ids.find_account(request["user"])
-        for handle in (1, 2):  # so that the command may open /dev/stdout, as under Docker
-            _own(handle, account)
+        for handle in (1, 2) if account.uid else ():  # so that the command may open /dev/stdout, as under Docker
+            with contextlib.suppress(OSError):  # not a pipe of ours: the command can write to it, only not reopen it
+                os.fchown(handle, account.uid, account.gid)
         # A working folder such as /proc/self/fd/9 must not lead back out: no descriptor may be left.
         os.closerange(3, 1024)
         inside.confine(account, request["sandbox"], program)
@@ -69,14 +71,6 @@ def _become(request: dict[str, Any], streams: list[int], procs: list[int], statu
         os.write(2, f"sandbox: {text}{f': {name}' if name else ''}\n".encode("utf-8", "replace"))
     finally:
         os._exit(code)
-
-
-def _own(handle: int, account: ids.Account) -> None:
-    if account.uid:
-        try:
-            os.fchown(handle, account.uid, account.gid)
-        except OSError:
-            pass  # not a pipe of ours: the command can still write to it, only not reopen it
 
 
 def _execute(argv: list[str], environment: dict[str, str]) -> None:
@@ -105,24 +99,12 @@ def kill(pidfd: int, which: str, root: int) -> int:
 
 
 def _kill_networked() -> int:
-    own = os.readlink("/proc/self/ns/net")
-    left = 0
+    own, ourselves = inside.namespace("self", "net"), {1, os.getpid()}
+    victims: set[int] = set()
     for _ in range(500):
-        victims = [pid for pid in inside.processes() if pid not in (1, os.getpid()) and _network_of(pid) != own]
-        left = len(victims)
+        victims = {pid for pid in inside.processes().keys() - ourselves if inside.namespace(pid, "net") != own}
         if not victims:
             break
-        for pid in victims:
-            try:
-                os.kill(pid, 9)
-            except ProcessLookupError:
-                continue
+        inside.send(victims, signal.SIGKILL)
         time.sleep(0.01)  # we may go before them, and they have to run to end
-    return left
-
-
-def _network_of(pid: int) -> str | None:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/net")
-    except OSError:
-        return None
+    return len(victims)

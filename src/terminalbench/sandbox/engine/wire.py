@@ -45,18 +45,18 @@ def take(channel: socket.socket, size: int) -> tuple[bytes, list[int]]:
     return data, list(descriptors)
 
 
-def pack_request(message: dict[str, Any]) -> int:
-    """`message` in a memory file, read from its start."""
-    handle = os.memfd_create("request", os.MFD_CLOEXEC)
-    data = memoryview(json.dumps(message).encode())
-    while data:
-        data = data[os.write(handle, data) :]
+def memory_file(data: bytes) -> int:
+    """`data` in a file in memory, read from its start."""
+    handle = os.memfd_create("data", os.MFD_CLOEXEC)
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
     os.lseek(handle, 0, os.SEEK_SET)
     return handle
 
 
 def unpack_request(handle: int) -> dict[str, Any]:
-    """What `pack_request` put into the memory file; closes it."""
+    """The request in a memory file; closes it."""
     size = os.fstat(handle).st_size
     data = b""
     while len(data) < size and (chunk := os.pread(handle, size - len(data), len(data))):

@@ -13,7 +13,7 @@ sandbox the same server lives in `/opt/tbench-mcp`, so commands are rewritten:
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -156,16 +156,11 @@ def required_variables(servers: Mapping[str, Any]) -> list[str]:
     return sorted({m[1] for text in strings(servers) for m in _TEMPLATE.finditer(text) if m[2] is None})
 
 
-def strings(value: Any) -> Iterator[str]:
+def strings(value: Any) -> list[str]:
     """Every text inside a JSON value, keys excluded."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from strings(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from strings(item)
+    found: list[str] = []
+    _map_strings(value, found.append)
+    return found
 
 
 def _render_hook(command: str, locations: Locations) -> str:

@@ -4,7 +4,7 @@ They decode from the file and, with `from_result`, from Harbor's own `TrialResul
 (a result can carry megabytes of token ids). Unknown fields are ignored; only the names are required.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -213,31 +213,25 @@ class HarborResult(msgspec.Struct, frozen=True):
     @property
     def contexts(self) -> list[AgentContext]:
         """What the agent reported: once, or once for each step."""
-        if self.agent_result is not None:
-            return [self.agent_result]
-        return [step.agent_result for step in self.step_results or [] if step.agent_result is not None]
+        return _runs(self.agent_result, (step.agent_result for step in self.step_results or ()))
 
     @property
     def agent_timings(self) -> list[Timing]:
         """The agent's runs: one, or one for each step that got there."""
-        if self.agent_execution is not None:
-            return [self.agent_execution]
-        return [step.agent_execution for step in self.step_results or [] if step.agent_execution is not None]
+        return _runs(self.agent_execution, (step.agent_execution for step in self.step_results or ()))
 
     @property
     def verifier_timings(self) -> list[Timing]:
         """The verifier's runs: one, or one for each step that got there."""
-        if self.verifier is not None:
-            return [self.verifier]
-        return [step.verifier for step in self.step_results or [] if step.verifier is not None]
+        return _runs(self.verifier, (step.verifier for step in self.step_results or ()))
 
 
-_DECODER = msgspec.json.Decoder(HarborResult)
+def _runs[T](whole: T | None, steps: Iterable[T | None]) -> list[T]:
+    return [whole] if whole is not None else [one for one in steps if one is not None]
 
 
-def decode(data: bytes) -> HarborResult:
-    """`result.json` decoded; raises `msgspec.DecodeError` (or `UnicodeDecodeError`) when it is not one."""
-    return _DECODER.decode(data)
+decode = msgspec.json.Decoder(HarborResult).decode
+"""`result.json` decoded; raises `msgspec.DecodeError` (or `UnicodeDecodeError`) when it is not one."""
 
 
 def from_result(result: Any) -> HarborResult:

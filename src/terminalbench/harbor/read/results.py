@@ -75,7 +75,6 @@ class _Lock(msgspec.Struct):
 
 def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets = NONE) -> TrialReading:
     """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
-    name, job = trial_dir.name, trial_dir.parent.name
     data = read_plain(trial_dir / RESULT, _RESULT_LIMIT)
     if data is None and is_plain(trial_dir / RESULT):
         return _known(trial_dir, state=ReadState.UNREADABLE, reason=NOT_READABLE)
@@ -89,8 +88,8 @@ def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets 
     trial = _trial(trial_dir, result, profile, secrets)
     return TrialReading(
         state=ReadState.FINISHED,
-        name=name,
-        job=job,
+        name=trial_dir.name,
+        job=trial_dir.parent.name,
         trial=trial,
         task=trial.task,
         dataset=trial.dataset,
@@ -162,12 +161,9 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, prices)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
-    delivery = deliver(result.config.agent, notes, logs.streams, calls)
     agent = result.agent_info.name if result.agent_info else result.config.agent.name
-    phases = _phases(result)
-    counted = None if calls is None else calls.total()
     simulated = _is_simulated(result)
-    return Trial(
+    trial = Trial(
         id=str(result.id) if result.id is not None else result.trial_name,
         name=result.trial_name,
         job=trial_dir.parent.name,
@@ -189,26 +185,19 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         error_type=ending.error_type,
         error_message=ending.error_message,
         error_phase=ending.phase,
-        phases=phases,
+        phases=_phases(result),
         started_at=iso(result.started_at),
         finished_at=iso(result.finished_at),
         usage=used,
-        tool_calls=counted,
-        suspect=suspect(
-            ending,
-            uses_model=result.model is not None and calls_model(agent) and not simulated,
-            agent_sec=phases.agent_sec,
-            calls=counted,
-            usage=used,
-            delivery=delivery,
-            streams=logs.streams,
-            safety=read_safety(trial_dir),
-        ),
-        delivery=delivery,
+        tool_calls=None if calls is None else calls.total(),
+        delivery=deliver(result.config.agent, notes, logs.streams, calls),
         simulated=simulated,
         result_path=f"{trial_dir.name}/{RESULT}",
         trajectory_paths=[str(path.relative_to(trial_dir.parent)) for path in logs.trajectory_paths],
     )
+    uses_model = trial.model is not None and calls_model(agent) and not simulated
+    reasons = suspect(trial, logs.streams, read_safety(trial_dir), uses_model=uses_model)
+    return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 
 
 def _unfinished(trial_dir: Path) -> TrialReading:

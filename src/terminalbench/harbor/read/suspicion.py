@@ -13,8 +13,7 @@ import msgspec
 from terminalbench.files import decode_plain
 from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.delivery import not_connected
-from terminalbench.harbor.read.outcome import Ending
-from terminalbench.records import AgentStatus, Delivery, Usage
+from terminalbench.records import AgentStatus, Trial
 
 SAFETY_FILE = "safety.json"
 _SIZE_LIMIT = 4 << 20
@@ -60,30 +59,21 @@ def read_safety(trial_dir: Path) -> SafetyNote | None:
     return decode_plain(trial_dir / SAFETY_FILE, SafetyNote, _SIZE_LIMIT)
 
 
-def suspect(
-    ending: Ending,
-    *,
-    uses_model: bool,
-    agent_sec: float | None,
-    calls: int | None,
-    usage: Usage,
-    delivery: Delivery,
-    streams: Sequence[Stream],
-    safety: SafetyNote | None,
-) -> list[str]:
-    """The reasons why this trial's number is suspect, by name; empty when there is none."""
+def suspect(trial: Trial, streams: Sequence[Stream], safety: SafetyNote | None, *, uses_model: bool) -> list[str]:
+    """The reasons why the number of `trial` is suspect, by name; empty when there is none."""
     reasons: list[str] = []
-    if uses_model and ending.outcome.measured:
-        if calls == 0:
+    usage, agent_sec = trial.usage, trial.phases.agent_sec
+    if uses_model and trial.outcome.measured:
+        if trial.tool_calls == 0:
             reasons.append("no_tool_calls")
         if usage.output_tokens == 0 or (usage.output_tokens is None and not usage.input_tokens):
             reasons.append("no_tokens")
-        if ending.agent_status is AgentStatus.COMPLETED and agent_sec is not None and agent_sec < SHORT_SEC:
+        if trial.agent_status is AgentStatus.COMPLETED and agent_sec is not None and agent_sec < SHORT_SEC:
             reasons.append("implausibly_short")
     if any(stream.result is not None and stream.result.permission_denials for stream in streams):
         reasons.append("permission_denied")
     late = sum((stream.late_hooks for stream in streams), Counter())
     reasons += [f"hook_timed_out:{name}" for name in sorted(late)]
-    reasons += [f"mcp_not_connected:{name}" for name in not_connected(delivery)]
+    reasons += [f"mcp_not_connected:{name}" for name in not_connected(trial.delivery)]
     reasons += [f"tampering:{name}" for name in (safety.tampering if safety else ())]
     return reasons

@@ -171,7 +171,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One attempt at one task by one profile, as read from its folder.
 
     `reward` is the primary reward (the key "reward", else the only key). `profile` is known to the plan, not to
-    Harbor. Paths are relative to the job folder.
+    Harbor, and `attempt` to the plugin that numbered it. Paths are relative to the job folder.
     """
 
     id: str
@@ -186,6 +186,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     task_digest: str | None = None
     task_checksum: str | None = None
     profile: str | None = None
+    attempt: int | None = None
     agent: str | None = None
     agent_version: str | None = None
     model: str | None = None

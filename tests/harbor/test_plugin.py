@@ -18,7 +18,6 @@ from jobkit import SOLVE, Job, scripted, stop, write_task
 
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.harbor.agents.needs import LOCAL_SANDBOX
-from terminalbench.harbor.attempts import attempts_from_events
 from terminalbench.harbor.limits.admission import Wait
 from terminalbench.harbor.limits.budget import Refusal
 from terminalbench.harbor.limits.gate import Gate, GateState
@@ -49,6 +48,11 @@ def sleeping(seconds: str) -> bool:
     return False
 
 
+def attempts_told(job: Job) -> dict[str, int]:
+    """The attempts in the events, by trial."""
+    return {event.trial: event.attempt for event in job.events() if event.trial and event.attempt}
+
+
 def test_the_life_of_a_job(tmp_path: Path) -> None:
     tasks = [write_task(tmp_path / "tasks" / name) for name in ("zeta", "alpha")]
     usage = {"n_input_tokens": 100, "n_cache_tokens": 40, "n_output_tokens": 7, "cost_usd": 0.5}
@@ -71,7 +75,7 @@ def test_the_life_of_a_job(tmp_path: Path) -> None:
         assert end.usage == trial.usage
         assert end.usage is not None
         assert (end.usage.input_tokens, end.usage.cost_usd) == (60, 0.5)
-    recorded = attempts_from_events(job.events_path, "job")
+    recorded = attempts_told(job)
     cells = {(trials[name].task, attempt) for name, attempt in recorded.items()}
     assert cells == {("zeta", 1), ("zeta", 2), ("alpha", 1), ("alpha", 2)}
 
@@ -167,13 +171,13 @@ def test_sigkill_and_resume_number_the_attempts_once(tmp_path: Path) -> None:
         stop(process)
     assert not job.events("job_ended"), "a killed process says nothing: its pid and heartbeat are the evidence"
     (done,) = [reading for reading in job.readings() if reading.trial is not None][:1]
-    recorded = attempts_from_events(job.events_path, "job")
+    recorded = attempts_told(job)
     before = recorded[done.name]
     result = job.folder / "result.json"
     if not result.read_bytes().strip():  # Harbor was killed while it wrote it, and would refuse to resume
         result.unlink()
     job.run()
-    after = attempts_from_events(job.events_path, "job")
+    after = attempts_told(job)
     assert after[done.name] == before
     finished = [reading.name for reading in job.readings() if reading.trial is not None]
     assert sorted(after[name] for name in finished) == [1, 2, 3]

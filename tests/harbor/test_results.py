@@ -38,6 +38,7 @@ def read(folder: Path) -> Trial:
 def test_everything_of_a_trial(tmp_path: Path) -> None:
     folder = write_trial(tmp_path / "2026__claude", result(), {"trajectory.json": '{"steps": []}'})
     (folder / "lock.json").write_text('{"task": {"digest": "sha256:abc"}}')
+    (folder / "planned.json").write_text('{"attempt": 3}')
     trial = read(folder)
     assert (trial.id, trial.name, trial.job) == (result()["id"], "answer__8ggLEby", "2026__claude")
     assert (trial.task, trial.task_name, trial.dataset) == ("answer", "tests/answer", "starter")

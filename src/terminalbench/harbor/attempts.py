@@ -1,56 +1,92 @@
-"""Which attempt a trial is: Harbor plans attempts but does not number them.
+"""Which attempt at its task a trial is: Harbor plans attempts but does not number them.
 
-In a job the nth planned trial of a task by the same agent is attempt n. The plugin writes that number with each
-event; a resumed job keeps the numbers of the trials it keeps and gives the free ones to the new trials.
+A trial that finished keeps its number, over all waves of its profile, unless it is to be run again; every other one
+gets the lowest number that is free. The number is in the trial's folder (`planned.json`), in its events, and in the
+environment of its agent; the index and the live state take it from there.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from terminalbench.files import read_jsonl
-from terminalbench.records import Event
+import msgspec
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import decode_plain
+from terminalbench.harbor.read.planned import read_planned
+from terminalbench.harbor.read.result_file import TaskConfig
+from terminalbench.harbor.read.results import finished_folders
+
+ATTEMPT = "TBENCH_ATTEMPT"
+"""The variable in which an agent, and every command it runs in its environment, finds the number, from 1."""
+
+_PLAN_LIMIT = 1 << 30
 
 
-def assign(planned: Iterable[tuple[str, Hashable]], known: Mapping[str, int]) -> dict[str, int]:
-    """A number for each (name, cell) in order: the known ones stay, the others get the lowest free of their cell."""
-    cells: dict[Hashable, list[str]] = defaultdict(list)
-    for name, cell in planned:
-        cells[cell].append(name)
-    numbers: dict[str, int] = {}
-    for names in cells.values():
-        taken: set[int] = set()
-        for name in names:
-            number = known.get(name)
-            if number is not None and number > 0 and number not in taken:
-                numbers[name] = number
-                taken.add(number)
-        free = (number for number in range(1, 2 * len(names) + max(taken, default=0) + 1) if number not in taken)
-        for name in names:
-            if name not in numbers:
-                numbers[name] = next(free)
-    return numbers
+class _Superseded(msgspec.Struct, frozen=True):
+    """Of a plan, the trials that are run again, as `job/trial`."""
+
+    superseded: frozenset[str] = frozenset()
 
 
-def number_planned(job: Any, name: str, events: Path) -> dict[str, int]:
-    """The attempt of every planned trial of Harbor's `job`. A resumed job keeps the numbers of the trials it keeps."""
-    # A killed Harbor can leave no usable job result, and Harbor then does not call it resuming.
-    resumed = job.is_resuming or bool(job._existing_trial_configs)
-    known = attempts_from_events(events, name) if resumed else {}
-    planned: list[tuple[str, Hashable]] = []
+def numbered[T](items: Iterable[T], known: Callable[[T], int | None], most: int | None = None) -> dict[int, T]:
+    """Each item by its number: the known one, if it is free and at most `most`; else the lowest that is free."""
+    taken: dict[int, T] = {}
+    others: list[T] = []
+    for item in items:
+        number = known(item)
+        if number is None or number < 1 or number > (most or number) or number in taken:
+            others.append(item)
+        else:
+            taken[number] = item
+    free = (number for number in count(1) if number not in taken)
+    return taken | dict(zip(free, others, strict=False))
+
+
+def number_planned(job: Any, batch: Batch) -> dict[str, int]:
+    """The attempt of every planned trial of Harbor's `job`, beside what earlier jobs of its profile have finished."""
+    own = Path(job.job_dir)
+    found = decode_plain(batch.plan_json, _Superseded, _PLAN_LIMIT) or _Superseded()
+    cells: dict[Path, Hashable] = {}
+    known: dict[Path, int | None] = {}
+    for folder in sorted(own.parent.iterdir()):
+        if first_wave(folder.name) != first_wave(own.name):
+            continue
+        for trial, task in finished_folders(folder):
+            if f"{folder.name}/{trial.name}" not in found.superseded:
+                cells[trial], known[trial] = (task, 0), read_planned(trial).attempt
+    agents: list[str] = []
     for config in job._trial_configs:  # Harbor has no public list; it is in planned order
-        agent = config.agent
-        task = (config.task.source, str(config.task.get_task_id()))
-        cell = (task, agent.name, agent.import_path, agent.model_name, repr(agent.kwargs))
-        planned.append((config.trial_name, cell))
-    return assign(planned, known)
+        agent = repr((config.agent.name, config.agent.import_path, config.agent.model_name, config.agent.kwargs))
+        if agent not in agents:
+            agents.append(agent)
+        task = msgspec.convert(config.task, TaskConfig, from_attributes=True)
+        cells[own / config.trial_name] = ((task.dataset or "", str(task)), agents.index(agent))
+    by_cell: dict[Hashable, list[Path]] = defaultdict(list)
+    for trial, cell in cells.items():
+        by_cell[cell].append(trial)
+    numbers = {t: number for trials in by_cell.values() for number, t in numbered(trials, known.get).items()}
+    return {config.trial_name: numbers[own / config.trial_name] for config in job._trial_configs}
 
 
-def attempts_from_events(events: Path, job: str) -> dict[str, int]:
-    """The attempts that `events.jsonl` has recorded for the trials of a job, by trial name."""
-    return {
-        event.trial: event.attempt
-        for event in read_jsonl(events, Event).records
-        if event.job == job and event.trial is not None and event.attempt is not None
-    }
+def tell_agents(job: Any, numbers: dict[str, int]) -> None:
+    """Put the number of each trial into the environment of its agent, when Harbor has made the trial.
+
+    Not into its configuration, which has to stay as it was planned: Harbor resumes no job whose trials differ from it.
+    """
+    queue = job._trial_queue
+    connect = queue._setup_hooks  # the one place that has each trial before it runs
+
+    def connect_and_tell(trial: Any) -> None:
+        trial.agent._extra_env[ATTEMPT] = str(numbers[trial.config.trial_name])
+        connect(trial)
+
+    queue._setup_hooks = connect_and_tell
+
+
+def first_wave(job: str) -> str:
+    """The name of the job that `job` carries on: a further wave has `-w<number>` before its profile's key."""
+    return re.sub(r"-w[0-9]+(?=__)", "", job, count=1)

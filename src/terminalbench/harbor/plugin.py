@@ -28,11 +28,12 @@ import msgspec
 from harbor.models.job.plugin import BaseJobPlugin
 from harbor.trial.hooks import TrialEvent, TrialHookEvent
 
+from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.files import remove_traps, write_json
 from terminalbench.harbor import evidence
-from terminalbench.harbor.attempts import number_planned
+from terminalbench.harbor.attempts import number_planned, tell_agents
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.limits.admission import Admission, Wait
 from terminalbench.harbor.limits.control import Control, ControlFile
@@ -128,7 +129,8 @@ class EventPlugin(BaseJobPlugin):
             self._retry = job.config.retry
             self._writer.start()
             atexit.register(self._at_exit)
-            self._attempts = await asyncio.to_thread(number_planned, job, self._job, self._path)
+            self._attempts = await asyncio.to_thread(number_planned, job, Batch(self._path.parent))
+            tell_agents(job, self._attempts)
             await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
             detail = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
             self._write("job_started", detail=detail)
@@ -218,8 +220,8 @@ class EventPlugin(BaseJobPlugin):
 
     def _note_planned(self, trial: str) -> None:
         try:
-            if self._planned_note.price is not None:
-                write_json(self._job_dir / trial / PLANNED, self._planned_note)
+            note = msgspec.structs.replace(self._planned_note, attempt=self._attempts.get(trial))
+            write_json(self._job_dir / trial / PLANNED, note)
         except OSError as error:
             self._writer.failed(f"{PLANNED} of {trial}", error)
 

@@ -12,6 +12,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
 from terminalbench.files import read_json
+from terminalbench.harbor.attempts import numbered
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.store import open_index
 from terminalbench.records import Outcome, TaskRef, Trial, Usage
@@ -124,12 +125,14 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
         for task in job.tasks:
             rows_of_cell = by_cell.pop((job.profile, task.label, task.ref.id), [])
             found = counting_order(rows_of_cell, _standing, _has_start)
-            for attempt in range(1, job.attempts_of(task) + 1):
-                row = found.pop(0) if found else None
+            planned = job.attempts_of(task)
+            by_attempt = numbered(found[:planned], _told, planned)
+            for attempt in range(1, planned + 1):
+                row = by_attempt.get(attempt)
                 reason = excluded(job.profile, task.ref) if row is None else None
                 cells.append(_cell(job.profile, task.ref, attempt, row, reason))
-            if found:
-                by_cell["", "", f"{job.profile}/{task.label}/{task.ref.id}"] = found
+            if found[planned:]:
+                by_cell["", "", f"{job.profile}/{task.label}/{task.ref.id}"] = found[planned:]
     over = [row for found in by_cell.values() for row in found if row.state != ReadState.HELD]
     return cells, [*aside, *over]
 
@@ -158,6 +161,11 @@ def counting_order[T](trials: Sequence[T], place: Callable[[T], int], has_start:
 
 def _standing(row: TrialRow) -> int:
     return 3 if row.state == ReadState.HELD else standing(row.trial.outcome if row.trial is not None else None)
+
+
+def _told(row: TrialRow) -> int | None:
+    """Which attempt its agent was told to be; unknown in older batches."""
+    return row.trial.attempt if row.trial is not None else None
 
 
 def _has_start(row: TrialRow) -> bool:

@@ -51,6 +51,7 @@ class LiveTrial(msgspec.Struct):
     tries: dict[int, Usage | None] = msgspec.field(default_factory=dict)
     counted: bool = False
     lost: bool = False
+    attempt: int | None = None
 
     @property
     def key(self) -> TrialKey:

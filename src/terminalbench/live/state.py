@@ -148,9 +148,15 @@ class LiveState:
         return [p.key for p in self.profiles.values() if p.key not in on and p.done < (p.planned or 0)]
 
     def attempt(self, trial: LiveTrial) -> int:
-        """Which attempt at its task a trial is, over all jobs: the trials that may count, in the order they started."""
-        there = self._places[trial.profile, trial.dataset, trial.task]
-        return 1 + sum(self.tally.may_count(one) and one.begin < trial.begin for one in there)
+        """Which attempt at its task a trial is: as its agent was told.
+
+        Older batches begin anew in each job: there it is the place among the trials that may count, as they started.
+        """
+        there = [one for one in self._places[trial.profile, trial.dataset, trial.task] if self.tally.may_count(one)]
+        told = {one.attempt for one in there}
+        if trial.attempt is not None and None not in told and len(told) == len(there):
+            return trial.attempt
+        return 1 + sum(one.begin < trial.begin for one in there)
 
     def _job(self, event: Event) -> LiveJob:
         job = self.jobs.get(event.job)
@@ -163,7 +169,7 @@ class LiveState:
         trial = self.trials.get(key)
         if trial is None:
             place = (event.profile or "", event.dataset or "", event.task or "")
-            trial = LiveTrial(*key, place[0], place[2], place[1], last=seconds(event.time))
+            trial = LiveTrial(*key, place[0], place[2], place[1], last=seconds(event.time), attempt=event.attempt)
             self.trials[key] = trial
             self._places.setdefault(place, []).append(trial)
         return trial

@@ -6,13 +6,12 @@ writes something useless to a scratch file and claims to be done. No model is ca
 
 What happens is a function of (seed, model name, task name, attempt, retry), so that a job gives the same set of
 results each time it is run. Each part of that luck is drawn by itself: another price or pace does not change which
-tasks are solved. Harbor does not tell an agent its attempt number; `AttemptBook` counts them.
+tasks are solved. The plugin tells an agent its attempt; without it `AttemptBook` counts.
 """
 
 import asyncio
 import hashlib
 import math
-import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -44,6 +43,7 @@ from pydantic import Field, field_validator
 
 from terminalbench.errors import TbenchError
 from terminalbench.files import read_json, write_json
+from terminalbench.harbor.attempts import ATTEMPT
 from terminalbench.version import __version__
 
 SAVE_INTERVAL_SEC = 1.0
@@ -156,18 +156,15 @@ class Claim(NamedTuple):
 
 
 class AttemptBook:
-    """Numbers the attempts of each cell (task, model, options) of a job in the order in which they begin.
+    """Numbers the attempts of each cell (task, model, options) of a job without our plugin, in the order they begin.
 
-    A job that goes on, by itself or as a further wave beside it, keeps its finished trials, and a new trial gets the
-    lowest number that is free, so that it is what the trial it replaces would have been. A trial that Harbor retries
-    keeps its number and counts the retries.
+    A job that goes on keeps its finished trials, and a new trial gets the lowest number that is free, so that it is
+    what the trial it replaces would have been. A trial that Harbor retries keeps its number and counts the retries.
     """
 
     def __init__(self, job_dir: Path) -> None:
         self._trials: dict[str, dict[str, Claim]] = {}
-        first = _first_wave(job_dir.name)
-        waves = [folder for folder in job_dir.parent.iterdir() if _first_wave(folder.name) == first]
-        for result in (path for folder in waves for path in sorted(folder.glob("*/result.json"))):
+        for result in sorted(job_dir.glob("*/result.json")):
             match _kept_metadata(result):
                 case {"simulated": True, "cell": str(cell), "attempt": int(attempt), "retry": int(retry)}:
                     self._trials.setdefault(cell, {})[result.parent.name] = Claim(attempt, retry)
@@ -181,11 +178,6 @@ class AttemptBook:
             taken = {claim.attempt for claim in trials.values()}
             trials[trial] = Claim(next(n for n in range(1, len(taken) + 2) if n not in taken), 0)
         return trials[trial]
-
-
-def _first_wave(job: str) -> str:
-    """The name of the job that `job` carries on: a further wave has `-w<number>` before its profile's key."""
-    return re.sub(r"-w[0-9]+(?=__)", "", job, count=1)
 
 
 def _kept_metadata(result: Path) -> dict[str, Any]:
@@ -297,6 +289,8 @@ class SimulatedAgent(BaseAgent):
             if book is None:
                 book = self._books[trial_dir.parent] = AttemptBook(trial_dir.parent)
             self._claim = book.claim(_cell_of(task.name, model, self.options), trial_dir.name)
+            if told := self.extra_env.get(ATTEMPT):
+                self._claim = Claim(int(told), self._claim.retry)
         return self._claim
 
 

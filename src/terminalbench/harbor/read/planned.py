@@ -13,9 +13,10 @@ _SIZE_LIMIT = 1 << 20
 
 
 class Planned(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The price that the profile of the trial declares."""
+    """The price that the profile of the trial declares, and which attempt at its task the trial is."""
 
     price: ProfilePrice | None = None
+    attempt: int | None = None
 
     @property
     def prices(self) -> Declared | None:

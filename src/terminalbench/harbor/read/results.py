@@ -116,12 +116,16 @@ def read_job(job_dir: Path, *, profile: str | None = None) -> list[TrialReading]
 
 
 def finished_trials(job_dir: Path) -> Counter[tuple[str, str]]:
-    """How many finished trials the folder holds of each (dataset label, task id): of these no other has to be run.
+    """How many finished trials the folder holds of each (dataset label, task id): of these no other has to be run."""
+    return Counter(cell for _, cell in finished_folders(job_dir))
+
+
+def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
+    """The folders of the finished trials of a job, each with its dataset label and task id.
 
     Finished is a trial with an ending other than cancelled. One that we cancelled because it hung is finished too: it
     would hang again. So is one that was cancelled on request, even before it started. A torn file counts for none.
     """
-    counts: Counter[tuple[str, str]] = Counter()
     for folder in trial_dirs(job_dir):
         data = read_plain(folder / RESULT, _RESULT_LIMIT)
         held = decode_plain(folder / HELD, Held, _SMALL_LIMIT) if data is None else None
@@ -132,11 +136,10 @@ def finished_trials(job_dir: Path) -> Counter[tuple[str, str]]:
         if result is not None:
             ended = classify(result).outcome not in (Outcome.CANCELLED, Outcome.NOT_RUN)
             if (ended and result.finished_at is not None) or read_hang(folder) is not None:
-                counts[result.config.task.dataset or "", str(result.config.task)] += 1
+                yield folder, (result.config.task.dataset or "", str(result.config.task))
         elif held is not None and held.finished:
             config = decode_plain(folder / "config.json", TrialConfig, _SMALL_LIMIT) or TrialConfig()
-            counts[config.task.dataset or "", str(config.task)] += 1
-    return counts
+            yield folder, (config.task.dataset or "", str(config.task))
 
 
 class LiveEnding(msgspec.Struct, frozen=True):
@@ -157,8 +160,8 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: Secrets) -> Trial:
     logs = AgentLogs(trial_dir, result)
     ending = classify(result, logs.session, read_hang(trial_dir), secrets)
-    prices = read_planned(trial_dir).prices
-    used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, prices)
+    planned = read_planned(trial_dir)
+    used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
     agent = result.agent_info.name if result.agent_info else result.config.agent.name
@@ -176,6 +179,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         task_digest=_task_digest(trial_dir),
         task_checksum=result.task_checksum,
         profile=profile,
+        attempt=planned.attempt,
         agent=agent,
         agent_version=_version(result),
         model=result.model,

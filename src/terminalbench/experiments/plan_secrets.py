@@ -5,12 +5,11 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.envfile import read_env_file
 from terminalbench.experiments.plan import Plan
-from terminalbench.secrets.find import is_secret, references, secret_names
+from terminalbench.secrets.find import is_secret, last_name, references, secret_names, texts
 from terminalbench.secrets.values import Secrets
 
 _LARGEST_FILE = 1 << 20
@@ -21,7 +20,8 @@ def secrets_of(plan: Plan | None, environ: Mapping[str, str] = os.environ) -> Se
     found = Secrets.of_environment(environ)
     if plan is None:
         return found
-    referred = {pair for record in plan.profiles for pair in _referred("", record.content)}
+    said = {found for record in plan.profiles for found in texts(record.content)}
+    referred = {(last_name(key), name) for key, text in said for name in references(text)}
     values = [
         value
         for label, name in referred
@@ -32,18 +32,6 @@ def secrets_of(plan: Plan | None, environ: Mapping[str, str] = os.environ) -> Se
     for read in _env_files(plan):
         values += [read[name] for name in secret_names(read)]
     return found | Secrets.of(values)
-
-
-def _referred(label: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The variables that a profile refers to, each with what it is called there."""
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from _referred(str(name), item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _referred(label, item)
-    else:
-        yield from ((label, name) for name in references(value))
 
 
 def env_stamps(plan: Plan | None) -> tuple[tuple[Path, int, int], ...]:

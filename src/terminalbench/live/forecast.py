@@ -71,7 +71,8 @@ def _left_sec(
     if typical is None:
         return None
     ages = [max(0.0, now - trial.started) if trial.started is not None else 0.0 for trial in running]
-    means = [(state.tally.own_sec(trial), state.tally.others_sec(trial)) for trial in running]
+    tasks = [(trial.dataset, trial.task) for trial in running]
+    means = [(state.tally.own_sec(profile.key, task), state.tally.others_sec(profile.key, task)) for task in tasks]
     usual = (profile.seconds + sum(ages)) / many if many else max([typical, *ages])
     slower = ahead.paced_sec / ahead.same_sec if ahead.same_sec > 0 else 1.0
     known = [(age, others) for age, (_, others) in zip(ages, means, strict=True) if others]

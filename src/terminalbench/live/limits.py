@@ -1,6 +1,6 @@
 """What holds a batch back beside its own plan: its gate, and the gate and orders that it shares with other batches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from terminalbench.harbor.limits.control import ALL, Control, ControlFile, shared_control
@@ -36,13 +36,20 @@ class SharedLimits:
 class Limits:
     """The gate of a batch, with the tighter of the two deadlines, and the gate it shares, if it does."""
 
-    own: GateState
+    own: GateState = field(default_factory=GateState)
     shared: SharedLimits | None = None
 
     @property
     def shut(self) -> Refusal | None:
         """Why nothing starts any more in this batch, while others of a shared gate may go on."""
         return None if self.shared is not None and self.shared.shut is not None else self.own.shut
+
+    @property
+    def spend(self) -> str:
+        """What the batch has spent of its own budget; "" when it has none."""
+        guessed = f" ({self.own.priced} guessed)" if self.own.priced else ""
+        known = f"{dollars(self.own.spent_usd)}{guessed} of {dollars(self.own.budget_usd)}"
+        return known if self.own.budget_usd is not None else ""
 
     @property
     def deadline_sec(self) -> float | None:

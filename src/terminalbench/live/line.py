@@ -32,7 +32,7 @@ def run_line(state: LiveState, now: float, since: float | None = None) -> str:
 
 def shared_lines(state: LiveState) -> list[str]:
     """What the gate says that the batch shares with others, if it does."""
-    return [state.limits.shared.line] if state.limits is not None and state.limits.shared is not None else []
+    return [state.limits.shared.line] if state.limits.shared is not None else []
 
 
 def waiting_lines(state: LiveState, now: float) -> list[str]:

@@ -34,7 +34,7 @@ class LiveState:
     finished: deque[LiveTrial] = field(default_factory=lambda: deque(maxlen=KEPT_FINISHED))
     notices: Notices = field(default_factory=Notices)
     alerts: Alerts = field(default_factory=Alerts)
-    limits: Limits | None = None
+    limits: Limits = field(default_factory=Limits)
     at_once: dict[str | None, int] = field(default_factory=dict)
     began: float | None = None
     last: float | None = None

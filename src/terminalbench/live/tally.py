@@ -105,7 +105,7 @@ class Tally:
     def look_ahead(self, task: TaskKey) -> None:
         """Keep the time that is still to come in the cells of a task."""
         for cell in self.by_task.get(task, []):
-            others = self._others_sec(cell.profile, cell.task)
+            others = self.others_sec(cell.profile, cell.task)
             if cell.mean_sec is not None:
                 same = (cell.timed * others, cell.seconds) if others is not None else (0.0, 0.0)
                 new = TimeAhead(cell.open * cell.mean_sec, same_sec=same[0], paced_sec=same[1])
@@ -115,17 +115,16 @@ class Tally:
             profile.ahead = profile.ahead.changed(cell.ahead, new)
             cell.ahead = new
 
-    def own_sec(self, trial: LiveTrial) -> float | None:
-        """What its task took its profile so far, on average."""
-        cell = self._cells.get((trial.profile, trial.dataset, trial.task))
+    def own_sec(self, profile: str, task: TaskKey) -> float | None:
+        """What a task took a profile so far, on average."""
+        cell = self._cells.get((profile, *task))
         return cell.mean_sec if cell is not None else None
 
-    def others_sec(self, trial: LiveTrial) -> float | None:
-        """What its task took the other profiles, on average."""
-        return self._others_sec(trial.profile, (trial.dataset, trial.task))
+    def others_sec(self, profile: str, task: TaskKey) -> float | None:
+        """What a task took the other profiles, on average.
 
-    def _others_sec(self, profile: str, task: TaskKey) -> float | None:
-        """An oracle says nothing about how long a task takes a model, nor a model about an oracle."""
+        An oracle says nothing about how long a task takes a model, nor a model about an oracle.
+        """
         free = self.profile(profile).free
         cells = [c for c in self.by_task.get(task, []) if c.profile != profile and self.profile(c.profile).free == free]
         timed = sum(cell.timed for cell in cells)

@@ -7,21 +7,18 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from terminalbench.secrets.patterns import (
-    ABOUT_ONE,
-    BEARER,
-    LOOSE_LOGIN,
-    PASSWORD_NAME,
-    SETTING_NAME,
-    VARIABLE_NAME,
-    has_key,
-)
+from terminalbench.secrets import patterns
+from terminalbench.secrets.patterns import has_key
 
 TEMPLATE = re.compile(r"\$\{[A-Za-z_]\w*(?::-[^}]*)?\}")
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-[^}]*)?\}")
 
 _SWITCH = re.compile(r"(?i)true|false|none|null|yes|no|on|off|\d{1,6}")
+_HARMLESS = re.compile(
+    r"(?i)true|false|none|null|\d{1,6}|[a-z]{1,12}([_-][a-z]{1,12}){0,2}([_-]v?\d{1,2})?|[./~][^\s]*|[a-z]+://[^\s@]*"
+)
+"""Values that a sensitive-looking name may openly have: switches, numbers, short words, paths."""
 _HEX = re.compile(r"[0-9a-fA-F]{32,}")
 _LEAST_NAMED = 8
 _LEAST_OF_LETTERS = 12
@@ -35,13 +32,26 @@ def is_template(value: str) -> bool:
     return TEMPLATE.fullmatch(value.strip()) is not None
 
 
+def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in a value of TOML or JSON, with its dotted key below `at`."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from texts(item, f"{at}.{name}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from texts(item, f"{at}[{index}]")
+    elif isinstance(value, str):
+        yield at, value
+
+
+def last_name(key: str) -> str:
+    """The last name in a dotted key; an item of a list is called as the list is."""
+    return re.sub(r"\[\d+\]$", "", key).rsplit(".", 1)[-1]
+
+
 def references(value: Any) -> list[str]:
     """The variables that the texts in `value` refer to as `${VAR}`, each once, in order."""
-    if isinstance(value, Mapping):
-        return list(dict.fromkeys(name for item in value.values() for name in references(item)))
-    if isinstance(value, list):
-        return list(dict.fromkeys(name for item in value for name in references(item)))
-    return _REFERENCE.findall(value) if isinstance(value, str) else []
+    return list(dict.fromkeys(name for _, text in texts(value) for name in _REFERENCE.findall(text)))
 
 
 def looks_secret(name: str, value: str) -> bool:
@@ -52,31 +62,24 @@ def looks_secret(name: str, value: str) -> bool:
         return True
     if not literal:
         return False
-    if has_key(literal) or has_login(literal) or any(map(_is_token, BEARER.finditer(literal))):
+    if has_key(literal) or has_login(literal) or any(map(_is_token, patterns.BEARER.finditer(literal))):
         return True
-    if not ABOUT_ONE.search(name):
-        if PASSWORD_NAME.search(name) and not _SWITCH.fullmatch(literal):
+    if not patterns.ABOUT_ONE.search(name):
+        if patterns.PASSWORD_NAME.search(name) and not _SWITCH.fullmatch(literal):
             return True
-        if SETTING_NAME.search(name) and not _harmless(literal):
+        if patterns.SETTING_NAME.search(name) and not _HARMLESS.fullmatch(literal):
             return True
     return any(_random_looking(word) for word in _OPAQUE.findall(_DIGEST.sub(" ", literal)))
 
 
 def has_login(url: str) -> bool:
     """Whether an address carries a user or password that is not a reference (`git@host:` is fine)."""
-    return LOOSE_LOGIN.search(TEMPLATE.sub("", url)) is not None and not url.startswith(("ssh://git@", "git@"))
+    return patterns.LOOSE_LOGIN.search(TEMPLATE.sub("", url)) is not None and not url.startswith(("ssh://git@", "git@"))
 
 
 def secrets_in(value: Any, at: str) -> Iterator[str]:
     """The dotted keys below `at` whose values look like secrets."""
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from secrets_in(item, f"{at}.{name}")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from secrets_in(item, f"{at}[{index}]")
-    elif isinstance(value, str) and looks_secret(re.sub(r"\[\d+\]$", "", at).rsplit(".", 1)[-1], value):
-        yield at
+    return (key for key, text in texts(value, at) if looks_secret(last_name(key), text))
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -86,7 +89,7 @@ def is_secret(name: str, value: str) -> bool:
 
 def is_named_secret(name: str, value: str) -> bool:
     """Whether a variable is called like a secret and its value is no mere setting: path, address, number, word."""
-    if VARIABLE_NAME.search(name) is None or len(value) < _LEAST_NAMED:
+    if patterns.VARIABLE_NAME.search(name) is None or len(value) < _LEAST_NAMED:
         return False
     return not (value.startswith(("/", "http")) or value.isdigit() or is_word(value))
 
@@ -103,18 +106,6 @@ def secret_names(variables: Mapping[str, str]) -> list[str]:
 
 def _is_token(found: re.Match[str]) -> bool:
     return len(found[2]) >= 16 and any(map(str.isdigit, found[2]))
-
-
-def _harmless(literal: str) -> bool:
-    """Values that a sensitive-looking name may openly have: switches, numbers, short words, paths."""
-    return (
-        re.fullmatch(
-            r"(?i)true|false|none|null|\d{1,6}|[a-z]{1,12}([_-][a-z]{1,12}){0,2}([_-]v?\d{1,2})?"
-            r"|[./~][^\s]*|[a-z]+://[^\s@]*",
-            literal,
-        )
-        is not None
-    )
 
 
 def _random_looking(word: str) -> bool:

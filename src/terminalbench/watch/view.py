@@ -4,13 +4,15 @@ Whatever the terminal is, no line is wider and there are no more lines than it h
 mark says.
 """
 
+from collections import Counter
+
 from rich.text import Text
 
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import shared_lines, wait_lines
 from terminalbench.live.model import LiveProfile, LiveTrial, seconds
 from terminalbench.live.state import LiveState
-from terminalbench.text.numbers import dollars, duration, percent, size
+from terminalbench.text.numbers import duration, percent, size
 from terminalbench.text.outcomes import word
 from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.layout import Piece, clean, cut, fit, joined
@@ -104,7 +106,8 @@ def title_line(frame: Frame, width: int) -> Text:
 
 def progress_line(frame: Frame, width: int) -> Text:
     """How far it is, and what it has cost of what it may."""
-    total = frame.state.total
+    total, limits = frame.state.total, frame.state.limits
+    shared = f"shared: {limits.shared.spend}" if limits.shared and limits.shared.budget_usd is not None else ""
     held, never, waiting = len(frame.state.held), frame.state.never, frame.state.to_start
     share = percent(total.done / total.planned) if total.planned else ""
     pieces = [
@@ -115,8 +118,8 @@ def progress_line(frame: Frame, width: int) -> Text:
         Piece(f"{held} held" if held else "", 1, "yellow"),
         Piece(f"{never} not run" if never else "", 2, "yellow"),
         Piece(f"{total.outcomes['cancelled']} cancelled" if total.outcomes["cancelled"] else "", 6),
-        Piece(_spend(frame, total), 2),
-        Piece(_shared_spend(frame), 2),
+        Piece(limits.spend or _spend(total), 2),
+        Piece(shared, 2),
         Piece(_deadline(frame), 3, "yellow"),
     ]
     line = joined(pieces, width)
@@ -127,23 +130,14 @@ def progress_line(frame: Frame, width: int) -> Text:
     return Text.assemble(("█" * filled + "░" * (room - filled), "cyan"), "  ", line, no_wrap=True)
 
 
-def _spend(frame: Frame, total: LiveProfile) -> str:
-    gate = frame.state.limits.own if frame.state.limits is not None else None
-    if gate is None or gate.budget_usd is None:
-        if not total.cost_known:
-            return "cost unknown" if total.cost_unknown else ""
-        return cost(total)
-    guessed = f" ({gate.priced} guessed)" if gate.priced else ""
-    return f"{dollars(gate.spent_usd)}{guessed} of {dollars(gate.budget_usd)}"
-
-
-def _shared_spend(frame: Frame) -> str:
-    shared = frame.state.limits.shared if frame.state.limits is not None else None
-    return f"shared: {shared.spend}" if shared is not None and shared.budget_usd is not None else ""
+def _spend(total: LiveProfile) -> str:
+    if total.cost_known or not total.cost_unknown:
+        return cost(total) if total.cost_known else ""
+    return "cost unknown"
 
 
 def _deadline(frame: Frame) -> str:
-    left = frame.state.limits.deadline_sec if frame.state.limits is not None else None
+    left = frame.state.limits.deadline_sec
     if left is None or frame.feed.over:
         return ""
     return f"deadline in {duration(left)}" if left > 0 else "deadline has passed"
@@ -152,20 +146,15 @@ def _deadline(frame: Frame) -> str:
 def notice_lines(frame: Frame, width: int) -> list[Text]:
     """Why trials wait, what was said, what could not be read: the most important first."""
     state = frame.state
-    lines = []
-    held: dict[str, int] = {}
-    for _, reason in state.held:
-        held[reason] = held.get(reason, 0) + 1
-    for reason, number in held.items():
-        lines.append(("warning", f"! held: {number} do not start: {reason}"))
+    held = Counter(reason for _, reason in state.held)
+    lines = [("warning", f"! held: {number} do not start: {reason}") for reason, number in held.items()]
     for alert in state.alerts.worst_first():
         who = f" [{alert.profile}]" if alert.profile else ""
         since = seconds(alert.since)
         age = f", raised {duration(frame.now - since)} ago" if since is not None else ""
         lines.append((alert.severity, f"! {alert.severity} ({alert.cause}){who}: {alert.message}{age}"))
-    limits = state.limits
-    if not held and limits is not None and limits.shut is not None and not frame.feed.over:
-        lines.append(("warning", f"! nothing new starts: {limits.shut.reason}"))
+    if not held and state.limits.shut is not None and not frame.feed.over:
+        lines.append(("warning", f"! nothing new starts: {state.limits.shut.reason}"))
     if not (frame.feed.over or frame.stopping):
         lines += [("info", f"- {text}") for text in (*shared_lines(state), *wait_lines(state, frame.now))]
     for notice in state.notices.worst():

@@ -271,6 +271,18 @@ def read_plain(path: Path, limit: int) -> bytes | None:
         return data if len(data) <= limit else None
 
 
+def tail_plain(path: Path, size: int) -> str | None:
+    """The last `size` bytes of a plain file as text; None when it is none, or cannot be read."""
+    with open_plain(path) as stream:
+        if stream is None:
+            return None
+        try:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
+            return (stream.read(size) or b"").decode(errors="replace")
+        except OSError:
+            return None
+
+
 def decode_plain(path: Path, kind: Any, limit: int) -> Any:
     """A plain JSON file of at most `limit` bytes decoded as `kind`; None when there is none that can be read so."""
     data = read_plain(path, limit)

@@ -1,9 +1,12 @@
 """What people say about trials: append-only, with author and reason. A label goes before any analyzer's word."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from math import nextafter
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -22,10 +25,16 @@ STATES = ("unfinished", "not_run", "unreadable")
 """Failure classes of trials that did not end: nobody can say why they failed."""
 _CLASSES = tuple(name for name in FAILURE_CLASSES if name not in STATES)
 _KINDS = {measure.name: measure.kind for measure in MEASURES}
-_MOST = 2.0**63
+_POINTS: dict[str, Literal["bool", "integer", "number", "text"]] = {
+    "yes_no": "bool",
+    "count": "integer",
+    "number": "number",
+    "label": "text",
+}
+_MOST = nextafter(2.0**63, 0.0)
 _SWITCHES = {"true": True, "yes": True, "false": False, "no": False}
 
-type Value = bool | int | float | str
+type Said = bool | int | float | str
 type People = Mapping[tuple[str, str], Label]
 """What holds of what people said, by trial and name."""
 
@@ -38,7 +47,7 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     name: str
     author: str
     reason: str
-    value: Value | None = None
+    value: Said | None = None
     removed: bool = False
 
     def as_finding(self) -> Finding:
@@ -74,7 +83,7 @@ def add_label(analytics: Path, label: Label) -> None:
     append_jsonl(analytics / FILE, label, durable=True)
 
 
-def make_label(trial: str, name: str, value: Value | None, author: str, reason: str, now: datetime) -> Label:
+def make_label(trial: str, name: str, value: Said | None, author: str, reason: str, now: datetime) -> Label:
     """A label, or with `value` None its removal. Author and reason must say something."""
     for what, text in (("author", author), ("reason", reason)):
         if not text.strip():
@@ -126,13 +135,12 @@ def is_label(finding: Finding) -> bool:
     return finding.analyzer.startswith(f"{ANALYZER}:")
 
 
-def parse_value(name: str, text: str, findings: Sequence[Finding]) -> Value:
+def parse_value(name: str, text: str, findings: Sequence[Finding]) -> Said:
     """`text` as the value that `name` takes: by its rubric or measure, else by what analyzers said under that name."""
     points = {point.name: point for rubric in NAMES for point in load_rubric(rubric).points}
-    if name in points:
-        return _fitting(points[name], text)
-    if _kind(name) is not None:
-        return _measure(name, text)
+    point = points.get(name) or _measure(name)
+    if point is not None:
+        return _fitting(point, text)
     known = {finding.name for finding in findings}
     if name not in known:
         raise UserError(
@@ -142,77 +150,59 @@ def parse_value(name: str, text: str, findings: Sequence[Finding]) -> Value:
     return _guessed(text)
 
 
-def _fitting(point: Point, text: str) -> Value:
+def _measure(name: str) -> Point | None:
+    """A measure as a point to answer; None for another name. What a result says is no matter of opinion."""
+    kind = "count" if name.startswith(f"{MIX}.") else _KINDS.get(name)
+    if kind is None:
+        return None
+    if name in RECORDED or kind == "table":
+        what = "is recorded, not judged" if name in RECORDED else "is a table"
+        raise UserError(f"{name} {what}: a label cannot change it", hint='label what is judged, as "failure_class"')
+    if name == FAILURE_CLASS:
+        return Point(name, "label", "", dict.fromkeys(_CLASSES, ""))
+    return Point(name, _POINTS[kind], "", minimum=0.0)
+
+
+def _fitting(point: Point, text: str) -> Said:
+    name = point.name
     if point.kind == "text":
         return text
     if point.kind == "label":
         if text not in point.labels:
-            raise UserError(f'{point.name} cannot be "{text}"', hint=did_you_mean(text, list(point.labels)))
+            hint = did_you_mean(text, list(point.labels), limit=len(point.labels))
+            raise UserError(f'{name} cannot be "{text}"', hint=hint)
         return text
     if point.kind == "bool":
-        return _switch(point.name, text)
-    number = _number(point.name, text, whole=point.kind == "integer")
-    low, high = point.minimum, point.maximum
-    if not (float("-inf") if low is None else low) <= number <= (float("inf") if high is None else high):
-        raise UserError(f"{point.name} cannot be {text}", hint=f"it lies between {low} and {high}")
+        if text.lower() not in _SWITCHES:
+            raise UserError(f'{name} is true or false, not "{text}"')
+        return _SWITCHES[text.lower()]
+    whole = point.kind == "integer"
+    try:
+        number = int(text) if whole else float(text)
+    except ValueError:
+        raise UserError(f'{name} is a {"whole " if whole else ""}number, not "{text}"') from None
+    low = -_MOST if point.minimum is None else point.minimum
+    if not low <= number <= (_MOST if point.maximum is None else point.maximum):
+        above = f"it is never below {low:g}"
+        hint = above if point.maximum is None else f"it lies between {low} and {point.maximum}"
+        raise UserError(f"{name} cannot be {text}", hint=hint)
     return number
 
 
 def _fits(label: Label) -> bool:
     """Whether a line of the file says what could be said now; the file may be older, or written by hand."""
-    if label.removed or _kind(label.name) is None:
-        return True
     try:
-        return _measure(label.name, str(label.value)) == label.value
+        point = None if label.removed else _measure(label.name)
+        return point is None or _fitting(point, str(label.value)) == label.value
     except UserError:
         return False
 
 
-def _kind(name: str) -> str | None:
-    return "count" if name.startswith(f"{MIX}.") else _KINDS.get(name)
-
-
-def _measure(name: str, text: str) -> Value:
-    """The value of one of the measures; what a result says is no matter of opinion."""
-    kind = _kind(name)
-    if name in RECORDED or kind == "table":
-        what = "is recorded, not judged" if name in RECORDED else "is a table"
-        raise UserError(f"{name} {what}: a label cannot change it", hint='label what is judged, as "failure_class"')
-    if kind == "yes_no":
-        return _switch(name, text)
-    if kind == "label":
-        if name == FAILURE_CLASS and text not in _CLASSES:
-            raise UserError(f'{name} cannot be "{text}"', hint=did_you_mean(text, _CLASSES, limit=len(_CLASSES)))
-        return text
-    number = _number(name, text, whole=kind == "count")
-    if number < 0:
-        raise UserError(f"{name} cannot be {text}", hint="it is never below zero")
-    return number
-
-
-def _switch(name: str, text: str) -> bool:
-    if text.lower() not in _SWITCHES:
-        raise UserError(f'{name} is true or false, not "{text}"')
-    return _SWITCHES[text.lower()]
-
-
-def _number(name: str, text: str, *, whole: bool) -> int | float:
-    try:
-        number = int(text) if whole else float(text)
-    except ValueError:
-        raise UserError(f'{name} is a {"whole " if whole else ""}number, not "{text}"') from None
-    if not -_MOST < number < _MOST:
-        raise UserError(f"{name} cannot be {text}", hint="it is a number")
-    return number
-
-
-def _guessed(text: str) -> Value:
+def _guessed(text: str) -> Said:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             number = kind(text)
-        except ValueError:
-            continue
-        return number if -_MOST < number < _MOST else text
+            return number if -_MOST <= number <= _MOST else text
     return text

@@ -5,6 +5,7 @@ What a tool is, per agent, is data: tables in `taxonomies/*.toml`, and behind ea
 
 import hashlib
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,14 +17,20 @@ from typing import Any
 import msgspec
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory
-from terminalbench.analytics.findings.shell import TABLES, Effects, command_effects, patch_effects, summary_of_tests
+from terminalbench.analytics.findings.shell import (
+    PLACES,
+    TABLES,
+    Effects,
+    command_effects,
+    patch_effects,
+    summary_of_tests,
+)
 
 CHANGES = frozenset({"edit", "write", "delete"})
 """Kinds that change files."""
 MCP = "mcp__"
 _SHARED = "generic"
 _KEYS = re.compile(r"(?:[CM]-\S+|Enter|Escape|Tab|Up|Down|Left|Right|q|)\Z")
-_PLACES = {"read": "reads", "edit": "edits", "write": "writes", "delete": "deletes"}
 _STRENGTH = (
     "test", "edit", "write", "delete", "mcp", "delegate", "build", "install", "run", "fetch", "search", "read", "list",
 )  # fmt: skip
@@ -57,7 +64,7 @@ class Taxonomy:
         if kind == "editor":
             kind = self.editor.get(_text(call.arguments.get("command")), "edit")
         paths = (path,) if path else ()
-        place = _PLACES.get(kind)
+        place = PLACES.get(kind)
         return Effects((kind,), **{place: paths}) if place else Effects((kind,))
 
     def command(self, call: Call) -> str | None:
@@ -266,8 +273,6 @@ def _command_line(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         if len(value) >= 3 and value[0].rsplit("/", 1)[-1] in ("bash", "sh", "zsh") and value[1].endswith("c"):
             return value[2]
-        import shlex
-
         return shlex.join(value)
     return _text(value)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from terminalbench.analytics.atif import Step, Trajectory
 from terminalbench.analytics.findings.actions import Action
-from terminalbench.analytics.findings.measures import MIX
+from terminalbench.analytics.findings.measures import BEHAVIOUR, MIX
 from terminalbench.analytics.findings.trial import as_table
 from terminalbench.analytics.findings.trial_files import TrialFiles, Value
 from terminalbench.records import Finding, Outcome
@@ -17,14 +17,6 @@ BACKTRACK_WINDOW = 3
 _STEPS_SHOWN = 40
 _PATHS_SHOWN = 12
 _LOOKS = frozenset({"read", "search", "list"})
-NAMES = (
-    "steps", "agent_steps", "tool_calls", "distinct_tools", "calls_per_step", "steps_per_minute",
-    "tools", "tool_errors", "tool_success_rate", "mcp_tools", "mcp_calls",
-    "native_calls", "subagents", "files_read", "files_edited", "files_written", "places_explored",
-    "searched_before_edit", "looks_before_edit", "first_edit_step", "first_edit_sec", "loops", "backtracks",
-    "test_runs", "tested_before_finish", "own_tests_passed", "lost_passing_state", "truncated_outputs",
-    "context_first_tokens", "context_peak_tokens", "context_growth", "context_resets", "trajectory_problems",
-)  # fmt: skip
 
 
 class Analyzer:
@@ -37,8 +29,7 @@ class Analyzer:
         """Every measure of the trajectory; None with the reason when there is no trajectory."""
         me = (self.name, self.version)
         if trajectory is None:
-            reason = trial.story.missing
-            return [trial.finding(me, name, None, reason) for name in (*NAMES, MIX)]
+            return [trial.finding(me, name, None, trial.story.missing) for name in BEHAVIOUR]
         notes = _Notes()
         actions = trial.story.actions
         _count(notes, trajectory, actions)
@@ -48,7 +39,7 @@ class Analyzer:
         _repeats(notes, actions)
         _tests(notes, actions, trial)
         _context(notes, trajectory)
-        found = [trial.finding(me, name, *notes.found[name]) for name in NAMES]
+        found = [trial.finding(me, name, *notes.found[name]) for name in BEHAVIOUR if name != MIX]
         mix = Counter(action.kind for action in actions)
         return found + [trial.finding(me, f"{MIX}.{kind}", count) for kind, count in mix.most_common()]
 

@@ -13,7 +13,7 @@ from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.behaviour import loop_steps
 from terminalbench.analytics.findings.trial import CtrfTest, read_ctrf
 from terminalbench.analytics.findings.trial_files import TrialFiles
-from terminalbench.files import open_plain
+from terminalbench.files import tail_plain
 from terminalbench.records import AgentStatus, ErrorClass, Finding, Outcome, Trial
 from terminalbench.text.numbers import duration
 
@@ -25,25 +25,24 @@ LOOP_REPEATS = 5
 _TAIL_BYTES = 16 * 1024
 _STEPS_SHOWN = 20
 
-ERRORS: dict[ErrorClass, str] = {
-    ErrorClass.SETUP: "setup",
+_ERRORS: dict[ErrorClass, str] = {
     ErrorClass.ENVIRONMENT: "infrastructure",
     ErrorClass.OUT_OF_MEMORY: "infrastructure",
     ErrorClass.DISK_FULL: "infrastructure",
     ErrorClass.PROCESS_LIMIT: "infrastructure",
     ErrorClass.NETWORK: "provider",
-    ErrorClass.PROVIDER: "provider",
     ErrorClass.VERIFIER: "verifier_broken",
-    ErrorClass.AUTH: "auth",
-    ErrorClass.RATE_LIMIT: "rate_limit",
-    ErrorClass.MODEL_NOT_FOUND: "model_not_found",
     ErrorClass.SAFETY_REFUSAL: "refusal",
-    ErrorClass.AGENT_CRASH: "agent_crash",
     ErrorClass.AGENT_LIMIT: "limit_reached",
-    ErrorClass.CANCELLED: "cancelled",
+    ErrorClass.AGENT_TIMEOUT: "unknown_error",
     ErrorClass.UNKNOWN: "unknown_error",
 }
-"""An error that ended a trial, and the class it gives."""
+"""The class of an error that ended a trial, where it is not called like the error."""
+_ENDINGS = {
+    AgentStatus.LIMIT_REACHED: "limit_reached",
+    AgentStatus.REFUSED: "refusal",
+    AgentStatus.CRASHED: "agent_crash",
+}
 
 _NAMED_FILE = re.compile(
     r"(?<![\w/.:-])(?:/?(?:[\w.-]+/)+[\w-]+\.\w{1,8}|/(?:[\w.-]+/)*[\w.-]+|[\w-]+\.(?:py|js|ts|c|h|cpp|rs|go|java|rb|sh|txt|json|csv|toml|yaml|yml|md|html|sql|R|cfg|ini|xml|db))(?![\w/])"
@@ -89,18 +88,14 @@ def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
         there = (trial.folder / "result.json").exists()
         return Verdict("unreadable" if there else "unfinished", trial.reason or "the trial has no result")
     if record.outcome in (Outcome.ERRORED, Outcome.CANCELLED):
-        name = ERRORS.get(record.error_class or ErrorClass.UNKNOWN, "unknown_error")
-        return Verdict(name, _said(record), _last_step(trial))
+        error = record.error_class or ErrorClass.UNKNOWN
+        return Verdict(_ERRORS.get(error, str(error)), _said(record), _last_step(trial))
     if record.outcome is Outcome.NOT_RUN:
         return Verdict("not_run", _said(record))
     if record.agent_status is AgentStatus.TIMED_OUT:
         return _timeout(trial, trajectory, record)
-    if record.agent_status is AgentStatus.LIMIT_REACHED:
-        return Verdict("limit_reached", _said(record), _last_step(trial))
-    if record.agent_status is AgentStatus.REFUSED:
-        return Verdict("refusal", _said(record), _last_step(trial))
-    if record.agent_status is AgentStatus.CRASHED:
-        return Verdict("agent_crash", _said(record), _last_step(trial))
+    if record.agent_status in _ENDINGS:
+        return Verdict(_ENDINGS[record.agent_status], _said(record), _last_step(trial))
     if trajectory is None:
         return Verdict("unexplained", f"the verifier failed it, and {trial.story.missing}")
     actions = trial.story.actions
@@ -172,14 +167,10 @@ def _gave_up_early(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verd
 def _own_tests(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict | None:
     runs = [action for action in actions if action.did("test")]
     known = [action for action in runs if action.passed is not None]
-    if known and not known[-1].passed:
-        return Verdict(
-            "finished_with_failing_tests", "its own last test run failed, and it finished", (known[-1].step,)
-        )
     if known:
-        return Verdict(
-            "own_tests_passed", "its own last test run passed; the verifier's tests did not", (known[-1].step,)
-        )
+        good = ("own_tests_passed", "its own last test run passed; the verifier's tests did not")
+        bad = ("finished_with_failing_tests", "its own last test run failed, and it finished")
+        return Verdict(*(good if known[-1].passed else bad), (known[-1].step,))
     if not runs and any(action.changes for action in actions):
         steps = tuple(action.step for action in actions if action.changes)
         return Verdict("untested", "it changed files and ran no test", steps)
@@ -252,12 +243,7 @@ def normalised(text: str) -> str:
 
 
 def _verifier_words(trial: TrialFiles) -> str | None:
-    with open_plain(trial.folder / "verifier" / "test-stdout.txt") as stream:
-        if stream is None:
-            return None
-        size = stream.seek(0, 2)
-        stream.seek(max(0, size - _TAIL_BYTES))
-        lines = stream.read(_TAIL_BYTES).decode(errors="replace").splitlines()
+    lines = (tail_plain(trial.folder / "verifier" / "test-stdout.txt", _TAIL_BYTES) or "").splitlines()
     last = [line.strip() for line in reversed(lines) if any(c.isalpha() for c in line)]
     return next((line for line in last if _ERROR_LINE.match(line)), last[0] if last else None)
 

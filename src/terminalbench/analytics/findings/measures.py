@@ -91,4 +91,5 @@ MIX = "tool_mix"
 NAMES: tuple[str, ...] = tuple(measure.name for measure in MEASURES)
 RECORDED: tuple[str, ...] = NAMES[: NAMES.index("steps")]
 """What the trial's result says: outcome, reward, tests, tokens, cost, times. Other pages read them there."""
-TRIPWIRES: tuple[str, ...] = ("edited_tests", "touched_reward", "touched_solution", "tampering")
+BEHAVIOUR: tuple[str, ...] = NAMES[NAMES.index("steps") : NAMES.index("edited_tests")]
+TRIPWIRES: tuple[str, ...] = NAMES[NAMES.index("edited_tests") : NAMES.index("failure_class")]

@@ -25,6 +25,9 @@ _HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _QUOTES = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.DOTALL)
 _PATCH_FILE = re.compile(r"(?m)^\*\*\* (Update|Add|Delete) File: (.+?)\s*$")
+_PATCHES = {"Update": "edit", "Add": "write", "Delete": "delete"}
+PLACES = {"read": "reads", "edit": "edits", "write": "writes", "delete": "deletes"}
+"""The kinds that touch files, and where `Effects` has them."""
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _NO_FILE = ("/dev/", "&")
 
@@ -86,7 +89,7 @@ def command_effects(command: str, depth: int = 0) -> Effects:
     """What the command line does."""
     found = _Found()
     for change, path in _PATCH_FILE.findall(command[:_LONGEST]):
-        found.patch(change, path)
+        found.put(_PATCHES[change], path)
     for simple in _commands(_without_heredocs(command[:_LONGEST])):
         found.add(simple, depth)
     return found.effects()
@@ -96,70 +99,57 @@ def patch_effects(text: str) -> Effects:
     """What an `apply_patch` text changes."""
     found = _Found()
     for change, path in _PATCH_FILE.findall(text):
-        found.patch(change, path)
+        found.put(_PATCHES[change], path)
     return found.effects() if found.kinds else Effects(("edit",))
 
 
 @dataclass
 class _Found:
+    """The kinds in order, and the files by kind."""
+
     kinds: list[str] = field(default_factory=list)
-    reads: list[str] = field(default_factory=list)
-    edits: list[str] = field(default_factory=list)
-    writes: list[str] = field(default_factory=list)
-    deletes: list[str] = field(default_factory=list)
+    files: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in PLACES})
 
     def effects(self) -> Effects:
-        files = (self.reads, self.edits, self.writes, self.deletes)
-        return Effects(
-            tuple(dict.fromkeys(self.kinds)), *(tuple(dict.fromkeys(map(normpath, paths))) for paths in files)
-        )
+        files = (tuple(dict.fromkeys(map(normpath, paths))) for paths in self.files.values())
+        return Effects(tuple(dict.fromkeys(self.kinds)), *files)
 
-    def patch(self, change: str, path: str) -> None:
-        kind, where = {
-            "Update": ("edit", self.edits),
-            "Add": ("write", self.writes),
-            "Delete": ("delete", self.deletes),
-        }[change]
+    def put(self, kind: str, path: str) -> None:
         self.kinds.append(kind)
-        where.append(path)
+        self.files[kind].append(path)
 
     def add(self, command: _Command, depth: int) -> None:
         words = _real_words(command.words)
         for path, appended in command.targets:
-            (self.edits if appended else self.writes).append(path)
-            self.kinds.append("edit" if appended else "write")
+            self.put("edit" if appended else "write", path)
         if not words:
             return
         if words[0] in _SHELLS and depth < _DEPTH:
             inner = _inner_script(words)
             if inner is not None:
-                self._include(command_effects(inner, depth + 1))
+                effects = command_effects(inner, depth + 1)
+                self.kinds += effects.kinds
+                for kind, place in PLACES.items():
+                    self.files[kind] += getattr(effects, place)
                 return
         kind = _kind(words)
         if kind in ("say", "read") and command.targets:
             return  # `cat > file` and `echo x > file` only write
         self.kinds.append(kind)
-        self._files(kind, words)
+        if kind in PLACES:
+            self.files[kind] += _files(kind, words)
         if words[0] == "find" and "-exec" in words:
             self.add(_Command(words[words.index("-exec") + 1 :]), depth)
 
-    def _include(self, inner: Effects) -> None:
-        self.kinds += inner.kinds
-        self.reads += inner.reads
-        self.edits += inner.edits
-        self.writes += inner.writes
-        self.deletes += inner.deletes
 
-    def _files(self, kind: str, words: list[str]) -> None:
-        files = _arguments(words)
-        if kind == "read":
-            self.reads += files[1:] if words[0] in ("sed", "awk", "gawk", "jq") and "-f" not in words else files
-        elif kind == "edit":
-            self.edits += files[1:] if words[0] in ("sed", "perl", "chmod", "chown") else files
-        elif kind == "write":
-            self.writes += files if words[0] in ("tee", "touch") else files[-1:]
-        elif kind == "delete":
-            self.deletes += files
+def _files(kind: str, words: list[str]) -> list[str]:
+    """The files that a command of this kind is about."""
+    files = _arguments(words)
+    if kind == "read":
+        return files[1:] if words[0] in ("sed", "awk", "gawk", "jq") and "-f" not in words else files
+    if kind == "edit":
+        return files[1:] if words[0] in ("sed", "perl", "chmod", "chown") else files
+    return files[-1:] if kind == "write" and words[0] not in ("tee", "touch") else files
 
 
 def _kind(words: list[str]) -> str:

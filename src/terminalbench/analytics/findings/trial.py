@@ -10,7 +10,7 @@ import msgspec
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.trial_files import TrialFiles, Value
 from terminalbench.files import read_plain
-from terminalbench.records import Finding, Outcome, Usage, elapsed_sec
+from terminalbench.records import Finding, Outcome, Phases, Usage
 
 _CTRF_LIMIT = 64 << 20
 
@@ -40,11 +40,7 @@ class Analyzer:
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:  # noqa: ARG002
         """Every measure of the result; None with a reason where it is not known."""
         me = (self.name, self.version)
-        values: dict[str, tuple[Value, str | None]] = {}
-        values |= _ending(trial)
-        values |= dict(_tests(trial))
-        values |= _usage(trial.usage)
-        values |= _times(trial)
+        values = {**_ending(trial), **dict(_tests(trial)), **_usage(trial.usage), **_times(trial)}
         return [trial.finding(me, name, value, reason) for name, (value, reason) in values.items()]
 
 
@@ -90,38 +86,21 @@ def _tests(trial: TrialFiles) -> Iterator[tuple[str, tuple[Value, str | None]]]:
 
 
 def _usage(usage: Usage) -> dict[str, tuple[Value, str | None]]:
-    values: dict[str, Value] = {
-        "tokens": usage.total_tokens,
-        "input_tokens": usage.input_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "output_tokens": usage.output_tokens,
-        "usage_source": usage.source,
-        "cost_usd": usage.cost_usd,
-        "cost_source": usage.cost_source,
-    }
+    values: dict[str, Value] = {"tokens": usage.total_tokens, **msgspec.structs.asdict(usage)}
+    values["usage_source"] = values.pop("source")
     return {name: (value, "nobody recorded it" if value is None else None) for name, value in values.items()}
 
 
 def _times(trial: TrialFiles) -> dict[str, tuple[Value, str | None]]:
     record = trial.record
-    phases = record.phases if record is not None else None
-    values: dict[str, Value] = {
-        "wall_sec": _elapsed(record.started_at, record.finished_at) if record is not None else None,
-        "environment_sec": phases.environment_sec if phases else None,
-        "agent_setup_sec": phases.agent_setup_sec if phases else None,
-        "agent_sec": phases.agent_sec if phases else None,
-        "verifier_sec": phases.verifier_sec if phases else None,
-    }
+    try:
+        wall_sec = record.wall_sec if record is not None else None
+    except (ValueError, TypeError):
+        wall_sec = None
+    phases = record.phases if record is not None else Phases()
+    values: dict[str, Value] = {"wall_sec": wall_sec, **msgspec.structs.asdict(phases)}
     reason = "the trial did not get there, or did not record it"
     return {name: (value, reason if value is None else None) for name, value in values.items()}
-
-
-def _elapsed(started_at: str | None, finished_at: str | None) -> float | None:
-    try:
-        return elapsed_sec(started_at, finished_at)
-    except (ValueError, TypeError):
-        return None
 
 
 def as_table(counts: dict[str, int]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.actions import Action
+from terminalbench.analytics.findings.measures import TRIPWIRES
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.records import Finding
 
@@ -36,8 +37,7 @@ class Analyzer:
         tampering = [reason.removeprefix("tampering:") for reason in suspect if reason.startswith("tampering:")]
         yield trial.finding(me, "tampering", ", ".join(tampering), trial.reason if trial.record is None else None)
         if trajectory is None:
-            for name in ("edited_tests", "touched_reward", "touched_solution"):
-                yield trial.finding(me, name, None, trial.story.missing)
+            yield from (trial.finding(me, name, None, trial.story.missing) for name in TRIPWIRES if name != "tampering")
             return
         actions = trial.story.actions
         tests = [a for a in actions if a.changed and any(_TEST_FILE.search(path) for path in a.changed)]
@@ -50,11 +50,8 @@ class Analyzer:
             if simulated and name == "touched_solution":
                 yield trial.finding(me, name, None, "a simulated agent works with the solution")
                 continue
-            hits = (
-                [action for action in actions if pattern.search(action.words)]
-                if any(part in words for part in needed)
-                else []
-            )
+            mentioned = any(part in words for part in needed)
+            hits = [action for action in actions if mentioned and pattern.search(action.words)]
             yield trial.finding(me, name, len(hits), hits[0].target if hits else None, _steps(hits))
 
 

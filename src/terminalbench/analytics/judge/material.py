@@ -17,7 +17,7 @@ from terminalbench.analytics.atif import Result, Step, Trajectory
 from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.analytics.findings.trial_files import read_story
 from terminalbench.analytics.judge.request import JudgeTrial
-from terminalbench.files import open_plain
+from terminalbench.files import tail_plain
 from terminalbench.secrets.values import NONE, Secrets
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
@@ -246,15 +246,8 @@ def _left_out(trajectory: Trajectory) -> tuple[str, ...]:
 
 
 def _verifier_tail(folder: Path) -> str:
-    texts = []
-    for file in sorted(folder.glob("**/verifier/test-stdout.txt")):
-        with open_plain(file) as stream:
-            if stream is None:
-                continue
-            stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - _VERIFIER_BYTES))
-            texts.append(stream.read(_VERIFIER_BYTES).decode(errors="replace").strip())
-    return "\n".join(texts)[-_VERIFIER_BYTES:]
+    found = (tail_plain(file, _VERIFIER_BYTES) for file in sorted(folder.glob("**/verifier/test-stdout.txt")))
+    return "\n".join(text.strip() for text in found if text is not None)[-_VERIFIER_BYTES:]
 
 
 type Counter = Callable[[str], int]

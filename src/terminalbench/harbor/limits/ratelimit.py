@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-from terminalbench.files import open_plain
+from terminalbench.files import tail_plain
 from terminalbench.sandbox.activity import HITS
 
 LONGEST_ASKED_SEC = 900.0
@@ -81,15 +81,8 @@ def log_tails(trial_dir: Path) -> Iterator[str]:
     folders = [trial_dir / "agent", *sorted(trial_dir.glob("steps/*/agent"))]
     logs = [Path(root) / name for folder in folders for root, _, names in os.walk(folder) for name in names]
     files += sorted(logs, key=_changed, reverse=True)[:_FILES]
-    for path in files:
-        with open_plain(path) as stream:
-            if stream is None:
-                continue
-            try:
-                stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES))
-                yield (stream.read(_TAIL_BYTES) or b"").decode(errors="replace")
-            except OSError:
-                continue
+    tails = (tail_plain(path, _TAIL_BYTES) for path in files)
+    return (tail for tail in tails if tail is not None)
 
 
 def _changed(path: Path) -> float:

@@ -112,3 +112,61 @@ json_values = st.recursive(
 @given(st.lists(json_values, max_size=5), json_values)
 def test_any_json_is_read_or_refused(steps: list[Any], other: Any) -> None:
     parse_trajectory(document(*steps, agent=other, final_metrics=other, subagent_trajectories=[other]))
+
+
+small = st.integers(0, 5)
+odd_values = json_values | st.sampled_from(
+    [1.0, 2.5, -1, 2**70, "", "2026-01-02 03:04:05Z", "2026-01-02T03:04:05.1234567Z"]
+)
+MOMENT = "2026-01-02T03:04:05"
+times = st.sampled_from([f"{MOMENT}Z", f"{MOMENT}.25+02:00", f"{MOMENT}.1234567Z", MOMENT, "yesterday"])
+contents = st.text(max_size=4) | st.just([{"type": "text", "text": "a"}, {"type": "image"}])
+calls = st.fixed_dictionaries(
+    {"tool_call_id": st.sampled_from(["c1", "c2"]), "function_name": st.just("Bash")},
+    optional={"arguments": st.just({"command": "ls"}), "extra": st.just({"is_error": True})},
+)
+results = st.fixed_dictionaries(
+    {},
+    optional={"source_call_id": st.just("c1"), "content": contents, "extra": st.just({"exit_code": 1})},
+)
+metrics = st.fixed_dictionaries(
+    {},
+    optional={"prompt_tokens": small, "cached_tokens": small, "completion_tokens": small, "cost_usd": st.floats(0, 1)},
+)
+valid_steps = st.fixed_dictionaries(
+    {"step_id": small, "source": st.sampled_from(["system", "user", "agent"])},
+    optional={
+        "message": contents,
+        "timestamp": times,
+        "model_name": st.just("m"),
+        "reasoning_content": contents,
+        "tool_calls": st.lists(calls, max_size=2),
+        "observation": st.fixed_dictionaries({"results": st.lists(results, max_size=2)}),
+        "metrics": metrics,
+        "is_copied_context": st.booleans(),
+        "extra": st.just({"is_sidechain": True}),
+    },
+)
+
+
+def damaged(value: Any, data: st.DataObject) -> Any:
+    """The same with one value in it replaced by another, at a place of any depth."""
+    if not isinstance(value, dict | list) or not value or not data.draw(st.integers(0, 3)):
+        return data.draw(odd_values)
+    place = data.draw(st.sampled_from(list(value) if isinstance(value, dict) else range(len(value))))
+    copy: Any = value.copy()
+    copy[place] = damaged(value[place], data)
+    return copy
+
+
+@given(st.lists(valid_steps, min_size=1, max_size=3), st.lists(valid_steps, max_size=1), st.booleans(), st.data())
+def test_the_fast_and_the_lenient_reader_read_the_same(
+    steps: list[Any], inner: list[Any], damage: bool, data: st.DataObject
+) -> None:
+    if damage:
+        steps = [*steps[:-1], damaged(steps[-1], data)]
+    subagents: list[Any] = [{"trajectory_id": "s", "steps": inner}]
+    fast = parse_trajectory(document(*steps, subagent_trajectories=subagents))
+    # What is no document there is left out, and makes the fast reader give up the whole file.
+    lenient = parse_trajectory(document(*steps, subagent_trajectories=[*subagents, None]))
+    assert fast == lenient

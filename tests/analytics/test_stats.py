@@ -14,7 +14,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from terminalbench.analytics import stats
 from terminalbench.analytics.power import fewest_units, planned_moment, smallest_detectable, units_needed
-from terminalbench.analytics.sequential import e_value, look_reached, nominal_level, obrien_fleming
+from terminalbench.analytics.stats import e_value, look_reached, nominal_level, obrien_fleming
 from terminalbench.index.totals import wilson
 
 COUNTS = [(0, 5), (1, 5), (5, 5), (7, 20), (40, 41), (0, 1)]

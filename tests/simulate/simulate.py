@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from terminalbench.analytics import sequential, stats
+from terminalbench.analytics import stats
 from terminalbench.analytics.allocate import TopUp, allocate
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Interval, Row
@@ -112,7 +112,7 @@ def rate_coverage(tasks: int, attempts: int, reps: int, seed: int = 3) -> dict[s
 def looking(world: World, tasks: int, looks: int, reps: int, seed: int = 4) -> dict[str, float]:
     """How often one decides for a difference when looking after each attempt."""
     random = np.random.default_rng(seed)
-    levels = [sequential.nominal_level(look, looks, ALPHA) for look in range(1, looks + 1)]
+    levels = [stats.nominal_level(look, looks, ALPHA) for look in range(1, looks + 1)]
     hits = {"O'Brien-Fleming": 0, "e-value": 0, "as if each look were the only one": 0, "one look, at the end": 0}
     for rep in range(reps):
         old, new = world.draw(random, tasks)
@@ -121,7 +121,7 @@ def looking(world: World, tasks: int, looks: int, reps: int, seed: int = 4) -> d
         wins, losses = (b & ~a).ravel().cumsum(), (a & ~b).ravel().cumsum()
         hits["O'Brien-Fleming"] += any(p <= level for p, level in zip(ps, levels, strict=True))
         hits["e-value"] += any(
-            sequential.e_value(int(w), int(n)) >= 1 / ALPHA for w, n in zip(wins[4::5], losses[4::5], strict=True)
+            stats.e_value(int(w), int(n)) >= 1 / ALPHA for w, n in zip(wins[4::5], losses[4::5], strict=True)
         )
         hits["as if each look were the only one"] += min(ps) <= ALPHA
         hits["one look, at the end"] += ps[-1] <= ALPHA

@@ -16,7 +16,7 @@ import pytest
 
 from support.live import START, Teller, job_event
 from support.results import make_plan, make_trial
-from terminalbench.analytics.forecast import Forecast, ProfileForecast
+from terminalbench.analytics.plan_forecast import Forecast, ProfileForecast
 from terminalbench.cli.main import main
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site

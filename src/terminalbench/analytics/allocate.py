@@ -5,13 +5,13 @@ profiles of the open contrasts alike, and keeps its equal weight: docs/statistic
 """
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
 
 import msgspec
 
-from terminalbench.analytics.model import Comparison, Contrast, TaskSummary
+from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import points
 
@@ -76,25 +76,20 @@ class _Cell:
     def error_squared(self) -> float:
         return self.variance / max(self.attempts, 1)
 
-    def open(self, rule: TopUp) -> bool:
-        """Whether it may get more."""
-        return self.planned + self.added < rule.max_attempts
-
     def gain(self) -> float:
         """What one more attempt takes off the squared error of the contrasts it is in."""
         return self.weight * self.variance / (max(self.attempts, 1) * (self.attempts + 1))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Aim:
-    """One contrast: its cells and what its width is now."""
+    """One contrast: its cells, the sum of their squared errors and its width now, and whether that is enough."""
 
     contrast: Contrast
     cells: list[_Cell]
-    before: float = 0.0
-    now: float = 0.0
-    reached: bool = False
-    tasks: int = field(default=1)
+    before: float
+    now: float
+    reached: bool
 
     def expected(self) -> float:
         """Its half-width after what was added."""
@@ -114,9 +109,8 @@ def allocate(comparison: Comparison, rule: TopUp) -> Allocation:
         return Allocation(
             done=True, reason=f"every half-width is at most {points(rule.half_width, sign=False)}", half_width=widest
         )
-    for aim in open_aims:
-        for cell in aim.cells:
-            cell.weight += 1
+    for cell in (cell for aim in open_aims for cell in aim.cells):
+        cell.weight += 1
     _spend(open_aims, rule)
     more = [MoreAttempts(c.profile, c.task, c.added) for c in sorted(cells.values(), key=lambda c: c.order) if c.added]
     if not more:
@@ -145,13 +139,12 @@ def _cells(comparison: Comparison) -> dict[CellKey, _Cell]:
         for task in profile.tasks:
             key = (task.task.dataset, task.task.id)
             shared = (totals[key][0] + 0.5) / (totals[key][1] + 1)
-            cells[profile.profile, *key] = _cell(profile.profile, task, (order[key], column), shared)
+            rate = (task.passed + _PRIOR * shared) / (task.measured + _PRIOR)
+            place = (order[key], column)
+            cells[profile.profile, *key] = _Cell(
+                profile.profile, task.task, place, task.planned, task.measured, rate * (1 - rate)
+            )
     return cells
-
-
-def _cell(profile: str, task: TaskSummary, order: tuple[int, int], shared: float) -> _Cell:
-    rate = (task.passed + _PRIOR * shared) / (task.measured + _PRIOR)
-    return _Cell(profile, task.task, order, task.planned, task.measured, rate * (1 - rate))
 
 
 def _aim(contrast: Contrast, cells: dict[CellKey, _Cell], comparison: Comparison, rule: TopUp) -> _Aim | None:
@@ -163,14 +156,13 @@ def _aim(contrast: Contrast, cells: dict[CellKey, _Cell], comparison: Comparison
     if not common:
         return None
     mine = [cells[name, *key] for key in common for name in (contrast.new, contrast.old)]
-    aim = _Aim(contrast, mine, tasks=len(common))
-    aim.before = sum(cell.error_squared() for cell in mine)
+    before = sum(cell.error_squared() for cell in mine)
     measured = contrast.estimate.suite_interval
-    likely = NormalDist().inv_cdf(1 - comparison.alpha / 2) * sqrt(aim.before) / len(common)
-    aim.now = max(likely, (measured.high - measured.low) / 2) if measured is not None else likely
+    now = NormalDist().inv_cdf(1 - comparison.alpha / 2) * sqrt(before) / len(common)
+    if measured is not None:
+        now = max(now, (measured.high - measured.low) / 2)
     enough = all(cell.measured >= FEWEST or cell.planned >= rule.max_attempts for cell in mine)
-    aim.reached = enough and aim.now <= rule.half_width
-    return aim
+    return _Aim(contrast, mine, before, now, enough and now <= rule.half_width)
 
 
 def _spend(aims: list[_Aim], rule: TopUp) -> None:
@@ -185,7 +177,8 @@ def _spend(aims: list[_Aim], rule: TopUp) -> None:
     while heap:
         lacking, _, place = heapq.heappop(heap)
         cells = _fewest(by_task[place], rule)
-        if len(cells) > left or (not lacking and left < rule.round_trials and _expected(aims, rule)):
+        enough = not lacking and left < rule.round_trials and all(aim.expected() <= rule.half_width for aim in aims)
+        if len(cells) > left or enough:
             return
         for cell in cells:
             cell.added += 1
@@ -195,13 +188,9 @@ def _spend(aims: list[_Aim], rule: TopUp) -> None:
             heapq.heappush(heap, entry)
 
 
-def _expected(aims: list[_Aim], rule: TopUp) -> bool:
-    return all(aim.expected() <= rule.half_width for aim in aims)
-
-
 def _fewest(cells: dict[int, _Cell], rule: TopUp) -> list[_Cell]:
     """The cells of a task that come next: those that lack attempts, else all that may get more."""
-    able = [cell for cell in cells.values() if cell.open(rule)]
+    able = [cell for cell in cells.values() if cell.planned + cell.added < rule.max_attempts]
     return [cell for cell in able if cell.attempts < FEWEST] or able
 
 

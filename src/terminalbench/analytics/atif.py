@@ -7,6 +7,7 @@ too large, cannot be read; every other oddity is one line in `problems`, and the
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -249,6 +250,10 @@ class _Reader:
         return _trajectory(raw, steps, subagents, self.problems)
 
     def _step(self, raw: Mapping[str, Any], position: int) -> Step:
+        with suppress(msgspec.ValidationError):
+            step = msgspec.convert(raw, Step)
+            if step.source in _SOURCES:
+                return step
         where = f"step {position}"
         step_id = raw.get("step_id")
         if not isinstance(step_id, int) or isinstance(step_id, bool):

@@ -8,6 +8,7 @@ from terminalbench.analytics import stats
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.summary import ProfileRows, TaskKey
 from terminalbench.records import Outcome
+from terminalbench.text.numbers import some
 
 _FACTORS = {"environment": (), "model": ("model",), "agent_version": ("agent", "agent_version")}
 """What must be alike in both profiles, and the declared aspects of which any one explains a difference."""
@@ -37,7 +38,7 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     warnings += _in_time(new.profile, old.profile, measured)
     error_p, flagged = _error_rates(new.profile, old.profile, rows)
     if changed:
-        names = ", ".join(task for _, task in changed[:5]) + (f" and {len(changed) - 5} more" if changed[5:] else "")
+        names = some([task for _, task in changed])
         warnings.append(f"not the same task under both (its digest differs), left out: {names}")
     return Comparability(refused, [*warnings, *flagged], changed, error_p)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from terminalbench.analytics import power, sequential, stats
+from terminalbench.analytics import power, stats
 from terminalbench.analytics.model import Estimate, Interval, Metric, Row, Sequential, TaskDifference, Verdict
 from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.summary import ProfileRows, TaskKey, unit_of
@@ -160,8 +160,8 @@ def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: in
     if settings.looks == "any":
         return Looks("e-value", family / settings.alpha, last=ended == planned)
     planned_looks = settings.looks
-    look = sequential.look_reached(ended, planned, planned_looks)
-    level = sequential.nominal_level(look, planned_looks, settings.alpha / family) if look else 0.0
+    look = stats.look_reached(ended, planned, planned_looks)
+    level = stats.nominal_level(look, planned_looks, settings.alpha / family) if look else 0.0
     return Looks("obrien-fleming", level, look, planned_looks, last=look == planned_looks)
 
 
@@ -194,7 +194,7 @@ class Evidence:
     def decides(self, looks: Looks) -> bool:
         """Whether a difference is shown."""
         if looks.method == "e-value":
-            return sequential.e_value(*self.pairs) >= looks.level
+            return stats.e_value(*self.pairs) >= looks.level
         p = self.estimate.p if looks.method == "obrien-fleming" else self.p_adjusted
         return p is not None and p <= looks.level
 
@@ -231,7 +231,7 @@ def sequential_record(looks: Looks, evidence: Evidence) -> Sequential | None:
         level=looks.level,
         look=looks.look,
         looks=looks.looks,
-        e_value=sequential.e_value(*evidence.pairs) if by_pairs else None,
+        e_value=stats.e_value(*evidence.pairs) if by_pairs else None,
         wins=evidence.pairs[0] if by_pairs else None,
         losses=evidence.pairs[1] if by_pairs else None,
     )

@@ -10,7 +10,7 @@ from terminalbench.analytics.divergence import Divergence, Told, first_divergenc
 from terminalbench.analytics.findings.analyzers import load_analyzers
 from terminalbench.analytics.labels import FAILURE_CLASS, People, corrected, read_labels, said_of
 from terminalbench.analytics.run import Progress, analyse
-from terminalbench.analytics.selection import Filter, Picked, pick, ran, read_findings, trial_files
+from terminalbench.analytics.selection import Filter, Picked, pick, ran
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.read.results import ReadState
@@ -90,15 +90,15 @@ def error_report(
     analyzers = [loaded for loaded in load_analyzers() if loaded.name == "failure"]
     analyse(chosen, analyzers, progress)
     failed: list[FailedTrial] = []
-    signs: dict[str, str] = {}
+    signed: list[tuple[str, FailedTrial]] = []
     for part in chosen:
-        people = read_labels(part.source.batch.analytics).current()
-        for cell, found in read_findings(part, analyzers):
+        people = read_labels(part.batch.analytics).current()
+        for cell, found in part.findings(analyzers):
             one = failed_trial(part.view.batch, cell, found, people)
             if one is not None and one.failure_class != UNFINISHED:
                 failed.append(one)
-                sign = _label(corrected(found, people), "failure_signature")
-                signs[f"{one.batch}/{one.trial}"] = sign or "no error, no verifier output"
+                sign = next((f.value for f in corrected(found, people) if f.name == "failure_signature"), None)
+                signed.append((str(sign or "no error, no verifier output"), one))
     cells = [cell for part in chosen for cell in part.cells]
     classes = {f"{one.batch}/{one.trial}": one.failure_class for one in failed}
     return ErrorReport(
@@ -108,7 +108,7 @@ def error_report(
         unfinished=sum(ran(cell) and cell.row is not None and cell.row.state == ReadState.UNFINISHED for cell in cells),
         not_run=sum(not ran(cell) for cell in cells),
         classes=failure_classes(failed),
-        signatures=_grouped((signs[f"{one.batch}/{one.trial}"], one) for one in failed),
+        signatures=_grouped(signed),
         contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),
     )
 
@@ -120,7 +120,7 @@ def failed_trial(batch: str, cell: CellState, found: Sequence[Finding], people: 
         return None
     [finding] = corrected([by_rule], people)
     return FailedTrial(
-        trial=f"{cell.row.job}/{cell.row.name}",
+        trial=cell.row.key,
         batch=batch,
         task=cell.task.id,
         profile=cell.profile,
@@ -130,11 +130,6 @@ def failed_trial(batch: str, cell: CellState, found: Sequence[Finding], people: 
         steps=finding.steps,
         labelled=said_of(by_rule, people) is not None,
     )
-
-
-def _label(found: Sequence[Finding], name: str) -> str | None:
-    value = next((f.value for f in found if f.name == name), None)
-    return value if isinstance(value, str) else None
 
 
 def failure_classes(failed: Sequence[FailedTrial]) -> list[FailureGroup]:
@@ -168,7 +163,8 @@ def _contrasts(part: Picked, compare: tuple[str, str] | None, classes: dict[str,
             mine, other = by_cell[task, a], by_cell[task, b]
             good = [cell for cell in mine if cell.outcome is Outcome.PASSED]
             if good and other and not any(cell.outcome is Outcome.PASSED for cell in other):
-                yield _solved(part, task, (a, good, len(mine)), (b, other), classes)
+                found = Solved(task, part.view.batch, a, b, len(good), len(mine), len(other))
+                yield _compared(part, found, good, other, classes)
 
 
 def _pairs(part: Picked, profiles: list[str], compare: tuple[str, str] | None) -> list[tuple[str, str]]:
@@ -176,38 +172,27 @@ def _pairs(part: Picked, profiles: list[str], compare: tuple[str, str] | None) -
     if compare is not None:
         for name in compare:
             if name not in profiles:
-                where = str(part.source.batch.folder)
+                where = str(part.batch.folder)
                 raise UserError(f'no profile is called "{name}"', where=where, hint=did_you_mean(name, profiles))
         return [compare, (compare[1], compare[0])]
     baseline = part.view.plan.baseline
     return [pair for name in profiles if name != baseline for pair in ((name, baseline), (baseline, name))]
 
 
-def _solved(
-    part: Picked,
-    task: TaskRef,
-    a: tuple[str, list[CellState], int],
-    b: tuple[str, list[CellState]],
-    classes: dict[str, str],
+def _compared(
+    part: Picked, solved: Solved, good: list[CellState], bad: list[CellState], classes: dict[str, str]
 ) -> Solved:
-    told_a = next((t for cell in a[1] if (t := _told(part, cell)) is not None), None)
-    told_b = next((t for cell in b[1] if (t := _told(part, cell)) is not None), None)
-    fork = first_divergence(told_a, told_b) if told_a is not None and told_b is not None else None
-    absent = [profile for profile, told in ((a[0], told_a), (b[0], told_b)) if told is None]
+    """With the two trials that are compared, the first of each that left a trajectory, and where they part ways."""
+    sides = [next(filter(None, (_told(part, cell) for cell in cells)), None) for cells in (good, bad)]
+    names = [told.trial if told else _name(cells[0]) for told, cells in zip(sides, (good, bad), strict=True)]
+    fork = first_divergence(sides[0], sides[1]) if sides[0] is not None and sides[1] is not None else None
+    absent = [name for name, told in zip((solved.a, solved.b), sides, strict=True) if told is None]
     why = f"no trajectory of {' and '.join(absent)}" if absent else None if fork else "both made the same moves"
-    a_trial = told_a.trial if told_a is not None else _name(a[1][0])
-    b_trial = told_b.trial if told_b is not None else _name(b[1][0])
-    return Solved(
-        task=task,
-        batch=part.view.batch,
-        a=a[0],
-        b=b[0],
-        a_passed=len(a[1]),
-        a_measured=a[2],
-        b_measured=len(b[1]),
-        a_trial=a_trial,
-        b_trial=b_trial,
-        b_class=classes.get(f"{part.view.batch}/{b_trial}"),
+    return msgspec.structs.replace(
+        solved,
+        a_trial=names[0],
+        b_trial=names[1],
+        b_class=classes.get(f"{solved.batch}/{names[1]}"),
         divergence=fork,
         why_none=why,
     )
@@ -216,10 +201,10 @@ def _solved(
 def _told(part: Picked, cell: CellState) -> Told | None:
     if cell.row is None:
         return None
-    files = trial_files(part.source, cell.row)
+    files = part.files(cell.row)
     story = files.story
     return Told(_name(cell), story.trajectory, story.actions, files.secrets) if story.trajectory is not None else None
 
 
 def _name(cell: CellState) -> str:
-    return f"{cell.row.job}/{cell.row.name}" if cell.row is not None else "-"
+    return cell.row.key if cell.row is not None else "-"

@@ -21,7 +21,7 @@ from terminalbench.analytics.findings.trial_files import NO_TRAJECTORY, Value
 from terminalbench.analytics.labels import ANALYZER as LABEL
 from terminalbench.analytics.labels import UNFIT, Labels, People, corrected, read_labels, said_of
 from terminalbench.analytics.model import Comparison
-from terminalbench.analytics.selection import Filter, Picked, ran, read_findings
+from terminalbench.analytics.selection import Filter, Picked, ran
 from terminalbench.analytics.settings import profile_names
 from terminalbench.errors import TbenchError
 from terminalbench.files import encode_json, encode_line, read_json, write_json, write_lines
@@ -247,12 +247,12 @@ def write_tables(
     tallies: dict[str, _Tally] = {}
     problems: Counter[str] = Counter()
     further: dict[str, None] = {}
-    labels = {part.view.batch: read_labels(part.source.batch.analytics) for part in chosen}
+    labels = {part.view.batch: read_labels(part.batch.analytics) for part in chosen}
     people = {batch: found.current() for batch, found in labels.items()}
 
     def findings() -> Iterator[Finding]:
         for part in chosen:
-            for cell, found in read_findings(part, analyzers):
+            for cell, found in part.findings(analyzers):
                 values = _labelled_values(found, people[part.view.batch])
                 further.update(dict.fromkeys(name for name in values if "." in name))
                 tallies.setdefault(names[part.view.batch, cell.profile], _Tally()).add(cell, values)
@@ -263,7 +263,7 @@ def write_tables(
         columns = detail_columns(further)
         yield _csv_line(columns)
         for part in chosen:
-            for cell, found in read_findings(part, analyzers):
+            for cell, found in part.findings(analyzers):
                 values = _identity_of(part.view.batch, cell) | _labelled_values(found, people[part.view.batch])
                 yield _csv_line([values.get(name) for name in columns])
 
@@ -308,7 +308,7 @@ def write_findings(output: Path, found: Iterable[Finding], judged: Sequence[Find
 def cached_findings(chosen: Sequence[Picked], analyzers: Sequence[Loaded]) -> Iterator[Finding]:
     """Every finding in the cache about the chosen trials."""
     for part in chosen:
-        for _, found in read_findings(part, analyzers):
+        for _, found in part.findings(analyzers):
             yield from found
 
 

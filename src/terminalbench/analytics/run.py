@@ -15,7 +15,7 @@ from terminalbench.analytics.judge.output import forget_others, kept_findings, r
 from terminalbench.analytics.judge.request import JudgeAsk, JudgeResult, request_of
 from terminalbench.analytics.metrics import ProfileMetrics
 from terminalbench.analytics.model import Comparison, Metric
-from terminalbench.analytics.selection import Filter, Picked, analytics_of, batch_key, pick, trial_files, trial_keys
+from terminalbench.analytics.selection import Filter, Picked, analytics_of, pick, trial_keys
 from terminalbench.analytics.settings import Asked, Settings, settings_of
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
@@ -199,7 +199,7 @@ def _said_before(chosen: Sequence[Picked], output: Path) -> list[Finding]:
 
 
 def _batches(chosen: Sequence[Picked]) -> list[Batch]:
-    return [part.source.batch for part in chosen]
+    return [part.batch for part in chosen]
 
 
 def _kept(
@@ -246,11 +246,11 @@ def analyse(chosen: Sequence[Picked], analyzers: Sequence[Loaded], progress: Pro
     done = read = 0
     for part in chosen:
         # Names and most reasons are the same in every trial.
-        hide = lru_cache(4096)(partial(without_secrets, secrets=part.source.secrets))
-        with open_index(part.source.root) as connection:
-            cache = FindingsCache(connection, batch_key(part.source))
+        hide = lru_cache(4096)(partial(without_secrets, secrets=part.secrets))
+        with open_index(part.root) as connection:
+            cache = FindingsCache(connection, part.key)
             for row in part.trials:
-                read += _analyse_trial(cache, trial_files(part.source, row), analyzers, hide)
+                read += _analyse_trial(cache, part.files(row), analyzers, hide)
                 done += 1
                 if progress is not None:
                     progress(done, total)

@@ -3,7 +3,7 @@
 import random
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,14 +19,14 @@ from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.places import ForeignJobs
-from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_rows, view_batch
+from terminalbench.index.queries import BatchView, CellState, TrialRow, row_outcome, trial_rows, view_batch
 from terminalbench.index.scan import profile_of, scan_batch
 from terminalbench.index.store import open_index
 from terminalbench.records import Finding, Outcome, TaskRef
-from terminalbench.secrets.values import NONE, Secrets
+from terminalbench.secrets.values import Secrets
+from terminalbench.text.numbers import some
 
 type Only = Literal["succeeded", "failed"]
-_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,56 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Source:
-    """One batch to analyse: its folder, the root its index lies in, its state, and its secrets."""
+class Picked:
+    """A batch with the cells that are analysed: the root its index lies in, its state, its secrets."""
 
     batch: Batch
     root: Path
     view: BatchView
-    secrets: Secrets = NONE
+    secrets: Secrets
+    cells: list[CellState]
+
+    @property
+    def trials(self) -> list[TrialRow]:
+        """The folders to read; a trial that was held never started."""
+        return [cell.row for cell in self.cells if cell.row is not None and ran(cell)]
+
+    @property
+    def key(self) -> str:
+        """What the index calls the batch."""
+        return self.batch.folder.relative_to(self.root).as_posix()
+
+    def files(self, row: TrialRow) -> TrialFiles:
+        """What the analyzers see of a trial."""
+        runs = self.batch.superseded if row.superseded else self.batch.runs
+        return TrialFiles(
+            key=row.key,
+            folder=runs / row.key,
+            batch=self.batch.folder,
+            record=row.trial,
+            usage=row.usage,
+            reason=row.reason,
+            agent=row.trial.agent if row.trial is not None else None,
+            secrets=self.secrets,
+        )
+
+    def findings(self, analyzers: Sequence[Loaded]) -> Iterator[tuple[CellState, list[Finding]]]:
+        """Each cell with its findings, from the cache; none for a cell that never ran."""
+        names = [loaded.name for loaded in analyzers]
+        with open_index(self.root) as connection:
+            cache = FindingsCache(connection, self.key)
+            for cell in self.cells:
+                row = cell.row if ran(cell) else None
+                yield cell, cache.read(row.job, row.name, names) if row is not None else []
 
 
-def open_source(batch: Batch) -> Source:
+def _opened(batch: Batch) -> Picked:
     """Bring the index of a batch up to date and look at it."""
-    if isinstance(batch, ForeignJobs):
-        scan_batch(batch, batch.folder)
-        return Source(batch, batch.folder, _jobs_view(batch), secrets_of(None))
-    root = batch.folder.parent.parent
+    foreign = isinstance(batch, ForeignJobs)
+    root = batch.folder if foreign else batch.folder.parent.parent
     scan_batch(batch, root)
-    view = view_batch(batch, root)
-    return Source(batch, root, view, secrets_of(view.plan))
+    view = _jobs_view(batch) if foreign else view_batch(batch, root)
+    return Picked(batch, root, view, secrets_of(None if foreign else view.plan), view.cells)
 
 
 def find_jobs(folder: Path) -> Batch:
@@ -104,7 +136,7 @@ def _jobs_view(batch: Batch) -> BatchView:
     if not cells:
         raise UserError("holds no trials", where=str(batch.folder))
     states = [
-        _cell(profile, TaskRef(task, dataset), attempt, row)
+        CellState(profile, TaskRef(task, dataset), attempt, row_outcome(row), row, _reason(row))
         for (profile, dataset, task), found in cells.items()
         for attempt, row in enumerate(found, start=1)
     ]
@@ -123,24 +155,17 @@ def _jobs_view(batch: Batch) -> BatchView:
 def _profile(row: TrialRow) -> str:
     """A profile for a trial nobody planned: that of the job's name, else its agent and model."""
     named = profile_of(row.job)
-    if named is not None:
-        return named
-    agent = row.trial.agent if row.trial is not None else None
-    model = row.trial.model if row.trial is not None else None
-    return " ".join(filter(None, (agent, model))) or row.job
+    told = (row.trial.agent, row.trial.model) if row.trial is not None else ()
+    return named if named is not None else " ".join(filter(None, told)) or row.job
 
 
-def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow) -> CellState:
-    if row.trial is not None:
-        return CellState(profile, task, attempt, row.trial.outcome, row, row.trial.error_message)
-    broken = row.state == ReadState.UNREADABLE
-    return CellState(profile, task, attempt, Outcome.ERRORED if broken else Outcome.CANCELLED, row, row.reason)
+def _reason(row: TrialRow) -> str | None:
+    return row.trial.error_message if row.trial is not None else row.reason
 
 
-def check_names(sources: Sequence[Source], wanted: Filter) -> None:
+def _check_names(opened: Sequence[Picked], wanted: Filter, where: str) -> None:
     """Every wanted task and profile is in one of the batches. Raises UserError for one that is in none."""
-    where = ", ".join(str(source.batch.folder) for source in sources)
-    jobs = [job for source in sources for job in source.view.plan.jobs]
+    jobs = [job for part in opened for job in part.view.plan.jobs]
     profiles = list(dict.fromkeys(job.profile for job in jobs))
     for name in wanted.profiles:
         if name not in profiles:
@@ -151,9 +176,8 @@ def check_names(sources: Sequence[Source], wanted: Filter) -> None:
             raise UserError(f'no task is called "{name}"', where=where, hint=did_you_mean(name, [r.id for r in refs]))
 
 
-def selected(source: Source, wanted: Filter) -> BatchView:
+def _selected(view: BatchView, wanted: Filter) -> BatchView:
     """The view with only the wanted tasks and profiles, in the plan too, which then says what was left out."""
-    view = source.view
     if not wanted.tasks and not wanted.profiles:
         return view
     plan = view.plan
@@ -169,18 +193,15 @@ def selected(source: Source, wanted: Filter) -> BatchView:
     baseline = plan.baseline if plan.baseline in keys or not jobs else jobs[0].profile
     places = {(t.label, t.ref.id) for job in jobs for t in job.tasks}
     cells = [cell for cell in view.cells if cell.profile in keys and cell.task in tasks]
-    said = _left_out(plan, tasks, keys, baseline) if len(cells) < len(view.cells) else []
-    return BatchView(
-        view.batch,
-        msgspec.structs.replace(plan, jobs=jobs, baseline=baseline, departures=(*plan.departures, *said)),
-        cells,
-        [
-            row
-            for row in view.superseded
-            if row.profile in keys and (not wanted.tasks or (row.dataset, row.task) in places)
-        ],
-        len(view.cells) if len(cells) < len(view.cells) else None,
-    )
+    fewer = len(cells) < len(view.cells)
+    said = _left_out(plan, tasks, keys, baseline) if fewer else []
+    again = [
+        row
+        for row in view.superseded
+        if row.profile in keys and (not wanted.tasks or (row.dataset, row.task) in places)
+    ]
+    plan = msgspec.structs.replace(plan, jobs=jobs, baseline=baseline, departures=(*plan.departures, *said))
+    return BatchView(view.batch, plan, cells, again, len(view.cells) if fewer else None)
 
 
 def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str], baseline: str) -> list[str]:
@@ -195,8 +216,7 @@ def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str],
     declared = [(new, old) for new, old in plan.analysis.contrasts or ()]
     pairs = declared or [(name, plan.baseline) for name in everyone if name != plan.baseline]
     lost = [f"{new} vs {old}" for new, old in pairs if new not in profiles or old not in profiles]
-    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-    holm = f": Holm's adjustment leaves out {', '.join(lost[:_NAMED])}{more}" if lost and len(profiles) > 1 else ""
+    holm = f": Holm's adjustment leaves out {some(lost)}" if lost and len(profiles) > 1 else ""
     found.append(f"only {len(profiles)} of {len(everyone)} planned profiles were picked for this analysis{holm}")
     if baseline != plan.baseline:
         found.append(f"baseline: {plan.baseline} was declared, {baseline} is used")
@@ -214,8 +234,8 @@ def ran(cell: CellState) -> bool:
     return cell.row is not None and cell.row.state != ReadState.HELD
 
 
-def picked(cells: Sequence[CellState], wanted: Filter) -> list[CellState]:
-    """The cells to analyse, by how they ended; with a limit at most so many, of those that ran. In their order."""
+def _wanted(cells: Sequence[CellState], wanted: Filter) -> list[CellState]:
+    """The cells to analyse, by how they ended; with a limit at most so many, of those that ran."""
     found = list(cells)
     if wanted.only == "succeeded":
         found = [cell for cell in found if cell.outcome is Outcome.PASSED]
@@ -223,23 +243,8 @@ def picked(cells: Sequence[CellState], wanted: Filter) -> list[CellState]:
         found = [cell for cell in found if ran(cell) and cell.outcome is not Outcome.PASSED]
     if wanted.limit is not None:
         found = [cell for cell in found if ran(cell)]
-        places = sorted(random.Random(wanted.seed).sample(range(len(found)), min(wanted.limit, len(found))))  # noqa: S311
-        found = [found[place] for place in places]
+        found = random.Random(wanted.seed).sample(found, min(wanted.limit, len(found)))  # noqa: S311
     return found
-
-
-@dataclass(frozen=True)
-class Picked:
-    """A batch with the cells that are analysed."""
-
-    source: Source
-    view: BatchView
-    cells: list[CellState]
-
-    @property
-    def trials(self) -> list[TrialRow]:
-        """The folders to read; a trial that was held never started."""
-        return [cell.row for cell in self.cells if cell.row is not None and ran(cell)]
 
 
 def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:
@@ -247,19 +252,15 @@ def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:
 
     Raises UserError when no trial is left, and for a name that no batch knows.
     """
-    opened = [open_source(batch) for batch in batches]
-    check_names(opened, wanted)
-    where = ", ".join(str(source.batch.folder) for source in opened)
-    found = [(source, selected(source, wanted)) for source in opened]
-    found = [(source, view) for source, view in found if view.cells or not source.view.cells]
-    sources, views = [source for source, _ in found], [view for _, view in found]
+    opened = [_opened(batch) for batch in batches]
+    where = ", ".join(str(batch.folder) for batch in batches)
+    _check_names(opened, wanted, where)
+    parts = [replace(part, view=_selected(part.view, wanted)) for part in opened]
+    parts = [part for part in parts if part.view.cells or not part.cells]
     # A limit is over all batches together: sampled as one list, then given back to each.
-    everything = [cell for view in views for cell in view.cells]
-    kept = {id(cell) for cell in picked(everything, wanted)}
-    chosen = [
-        Picked(source, view, [cell for cell in view.cells if id(cell) in kept])
-        for source, view in zip(sources, views, strict=True)
-    ]
+    everything = [cell for part in parts for cell in part.view.cells]
+    kept = {id(cell) for cell in _wanted(everything, wanted)}
+    chosen = [replace(part, cells=[cell for cell in part.view.cells if id(cell) in kept]) for part in parts]
     if not any(part.cells for part in chosen):
         how = f"no trial {wanted.only}" if wanted.only and everything else "no trial is left after filtering"
         raise UserError(how, where=where, hint="tbench analyze --list shows the trials")
@@ -270,40 +271,10 @@ def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:
 
 def trial_keys(chosen: Sequence[Picked]) -> set[str]:
     """The chosen trials, as findings name them."""
-    return {f"{row.job}/{row.name}" for part in chosen for row in part.trials}
-
-
-def trial_files(source: Source, row: TrialRow) -> TrialFiles:
-    """What the analyzers see of a trial."""
-    runs = source.batch.superseded if row.superseded else source.batch.runs
-    return TrialFiles(
-        key=f"{row.job}/{row.name}",
-        folder=runs / row.job / row.name,
-        batch=source.batch.folder,
-        record=row.trial,
-        usage=row.usage,
-        reason=row.reason,
-        agent=row.trial.agent if row.trial is not None else None,
-        secrets=source.secrets,
-    )
-
-
-def read_findings(part: Picked, analyzers: Sequence[Loaded]) -> Iterator[tuple[CellState, list[Finding]]]:
-    """Each cell with its findings, from the cache; none for a cell that never ran."""
-    names = [loaded.name for loaded in analyzers]
-    with open_index(part.source.root) as connection:
-        cache = FindingsCache(connection, batch_key(part.source))
-        for cell in part.cells:
-            row = cell.row if ran(cell) else None
-            yield cell, cache.read(row.job, row.name, names) if row is not None else []
+    return {row.key for part in chosen for row in part.trials}
 
 
 def analytics_of(batches: Sequence[Batch]) -> Path:
     """Where the tables of whole batches go: where the batch has them, or for several beside the first of them."""
     first = batches[0]
     return first.folder.parent / "analytics" if len(batches) > 1 else first.analytics
-
-
-def batch_key(source: Source) -> str:
-    """What the index calls a batch."""
-    return source.batch.folder.relative_to(source.root).as_posix()

@@ -11,19 +11,13 @@ from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
+from terminalbench.text.numbers import some
 
 DEFAULT_COVERAGE = 0.9
 _DECLARED = (
-    "hypothesis",
-    "contrasts",
-    "alpha",
-    "equivalence_margin",
-    "infra_errors",
-    "coverage",
-    "looks",
-    "planned_trials",
-    "effect",
-)
+    "hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_errors", "coverage", "looks", "planned_trials",
+    "effect", "baseline",
+)  # fmt: skip
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +137,7 @@ def _differing_plans(views: Sequence[BatchView]) -> list[str]:
         f"{view.batch} declares analysis.{key} = {getattr(view.plan.analysis, key)!r}, {first.batch} "
         f"{getattr(first.plan.analysis, key)!r}; the latter is used"
         for view in views[1:]
-        for key in (*_DECLARED, "baseline")
+        for key in _DECLARED
         if getattr(view.plan.analysis, key) != getattr(first.plan.analysis, key)
     ]
 
@@ -171,13 +165,13 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
     shown_now = {frozenset(pair) for pair in asked.contrasts}
     hidden = [pair for pair in declared if frozenset(pair) not in shown_now] if shown_now else []
     if hidden:
-        shown = ", ".join(f"{new} vs {old}" for new, old in hidden[:5]) + (" and more" if hidden[5:] else "")
+        shown = some([f"{new} vs {old}" for new, old in hidden])
         found.append(f"declared and not asked for now, so Holm's adjustment leaves it out: {shown}")
     found += _more_than_planned(views, names)
     for view in views:
         found += [f"{view.batch}: {line}" if len(views) > 1 else line for line in _growth(view.plan)]
     if asked.analysis is not None:
-        pairs = [(key, getattr(plan.analysis, key), getattr(asked.analysis, key)) for key in (*_DECLARED, "baseline")]
+        pairs = [(key, getattr(plan.analysis, key), getattr(asked.analysis, key)) for key in _DECLARED]
         found += [
             f"analysis.{key}: {before!r} was declared and is used; the file now says {now!r}"
             for key, before, now in pairs
@@ -210,6 +204,5 @@ def _growth(plan: Plan) -> list[str]:
     for what, now, before in (("tasks", list(tasks), declared.tasks), ("profiles", profiles, declared.profiles)):
         added = [name for name in now if name not in before]
         if added:
-            shown = ", ".join(added[:5]) + (f" and {len(added) - 5} more" if len(added) > 5 else "")
-            found.append(f"{what}: {shown} were added to the declared {len(before)}")
+            found.append(f"{what}: {some(added)} were added to the declared {len(before)}")
     return found

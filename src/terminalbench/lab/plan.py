@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from terminalbench.analytics.forecast import Forecast, forecast
+from terminalbench.analytics.plan_forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, next_number
 from terminalbench.experiments.config import Experiment

@@ -17,6 +17,7 @@ from terminalbench.text.numbers import (
     percent,
     percents,
     plural,
+    some,
     tokens,
 )
 from terminalbench.text.outcomes import word
@@ -194,8 +195,7 @@ def _details(contrast: Contrast, width: int) -> str:
 
 
 def _tasks(tasks: Sequence[TaskRef]) -> str:
-    more = f" and {len(tasks) - _SHOWN_TASKS} more" if len(tasks) > _SHOWN_TASKS else ""
-    return ", ".join(task.id for task in tasks[:_SHOWN_TASKS]) + more
+    return some([task.id for task in tasks], _SHOWN_TASKS)
 
 
 def _not_measured(profile: ProfileSummary) -> str:

@@ -4,7 +4,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 
-from terminalbench.analytics.forecast import Forecast
+from terminalbench.analytics.plan_forecast import Forecast
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals, spend
 from terminalbench.records import Outcome

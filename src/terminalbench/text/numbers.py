@@ -4,6 +4,7 @@ A cost, a count or a time that is None is `unknown`; a share or a p value is Non
 """
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -24,6 +25,11 @@ def plural(number: int, one: str, many: str | None = None) -> str:
     if many is None:
         many = f"{one[:-1]}ies" if one.endswith("y") and one[-2:-1] not in "aeiou" else f"{one}s"
     return f"{number:,} {one if number == 1 else many}"
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first names of a list, and how many are left: `a, b, c and 4 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def tokens(number: float | None, unknown: int = 0, *, sign: bool = False) -> str:

@@ -15,7 +15,7 @@ from terminalbench.analytics.findings.trial import CtrfTest, read_ctrf
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.files import tail_plain
 from terminalbench.records import AgentStatus, ErrorClass, Finding, Outcome, Trial
-from terminalbench.text.numbers import duration
+from terminalbench.text.numbers import duration, some
 
 FEW_CALLS = 3
 STUCK_TAIL = 10
@@ -217,8 +217,7 @@ def signature(trial: TrialFiles, tests: list[CtrfTest] | None) -> str | None:
         return normalised(": ".join(filter(None, (record.error_type, record.error_message))))[:200]
     failing = sorted(test.name for test in tests or () if test.status == "failed")
     if failing:
-        more = f" and {len(failing) - 5} more" if len(failing) > 5 else ""
-        return f"failing: {', '.join(failing[:5])}{more}"[:300]
+        return f"failing: {some(failing)}"[:300]
     last = _verifier_words(trial)
     return f"verifier: {normalised(last)}"[:200] if last else None
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import sqrt
+from typing import Any
 
 import msgspec
 
@@ -67,15 +68,13 @@ def agreements(findings: Iterable[Finding], labels: Labels) -> list[Agreement]:
     return found
 
 
-def _agreement(name: str, pairs: Sequence[tuple[object, object]], unjudged: int) -> Agreement:
-    numbers = [
-        (a, b) for a, b in pairs if isinstance(a, int | float) and isinstance(b, int | float) and not _is_bool(a, b)
-    ]
-    if pairs and len(numbers) == len(pairs):
-        distance = sum(abs(a - b) for a, b in numbers) / len(numbers)
-        return Agreement(name=name, pairs=len(pairs), mean_difference=distance, unjudged=unjudged)
+def _agreement(name: str, pairs: Sequence[tuple[Any, Any]], unjudged: int) -> Agreement:
     if not pairs:
         return Agreement(name=name, pairs=0, unjudged=unjudged)
+    apart = [abs(a - b) for a, b in pairs if type(a) in (int, float) and type(b) in (int, float)]
+    if len(apart) == len(pairs):
+        distance = sum(apart) / len(apart)
+        return Agreement(name=name, pairs=len(pairs), mean_difference=distance, unjudged=unjudged)
     agreed = sum(judge == person for judge, person in pairs)
     low, high = wilson(agreed / len(pairs), len(pairs))
     kappa, error = cohens_kappa(pairs)
@@ -109,7 +108,3 @@ def cohens_kappa(pairs: Sequence[tuple[object, object]]) -> tuple[float | None, 
     apart = sum(cell[v, w] / n * (second[v] + first[w]) ** 2 for v in values for w in values if v != w)
     variance = same + (1 - observed) ** 2 * apart - (observed * chance - 2 * chance + observed) ** 2
     return kappa, sqrt(max(0.0, variance) / n) / (1 - chance) ** 2
-
-
-def _is_bool(*values: object) -> bool:
-    return any(isinstance(value, bool) for value in values)

@@ -1,6 +1,7 @@
 """What was judged, on disk: judge.json and judge.md, and its place among the findings of a batch."""
 
 from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -175,22 +176,12 @@ def _lines(file: Path, batches: Sequence[Batch]) -> Iterator[bytes]:
     if file.exists():
         with file.open("rb") as stream:
             for line in stream:
-                finding = _finding(line)
-                if finding is None or not _is_said_anew(finding, judged):
-                    yield line if line.endswith(b"\n") else line + b"\n"
-                if finding is not None:
+                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                    finding = msgspec.json.decode(line, type=Finding)
                     trials.add(finding.trial)
+                    by_judge = finding.analyzer.startswith(_JUDGE) and finding.trial in judged
+                    if by_judge or finding.analyzer.startswith(_LABEL):
+                        continue  # it is said anew
+                yield line if line.endswith(b"\n") else line + b"\n"
     # A table of a selection keeps to its trials.
     yield from map(encode_line, kept_findings(file.parent, batches, trials or None))
-
-
-def _is_said_anew(finding: Finding, judged: Container[str]) -> bool:
-    by_judge = finding.analyzer.startswith(_JUDGE) and finding.trial in judged
-    return by_judge or finding.analyzer.startswith(_LABEL)
-
-
-def _finding(line: bytes) -> Finding | None:
-    try:
-        return msgspec.json.decode(line, type=Finding)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.analytics.findings.trial_files import TrialFiles
-from terminalbench.analytics.selection import Picked, analytics_of, ran, trial_files
+from terminalbench.analytics.selection import Picked, analytics_of, ran
 from terminalbench.analytics.settings import settings_of
 from terminalbench.errors import UserError
 from terminalbench.records import Finding, Outcome, TaskRef
@@ -96,13 +96,13 @@ class JudgeRequest(JudgeAsk):
 def request_of(chosen: Sequence[Picked], ask: JudgeAsk, output: Path) -> JudgeRequest:
     """The chosen trials as a request; answers of an earlier run, whatever part of the batch it judged, are found."""
     trials = [
-        JudgeTrial(files=trial_files(part.source, cell.row), task=cell.task, profile=cell.profile, outcome=cell.outcome)
+        JudgeTrial(files=part.files(cell.row), task=cell.task, profile=cell.profile, outcome=cell.outcome)
         for part in chosen
         for cell in part.cells
         if cell.row is not None and ran(cell)
     ]
     # One cache for a batch, whatever part of it is judged and wherever the result goes.
-    batches = [part.source.batch for part in chosen]
+    batches = [part.batch for part in chosen]
     caches = dict.fromkeys([analytics_of(batches), *(batch.analytics for batch in batches)])
     # Trials of different batches are never paired, so the first batch's contrasts serve for all.
     asked = replace(ask, contrasts=ask.contrasts or settings_of([chosen[0].view]).contrasts)

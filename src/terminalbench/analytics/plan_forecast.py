@@ -9,7 +9,7 @@ from terminalbench.analytics import power
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, PlannedTask
 from terminalbench.index.history import PastTrial
-from terminalbench.records import Outcome
+from terminalbench.records import Outcome, total
 from terminalbench.text.numbers import percent, plural, points
 
 type TaskLabel = tuple[str, str]
@@ -48,12 +48,11 @@ def forecast(plan: Plan, history: Sequence[PastTrial], finished: Mapping[str, in
     sides = {job.profile: _Past.of(plan, job, history) for job in plan.jobs}
     jobs = [plan.runnable(job) for job in plan.jobs]
     profiles = [_profile(job, sides[job.profile], (finished or {}).get(job.profile, 0)) for job in jobs]
-    costs = [p.cost_usd for p in profiles]
     return Forecast(
         trials=sum(p.trials for p in profiles),
         profiles=profiles,
         hours=_hours(plan, profiles),
-        cost_usd=None if any(cost is None for cost in costs) else sum(cost for cost in costs if cost is not None),
+        cost_usd=total(profile.cost_usd for profile in profiles),
         **_power(plan, jobs, sides),
         warnings=_room(plan, sides),
     )
@@ -106,9 +105,8 @@ def _mean_per_task(tasks: Sequence[PlannedTask], by_task: Mapping, every: Sequen
     """The mean over the planned tasks: each from its own past, else from that of all tasks."""
     overall = what(every)
     known = [what(by_task.get((t.label, t.ref.id), [])) for t in tasks]
-    means = [mean if mean is not None else overall for mean in known]
-    found = [mean for mean in means if mean is not None]
-    return sum(found) / len(found) if found and len(found) == len(means) else None
+    summed = total(mean if mean is not None else overall for mean in known)
+    return None if summed is None else summed / len(known)
 
 
 def _seconds(trials: Sequence[PastTrial]) -> float | None:
@@ -149,9 +147,10 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> d
     alpha = plan.analysis.alpha
     attempts = jobs[0].attempts
     units = len({task.ref.family or (task.ref.dataset, task.ref.id) for task in tasks})
-    within, cells = _within(jobs, sides)
-    luck = f"as in {cells} earlier cells" if within is not None else "as is typical"
-    variance = within if within is not None else power.WITHIN
+    cells = _variances(jobs, sides)
+    enough = len(cells) >= _ENOUGH_CELLS
+    luck = f"as in {len(cells)} earlier cells" if enough else "as is typical"
+    variance = sum(cells) / len(cells) if enough else power.WITHIN
     moment = power.planned_moment(attempts, variance)
     noun = "family" if units < len(tasks) else "task"
     effect = plan.analysis.effect
@@ -166,8 +165,8 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> d
     }
 
 
-def _within(jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> tuple[float | None, int]:
-    """The mean variance of an attempt over cells measured at least twice, unbiased; None with too few of them."""
+def _variances(jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> list[float]:
+    """The variance of an attempt in each cell that was measured at least twice, unbiased."""
     planned = {(task.label, task.ref.id) for job in jobs for task in job.tasks}
     found = []
     for past in sides.values():
@@ -176,7 +175,7 @@ def _within(jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> tuple[float 
             attempts, rate = len(measured), sum(measured) / max(len(measured), 1)
             if task in planned and attempts > 1:
                 found.append(rate * (1 - rate) * attempts / (attempts - 1))
-    return (sum(found) / len(found), len(found)) if len(found) >= _ENOUGH_CELLS else (None, len(found))
+    return found
 
 
 def _room(plan: Plan, sides: Mapping[str, _Past]) -> list[str]:
@@ -194,11 +193,11 @@ def _room(plan: Plan, sides: Mapping[str, _Past]) -> list[str]:
     if not rates:
         return []
     mean = sum(rates) / len(rates)
-    known = f"{len(rates)} of {len(job.tasks)} tasks, {past.kind}"
+    known = f"{plan.baseline} has passed {percent(mean)} so far ({len(rates)} of {len(job.tasks)} tasks, {past.kind})"
     if mean >= CEILING:
-        return [f"ceiling: {plan.baseline} has passed {percent(mean)} so far ({known}); nothing can be much better"]
+        return [f"ceiling: {known}; nothing can be much better"]
     if mean <= 1 - CEILING:
-        return [f"floor: {plan.baseline} has passed {percent(mean)} so far ({known}); nothing can be much worse"]
+        return [f"floor: {known}; nothing can be much worse"]
     settled = sum(rate in (0.0, 1.0) for rate in rates)
     if settled > 0.8 * len(rates) and len(rates) >= _ENOUGH_CELLS:
         return [

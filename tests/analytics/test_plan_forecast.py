@@ -11,7 +11,7 @@ import pytest
 
 from support.experiments import Project
 from support.results import make_plan, make_trial
-from terminalbench.analytics.forecast import forecast
+from terminalbench.analytics.plan_forecast import forecast
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.tables import FREE, AnalysisTable, RunTable

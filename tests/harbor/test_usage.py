@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results_kit import claude, result, write_trial
+from results_kit import claude, result, rewarded, write_trial
 
 from terminalbench.experiments.tables import FREE, ProfilePrice
 from terminalbench.files import write_json
@@ -15,7 +15,7 @@ from terminalbench.harbor.read.planned import PLANNED, Planned
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.harbor.read.usage import Declared, Price, PriceTable, price_table
-from terminalbench.records import Usage
+from terminalbench.records import Outcome, Usage
 
 PRICES = PriceTable(
     version="test",
@@ -222,3 +222,25 @@ def test_stream_does_not_depend_on_how_it_is_cut(tmp_path: Path, monkeypatch: py
     assert found.calls == {"Bash": 1, "mcp__lab__ping": 1}
     assert found.hooks == {"SessionStart": 1, "PreToolUse": 2, "Stop": 1}
     assert found.result is not None
+
+
+@pytest.mark.parametrize(("agent", "believed"), [("codex", False), ("claude-code", True), ("my-own", True)])
+def test_the_stream_of_an_agent_whose_record_names_another_source_is_not_read(
+    tmp_path: Path, agent: str, believed: bool
+) -> None:
+    """Any agent can write a file of that name, and its errors would turn a failure into one of the bench."""
+    document = rewarded(0, agent_info={"name": agent, "version": "1"}, agent_result={"n_input_tokens": 7})
+    found = read_trial(write_trial(tmp_path, document, {"claude-code.txt": claude("error_429")})).trial
+    assert found is not None
+    assert (found.usage.source, found.outcome) == (
+        ("claude-code", Outcome.ERRORED) if believed else ("harbor", Outcome.FAILED)
+    )
+
+
+def test_a_cut_off_trial_of_such_an_agent_has_used_nothing_that_is_known(tmp_path: Path) -> None:
+    document = result(agent_info={"name": "codex", "version": "1"})
+    folder = write_trial(tmp_path, document, {"claude-code.txt": claude("mcp_and_hooks")})
+    (folder / "result.json").unlink()
+    for agent, source in (("codex", None), ("claude-code", "claude-code")):
+        write_json(folder / "config.json", {"trial_name": folder.name, "agent": {"name": agent}})
+        assert read_trial(folder).usage.source == source

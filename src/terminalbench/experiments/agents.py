@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from terminalbench import registry
 from terminalbench.errors import InvalidFile
@@ -39,6 +39,11 @@ class AgentRecord:
     logins: list[str] = key("Variables that stand in for the key of its provider.", factory=list)
     program: str | None = key("The program that its installation puts into the sandbox.", default=None)
     installer: str | None = key("The host that its installation starts from.", default=None)
+    usage: Literal["claude-code", "harbor"] | None = key(
+        "Where its tokens, cost and errors are told: the stream of a Claude Code session, or only what it reports to "
+        "Harbor and its trajectory. Not declared: the best that a trial leaves behind.",
+        default=None,
+    )
     provider: str | None = key("Provider of a model that is named without one.", default=None)
     base_url_env: str | None = key("Variable with the address of its provider.", default=None)
     key_env: str | None = key("Variable with its key, as `tbench init` suggests it.", default=None)

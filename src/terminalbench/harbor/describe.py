@@ -89,6 +89,7 @@ def _agent(name: str, agent: Any) -> dict[str, Any]:
         "mcp": bool(abilities.mcp_servers) and name not in PROMPT_ONLY_MCP,
         "skills": bool(abilities.skills),
         "model": name not in NO_MODEL,
+        "usage": "claude-code" if name == "claude-code" else "harbor",
         "reasoning": knob,
         "system_prompt": "append_system_prompt" if options and "append_system_prompt" in options else None,
         "version": bool(options and "version" in options),

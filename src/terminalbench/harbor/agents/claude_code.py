@@ -117,7 +117,9 @@ class ClaudeCodeAgentOptions(ClaudeCodeOptions):
 class ClaudeCodeAgent(ClaudeCode):
     """Claude Code with MCP servers, hooks and their permissions, as Harbor agent "claude-code"."""
 
-    AGENT_INFO: ClassVar = {"hooks": True, "provider": "anthropic", "base_url_env": "ANTHROPIC_BASE_URL"}
+    AGENT_INFO: ClassVar = {
+        "hooks": True, "usage": "claude-code", "provider": "anthropic", "base_url_env": "ANTHROPIC_BASE_URL",
+    }  # fmt: skip
     options_model = ClaudeCodeAgentOptions
     options: ClaudeCodeAgentOptions  # ty: ignore[incompatible-mutable-override]  # as Harbor's own agents do
 

@@ -206,7 +206,7 @@ class SimulatedCrash(RuntimeError):
 class SimulatedAgent(BaseAgent):
     """Pretends to work on a task, and sometimes solves it. See the module."""
 
-    AGENT_INFO: ClassVar = {"simulated": True, "mcp": False, "skills": False}
+    AGENT_INFO: ClassVar = {"simulated": True, "mcp": False, "skills": False, "usage": "harbor"}
     capabilities: ClassVar[AgentCapabilities] = AgentCapabilities(atif=True)
     options_model: ClassVar[type[AgentOptions] | None] = SimulatedOptions
     options: SimulatedOptions

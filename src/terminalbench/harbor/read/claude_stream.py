@@ -16,6 +16,9 @@ import msgspec
 from terminalbench.files import open_plain
 
 FILE_NAME = "claude-code.txt"
+SOURCE = "claude-code"
+"""What `Usage.source` says of numbers from a stream, and the record of an agent that writes one."""
+
 SCAN_LIMIT = 256 << 20
 """A longer stream is read in its first and last parts only, and its calls are not counted."""
 _TAIL = 4 << 20

@@ -201,6 +201,11 @@ class HarborResult(msgspec.Struct, frozen=True):
         return label_in(self.source)
 
     @property
+    def agent(self) -> str | None:
+        """The name of the agent."""
+        return self.agent_info.name if self.agent_info else self.config.agent.name
+
+    @property
     def model(self) -> str | None:
         """The model as it was asked for, with its provider if that was given."""
         if self.config.agent.model_name:

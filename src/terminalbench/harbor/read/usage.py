@@ -21,7 +21,7 @@ from msgspec import structs
 
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.read.agent_logs import FinalMetrics
-from terminalbench.harbor.read.claude_stream import ModelTokens, Stream, Tokens
+from terminalbench.harbor.read.claude_stream import SOURCE, ModelTokens, Stream, Tokens
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.records import Usage
 
@@ -106,19 +106,19 @@ def from_stream(stream: Stream, prices: PriceTable | Declared) -> Usage | None:
     if result is None or (result.usage is None and not result.model_usage):
         return None
     if result.model_usage:
-        return _add([_model_usage(name, tokens, prices) for name, tokens in result.model_usage.items()], "claude-code")
+        return _add([_model_usage(name, tokens, prices) for name, tokens in result.model_usage.items()], SOURCE)
     # Nothing was answered, or an old CLI: `usage` is all there is. A total of 0 for no model is not an invention.
     told = structs.asdict(result.usage or Tokens())
     basis = None if result.total_cost_usd else "list"
     tokens = ModelTokens(**told, cost_usd=result.total_cost_usd, cost_basis=basis)
     model = stream.init.model if stream.init is not None else None
-    return _add([_model_usage(model or "", tokens, prices)], "claude-code")
+    return _add([_model_usage(model or "", tokens, prices)], SOURCE)
 
 
 def partial(streams: Iterable[Stream]) -> Usage | None:
     """What unfinished Claude Code sessions had sent when they stopped. Output is not known before the end."""
     sent = [_add([_fresh(t) for t in stream.messages.values()], "") for stream in streams if stream.messages]
-    used = _add([part for part in sent if part is not None], "claude-code:partial")
+    used = _add([part for part in sent if part is not None], f"{SOURCE}:partial")
     return used and structs.replace(used, output_tokens=None)
 
 
@@ -155,7 +155,7 @@ def best(
     sessions = [from_stream(stream, table) if stream else None for stream in streams]
     finished = [session for session in sessions if session is not None]
     if finished and len(finished) == len(sessions):
-        used = _add(finished, "claude-code") or Usage()
+        used = _add(finished, SOURCE) or Usage()
     else:
         used = _priced(_told(contexts, metrics) or partial(filter(None, streams)) or Usage(), model, table)
     if isinstance(table, Declared) and table.price.free:
@@ -186,7 +186,7 @@ def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable | Declared) 
     know like one they do."""
     basis = tokens.cost_basis
     is_real = _ANTHROPIC.search(name) is not None if basis is None else basis != "unknown"
-    usage = structs.replace(_fresh(tokens), cost_usd=tokens.cost_usd if is_real else None, source="claude-code")
+    usage = structs.replace(_fresh(tokens), cost_usd=tokens.cost_usd if is_real else None, source=SOURCE)
     return _priced(usage, name, prices)
 
 

@@ -11,15 +11,8 @@ from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_
 from terminalbench.experiments.mcp import check_code, held_in, read_mcp
 from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile
 from terminalbench.experiments.strict import Problems, find_path, is_file, join
-from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE, ProfilePrice
-from terminalbench.secrets.find import (
-    VARIABLE,
-    has_key,
-    has_login,
-    is_template,
-    looks_secret,
-    secrets_in,
-)
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE
+from terminalbench.secrets.find import VARIABLE, has_key, has_login, is_template, looks_secret, secrets_in
 
 _SAME_AGENT_ONLY = ("options", "agent_version")
 _NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills")
@@ -87,25 +80,22 @@ class Inheritance:
 
     def _for_agent(self, extended: dict[str, Any], own: dict[str, Any], at: str | None) -> dict[str, Any]:
         """What a profile that names another agent takes of those it extends; the rest is noted for the profile `at`."""
-        usual = self.defaults.get("agent") or "claude-code"
-        before = extended.get("agent") or usual
+        before = extended.get("agent") or self.defaults.get("agent") or "claude-code"
         agent = own.get("agent") or before
         info = agent_info(agent, self.root)
         if not extended or agent == before or info is None:
             return extended
-        dropped = _not_for(info, extended)
-        if info.mcp is False:
-            dropped += [k for k in _MCP if k in extended]
+        return self.taken(info, extended, at, "of what it extends", _MCP if info.mcp is False else ())
+
+    def taken(
+        self, info: AgentInfo, values: dict[str, Any], at: str | None, what: str, also: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """What an agent takes of values that were meant for another; what it does not is noted for the profile `at`."""
+        names = (*_SAME_AGENT_ONLY, *also) if info.model else (*_SAME_AGENT_ONLY, *_NEEDS_A_MODEL, *_MCP)
+        dropped = [name for name in names if name in values]
         if dropped and at is not None:
-            names = ", ".join(dict.fromkeys(dropped))
-            self.notes.append(f"{at}: agent {info.name} does not take these of what it extends: {names}")
-        return {k: v for k, v in extended.items() if k not in dropped}
-
-
-def _not_for(info: AgentInfo, inherited: dict[str, Any]) -> list[str]:
-    """The keys meant for one agent that another agent does not take."""
-    names = _SAME_AGENT_ONLY if info.model else (*_SAME_AGENT_ONLY, *_NEEDS_A_MODEL, *_MCP)
-    return [name for name in names if name in inherited]
+            self.notes.append(f"{at}: agent {info.name} does not take these {what}: {', '.join(dropped)}")
+        return {k: v for k, v in values.items() if k not in dropped}
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -130,22 +120,16 @@ class _Resolver:
         self.at = join("profiles", self.key)
         self.setters = {name: key for key in reversed(chain) for name in shared.own[key]}
         self.problems, self.root = shared.problems, shared.root
-        self.inherited = self._inherited()
+        defaults = shared.defaults
+        same = (own.get("agent") or defaults.get("agent")) == defaults.get("agent")
+        self.inherited = defaults if same and info.model else shared.taken(info, defaults, self.at, "defaults")
         self.values = _merge(self.inherited, own)
-
-    def _inherited(self) -> dict[str, Any]:
-        """The defaults that apply to this profile's agent."""
-        defaults = dict(self.shared.defaults)
-        same = (self.own.get("agent") or defaults.get("agent")) == defaults.get("agent")
-        dropped = [] if same and self.info.model else _not_for(self.info, defaults)
-        kept = {k: v for k, v in defaults.items() if k not in dropped}
-        if dropped:
-            names = ", ".join(dict.fromkeys(dropped))
-            self.shared.notes.append(f"{self.at}: agent {self.info.name} does not take these defaults: {names}")
-        return kept
 
     def profile(self) -> Profile:
         """The resolved profile; what is wrong is noted and left out."""
+        if "hooks" not in self.own and (self.values.get("no_mcp") or self.info.mcp is False):
+            self.values.pop("hooks", None)
+        self._refuse_what_the_agent_lacks()
         mcp = self._mcp()
         hooks = self._hooks()
         usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
@@ -153,11 +137,11 @@ class _Resolver:
         return Profile(
             key=self.key,
             agent=self.info,
-            model=self._model(),
+            model=self._text("model"),
             reasoning=self._reasoning(),
-            agent_version=self._agent_version(),
+            agent_version=self._text("agent_version"),
             options=self._options(),
-            prompt=self._prompt(),
+            prompt=self._file("prompt"),
             usage=usage,
             skills=self._skills(),
             mcp=mcp,
@@ -168,7 +152,7 @@ class _Resolver:
             env_file=self._env_file(),
             workflow=self._file("workflow"),
             description=self._text("description"),
-            price=self._price(),
+            price=FREE if self.values.get("price") == 0 else self.values.get("price"),
         )
 
     def _where(self, name: str) -> str:
@@ -179,6 +163,24 @@ class _Resolver:
 
     def _wrong(self, name: str, what: str, hint: str | None = None) -> None:
         self.problems.add(self._where(name), what, hint)
+
+    def _refuse_what_the_agent_lacks(self) -> None:
+        """Take out the keys that this agent has no use for, each with a word; and note what is set in two ways."""
+        info = self.info
+        for name, has, lacks in (
+            ("model", info.model, "calls no model"),
+            ("reasoning", info.reasoning, "has no reasoning knob"),
+            ("agent_version", info.version, "is not installed by version"),
+            ("prompt", info.model, "reads no prompt"),
+            ("skills", info.skills, "takes no skills"),
+            ("hooks", info.hooks, "has no hooks; claude-code has"),
+        ):
+            if self.values.get(name) and not has:
+                self._refuse(name, f"agent {info.name} {lacks}")
+                del self.values[name]
+        for name, knob in (("reasoning", info.reasoning), ("prompt", info.system_prompt)):
+            if self.values.get(name) and knob in (self.values.get("options") or {}):
+                self._wrong(name, f"options.{knob} sets the same thing", "keep one of the two")
 
     def _refuse(self, name: str, why: str) -> None:
         if self.setters.get(name) == self.key:
@@ -205,48 +207,11 @@ class _Resolver:
             self._wrong(name, f"cannot read {path}: {error}")
         return None
 
-    def _model(self) -> str | None:
-        model = self._text("model")
-        if model and not self.info.model:
-            self._refuse("model", f"agent {self.info.name} calls no model")
-            return None
-        return model
-
-    def _price(self) -> ProfilePrice | None:
-        price = self.values.get("price")
-        return FREE if price == 0 else price
-
     def _reasoning(self) -> str | None:
-        level = self._text("reasoning")
-        if level is None:
-            return None
-        knob, levels = self.info.reasoning, self.info.reasoning_levels
-        if knob is None:
-            self._refuse("reasoning", f"agent {self.info.name} has no reasoning knob")
-            return None
-        if levels is not None and level not in levels:
+        level, levels = self._text("reasoning"), self.info.reasoning_levels
+        if level is not None and levels is not None and level not in levels:
             self._wrong("reasoning", f'agent {self.info.name} knows the levels {", ".join(levels)}, not "{level}"')
-            return None
-        if knob in (self.values.get("options") or {}):
-            self._wrong("reasoning", f"options.{knob} sets the same thing", "keep one of the two")
         return level
-
-    def _agent_version(self) -> str | None:
-        version = self._text("agent_version")
-        if version and not self.info.version:
-            self._refuse("agent_version", f"agent {self.info.name} is not installed by version")
-            return None
-        return version
-
-    def _prompt(self) -> TextFile | None:
-        prompt = self._file("prompt")
-        if prompt is not None and not self.info.model:
-            self._refuse("prompt", f"agent {self.info.name} reads no prompt")
-            return None
-        knob = self.info.system_prompt
-        if prompt is not None and knob is not None and knob in (self.values.get("options") or {}):
-            self._wrong("prompt", f"options.{knob} sets the same thing", "keep one of the two")
-        return prompt
 
     def _options(self) -> dict[str, Any]:
         options = dict(self.values.get("options") or {})
@@ -267,12 +232,8 @@ class _Resolver:
         return options
 
     def _skills(self) -> tuple[Folder, ...]:
-        names = self.values.get("skills") or []
-        if names and not self.info.skills:
-            self._refuse("skills", f"agent {self.info.name} takes no skills")
-            return ()
-        folders = []
-        for index, name in enumerate(names):
+        folders: list[Folder] = []
+        for index, name in enumerate(self.values.get("skills") or []):
             at = f"{self._where('skills')}[{index}]"
             path = find_path(name, self.root, at, self.problems)
             if path is None:
@@ -292,21 +253,17 @@ class _Resolver:
 
     def _mcp(self) -> McpSetup:
         names = self.values.get("mcp_servers") or []
-        no_mcp = self.values.get("no_mcp")
-        if self.info.mcp is False:
-            if "mcp_servers" in self.own and names:
-                self.problems.add(f"{self.at}.mcp_servers", f"agent {self.info.name} does not speak MCP", "remove it")
-            return NO_MCP
-        if no_mcp:
-            if "mcp_servers" in self.own and names:
-                self.problems.add(f"{self.at}.mcp_servers", "contradicts no_mcp = true", "keep one of the two")
+        at = f"{self.at}.mcp_servers"
+        if self.info.mcp is False or self.values.get("no_mcp"):
+            if "mcp_servers" in self.own and names and self.info.mcp is False:
+                self.problems.add(at, f"agent {self.info.name} does not speak MCP", "remove it")
+            elif "mcp_servers" in self.own and names:
+                self.problems.add(at, "contradicts no_mcp = true", "keep one of the two")
             return NO_MCP
         if not names:
-            if self.info.mcp and not any(
-                self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp", "extends")
-            ):
-                hint = "name at least one, or set no_mcp = true"
-                self.problems.add(f"{self.at}.mcp_servers", "names no server", hint)
+            known = any(self.problems.at(f"{self.at}.{name}") for name in ("mcp_servers", "no_mcp", "extends"))
+            if self.info.mcp and not known:
+                self.problems.add(at, "names no server", "name at least one, or set no_mcp = true")
             return NO_MCP
         setup = read_mcp(names, self.shared.aliases, self.root, self._where("mcp_servers"), self.problems)
         self._check_servers(setup)
@@ -326,13 +283,8 @@ class _Resolver:
                 )
 
     def _hooks(self) -> TextFile | None:
-        if "hooks" not in self.own and (self.values.get("no_mcp") or self.info.mcp is False):
-            return None
         hooks = self._file("hooks")
         if hooks is None:
-            return None
-        if not self.info.hooks:
-            self._refuse("hooks", f"agent {self.info.name} has no hooks; claude-code has")
             return None
         try:
             data = json.loads(hooks.text)

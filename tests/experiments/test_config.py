@@ -269,7 +269,7 @@ def test_a_circle_of_profiles_is_one_mistake_and_a_key_stays_in_its_line(project
         "profiles.b.extends: goes in a circle: b -> a -> b",
         f"profiles.c.skills[1]: {project.root / 's'} is named twice (remove one)",
     ]
-    assert said[0].startswith(f'{file}: profiles."x\\u000Ay\\u001B[31m": a profile key must be')
+    assert said[0].startswith(f'{file}: profiles."x\\u000Ay\\u001B[31m": the name must be')
 
 
 LONG = "x" * 300

@@ -192,7 +192,7 @@ def test_an_agent_without_a_model_takes_none_of_the_models_defaults(project) -> 
         ('mcp_servers = "codegraph"', "profiles.p.mcp_servers: must be a list of strings, not a string"),
         ('no_mcp = true\nprompt = "none.md"', "profiles.p.prompt: no file at"),
         ('no_mcp = true\nenv_file = "experiments"', "profiles.p.env_file: is not a file"),
-        ('no_mcp = true\nprice = 3', "profiles.p.price: must be at most 0, not 3"),
+        ('no_mcp = true\nprice = 3', "profiles.p.price: must be 0, not 3"),
         ('no_mcp = true\nprice = { input = 3 }', "profiles.p.price.output: is required"),
         ('no_mcp = true\nskills = ["empty"]', "profiles.p.skills[0]: "),
         ('no_mcp = true\nhooks = "bad.json"', "profiles.p.hooks: "),

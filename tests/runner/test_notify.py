@@ -116,7 +116,10 @@ def test_the_table_takes_references_and_known_events_only(project, monkeypatch: 
     (problem,) = problems(project, BASE + ORACLE + '[notify]\nurls = ["${X:-json://h}"]\n')
     assert problem.startswith("notify.urls[0]")
     (problem,) = problems(project, BASE + ORACLE + NOTIFY + 'on = ["finnished"]\n')
-    assert 'notify.on[0]: "finnished" is no event' in problem
+    assert (
+        'notify.on[0]: must be one of finished, stalled, budget, alert, regression, not "finnished" (did you mean'
+        in problem
+    )
     monkeypatch.setattr("terminalbench.experiments.config.find_spec", lambda _name: None)
     (problem,) = problems(project, BASE + ORACLE + NOTIFY)
     assert problem == "notify: needs Apprise, which is not installed (pip install 'terminalbench[notify]')"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench import registry
-from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
+from terminalbench.errors import InvalidFile, UserError, did_you_mean
 from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
 from terminalbench.experiments.inherit import Inheritance
@@ -17,10 +17,7 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
 from terminalbench.experiments.tables import (
-    NOTIFY_ON,
     SCHEMA_VERSION,
-    SLUG,
-    SLUG_DOC,
     AnalysisTable,
     ArtifactsTable,
     DatasetTable,
@@ -104,7 +101,10 @@ def load(path: Path | str, root: Path | str | None = None) -> Experiment:
     """
     file, root = Path(path), Path(root) if root is not None else None
     raw = read_toml(file)
-    refuse_old_shape(file, raw)
+    shape = old_shape(raw)
+    if shape is not None:
+        what = f"is of an older shape ({shape}); only schema_version = {SCHEMA_VERSION} is accepted"
+        raise UserError(what, where=str(file), hint=f"convert it: tbench migrate {file}")
     return _Loader(file, project_root(file, root), raw).load()
 
 
@@ -139,17 +139,6 @@ def old_shape(raw: Mapping[str, Any]) -> str | None:
     return None
 
 
-def refuse_old_shape(file: Path, raw: Mapping[str, Any]) -> None:
-    """Name `tbench migrate` when the file is of an older shape."""
-    shape = old_shape(raw)
-    if shape is not None:
-        raise UserError(
-            f"is of an older shape ({shape}); only schema_version = {SCHEMA_VERSION} is accepted",
-            where=str(file),
-            hint=f"convert it: tbench migrate {file}",
-        )
-
-
 @dataclass
 class _Loader:
     file: Path
@@ -161,7 +150,6 @@ class _Loader:
 
     def load(self) -> Experiment:
         table: ExperimentTable = read(ExperimentTable, self.raw, "", self.problems)
-        self._check_version(table)
         if table.slug is not None and table.slug.startswith(RESERVED_SLUGS):
             self.problems.add("slug", RESERVED)
         run = table.run if isinstance(table.run, RunTable) else RunTable()
@@ -169,14 +157,11 @@ class _Loader:
         datasets, tasks = self._tasks(table, run)
         profiles = self._profiles(table, self._private(run, datasets, tasks))
         self._check_analysis(table.analysis)
-        self._check_artifacts(table.artifacts)
-        for label in table.labels:
-            if not _fits_slug(label):
-                self.problems.add(join("labels", label), f"the name of a label must be {SLUG_DOC}")
         self._check_top_up(table.top_up, run)
         self._check_notify(table.notify)
         if self.problems.found:
-            raise InvalidFile(str(self.file), _once(self.problems.found))
+            # Each once: a broken default would otherwise be reported for every profile that inherits it.
+            raise InvalidFile(str(self.file), list(dict.fromkeys(self.problems.found)))
         quarantine = read_quarantine(self.file)
         for dataset, task in quarantine.keys() - {(task.dataset, task.id) for task in tasks}:
             self.notes.append(
@@ -200,11 +185,6 @@ class _Loader:
             quarantine=quarantine,
             notes=tuple(dict.fromkeys(self.notes)),
         )
-
-    def _check_version(self, table: ExperimentTable) -> None:
-        version = table.schema_version
-        if version is not None and version != SCHEMA_VERSION and not self.problems.at("schema_version"):
-            self.problems.add("schema_version", f"must be {SCHEMA_VERSION}, not {version}")
 
     def _check_run(self, run: RunTable) -> None:
         environment = run.container_env
@@ -301,8 +281,6 @@ class _Loader:
         own: dict[str, dict[str, Any]] = {}
         quiet = Problems()  # `read` above has already reported what is wrong in the tables
         for key, profile in raw.items():
-            if not _fits_slug(key):
-                self.problems.add(join("profiles", key), f"a profile key must be {SLUG_DOC}")
             if isinstance(profile, Mapping):
                 own[key] = given(ProfileTable, profile, "", quiet)
         declared = self.raw.get("defaults")
@@ -348,32 +326,15 @@ class _Loader:
             self.problems.add("top_up.max_attempts", f"is less than run.attempts ({run.attempts})")
 
     def _check_notify(self, notify: NotifyTable | None) -> None:
-        if notify is None or self.problems.at("notify.urls") or self.problems.at("notify.on"):
+        if notify is None or self.problems.at("notify.urls"):
             return
         for index, url in enumerate(notify.urls):
             if not VARIABLE.fullmatch(url.strip().removeprefix("${").removesuffix("}")) or not is_template(url):
                 hint = 'write "${NOTIFY_URL}" and set the variable'
                 self.problems.add(f"notify.urls[{index}]", "must be a reference to a variable and nothing else", hint)
-        for index, name in enumerate(notify.on):
-            if name not in NOTIFY_ON:
-                self.problems.add(f"notify.on[{index}]", f'"{name}" is no event', did_you_mean(name, list(NOTIFY_ON)))
         if find_spec("apprise") is None:
             self.problems.add("notify", "needs Apprise, which is not installed", "pip install 'terminalbench[notify]'")
-
-    def _check_artifacts(self, artifacts: ArtifactsTable) -> None:
-        for index, target in enumerate(artifacts.targets):
-            if not _fits_slug(target):
-                self.problems.add(f"artifacts.targets[{index}]", f"must be the name of a folder: {SLUG_DOC}")
 
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"-\d+(\.\d+)?", text) is not None
-
-
-def _fits_slug(text: str) -> bool:
-    return re.fullmatch(SLUG, text) is not None
-
-
-def _once(problems: list[Problem]) -> list[Problem]:
-    """Each problem once: a broken default would otherwise be reported for every profile that inherits it."""
-    return list(dict.fromkeys(problems))

@@ -10,9 +10,7 @@ from terminalbench.experiments.agents import AgentRecord
 from terminalbench.experiments.config import HARBOR_OPTIONS, RESERVED_SLUGS
 from terminalbench.experiments.strict import LARGEST, Rule, describe, hints, rule_of
 from terminalbench.experiments.tables import (
-    NOTIFY_ON,
     SCHEMA_VERSION,
-    SLUG,
     AnalysisTable,
     ArtifactsTable,
     DatasetTable,
@@ -62,18 +60,14 @@ def json_schema() -> dict[str, Any]:
 
 def _refine(top: dict[str, Any]) -> None:
     """What the loader demands beyond the declarations, as far as it can be said without looking at files."""
-    top["schema_version"]["const"] = SCHEMA_VERSION
     top["slug"]["not"] = {"pattern": f"^({'|'.join(map(re.escape, RESERVED_SLUGS))})"}
-    top["profiles"] |= {"minProperties": 1, "propertyNames": {"pattern": f"^{SLUG}$"}}
+    top["profiles"]["minProperties"] = 1
     run, analysis, notify = (top[name]["properties"] for name in ("run", "analysis", "notify"))
     run["executor"]["const"] = "local"
     options = "|".join(sorted(map(re.escape, HARBOR_OPTIONS)))
     run["harbor_args"]["items"]["pattern"] = rf"^(?!-)|^({options})(=|$)|^-\d+(\.\d+)?$"
-    top["labels"]["propertyNames"] = {"pattern": f"^{SLUG}$"}
-    top["artifacts"]["properties"]["targets"]["items"]["pattern"] = f"^{SLUG}$"
     analysis["contrasts"]["items"] |= {"minItems": 2, "maxItems": 2, "uniqueItems": True}
     notify["urls"]["items"]["pattern"] = rf"^\s*\$\{{{_VARIABLE}\}}\s*$"
-    notify["on"]["items"]["enum"] = list(NOTIFY_ON)
     for profile in (top["defaults"], top["profiles"]["additionalProperties"]):
         names, table = profile["properties"]["env"]["anyOf"]
         names["items"]["pattern"] = f"^{_VARIABLE}$"
@@ -108,11 +102,12 @@ def _type(kind: Any, rule: Rule | None = None) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(get_args(kind))}
     if origin is list:
-        return {"type": "array", "items": _type(get_args(kind)[0])} | (
-            {"minItems": 1} if rule and rule.non_empty else {}
-        )
+        (inner,) = get_args(kind)
+        least = {"minItems": 1} if rule and rule.non_empty else {}
+        return {"type": "array", "items": _type(inner, rule if inner is str else None)} | least
     if origin is dict:
-        return {"type": "object", "additionalProperties": _type(get_args(kind)[1])}
+        names = {"propertyNames": {"pattern": f"^{rule.pattern}$"}} if rule and rule.pattern else {}
+        return {"type": "object", "additionalProperties": _type(get_args(kind)[1])} | names
     if is_dataclass(kind):
         return _table(kind)
     if kind is Any:

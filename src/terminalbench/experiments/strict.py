@@ -23,7 +23,7 @@ from terminalbench.errors import Problem, UserError, did_you_mean
 
 @dataclass(frozen=True)
 class Rule:
-    """What is known of one key besides its type."""
+    """What is known of one key besides its type. `pattern`: of a string, of each in a list, of the keys of a table."""
 
     doc: str
     minimum: float | None = None
@@ -155,7 +155,7 @@ def _value(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems
     if origin is list:
         return _list(value, get_args(kind)[0], rule, at, problems)
     if origin is dict:
-        return _dict(value, get_args(kind)[1], at, problems)
+        return _dict(value, get_args(kind)[1], rule, at, problems)
     if is_dataclass(kind):
         return read(kind, value, at, problems)
     if kind is Any:
@@ -192,14 +192,18 @@ def _list(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems)
     if rule is not None and rule.non_empty and not value:
         problems.add(at, "must not be empty")
         return BAD
-    checked = [_value(item, kind, None, f"{at}[{index}]", problems) for index, item in enumerate(value)]
+    of_items = rule if kind is str else None
+    checked = [_value(item, kind, of_items, f"{at}[{index}]", problems) for index, item in enumerate(value)]
     return BAD if any(item is BAD for item in checked) else checked
 
 
-def _dict(value: Any, kind: Any, at: str, problems: Problems) -> Any:
+def _dict(value: Any, kind: Any, rule: Rule | None, at: str, problems: Problems) -> Any:
     if not isinstance(value, Mapping):
         problems.add(at, f"must be a table, not {shown(value)}")
         return BAD
+    for name in value:
+        if rule is not None and rule.pattern is not None and not re.fullmatch(rule.pattern, name):
+            problems.add(join(at, name), f"the name must be {rule.pattern_doc}")
     checked = {name: _value(item, kind, None, join(at, name), problems) for name, item in value.items()}
     return {name: item for name, item in checked.items() if item is not BAD}
 
@@ -234,12 +238,14 @@ def _broken_limits(value: Any, rule: Rule) -> Iterator[str]:
         if rule.non_empty and not value.strip():
             yield "must not be empty"
         elif rule.pattern is not None and not re.fullmatch(rule.pattern, value):
-            yield f"must be {rule.pattern_doc or f'of the form {rule.pattern}'}"
+            yield f"must be {rule.pattern_doc}"
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if value != value or value in (float("inf"), float("-inf")):
         yield "must be a finite number"
+    elif rule.minimum is not None and rule.minimum == rule.maximum != value:
+        yield f"must be {rule.minimum:g}, not {value:g}"
     elif rule.minimum is not None and value < rule.minimum:
         yield f"must be at least {rule.minimum:g}, not {value:g}"
     elif rule.above is not None and value <= rule.above:

@@ -168,7 +168,12 @@ class ProfileTable(ProfileDefaults):
 class ArtifactsTable:
     """`[artifacts]`: what to keep of each trial's session."""
 
-    targets: list[str] = key("Folders below `agent/sessions/` to copy out of every trial.", factory=list)
+    targets: list[str] = key(
+        "Folders below `agent/sessions/` to copy out of every trial.",
+        factory=list,
+        pattern=SLUG,
+        pattern_doc=f"the name of a folder: {SLUG_DOC}",
+    )
 
 
 @dataclass(frozen=True)
@@ -233,9 +238,6 @@ class TopUpTable:
     trials_per_round: int = key("Trials added before the intervals are looked at again.", default=20, minimum=2)
 
 
-NOTIFY_ON = ("finished", "stalled", "budget", "alert", "regression")
-
-
 @dataclass(frozen=True)
 class NotifyTable:
     """`[notify]`: one-line messages through Apprise (the extra `notify`)."""
@@ -245,10 +247,10 @@ class NotifyTable:
         non_empty=True,
         example='["${NOTIFY_URL}"]',
     )
-    on: list[str] = key(
+    on: list[Literal["finished", "stalled", "budget", "alert", "regression"]] = key(
         "When: `finished`, `stalled` (a trial without activity), `budget` (used up), `alert` (anything severe), "
         "`regression` (a profile is proven worse than what it is compared with). Default: all.",
-        factory=lambda: list(NOTIFY_ON),
+        factory=lambda: ["finished", "stalled", "budget", "alert", "regression"],
         example='["finished", "budget"]',
     )
 
@@ -264,7 +266,7 @@ class McpTable:
 class ExperimentTable:
     """The top of the file."""
 
-    schema_version: int = key("Must be 2.", example="2")
+    schema_version: int = key("Must be 2.", minimum=SCHEMA_VERSION, maximum=SCHEMA_VERSION, example="2")
     slug: str = key(
         "Name of the results folder, at most 100 characters; recommended: `<taskset>__<profileset>__<variant>`.",
         pattern=SLUG,
@@ -272,10 +274,14 @@ class ExperimentTable:
         example='"tb2-core7__t-cg-cc__haiku45-low"',
     )
     tasks: TasksTable = key("What to attempt.")
-    profiles: dict[str, ProfileTable] = key("The ways to attempt it, in order.")
+    profiles: dict[str, ProfileTable] = key("The ways to attempt it, in order.", pattern=SLUG, pattern_doc=SLUG_DOC)
     name: str | None = key("Title for people. Default: the slug.", default=None, non_empty=True)
     labels: dict[str, str] = key(
-        "Labels of every batch, to find it by; `tbench run --label` adds to them.", factory=dict, example='{ k = "v" }'
+        "Labels of every batch, to find it by; `tbench run --label` adds to them.",
+        factory=dict,
+        pattern=SLUG,
+        pattern_doc=SLUG_DOC,
+        example='{ k = "v" }',
     )
     run: RunTable = key("How to run it.", factory=RunTable)
     defaults: ProfileDefaults = key("What every profile starts from.", factory=ProfileDefaults)

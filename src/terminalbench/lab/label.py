@@ -17,8 +17,9 @@ from terminalbench.analytics.labels import (
 )
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.index.places import ForeignJobs
 from terminalbench.index.results import FINDINGS_FILE
-from terminalbench.lab.select import batch_called, find_trial
+from terminalbench.lab.select import find_trial
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,7 @@ def listed(root: Path, trial: str | None = None) -> list[BatchLabels]:
     if trial is not None:
         found = find_trial(root, trial)
         return [_of_batch(root, found.batch, found.key)]
-    keys = [".", *(folder.relative_to(root).as_posix() for folder in sorted(root.glob("*/*")))]
-    batches = (batch_called(root, key) for key in keys)
+    batches = [ForeignJobs(root), *map(Batch, sorted(root.glob("*/*")))]
     return [_of_batch(root, batch, None) for batch in batches if (batch.analytics / FILE).is_file()]
 
 

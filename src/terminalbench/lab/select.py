@@ -6,13 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.errors import TbenchError, UserError
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import Experiment, load, project_root
-from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.tables import AnalysisTable
-from terminalbench.files import read_json
-from terminalbench.index.places import ForeignJobs, find_batches, root_around
+from terminalbench.index.places import ForeignJobs, Place, find_batches, root_around
+from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, TrialRow, find_trials, view_batch
 from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.live.processes import announced_batches, live_processes
@@ -68,7 +67,7 @@ class Selected:
         """The judge of the experiment file as it is now, else of the plan."""
         if self.analysis is not None:
             return self.analysis.judge_model
-        plan = _plan_of(self.batches[0])
+        plan = plan_or_none(self.batches[0])
         return plan.analysis.judge_model if plan is not None else None
 
     def views(self) -> list[BatchView]:
@@ -113,9 +112,7 @@ def select_numbered(name: Path | None, numbers: str | None, results: Path | None
     """
     if name is not None and _is_file(name):
         experiment = load(name, root)
-        if numbers is None:
-            return Selected((latest_target(experiment, started=True),), root)
-        found = (numbered_target(experiment, number) for number in _numbers(experiment, numbers))
+        found = (_of_experiment(experiment, number) for number in _numbers(experiment, numbers))
         return Selected(tuple(found), root)
     if numbers is not None:
         raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
@@ -153,31 +150,21 @@ def find_target(
                 )
             return Target(_newest(results_root(results)) if name is None else _named(name, results))
         name = load(name, root)
+    return _of_experiment(name, number, own=own, with_data=with_data)
+
+
+def _of_experiment(experiment: Experiment, number: int | None, *, own: bool = False, with_data: bool = False) -> Target:
+    """The batch of an experiment with this number; else the latest, `with_data` the latest that has some."""
+    hint = f"tbench run {experiment.file}"
     if number is not None:
-        return numbered_target(name, number, own=own)
-    return latest_target(name, own=own, with_data=with_data, started=not with_data)
-
-
-def latest_target(
-    experiment: Experiment, *, own: bool = False, with_data: bool = True, started: bool = False
-) -> Target:
-    """The latest batch of an experiment: `with_data`, and else or only the latest that was `started`."""
-    folder, slug = experiment.results_root, experiment.slug
-    batch = latest(folder, slug) if with_data else None
-    if batch is None and started:
-        batch = latest(folder, slug, with_data=False)
+        batch = numbered(experiment, number)
+        if not batch.plan_json.is_file():
+            raise UserError(f"batch {number} was never set up", where=str(batch.folder), hint=hint)
+    else:
+        batch = latest(experiment.results_root, experiment.slug, with_data=with_data)
     if batch is None:
-        what = f"{slug} has no batch{'' if started else ' with data'} yet"
-        raise UserError(what, where=str(experiment.file), hint=f"tbench run {experiment.file}")
-    return _of_its_file(batch, experiment, own=own)
-
-
-def numbered_target(experiment: Experiment, number: int, *, own: bool = False) -> Target:
-    """The batch of an experiment with this number."""
-    batch = numbered(experiment, number)
-    if not batch.plan_json.is_file():
-        hint = f"tbench run {experiment.file}"
-        raise UserError(f"batch {number} was never set up", where=str(batch.folder), hint=hint)
+        what = f"{experiment.slug} has no batch{' with data' if with_data else ''} yet"
+        raise UserError(what, where=str(experiment.file), hint=hint)
     return _of_its_file(batch, experiment, own=own)
 
 
@@ -192,11 +179,13 @@ def numbered(experiment: Experiment, *numbers: int) -> Batch:
     return Batch(experiment.results_root / experiment.slug / str(numbers[0]))
 
 
-def _numbers(experiment: Experiment, numbers: str) -> list[int]:
+def _numbers(experiment: Experiment, numbers: str | None) -> Sequence[int | None]:
+    folder, slug = experiment.results_root, experiment.slug
+    if numbers is None:
+        with_data = latest(folder, slug)
+        return [with_data.number if with_data is not None else None]
     if numbers == "all":
-        folder = experiment.results_root / experiment.slug
-        started = [n for n in batch_numbers(experiment.results_root, experiment.slug) if _is_batch(folder / str(n))]
-        return started or [latest_target(experiment, started=True).batch.number]
+        return [n for n in batch_numbers(folder, slug) if _is_batch(folder / slug / str(n))] or [None]
     parts = [part.strip() for part in numbers.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise UserError(f'--batch is a number, several with commas, or "all"; not "{numbers}"')
@@ -214,37 +203,25 @@ def _is_batch(folder: Path) -> bool:
     return (folder / "plan.json").is_file()
 
 
-def _plan_of(batch: Batch) -> Plan | None:
-    """The plan of a batch; None when there is none or it is broken, which opening the batch reports."""
-    try:
-        return read_json(batch.plan_json, Plan)
-    except (OSError, TbenchError):
-        return None
-
-
 def _of_its_file(batch: Batch, experiment: Experiment, *, own: bool) -> Target:
-    """The batch as a target; with `own` it is an error when another file with the same slug has started it."""
-    other = _other_file(batch, experiment, own=own)
-    if other is not None and own:
-        hint = f"if you mean it, name the batch: {from_here(batch.folder)}"
-        raise UserError(other, where=str(experiment.file), hint=hint)
-    return Target(batch, experiment, other)
+    """The batch as a target, with a note when another file with the same slug has started it; with `own` an error.
 
-
-def _other_file(batch: Batch, experiment: Experiment, *, own: bool) -> str | None:
-    """A sentence when a batch was started from another file than this experiment's, which has the same slug.
-
-    With `own`, also from a file of the same name in another project; a project that only moved is the same otherwise.
+    With `own`, also when a file of the same name in another project has; else a project that only moved is the same.
     """
-    plan = _plan_of(batch)
-    if plan is None:
-        return None
-    file, root = plan.provenance.experiment_file, plan.provenance.root
+    plan = plan_or_none(batch)
+    file, root = (plan.provenance.experiment_file, plan.provenance.root) if plan is not None else (None, None)
+    other = None
     if own and root is not None and Path(root).resolve() != experiment.root.resolve():
-        return f"batch {batch.number} of {experiment.slug} was started in {root}, not in {experiment.root}"
-    if file is None or file == experiment.file.name:
-        return None
-    return f"batch {batch.number} of {experiment.slug} was started from {file}, not from {experiment.file.name}"
+        other = f"was started in {root}, not in {experiment.root}"
+    elif file is not None and file != experiment.file.name:
+        other = f"was started from {file}, not from {experiment.file.name}"
+    if other is None:
+        return Target(batch, experiment)
+    note = f"batch {batch.number} of {experiment.slug} {other}"
+    if own:
+        hint = f"if you mean it, name the batch: {from_here(batch.folder)}"
+        raise UserError(note, where=str(experiment.file), hint=hint)
+    return Target(batch, experiment, note)
 
 
 def _named(name: Path, results: Path | None) -> Batch:
@@ -293,7 +270,7 @@ def of_this_project(batch: Batch) -> bool:
     here = project_root(Path.cwd() / "any.toml", None).resolve()
     if batch.folder.is_relative_to(here):
         return True
-    plan = _plan_of(batch)
+    plan = plan_or_none(batch)
     return plan is not None and plan.provenance.root == str(here)
 
 
@@ -340,12 +317,7 @@ def find_trial(root: Path, name: str) -> FoundTrial:
         names = "\n  ".join(printable(f"{batch}  {row.profile}  {row.name}") for batch, row in exact)
         raise UserError(f'several trials start with "{name}":\n  {names}', where=str(root))
     key, row = exact[0]
-    return FoundTrial(batch_called(root, key), key, row)
-
-
-def batch_called(root: Path, key: str) -> Batch:
-    """A batch by its key in the index."""
-    return ForeignJobs(root) if key == "." else Batch(root / key)
+    return FoundTrial(Place(key, str(root / key)).batch, key, row)
 
 
 def from_here(place: str | Path) -> str:

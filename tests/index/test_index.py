@@ -517,6 +517,24 @@ def test_a_batch_that_ended_is_passed_over_until_something_of_it_changes(
     assert list_batches(tmp_path)[0]["failed"] == 1
 
 
+def test_an_export_is_written_only_when_it_changes_and_is_no_change_of_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tbench
+) -> None:
+    batch = labelled(tmp_path)
+    old(batch)
+    tbench("index", "--results", tmp_path)
+    written = batch.index_json.stat().st_ino
+    with monkeypatch.context() as closed:
+        closed.setattr(scan, "_trial_folders", None)
+        assert scan_all(tmp_path) == ScanReport(seen=2)
+    tbench("index", "--results", tmp_path)
+    assert batch.index_json.stat().st_ino == written
+    make_trial(batch, "a__2", second=3)
+    tbench("index", "--results", tmp_path)
+    assert batch.index_json.stat().st_ino != written
+    assert len(json.loads(batch.index_json.read_text())["runs"]) > 2
+
+
 @pytest.mark.parametrize("half", [None, b"{"])
 def test_a_batch_that_may_go_on_is_looked_at_every_time(tmp_path: Path, half: bytes | None) -> None:
     batch = labelled(tmp_path)

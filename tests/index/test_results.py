@@ -52,7 +52,7 @@ def test_the_members_of_results_are_these(tmp_path: Path) -> None:
 def test_importing_the_package_loads_nothing_else() -> None:
     code = "import sys, terminalbench; print(sorted(m for m in sys.modules if m.startswith('terminalbench')))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "['terminalbench']"
+    assert ran.stdout.strip() == "['terminalbench', 'terminalbench.version']"
 
 
 def test_a_row_for_every_planned_trial_and_every_try(root: Path) -> None:

@@ -77,11 +77,8 @@ class BatchSummary(msgspec.Struct, frozen=True):
         return self.not_measured == 0 and self.trials > 0
 
 
-_SUMMARY = (
-    "SELECT b.batch, b.slug, b.number, b.name, b.created_at, b.baseline, b.planned, s.version, s.trials, s.passed, "
-    "s.failed, s.not_measured, s.cost_usd, s.cost_unknown, s.simulated, s.last_at, s.profiles, b.labels "
-    "FROM batches b JOIN summaries s USING (batch)"
-)
+_JOINED = "FROM batches b JOIN summaries s USING (batch)"
+_SUMMARY = f"SELECT {', '.join(BatchSummary.__struct_fields__)} {_JOINED}"
 
 
 def find_batches(
@@ -89,7 +86,7 @@ def find_batches(
 ) -> Found[BatchSummary]:
     """Batches, the live ones first, then the newest."""
     where, values = _batch_conditions(wanted, live)
-    total = connection.execute(f"SELECT count(*) FROM batches b JOIN summaries s USING (batch){where}", values)  # noqa: S608
+    total = connection.execute(f"SELECT count(*) {_JOINED}{where}", values)
     count = total.fetchone()[0]
     order = f" ORDER BY b.batch IN ({_marks(live)}) DESC, b.created_at DESC, b.slug, b.number DESC LIMIT ? OFFSET ?"
     rows = connection.execute(_SUMMARY + where + order, [*values, *live, window.limit, window.offset])
@@ -147,7 +144,7 @@ def find_experiments(connection: sqlite3.Connection, text: str, window: Window) 
     """Experiments, the one with the newest batch first."""
     where = r" WHERE (b.slug || ' ' || coalesce(b.name, '')) LIKE ? ESCAPE '\'" if text else ""
     values = [_contains(text)] if text else []
-    joined = f"FROM batches b JOIN summaries s USING (batch){where}"
+    joined = f"{_JOINED}{where}"
     count = connection.execute(f"SELECT count(DISTINCT b.slug) {joined}", values).fetchone()[0]
     query = (
         "SELECT b.slug, max(b.name) AS name, count(*) AS batches, sum(s.trials) AS trials, sum(s.passed) AS passed, "  # noqa: S608

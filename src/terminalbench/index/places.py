@@ -100,8 +100,8 @@ def batch_stamp(folder: str) -> str | None:
     Times are coarse: a change right after the look may leave them as they are, so only what is old enough counts.
     """
     paths = [f"{folder}/plan.json", f"{folder}/events.jsonl"]
-    for parent in (f"{folder}/runs", f"{folder}/superseded"):
-        paths += [parent, *(entry.path for entry in _entries(parent))]
+    for parent in ("runs", "superseded"):
+        paths += [entry.path for entry in _entries(f"{folder}/{parent}")]
     found = []
     newest = 0
     for path in paths:

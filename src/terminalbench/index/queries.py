@@ -3,17 +3,19 @@
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, astuple
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
 from terminalbench.files import read_json
 from terminalbench.harbor.attempts import numbered
-from terminalbench.harbor.read.results import ReadState
+from terminalbench.harbor.read.results import ReadState, TrialReading
 from terminalbench.index.store import open_index
 from terminalbench.records import Outcome, TaskRef, Trial, Usage
 
@@ -201,10 +203,13 @@ def row_outcome(row: TrialRow) -> Outcome:
     return Outcome.ERRORED if row.state == ReadState.UNREADABLE else Outcome.CANCELLED
 
 
-_COLUMNS = (
-    "job", "trial", "state", "reason", "profile", "task", "dataset", "superseded", "counts", "attempt", "record",
+_USAGE = (
     "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "cost_usd", "usage_source",
     "cost_source",
+)  # fmt: skip
+_COLUMNS = (
+    "job", "trial", "state", "reason", "profile", "task", "dataset", "superseded", "counts", "attempt", "record",
+    *_USAGE,
 )  # fmt: skip
 _decode = msgspec.json.Decoder(Trial).decode
 
@@ -226,3 +231,28 @@ def _row(job: str, name: str, state: str, reason: str, profile: str, task: str, 
     counted = None if counts is None else bool(counts)
     used = Usage(*usage)
     return TrialRow(job, name, state, reason, profile, task, dataset, trial, used, bool(superseded), counted, attempt)
+
+
+_OF_TRIAL = (
+    "reward", "error_type", "error_message", "agent", "agent_version", "model", "started_at", "finished_at",
+    "task_digest", "tool_calls", "simulated",
+)  # fmt: skip
+_of_trial = attrgetter(*_OF_TRIAL)
+
+
+def trial_columns(row: TrialRow | TrialReading) -> dict[str, Any]:
+    """The columns of one trial, named alike in the index, in exports and on pages; fewer while it has no result."""
+    trial = row.trial
+    found = {"job": row.job, "trial": row.name, "state": row.state, "reason": row.reason}
+    found |= zip(_USAGE, astuple(row.usage), strict=True)
+    found |= {"task": row.task, "dataset": row.dataset}
+    if trial is None:
+        return found
+    found |= zip(_OF_TRIAL, _of_trial(trial), strict=True)
+    found |= asdict(trial.phases)
+    return found | {
+        "outcome": trial.outcome.value,
+        "agent_status": trial.agent_status.value,
+        "error_class": trial.error_class.value if trial.error_class is not None else None,
+        "suspect": "; ".join(trial.suspect) or None,
+    }

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.files import BadLine, each_jsonl, write_json
+from terminalbench.files import BadLine, each_jsonl, encode_json, write_bytes
 from terminalbench.index.pages import BatchFilter, Window
 from terminalbench.index.pages import find_batches as listed
 from terminalbench.index.places import ForeignJobs, find_batches, root_around
 from terminalbench.index.plans import PlanFacts
-from terminalbench.index.queries import BatchView, CellState, TrialRow, view_batch
+from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_columns, view_batch
 from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.store import open_index
-from terminalbench.records import Finding
+from terminalbench.records import Finding, Outcome
 
 if TYPE_CHECKING:
     import pandas
@@ -156,25 +156,27 @@ def trial_records(view: BatchView) -> list[dict[str, Any]]:
     """The rows of a batch: one a planned trial, then one a superseded try."""
     facts = PlanFacts.of(view.plan)
     label_of = {(job.profile, task.ref): task.label for job in view.plan.jobs for task in job.tasks}
-    records = [
-        _record(view.batch, cell, cell.row)
+    planned = [
+        _record(view.batch, cell.row, cell)
         | facts.columns(cell.profile, label_of.get((cell.profile, cell.task)), cell.task.id)
         for cell in view.cells
     ]
-    return records + [
-        _record(view.batch, None, row) | facts.columns(row.profile, row.dataset, row.task) for row in view.superseded
-    ]
+    aside = [_record(view.batch, row) | facts.columns(row.profile, row.dataset, row.task) for row in view.superseded]
+    return planned + aside
 
 
 def export_index(batch: Batch, view: BatchView) -> None:
-    """Write runs/index.json for other programs: one entry a planned trial, then one a superseded try.
+    """Write runs/index.json for other programs, unless it is as it would be written.
 
-    Paths are relative to the batch folder.
+    One entry a planned trial, then one a superseded try. Paths are relative to the batch folder.
     """
-    rows = [*(cell.row for cell in view.cells), *view.superseded]
-    entries = [_entry(record, row) for record, row in zip(trial_records(view), rows, strict=True)]
+    facts = PlanFacts.of(view.plan)
+    entries = [_planned_entry(cell, facts) for cell in view.cells]
+    entries += [_superseded_entry(row, facts) for row in view.superseded]
     document = {"schema_version": 1, "batch": view.batch, "labels": view.plan.labels, "runs": entries}
-    write_json(batch.index_json, document)
+    data = encode_json(document)
+    if not batch.index_json.is_file() or batch.index_json.read_bytes() != data:
+        write_bytes(batch.index_json, data)
 
 
 def export_is_current(batch: Batch) -> bool:
@@ -187,29 +189,52 @@ def export_is_current(batch: Batch) -> bool:
         return False
 
 
-def _entry(record: dict[str, Any], row: TrialRow | None) -> dict[str, Any]:
-    trial = row.trial if row is not None else None
-    job_dir = row.folder.rpartition("/")[0] if row is not None else None
-    trajectory = trial.trajectory_paths[0] if trial is not None and trial.trajectory_paths else None
+def _planned_entry(cell: CellState, facts: PlanFacts) -> dict[str, Any]:
+    passed = cell.outcome is Outcome.PASSED if cell.measured else None
     return {
-        "task_id": record["task"],
-        "agent_key": record["profile"],
-        "profile_id": record["profile_id"],
-        "family": record["family"],
-        "dataset": record["dataset"],
-        "attempt": record["attempt"],
-        "outcome": record["outcome"],
-        "reason": record["reason"],
-        "success": record["passed"],
-        "resolved": record["passed"],
-        "accuracy": record["reward"],
-        "elapsed_sec": record["wall_sec"],
-        "cost_usd": record["cost_usd"],
+        "task_id": cell.task.id,
+        "agent_key": cell.profile,
+        "profile_id": facts.profile_ids.get(cell.profile),
+        "family": cell.task.family,
+        "dataset": cell.task.dataset,
+        "attempt": cell.attempt,
+        "outcome": cell.outcome,
+        "reason": cell.reason,
+        **_measured(cell.row, passed),
+    }
+
+
+def _superseded_entry(row: TrialRow, facts: PlanFacts) -> dict[str, Any]:
+    trial = row.trial
+    columns = facts.columns(row.profile, row.dataset, row.task)
+    return {
+        "task_id": row.task,
+        "agent_key": row.profile,
+        "profile_id": columns["profile_id"],
+        "family": columns["family"],
+        "dataset": row.dataset,
+        "attempt": None,
+        "outcome": trial.outcome if trial is not None else None,
+        "reason": trial.error_message if trial is not None else row.reason,
+        **_measured(row, trial.outcome is Outcome.PASSED if trial is not None and trial.measured else None),
+        "superseded": True,
+    }
+
+
+def _measured(row: TrialRow | None, passed: bool | None) -> dict[str, Any]:
+    trial = row.trial if row is not None else None
+    trajectory = trial.trajectory_paths[0] if trial is not None and trial.trajectory_paths else None
+    job_dir = row.folder.rpartition("/")[0] if row is not None else None
+    return {
+        "success": passed,
+        "resolved": passed,
+        "accuracy": trial.reward if trial is not None else None,
+        "elapsed_sec": trial.wall_sec if trial is not None else None,
+        "cost_usd": row.usage.cost_usd if row is not None else None,
         "job_dir": job_dir,
-        "trial_dir": record["folder"],
+        "trial_dir": row.folder if row is not None else None,
         "results_json": f"{job_dir}/{trial.result_path}" if trial is not None and trial.result_path else None,
         "trajectory_json": f"{job_dir}/{trajectory}" if trajectory else None,
-        **({"superseded": True} if record["superseded"] else {}),
     }
 
 
@@ -236,51 +261,21 @@ def read_findings(
     return tuple(kept)
 
 
-def _record(batch: str, cell: CellState | None, row: TrialRow | None) -> dict[str, Any]:
-    record: dict[str, Any] = dict.fromkeys(TRIALS)
-    record |= {"batch": batch, "superseded": cell is None}
+def _record(batch: str, row: TrialRow | None, cell: CellState | None = None) -> dict[str, Any]:
+    """One row of `TRIALS`; without a cell it is a superseded try."""
+    found: dict[str, Any] = trial_columns(row) if row is not None else {}
+    found |= {"batch": batch, "superseded": cell is None}
     if row is not None:
-        usage = {name: getattr(row.usage, name) for name in _USAGE}
-        record |= {"profile": row.profile, "dataset": row.dataset, "task": row.task, "job": row.job, "trial": row.name}
-        record |= usage | {
-            "tokens": row.usage.total_tokens,
-            "folder": row.folder,
-            "usage_source": row.usage.source,
-            "reason": row.reason,
-        }
-        record |= _trial_fields(row)
+        found |= {"profile": row.profile, "folder": row.folder, "tokens": row.usage.total_tokens}
+    if row is not None and row.trial is not None:
+        trial = row.trial
+        found |= {"reason": trial.error_message, "wall_sec": trial.wall_sec, "measured": trial.measured}
     if cell is not None:
-        passed = cell.outcome == "passed" if cell.measured else None
-        record |= {"profile": cell.profile, "dataset": cell.task.dataset, "task": cell.task.id}
-        record |= {"attempt": cell.attempt, "outcome": cell.outcome.value}
-        record |= {"measured": cell.measured, "passed": passed, "reason": cell.reason}
-    return record
-
-
-_USAGE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "cost_usd", "cost_source")
-_TEXTS = ("error_type", "agent", "agent_version", "model", "started_at", "finished_at", "task_digest")
-_PHASES = ("environment_sec", "agent_setup_sec", "agent_sec", "verifier_sec")
-
-
-def _trial_fields(row: TrialRow) -> dict[str, Any]:
-    trial = row.trial
-    if trial is None:
-        return {}
-    fields: dict[str, Any] = {name: getattr(trial, name) for name in _TEXTS}
-    fields |= {name: getattr(trial.phases, name) for name in _PHASES}
-    return fields | {
-        "outcome": trial.outcome.value,
-        "measured": trial.measured,
-        "passed": trial.outcome == "passed" if trial.measured else None,
-        "reward": trial.reward,
-        "reason": trial.error_message,
-        "error_class": trial.error_class.value if trial.error_class else None,
-        "agent_status": trial.agent_status.value,
-        "wall_sec": trial.wall_sec,
-        "tool_calls": trial.tool_calls,
-        "suspect": "; ".join(trial.suspect) or None,
-        "simulated": trial.simulated,
-    }
+        found |= {"profile": cell.profile, "dataset": cell.task.dataset, "task": cell.task.id}
+        found |= {"attempt": cell.attempt, "outcome": cell.outcome.value, "reason": cell.reason}
+        found["measured"] = cell.measured
+    found["passed"] = found["outcome"] == "passed" if found.get("measured") else None
+    return dict(zip(TRIALS, map(found.get, TRIALS), strict=True))
 
 
 def _finding(batch: str, finding: Finding) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.index.places import ForeignJobs, batch_places, batch_stamp, is_text
 from terminalbench.index.plans import PlanFacts, keep_facts
+from terminalbench.index.queries import trial_columns
 from terminalbench.index.store import open_index, transaction
 from terminalbench.index.totals import summarize
 from terminalbench.secrets.values import NONE, Secrets
@@ -131,23 +132,23 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secr
         facts = PlanFacts.of(noting.plan)
         if found.changed:
             secrets |= secrets_of(noting.plan)
-        rows: list[tuple[object, ...]] = []
+        rows: list[dict[str, object]] = []
         for folder, stamp in found.changed:
             if len(rows) == _CHUNK:
                 with transaction(connection):
-                    connection.executemany(_INSERT, rows)
+                    _insert(connection, rows)
                 rows = []
             reading = _read(folder, stamp, secrets)
             if reading.reason == NOT_READABLE:
                 stamp = ""  # a right that is given changes neither size nor time: look again
             superseded = folder.parent.parent == batch.superseded
-            rows.append(_row(key, reading, stamp, facts, superseded=superseded))
+            rows.append(_values(key, reading, stamp, facts, superseded=superseded))
         # One transaction: no other process writes between the look at the trials and their counts, so that older counts
         # never take the place of newer ones.
         with transaction(connection):
             if new_plan:
                 connection.execute(_INSERT_BATCH, noting.values)
-            connection.executemany(_INSERT, rows)
+            _insert(connection, rows)
             places = [(key, *place) for place in found.gone]
             connection.executemany("DELETE FROM trials WHERE batch = ? AND job = ? AND trial = ?", places)
             if new_plan:
@@ -303,47 +304,15 @@ def _read_plan(key: str, batch: Batch, stamp: str) -> _Noting:
     return _Noting(plan, (key, plan.slug, batch.number, plan.name, created, plan.baseline, planned, stamp))
 
 
-_COLUMNS = (
-    "batch", "job", "trial", "state", "reason", "stamp", "profile", "task", "dataset", "outcome", "agent_status",
-    "reward", "error_class", "error_type", "error_message", "agent", "agent_version", "model", "started_at",
-    "finished_at",
-    "environment_sec", "agent_setup_sec", "agent_sec", "verifier_sec", "input_tokens", "cache_read_tokens",
-    "cache_write_tokens", "output_tokens", "cost_usd", "usage_source", "cost_source", "simulated", "suspect",
-    "task_digest", "superseded", "record", "profile_id", "family", "labels",
-)  # fmt: skip
-_INSERT = f"INSERT OR REPLACE INTO trials ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+def _values(key: str, reading: TrialReading, stamp: str, facts: PlanFacts, *, superseded: bool) -> dict[str, object]:
+    profile = profile_of(reading.job)
+    known = {"batch": key, "stamp": stamp, "profile": profile, "superseded": superseded}
+    if reading.trial is not None:
+        known["record"] = msgspec.json.encode(reading.trial)
+    return trial_columns(reading) | known | facts.columns(profile, reading.dataset, reading.task)
 
 
-def _row(key: str, reading: TrialReading, stamp: str, facts: PlanFacts, *, superseded: bool) -> tuple[object, ...]:
-    trial, usage = reading.trial, reading.usage
-    values: dict[str, object] = {
-        "batch": key,
-        "job": reading.job,
-        "trial": reading.name,
-        "state": reading.state.value,
-        "reason": reading.reason,
-        "superseded": int(superseded),
-        "stamp": stamp,
-        "profile": profile_of(reading.job),
-        "task": reading.task,
-        "dataset": reading.dataset,
-        "input_tokens": usage.input_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": usage.cost_usd,
-        "usage_source": usage.source,
-        "cost_source": usage.cost_source,
-        **facts.columns(profile_of(reading.job), reading.dataset, reading.task),
-    }
-    if trial is not None:
-        names = (
-            "outcome", "agent_status", "reward", "error_class", "error_type", "error_message", "agent", "agent_version",
-            "model", "started_at", "finished_at", "task_digest",
-        )  # fmt: skip
-        values |= {name: getattr(trial, name) for name in names}
-        values |= msgspec.structs.asdict(trial.phases)
-        values["simulated"] = int(trial.simulated)
-        values["suspect"] = "; ".join(trial.suspect) or None
-        values["record"] = msgspec.json.encode(trial)
-    return tuple(values.get(name) for name in _COLUMNS)
+def _insert(connection: sqlite3.Connection, trials: list[dict[str, object]]) -> None:
+    columns = [column[1] for column in connection.execute("PRAGMA table_info(trials)")]
+    query = f"INSERT OR REPLACE INTO trials ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
+    connection.executemany(query, ([trial.get(name) for name in columns] for trial in trials))

@@ -3,7 +3,7 @@
 from terminalbench.dashboard.frame import Ask, Page, Table
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import TrialFilter, Window, choices, find_trials
-from terminalbench.index.queries import TrialRow
+from terminalbench.index.queries import TrialRow, trial_columns
 from terminalbench.records import Outcome
 
 PAGE_SIZE = 100
@@ -49,21 +49,7 @@ def trial_table(found: list[tuple[str, TrialRow]]) -> Table:
     return Table(COLUMNS, [_row(batch, row) for batch, row in found])
 
 
-def _row(batch: str, row: TrialRow) -> tuple[object, ...]:
-    trial, usage = row.trial, row.usage
-    return (
-        batch, row.job, row.name, row.profile, row.dataset, row.task, row.state,
-        trial.outcome.value if trial else None,
-        trial.reward if trial else None,
-        trial.error_class.value if trial and trial.error_class else None,
-        trial.error_message if trial else row.reason,
-        trial.agent if trial else None,
-        trial.agent_version if trial else None,
-        trial.model if trial else None,
-        trial.started_at if trial else None,
-        trial.finished_at if trial else None,
-        trial.wall_sec if trial else None,
-        usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens, usage.cost_usd,
-        row.run_again,
-        trial.simulated if trial else None,
-    )  # fmt: skip
+def _row(batch: str, row: TrialRow) -> list[object]:
+    values = trial_columns(row) | {"batch": batch, "profile": row.profile, "superseded": row.run_again}
+    values |= {"elapsed_sec": row.trial.wall_sec} if row.trial else {"error_message": row.reason}
+    return [values.get(name) for name in COLUMNS]

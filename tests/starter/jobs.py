@@ -59,7 +59,7 @@ def once(folder: Path, produce: Callable[[Path], None]) -> Path:
     return folder
 
 
-def run_harbor(folder: Path, config: dict[str, Any], *, home: Path, status: int = 0) -> str:
+def run_harbor(folder: Path, config: dict[str, Any], *extra: str, home: Path, status: int = 0) -> str:
     """Run a job, or go on with it, in a process group of its own that ends with it; what Harbor printed."""
     folder.mkdir(parents=True, exist_ok=True)
     home.mkdir(exist_ok=True)
@@ -73,7 +73,7 @@ def run_harbor(folder: Path, config: dict[str, Any], *, home: Path, status: int 
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
-    command = [sys.executable, "-c", HARBOR, "run", "-c", str(folder / "job.json"), "-y"]
+    command = [sys.executable, "-c", HARBOR, "run", "-c", str(folder / "job.json"), "-y", *extra]
     process = subprocess.Popen(
         command, env=env, cwd=folder, text=True, start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

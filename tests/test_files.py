@@ -194,3 +194,9 @@ def test_unknown_stays_unknown_on_disk(tmp_path: Path) -> None:
     files.write_json(tmp_path / "u.json", Usage(input_tokens=0))
     read = files.read_json(tmp_path / "u.json", Usage)
     assert (read.input_tokens, read.cost_usd) == (0, None)
+
+
+def test_a_lock_that_was_given_up_by_an_error_names_nobody(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), files.lock(tmp_path / "l"):
+        raise ZeroDivisionError
+    assert files.lock_owner(tmp_path / "l") is None

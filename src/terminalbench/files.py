@@ -218,8 +218,10 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
         with _naming(path):
             os.ftruncate(handle, 0)
             os.pwrite(handle, msgspec.json.encode(owner) + b"\n", 0)
-        yield owner
-        os.ftruncate(handle, 0)
+        try:
+            yield owner
+        finally:
+            os.ftruncate(handle, 0)
     finally:
         os.close(handle)
 

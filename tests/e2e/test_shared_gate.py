@@ -49,7 +49,10 @@ def test_together_they_overspend_by_at_most_one_trial_a_slot(lab) -> None:
     for process in started:
         out, err = process.communicate(timeout=LIMIT_SEC)
         assert process.returncode in (1, 3), out + err
-        assert f"the budget of ${BUDGET_USD:.2f} is used up" in out
+        assert f"the budget of ${BUDGET_USD:.2f} of the shared gate night.json is used up" in out
+    for slug in ("one", "two"):
+        held = [event.error or "" for event in events(lab, slug) if event.kind == "trial_held"]
+        assert all("of the shared gate night.json is used up" in text for text in held)
     spent = [cost(batch(lab, slug).folder) for slug in ("one", "two")]
     assert BUDGET_USD - 1.0 <= sum(spent) <= BUDGET_USD + 2 * 1.0
     told = json.loads((lab.root / "night.json").read_text())["batches"]
@@ -87,6 +90,13 @@ def test_one_429_and_one_order_hold_both(lab, tbench) -> None:
         assert process.returncode in (1, 3), out + err
         orders = [event for event in events(lab, slug) if event.kind == "control" and event.detail.get("by")]
         assert [(event.error, event.detail["target"]) for event in orders] == [("enough", "*")]
+    for command in (["run", lab.root / "experiments" / "one.toml", "--gate", lab.root / "night.json"],
+                    ["resume", batch(lab, "one").folder]):  # fmt: skip
+        refused = lab.tbench(*command)
+        assert refused.returncode == 2, refused.stdout
+        assert "all batches of this gate were cancelled: enough" in refused.stderr
+        assert f"tbench ctl resume --gate {lab.root / 'night.json'}" in refused.stderr
+    assert not Batch(lab.root / "results" / "one" / "1").folder.exists()
     gone = tbench("ctl", "pause", "--gate", lab.root / "night.json", "--reason", "x")
     assert (gone.code, "no batch that shares this gate is running" in gone.err) == (2, True)
 

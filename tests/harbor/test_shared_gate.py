@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import lock
 from terminalbench.harbor.limits.budget import GateState, Known
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, read_shared, share_gate
+from terminalbench.runner.control import Order, check_orders, give_to_all
 
 
 def join(tmp_path: Path, name: str, **fields: object) -> Gate:
@@ -115,3 +117,24 @@ def test_orders_to_all_and_to_one(tmp_path: Path) -> None:
     assert (one.read().why_paused("p"), other.read().why_paused("p")) == ("quota", "quota")
     one.clear()
     assert one.read().why_paused("p") == "quota", "a batch that starts does not take back what was said to all"
+
+
+def test_orders_stay_beside_the_gate_until_they_are_taken_back(tmp_path: Path) -> None:
+    night = tmp_path / "night.json"
+    share_gate(night)
+
+    def order(control) -> None:
+        control.paused["*"] = "quota"
+        control.stopped["q"] = "cancelled: wrong"
+
+    ControlFile(shared_control(night)).change(order)
+    said = list(check_orders(night))
+    assert [text.partition(", by an earlier order: ")[0] for text in said] == [
+        "night.json: q does not run",
+        "night.json: every profile waits",
+    ]
+    assert "cancelled: wrong; tbench ctl resume --gate" in said[0]
+    with pytest.raises(UserError, match="no batch that shares this gate is running"):
+        give_to_all(night, Order("pause", (), "more"))
+    assert give_to_all(night, Order("resume", (), "a new night")) == ["*"]
+    assert not list(check_orders(night)), "also when no batch runs"

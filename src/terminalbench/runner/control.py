@@ -1,7 +1,7 @@
 """Telling a live run what to do: every change is in the batch's control file, and in its events with the reason."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,12 +42,25 @@ def give(batch: Batch, order: Order) -> list[str]:
 def give_to_all(gate: Path, order: Order) -> list[str]:
     """Carry an order to every batch of a shared gate, those that start later included; `cancel` without targets: all.
 
-    Each batch that runs now has it in its events.
+    Each batch that runs now has it in its events. `resume` is for the batches of tomorrow, too: it takes back what was
+    cancelled, also when none runs.
     """
     batches = [batch for name in read_shared(gate).batches if _runs(batch := Batch(Path(name)))]
-    if not batches:
+    if not batches and order.action != "resume":
         raise UserError("no batch that shares this gate is running", where=str(gate))
     return _give(gate, batches, ControlFile(shared_control(gate)), order)
+
+
+def check_orders(gate: Path) -> Iterator[str]:
+    """What earlier orders to all batches of a gate mean for one that starts now; raises when it would not run."""
+    told = ControlFile(shared_control(gate)).read()
+    again = f"tbench ctl resume --gate {gate} --reason TEXT takes it back"
+    if ALL in told.stopped:
+        raise UserError(f"all batches of this gate were {told.stopped[ALL]}", where=str(gate), hint=again)
+    for orders, how in ((told.stopped, "does not run"), (told.paused, "waits")):
+        for profile, reason in orders.items():
+            who = "every profile" if profile == ALL else profile
+            yield f"{gate.name}: {who} {how}, by an earlier order: {reason}; {again}"
 
 
 def _runs(batch: Batch) -> bool:
@@ -60,11 +73,12 @@ def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) ->
     alive = {trial: profile for batch in batches for trial, profile in _alive(batch).items()}
     if order.action == "set" and not order.value:
         raise UserError("parallel must be at least 1", hint="tbench ctl pause keeps new trials from starting")
-    if order.action == "cancel" and not order.targets and where not in [batch.folder for batch in batches]:
+    shared = where not in [batch.folder for batch in batches]
+    if order.action == "cancel" and not order.targets and shared:
         targets = [ALL]
     else:
         targets = _targets(where, order, profiles, alive)
-    file.change(_change(order, targets, alive))
+    file.change(_change(order, targets, alive, shared=shared))
     for batch in batches:
         for target in targets:
             note(batch, order, target, alive.get(target))
@@ -109,7 +123,7 @@ def _targets(where: Path, order: Order, profiles: list[str], alive: dict[str, st
     return found
 
 
-def _change(order: Order, targets: list[str], alive: dict[str, str]) -> Callable[[Control], None]:
+def _change(order: Order, targets: list[str], alive: dict[str, str], *, shared: bool) -> Callable[[Control], None]:
     def change(control: Control) -> None:
         for target in targets:
             of_profile = [trial for trial, profile in alive.items() if target in (profile, ALL)]
@@ -121,7 +135,10 @@ def _change(order: Order, targets: list[str], alive: dict[str, str]) -> Callable
                         f"everything is paused: {control.paused[ALL]}",
                         hint=f"resume without a name lets all profiles start again; then pause all but {target}",
                     )
-                control.paused = {} if target == ALL else {k: v for k, v in control.paused.items() if k != target}
+                kept = {} if target == ALL else {k: v for k, v in control.paused.items() if k != target}
+                control.paused = kept
+                if shared and target == ALL:
+                    control.stopped, control.cancel = {}, {}
             elif order.action == "set" and order.value is not None:
                 control.parallel = {**({} if target == ALL else control.parallel), target: order.value}
             elif order.action == "requeue":

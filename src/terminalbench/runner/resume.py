@@ -34,6 +34,7 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import forget_dead_workers, live_processes
 from terminalbench.records import ErrorClass, Event, EventKind, Outcome, stamp
 from terminalbench.registry import is_import_path
+from terminalbench.runner.control import check_orders
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.extend import extended, is_quarantined, refreshed, with_attempts
 from terminalbench.runner.kill import end_leftovers
@@ -94,10 +95,14 @@ def resume(
             problems = (*(f"unreadable: {problem}" for problem in scanned.unreadable), *copy_artifacts(batch, plan))
             as_indexed = not (scanned.read or scanned.removed)
             return RunResult(batch, view.plan, False, problems, view, as_indexed=as_indexed)
+        listener = listener or Listener()
+        if plan.gate is not None and request.first_round:
+            for text in check_orders(Path(plan.gate)):
+                listener.note(text)
         _end_leftovers(batch)
         scrub_leftovers(batch, secrets)  # only now: a container that was left behind would go on writing
         refuse_changed_folders(batch, plan)
-        return _run(batch, view, missing, request, listener or Listener())
+        return _run(batch, view, missing, request, listener)
 
 
 @contextmanager

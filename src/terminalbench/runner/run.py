@@ -30,6 +30,7 @@ from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor
 from terminalbench.records import Event, TaskRef
+from terminalbench.runner.control import check_orders
 from terminalbench.runner.guard import Guard
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, missing_variables
@@ -109,8 +110,11 @@ def run(
 
     `gate` is a file that it shares with other batches: their budget, deadline, rate limits and orders hold for it too.
     """
-    if gate is not None:
-        read_shared(gate)  # a file that is none is refused before a batch is taken
+    listener = listener or Listener()
+    if gate is not None:  # refused before a batch is taken: a file that is none, orders that leave nothing to run
+        read_shared(gate)
+        for text in check_orders(gate.absolute()):
+            listener.note(text)
     plan = msgspec.structs.replace(prepared.plan, gate=str(gate.absolute()) if gate is not None else None)
     if executor is not None:
         find_executor(executor)
@@ -120,7 +124,7 @@ def run(
         ControlFile(batch.control_json).clear()
         plan = record(experiment, prepared, plan, batch)
         jobs = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
-        return run_jobs(batch, plan, jobs, prepared.environments, listener or Listener())
+        return run_jobs(batch, plan, jobs, prepared.environments, listener)
 
 
 def record(experiment: Experiment, prepared: Prepared, plan: Plan, batch: Batch) -> Plan:

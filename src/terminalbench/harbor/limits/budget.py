@@ -43,7 +43,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
     `costs` are the known costs of ended trials by profile; `priced` counts ended trials whose cost is unknown and was
     taken to be the likely cost. `free` are profiles whose agent calls no model, or one that costs nothing: no budget
     holds them. `shut` says why nothing starts any more. `lanes` are the models under pressure. Its times are those of
-    its `clock`.
+    its `clock`. `shared` is what the gate is called whose batches it stands for together.
     """
 
     budget_usd: float | None = None
@@ -58,6 +58,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
     seed: int = 0
     lanes: dict[str, Lane] = {}
     clock: SharedClock = msgspec.field(default_factory=SharedClock.here)
+    shared: str | None = None
 
     def likely_usd(self, profile: str) -> float:
         """What a trial of a profile will probably cost: the mean of its own trials, else of all, else the guess."""
@@ -72,8 +73,13 @@ class GateState(msgspec.Struct, omit_defaults=True):
         closed = self.why_closed(profile, now)
         if closed is not None or profile in self.free or self._fits(profile):
             return closed
-        said = f"running trials hold the rest of the budget of {dollars(self.budget_usd)}"
+        said = f"running trials hold the rest of {self._budget}"
         return Refusal(said, ExclusionKind.BUDGET, final=False)
+
+    @property
+    def _budget(self) -> str:
+        shared = f" of the shared gate {self.shared}" if self.shared else ""
+        return f"the budget of {dollars(self.budget_usd)}{shared}"
 
     def _fits(self, profile: str) -> bool:
         """Whether the budget has room for one more beside those that run. The first one always fits."""
@@ -83,7 +89,8 @@ class GateState(msgspec.Struct, omit_defaults=True):
     def why_closed(self, profile: str, now: float) -> Refusal | None:
         """Why no trial of this profile starts any more, or None while one may, now or when running ones have ended."""
         if self.deadline is not None and now >= self.deadline:
-            return self.shut or Refusal("the deadline (run.run_timeout_sec) has passed", ExclusionKind.DEADLINE)
+            whose = f"of the shared gate {self.shared}" if self.shared else "(run.run_timeout_sec)"
+            return self.shut or Refusal(f"the deadline {whose} has passed", ExclusionKind.DEADLINE)
         if profile in self.free:
             return None
         if self.shut is not None:
@@ -94,7 +101,7 @@ class GateState(msgspec.Struct, omit_defaults=True):
         if left > 0 and sum(self.reserved.values()) > 0:
             return None
         more = f"; another trial probably costs {dollars(self.likely_usd(profile))}" if left > 0 else ""
-        said = f"the budget of {dollars(self.budget_usd)} is used up ({dollars(self.spent_usd)} spent{more})"
+        said = f"{self._budget} is used up ({dollars(self.spent_usd)} spent{more})"
         return Refusal(said, ExclusionKind.BUDGET)
 
     def why_shut(self, profile: str, now: float) -> Refusal | None:

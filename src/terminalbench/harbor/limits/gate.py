@@ -131,7 +131,9 @@ class Gate:
 
     def all_batches(self, own: GateState, shared: SharedState) -> GateState:
         """All batches of the shared gate as one state, as this batch sees it."""
-        return shared.seen_by(self._name, own, lambda name: living_owner(Batch(Path(name)).lock) is not None)
+        seen = shared.seen_by(self._name, own, lambda name: living_owner(Batch(Path(name)).lock) is not None)
+        seen.shared = self.shared.name if self.shared is not None else None
+        return seen
 
     def leave(self, trial: str, profile: str, cost_usd: float | None) -> None:
         """Settle a trial that has ended, with what it really cost; an unknown cost is taken to be the likely one."""

@@ -1,10 +1,13 @@
 """From an address to bytes, without a server: the same for a browser and for an export."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from urllib.parse import unquote
 
-from terminalbench.dashboard.frame import Download, Moved, NotFound, OpenFile, Page, Route, find_page
+from starlette.routing import Match, Route
+
+from terminalbench.dashboard.frame import Ask, Download, Moved, NotFound, OpenFile, Page
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.pages.batch import batch_page
 from terminalbench.dashboard.pages.compare import choose_page, compare_page
@@ -25,28 +28,68 @@ ASSETS = {
     "tbench.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-_MEDIA = {"csv": "text/csv", "json": "application/json"}
+_TRIAL = "/batches/{slug}/{number}/trials/{job}/{trial}/"
+_PAIR = "/side-by-side/{slug}/{number}/{job}/{trial}/{slug2}/{number2}/{job2}/{trial2}/"
 
-_PAIR = "side-by-side/{slug}/{number}/{job}/{trial}/{slug2}/{number2}/{job2}/{trial2}/"
-_TRIAL = "batches/{slug}/{number}/trials/{job}/{trial}/"
+type Handler = Callable[[Site, Ask], Page | Download]
 
-ROUTES = (
-    Route("", home_page),
-    Route("experiments/", experiments_page),
-    Route("experiments/{slug}/", experiment_page),
-    Route("trials/", trials_page),
-    Route("batches/{slug}/{number}/", batch_page),
-    Route("batches/{slug}/{number}/files/{path...}", batch_file),
-    Route(_TRIAL, trial_page),
-    Route(f"{_TRIAL}steps/{{document}}/{{page}}/", trial_page),
-    Route(f"{_TRIAL}files/{{path...}}", file_page),
-    Route(f"{_TRIAL}raw/{{path...}}", raw_file),
-    Route(f"{_TRIAL}step-text/{{path...}}", raw_step),
-    Route("compare/", choose_page),
-    Route("compare/{slug}/{number}/{profile}/{slug2}/{number2}/{profile2}/", compare_page),
-    Route(_PAIR, side_page),
-    Route(f"{_PAIR}{{page}}/", side_page),
-)
+PAGES: dict[str, Handler] = {
+    "/": home_page,
+    "/experiments/": experiments_page,
+    "/experiments/{slug}/": experiment_page,
+    "/trials/": trials_page,
+    "/batches/{slug}/{number}/": batch_page,
+    _TRIAL: trial_page,
+    f"{_TRIAL}steps/{{document}}/{{page}}/": trial_page,
+    "/compare/": choose_page,
+    "/compare/{slug}/{number}/{profile}/{slug2}/{number2}/{profile2}/": compare_page,
+    _PAIR: side_page,
+    f"{_PAIR}{{page}}/": side_page,
+}
+"""Each has its tables and its document as downloads: `<page>/<table>.csv` and `<page>/data.json`."""
+FILES: dict[str, Handler] = {
+    "/batches/{slug}/{number}/files/{path:path}": batch_file,
+    f"{_TRIAL}files/{{path:path}}": file_page,
+    f"{_TRIAL}raw/{{path:path}}": raw_file,
+    f"{_TRIAL}step-text/{{path:path}}": raw_step,
+}
+ROUTES = [
+    *(Route(path, handler, name="file") for path, handler in FILES.items()),
+    *(Route(path, handler, name="page") for path, handler in PAGES.items()),
+    *(Route(f"{path}data.json", handler, name="json") for path, handler in PAGES.items()),
+    *(Route(f"{path}{{table}}.csv", handler, name="csv") for path, handler in PAGES.items()),
+]
+
+
+def find_page(path: str, query: Mapping[str, str]) -> tuple[Route, dict[str, str]]:
+    """The route of a (percent-encoded) path and the parts of it. Raises NotFound, and Moved for another spelling.
+
+    A page has one address, with a slash at its end: its links are relative to it.
+    """
+    for name in map(_decoded, path.split("/")):
+        if name in (".", "..") or "/" in name or "\0" in name:
+            raise NotFound("no such page")
+    found = _match(path)
+    if found is not None:
+        return found
+    address = "".join(f"{name}/" for name in path.split("/") if name)
+    if address != path and _match(address) is not None:
+        raise Moved(address, query)
+    raise NotFound("no such page")
+
+
+def _match(path: str) -> tuple[Route, dict[str, str]] | None:
+    """By the path as it was sent: an encoded slash in a name is no slash of the path."""
+    scope = {"type": "http", "method": "GET", "path": f"/{path}"}
+    for route in ROUTES:
+        match, found = route.matches(scope)
+        if match is Match.FULL:
+            return route, {name: _decoded(part) for name, part in found["path_params"].items()}
+    return None
+
+
+def _decoded(part: str) -> str:
+    return unquote(part, errors="surrogateescape")
 
 
 @dataclass(frozen=True)
@@ -67,19 +110,23 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
         if name not in ASSETS:
             raise NotFound("no such page")
         return Reply(ASSETS[name], _asset(name))
-    asked = find_page(ROUTES, path, query, static=static)
-    seen = "" if static else site.state(asked.ask.batch if {"slug", "number"} <= asked.ask.parts.keys() else "")
+    route, parts = find_page(path, query)
+    file = path.rpartition("/")[2] if route.name in ("json", "csv") else ""
+    ask = Ask(path.removesuffix(file), parts, query, static)
+    seen = "" if static else site.state(ask.batch if {"slug", "number"} <= parts.keys() else "")
     try:
-        found = asked.route.handler(site, asked.ask)
+        found = route.endpoint(site, ask)
     except Moved as to:
-        if asked.download is None:
-            raise
-        raise Moved(f"{to.path}{'.'.join(asked.download)}", to.query) from None
+        raise Moved(f"{to.path}{file}", to.query) from None
     if isinstance(found, Download):
         return Reply(found.media, _hidden(site, found.body), found.file, found.name)
-    if asked.download is not None:
-        return _download(site, found, *asked.download)
-    links = Links(asked.ask.path, static=static)
+    if route.name == "json" and found.document is not None:
+        return Reply("application/json", _hidden(site, encode_json(found.document())), name=file)
+    if route.name == "csv" and parts["table"] in found.tables:
+        return Reply("text/csv", _hidden(site, found.tables[parts["table"]]().csv()), name=file)
+    if file:
+        raise NotFound("no such download")
+    links = Links(ask.path, static=static)
     return Reply("text/html", _hidden(site, render(site, found, links, seen)), met=tuple(links.met))
 
 
@@ -94,13 +141,3 @@ def _asset(name: str) -> bytes:
     if name == "charts.css":
         return chart_css().encode()
     return (files("terminalbench.dashboard") / "static" / name).read_bytes()
-
-
-def _download(site: Site, page: Page, name: str, kind: str) -> Reply:
-    if kind == "csv" and name in page.tables:
-        body = page.tables[name]().csv()
-    elif kind == "json" and name == "data" and page.document is not None:
-        body = encode_json(page.document())
-    else:
-        raise NotFound("no such download")
-    return Reply(_MEDIA[kind], _hidden(site, body), name=f"{name}.{kind}")

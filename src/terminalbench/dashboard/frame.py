@@ -1,20 +1,10 @@
-"""The frame that pages hang on: what a page is asked, what it answers, and how a path finds its page.
-
-A page is a function `(site, ask) -> Page`. Its tables and its document are downloads beside it (`<page>/<table>.csv`,
-`<page>/data.json`), in the served site and in an exported one alike; nothing else is needed to add a page than a
-module, a template and a line in `ROUTES` of `answers`.
-"""
+"""What a page is asked, and what it answers: a page is a function `(site, ask) -> Page`."""
 
 import csv
 import io
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    from terminalbench.dashboard.site import Site
+from typing import Any
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -108,16 +98,6 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Download:
-    """Bytes, or a file to be sent as it is. Always an attachment: nothing in it is ever run by a browser."""
-
-    name: str
-    media: str
-    body: bytes | None = None
-    file: "OpenFile | None" = None
-
-
-@dataclass(frozen=True)
 class OpenFile:
     """A plain file below the results root, opened safely: its descriptor (the receiver closes it) and its size."""
 
@@ -125,77 +105,11 @@ class OpenFile:
     size: int
 
 
-type Answer = Page | Download
-type Handler = Callable[["Site", Ask], Answer]
-
-
 @dataclass(frozen=True)
-class Route:
-    """A path pattern and its page: `batches/{slug}/{number}/`; a last `{name...}` takes the rest of the path."""
+class Download:
+    """Bytes, or a file to be sent as it is. Always an attachment: nothing in it is ever run by a browser."""
 
-    pattern: str
-    handler: Handler
-
-    def match(self, segments: Sequence[str]) -> dict[str, str] | None:
-        """The parts of a path that fits, None for one that does not."""
-        wanted = [part for part in self.pattern.split("/") if part]
-        parts: dict[str, str] = {}
-        for position, part in enumerate(wanted):
-            if part.endswith("...}"):
-                rest = segments[position:]
-                if not rest:
-                    return None
-                parts[part[1:-4]] = "/".join(rest)
-                return parts
-            if position >= len(segments):
-                return None
-            if part.startswith("{"):
-                parts[part[1:-1]] = segments[position]
-            elif part != segments[position]:
-                return None
-        return parts if len(segments) == len(wanted) else None
-
-
-_DOWNLOAD = re.compile(r"(?P<name>[a-z][a-z0-9_-]*)\.(?P<kind>csv|json)")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A path taken apart: the page it belongs to, and the download of that page that is meant, if one is."""
-
-    route: Route
-    ask: Ask
-    download: tuple[str, str] | None = None
-
-
-def find_page(routes: Sequence[Route], path: str, query: Mapping[str, str], *, static: bool = False) -> Asked:
-    """Which page a (percent-encoded) path means. Raises NotFound, and Moved for another spelling of its address.
-
-    A page has one address, with a slash at its end: its links are relative to it.
-    """
-    names = [part for part in path.split("/") if part]
-    segments = [unquote(part, errors="surrogateescape") for part in names]
-    for segment in segments:
-        if segment in (".", "..") or "/" in segment or "\0" in segment:
-            raise NotFound("no such page")
-    if path and not path.endswith("/"):
-        meant = _DOWNLOAD.fullmatch(segments[-1]) if segments else None
-        parent = path.rpartition("/")[0]
-        for route in routes:
-            parts = route.match(segments)
-            if parts is not None and route.pattern.endswith("...}"):
-                return Asked(route, Ask(path, parts, query, static))
-        if meant is not None:
-            for route in routes:
-                parts = route.match(segments[:-1])
-                if parts is not None and not route.pattern.endswith("...}"):
-                    ask = Ask(f"{parent}/" if parent else "", parts, query, static)
-                    return Asked(route, ask, (meant["name"], meant["kind"]))
-    for route in routes:
-        parts = route.match(segments)
-        if parts is not None:
-            address = "".join(f"{name}/" for name in names)
-            if path != address and not route.pattern.endswith("...}"):
-                raise Moved(address, query)
-            return Asked(route, Ask(path, parts, query, static))
-    raise NotFound("no such page")
+    name: str
+    media: str
+    body: bytes | None = None
+    file: OpenFile | None = None

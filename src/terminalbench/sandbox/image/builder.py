@@ -5,7 +5,8 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import PurePosixPath
 from typing import BinaryIO
 
 import msgspec
@@ -221,47 +222,30 @@ class Builder:
         owner = await self._owner(instruction)
         mode = int(instruction.flag("chmod") or "0", 8) if instruction.flag("chmod") else None
         documents = {document.name: document for document in instruction.heredocs}
+
+        async def put(entries: list[Entry], *, rename: bool = False) -> None:
+            name = entries[0].target if rename else None
+            await self.sandbox.put(
+                target, lambda stream: write_entries(stream, entries, owner=owner, mode=mode), rename=name
+            )
+
         for source in sources:
             document = documents.get(source.removeprefix("<<").removeprefix("-")) if source.startswith("<<") else None
             if document is not None:
                 content = fill(document.content, self.variables) if document.expand else document.content
-                await self._place_file(Entry(document.name, content.encode()), target, into_folder, owner, mode)
+                await put([Entry(document.name, content.encode())], rename=not into_folder)
                 continue
             found = self.definition.context.find(source, where)
             for path in found:
-                await self._copy_one(instruction, path, target, into_folder or len(found) > 1, owner, mode)
-
-    async def _copy_one(
-        self,
-        instruction: Instruction,
-        path: Path,
-        target: str,
-        into_folder: bool,
-        owner: tuple[int, int],
-        mode: int | None,
-    ) -> None:
-        real = path.resolve()
-        if real.is_dir():
-            inner = [Entry(name, entry) for name, entry in self.definition.context.below(real)]
-            await self.sandbox.put(target, lambda stream: write_entries(stream, inner, owner=owner, mode=mode))
-            return
-        archive = archive_entries(real) if instruction.name == "ADD" else None
-        if archive is not None:
-            with archive:
-                await self.sandbox.put(target, lambda stream: _repack(archive, stream, owner))
-            return
-        await self._place_file(Entry(path.name, real), target, into_folder, owner, mode)
-
-    async def _place_file(
-        self, entry: Entry, target: str, into_folder: bool, owner: tuple[int, int], mode: int | None
-    ) -> None:
-        def write(stream: BinaryIO) -> None:
-            write_entries(stream, [entry], owner=owner, mode=mode)
-
-        if into_folder:
-            await self.sandbox.put(target, write)
-        else:
-            await self.sandbox.put(target, write, rename=entry.target)
+                real = path.resolve()
+                archive = archive_entries(real) if instruction.name == "ADD" and not real.is_dir() else None
+                if archive is not None:
+                    with archive:
+                        await self.sandbox.put(target, partial(_repack, archive, owner=owner))
+                elif real.is_dir():
+                    await put([Entry(name, entry) for name, entry in self.definition.context.below(real)])
+                else:
+                    await put([Entry(path.name, real)], rename=not into_folder and len(found) == 1)
 
     async def _owner(self, instruction: Instruction) -> tuple[int, int]:
         wanted = expand(instruction.flag("chown") or "", self.variables)
@@ -286,7 +270,7 @@ def _assignments(value: str, variables: Mapping[str, str]) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words(value, variables) if "=" in word)
 
 
-def _repack(archive: tarfile.TarFile, stream: BinaryIO, owner: tuple[int, int]) -> None:
+def _repack(archive: tarfile.TarFile, stream: BinaryIO, *, owner: tuple[int, int]) -> None:
     """Pass the members of an archive on; names that climb out of it are dropped."""
     with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as out:
         for member in archive:

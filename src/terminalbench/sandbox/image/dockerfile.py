@@ -5,6 +5,7 @@ they change nothing here: CMD (Harbor replaces it), LABEL EXPOSE MAINTAINER STOP
 Everything else is refused.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -73,20 +74,13 @@ class _Reader:
 def parse(text: str, where: str = "Dockerfile") -> list[Instruction]:
     """The instructions of a Dockerfile; one that the sandbox cannot honour is refused with its line."""
     reader = _Reader(text.replace("\r\n", "\n").split("\n"))
-    _read_directives(reader)
+    for match in itertools.takewhile(bool, map(_DIRECTIVE.match, reader.lines)):
+        if match is not None and match[1].lower() == "escape":
+            reader.escape = match[2]
     while reader.at < len(reader.lines):
         _read_instruction(reader, where)
     check(reader.found, where)
     return reader.found
-
-
-def _read_directives(reader: _Reader) -> None:
-    for line in reader.lines:
-        match = _DIRECTIVE.match(line)
-        if match is None:
-            return
-        if match[1].lower() == "escape":
-            reader.escape = match[2]
 
 
 def _read_instruction(reader: _Reader, where: str) -> None:
@@ -147,8 +141,9 @@ def check(instructions: list[Instruction], where: str) -> None:
             raise Refused(f"the instruction {instruction.name}", where=place)
         for flag, value in instruction.flags:
             _check_flag(instruction.name, flag, value, place)
-        if instruction.name == "ADD":
-            _check_add(instruction, place)
+        for source in (instruction.items or instruction.value.split())[:-1] if instruction.name == "ADD" else ():
+            if "://" in source or source.startswith("git@"):
+                raise Refused(f"ADD from {source}", where=place)
 
 
 def _check_flag(name: str, flag: str, value: str, where: str) -> None:
@@ -156,32 +151,15 @@ def _check_flag(name: str, flag: str, value: str, where: str) -> None:
         return
     if flag not in _FLAGS.get(name, ()):
         raise Refused(f"{name} --{flag}", where=where)
-    if (
-        name == "RUN"
-        and flag == "mount"
-        and "type=cache" not in value.split(",")
-        and "type=tmpfs" not in value.split(",")
-    ):
+    if name == "RUN" and flag == "mount" and not {"type=cache", "type=tmpfs"} & set(value.split(",")):
         raise Refused(f"RUN --mount={value}", where=where)
     if name == "RUN" and flag == "network" and value not in ("none", "default"):
         raise Refused(f"RUN --network={value}", where=where)
 
 
-def _check_add(instruction: Instruction, where: str) -> None:
-    sources = (instruction.items or instruction.value.split())[:-1]
-    for source in sources:
-        if "://" in source or source.startswith("git@"):
-            raise Refused(f"ADD from {source}", where=where)
-
-
-def expand(text: str, variables: Mapping[str, str], escape: str = "\\") -> str:
+def expand(text: str, variables: Mapping[str, str]) -> str:
     """`text` as one word: variables filled in, quotes removed."""
-    return "".join(_lex(text, variables, escape, split=False))
-
-
-def words(text: str, variables: Mapping[str, str], escape: str = "\\") -> list[str]:
-    """The words of `text`: split at blanks outside quotes, variables filled in, quotes removed."""
-    return list(_lex(text, variables, escape, split=True))
+    return "".join(words(text, variables, split=False))
 
 
 def fill(text: str, variables: Mapping[str, str]) -> str:
@@ -200,7 +178,8 @@ def fill(text: str, variables: Mapping[str, str]) -> str:
     return "".join(result)
 
 
-def _lex(text: str, variables: Mapping[str, str], escape: str, *, split: bool) -> list[str]:
+def words(text: str, variables: Mapping[str, str], *, split: bool = True) -> list[str]:
+    """The words of `text`: split at blanks outside quotes, variables filled in, quotes removed."""
     found: list[str] = []
     word: list[str] | None = None
     quote, at = "", 0
@@ -217,8 +196,8 @@ def _lex(text: str, variables: Mapping[str, str], escape: str, *, split: bool) -
             quote = ""
         elif not quote and char in "\"'":
             quote = char
-        elif char == escape and quote != "'" and at < len(text):
-            if quote and text[at] not in f'{escape}"$':
+        elif char == "\\" and quote != "'" and at < len(text):
+            if quote and text[at] not in '\\"$':
                 word.append(char)
             word.append(text[at])
             at += 1

@@ -18,7 +18,7 @@ import threading
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxError
@@ -74,38 +74,34 @@ class Helper:
         self._lock = threading.Lock()
         self._channel, theirs = wire.socket_pair()
         self._channel.settimeout(_START_PATIENCE_SEC)
-        complaint = os.memfd_create("complaint", os.MFD_CLOEXEC)
-        try:
-            self._process = self._spawn(theirs, complaint)
-            answer = self._first_answer()
-            if answer is None or "error" in answer:
-                raise SandboxError(_why(answer, complaint))
-        finally:
-            os.close(complaint)
-        self.ids: str = answer["ids"]
-        atexit.register(self.close)
-
-    def _spawn(self, theirs: socket.socket, complaint: int) -> subprocess.Popen[bytes]:
         keep = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         boot = _BOOT.format(root=str(_SOURCES))
         command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot, str(theirs.fileno()), self.bwrap]
-        with theirs:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=complaint,
-                env=keep,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        with os.fdopen(os.memfd_create("complaint", os.MFD_CLOEXEC), "rb") as complaint:
+            with theirs:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=complaint,
+                    env=keep,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            self.ids: str = self._first_answer(complaint)["ids"]
+        atexit.register(self.close)
 
-    def _first_answer(self) -> dict[str, Any] | None:
+    def _first_answer(self, complaint: BinaryIO) -> dict[str, Any]:
         try:
-            return wire.receive(self._channel)[0]
+            answer, _ = wire.receive(self._channel)
         except TimeoutError:
             self._process.kill()
-            return {"error": f"the helper did not answer within {_START_PATIENCE_SEC} seconds"}
+            raise SandboxError(f"the helper did not answer within {_START_PATIENCE_SEC} seconds") from None
+        if answer is None:
+            complaint.seek(0)
+            said = complaint.read().decode("utf-8", "replace").strip().splitlines() or ["no message"]
+            raise SandboxError(f"the sandbox helper did not start: {said[-1]}")
+        return checked(answer)
 
     def alive(self) -> bool:
         """Whether this helper still serves this very process (not a fork of it)."""
@@ -119,9 +115,9 @@ class Helper:
         except OSError as error:
             raise SandboxError(f"the sandbox helper is gone: {error}") from error
 
-    def ask(self, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for its one answer, without an event loop."""
-        with self.request(message, descriptors) as reply:
+        with self.request(message) as reply:
             reply.settimeout(_START_PATIENCE_SEC)
             answer, _ = wire.receive(reply)
         return checked(answer)
@@ -194,10 +190,3 @@ def checked(answer: dict[str, Any] | None) -> dict[str, Any]:
     if "error" in answer:
         raise SandboxError(answer["error"])
     return answer
-
-
-def _why(answer: dict[str, Any] | None, complaint: int) -> str:
-    if answer is not None:
-        return str(answer["error"])
-    text = os.pread(complaint, 1 << 16, 0).decode("utf-8", "replace").strip()
-    return f"the sandbox helper did not start: {text.splitlines()[-1] if text else 'no message'}"

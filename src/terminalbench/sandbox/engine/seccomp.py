@@ -13,52 +13,19 @@ import struct
 _X86_64 = 0xC000003E
 _AARCH64 = 0xC00000B7
 
-# name: (x86_64, aarch64); 0 where the architecture has no such call
-_DENIED = {
-    "pivot_root": (155, 41),
-    "adjtimex": (159, 171),
-    "acct": (163, 89),
-    "settimeofday": (164, 170),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "reboot": (169, 142),
-    "iopl": (172, 0),
-    "ioperm": (173, 0),
-    "init_module": (175, 105),
-    "delete_module": (176, 106),
-    "quotactl": (179, 60),
-    "syslog": (103, 116),
-    "lookup_dcookie": (212, 18),
-    "clock_settime": (227, 112),
-    "kexec_load": (246, 104),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "unshare": (272, 97),
-    "perf_event_open": (298, 241),
-    "fanotify_init": (300, 262),
-    "open_by_handle_at": (304, 265),
-    "clock_adjtime": (305, 266),
-    "setns": (308, 268),
-    "finit_module": (313, 273),
-    "kexec_file_load": (320, 294),
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "quotactl_fd": (443, 443),
-    "open_tree_attr": (467, 467),
-}
+# Name, number on x86_64, number on aarch64; 0 where the architecture has no such call.
+_CALLS = """
+    mount 165 40, umount2 166 39, pivot_root 155 41, open_tree 428 428, move_mount 429 429, fsopen 430 430,
+    fsconfig 431 431, fsmount 432 432, fspick 433 433, mount_setattr 442 442, open_tree_attr 467 467,
+    unshare 272 97, setns 308 268, add_key 248 217, request_key 249 218, keyctl 250 219,
+    init_module 175 105, delete_module 176 106, finit_module 313 273, kexec_load 246 104, kexec_file_load 320 294,
+    bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, io_uring_setup 425 425, io_uring_enter 426 426,
+    io_uring_register 427 427, fanotify_init 300 262, open_by_handle_at 304 265, lookup_dcookie 212 18,
+    adjtimex 159 171, settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, syslog 103 116,
+    reboot 169 142, iopl 172 0, ioperm 173 0, acct 163 89, swapon 167 224, swapoff 168 225,
+    quotactl 179 60, quotactl_fd 443 443
+"""
+_DENIED = {name: (int(x86_64), int(aarch64)) for name, x86_64, aarch64 in map(str.split, _CALLS.split(","))}
 _MEMORY_FILES = ((319, 279), (447, 447))  # memfd_create, memfd_secret
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)

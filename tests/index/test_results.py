@@ -113,7 +113,7 @@ def test_without_the_library_the_extra_is_named(root: Path, monkeypatch: pytest.
 def test_a_torn_findings_file_is_named(batch: Batch, root: Path) -> None:
     with (batch.analytics / "findings.jsonl").open("a") as stream:
         stream.write('{"trial": 3}\n')
-    with pytest.raises(TbenchError, match=r"findings\.jsonl: 1 lines cannot be read, the first is line 5"):
+    with pytest.raises(TbenchError, match=r"findings\.jsonl: 1 line cannot be read, the first is line 5"):
         open_results(root).findings()
 
 
@@ -201,7 +201,7 @@ def test_the_query_command(tbench, root: Path) -> None:
     assert tbench("query", sql, "--csv", "--results", root).out.splitlines()[0] == "task,cost_usd,hostile"
     cut = tbench("query", "SELECT trial FROM trials", "--limit", 1, "--results", root)
     assert len(cut.out.splitlines()) == 2
-    assert "only the first 1 rows" in cut.err
+    assert "only the first 1 row;" in cut.err
     wrong = tbench("query", "SELECT x FROM trials", "--results", root)
     assert (wrong.code, wrong.out) == (2, "")
     assert "no such column: x" in wrong.err

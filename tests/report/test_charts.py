@@ -36,7 +36,7 @@ BAD = "<b>&\"'\x1b\ud800\u202e"
 def some_charts(name: str = "p", href: str | None = "#t0p0") -> dict[str, str]:
     return {
         "heat": heat_map([name, "q"], [HeatRow(name, (HeatCell((Outcome.PASSED, Outcome.ERRORED), href), HeatCell(())))]),
-        "forest": forest([ForestRow(name, "better", 3.1, -6.0, 12.2, -1.0, 7.0, href), ForestRow("q", "inconclusive", None)], "pt", 5.0),
+        "forest": forest([ForestRow(name, "better", 0.031, -0.06, 0.122, -0.01, 0.07, href), ForestRow("q", "inconclusive", None)], "pass", 0.05),
         "pareto": pareto([FrontPoint(name, 0.1, 0.5, 0.2, 0.8, True, href), FrontPoint("q", 0.3, 0.9, on_front=True)], "cost"),
         "scatter": scatter([name, "q"], [Dot(0, 10, 2, href=href), Dot(1, 10_000, 0)], "tokens", "backtracks", "t"),
         "stacked": stacked_bars([Bar(name, (Part("read", 3, href), Part(name, 1)), "4 calls")], "t", "calls"),
@@ -69,7 +69,7 @@ def test_nothing_to_show_is_no_crash(kind: str) -> None:
         "stacked": lambda: stacked_bars([], "t", "calls"),
         "bars": lambda: bars([], [], "t", "trials"),
         "trend": lambda: trend([], []),
-        "forest": lambda: forest([], "pt"),
+        "forest": lambda: forest([], "pass"),
         "pareto": lambda: pareto([], "cost"),
     }
     ElementTree.fromstring(empty[kind]())
@@ -97,7 +97,7 @@ def test_very_many_attempts_become_a_count() -> None:
 
 
 def test_a_forest_row_lies_where_its_numbers_are() -> None:
-    root = ElementTree.fromstring(forest([ForestRow("a vs b", "worse", -10.0, -20.0, 0.0)], "pt"))
+    root = ElementTree.fromstring(forest([ForestRow("a vs b", "worse", -0.1, -0.2, 0.0)], "pass"))
     sign = next(e for e in root.iter("rect") if e.get("class") == "bad")
     whisker = next(e.get("d", "") for e in root.iter("path") if e.get("class") == "thin")
     ends = [float(point.split()[0]) for point in whisker.removeprefix("M").split("L")]
@@ -107,11 +107,11 @@ def test_a_forest_row_lies_where_its_numbers_are() -> None:
 
 def test_a_contrast_of_long_names_keeps_both_of_them() -> None:
     names = [f"claude-code-sonnet-with-mcp-and-a-long-name-{i}" for i in range(12)]
-    drawn = forest([ForestRow(f"{name} vs {names[0]}", "better", 1.0) for name in names[1:]], "pt")
+    drawn = forest([ForestRow(f"{name} vs {names[0]}", "better", 0.01) for name in names[1:]], "pass")
     shown = [e.text or "" for e in ElementTree.fromstring(drawn).iter("text") if e.get("class") == "b halo"]
     assert len(set(shown)) == 11
     assert all(text.endswith("-name-0") and " vs " in text and len(text) <= 34 for text in shown)
-    assert "canvas vs " in forest([ForestRow(f"canvas vs {names[0]}", "better", 1.0)], "pt")
+    assert "canvas vs " in forest([ForestRow(f"canvas vs {names[0]}", "better", 0.01)], "pass")
 
 
 def test_names_in_the_picture_never_cover_each_other() -> None:

@@ -47,6 +47,9 @@ READ_BACK: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
     "p value": (r"\bp ([=<]) ([\d.e-]*\d)", lambda m: "p < 0.001" if m[1] == "<" else numbers.p_equation(float(m[2]))),
 }
 BY_HAND = re.compile(r"–|\bnan\b|\bNone\b|\bN/A\b|timed_out|not_run|\b\d+:\d\d left|\d%")
+QUALIFIED = r"(?:(?:planned|more|further|measured|earlier|running|superseded) )*"
+ONE_OF_MANY = re.compile(rf"(?<![\d.,])1 {QUALIFIED}(?!(?:is|was|has|does|passes)\b)[a-z]+(?<![su])s\b")
+"""One of something, with its noun in the plural: "1 trials"."""
 DECLARED = re.compile(r"\b95 %(?= interval|  )")
 """The level of an interval is a setting, not a measured share."""
 
@@ -83,7 +86,34 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
 
 
 @pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Batch:
+    """One task, one attempt, one trial for each of two profiles, one that is held, one line that cannot be read."""
+    made = allocate(tmp_path_factory.mktemp("single") / "results", "s")
+    make_plan(made, ("p", "q"), "a")
+    make_trial(made, "a__p", reward=1.0, cost=0.5)
+    make_trial(made, "a__q", profile="q", reward=None, error="AgentTimeoutError", cost=0.5)
+    events = [job_event(0, "job_started"), *Teller("a__p").whole(0, 75, cost=0.5), job_event(1, "job_started", "q")]
+    for event in [*events, Teller("a__q", profile="q").event(2, "trial_held", error="the budget is used up")]:
+        append_jsonl(made.events_jsonl, event)
+    with made.events_jsonl.open("ab") as stream:
+        stream.write(b"torn\n")
+    scan_all(made.folder.parents[1])
+    return made
+
+
+@pytest.fixture(scope="module")
 def surfaces(batch: Batch) -> dict[str, str]:
+    """What each surface shows of many trials."""
+    return shown(batch)
+
+
+@pytest.fixture(scope="module")
+def singles(single: Batch) -> dict[str, str]:
+    """What each surface shows where there is one of each."""
+    return shown(single)
+
+
+def shown(batch: Batch) -> dict[str, str]:
     """What each surface shows, as text."""
     root = batch.folder.parents[1]
     site = Site(root, lambda: datetime.fromtimestamp(START + 80, UTC))
@@ -109,7 +139,7 @@ def surfaces(batch: Batch) -> dict[str, str]:
     with lock(batch.lock, "test"):
         status = tbench("status", "--results", root)
     trial = f"batches/s/0/trials/{batch.runs.joinpath('2026-01-23__16-26-48__p').name}/a__p/"
-    shown = {
+    found = {
         "run end": summary(view_batch(batch)),
         "run line": run_line(feed.state, START + 80),
         "watch": "\n".join(line.plain for line in render(frame, 200, 60)),
@@ -128,7 +158,7 @@ def surfaces(batch: Batch) -> dict[str, str]:
         "dashboard compare": page("compare/s/0/q/s/0/p/"),
     }
     site.live = ("s/0",)
-    return {**shown, "dashboard live": page("batches/s/0/")}
+    return {**found, "dashboard live": page("batches/s/0/")}
 
 
 def plain(page: str) -> str:
@@ -168,6 +198,20 @@ def test_every_number_is_spelled_as_text_spells_it(surfaces: dict[str, str], sur
 @pytest.mark.parametrize("surface", SURFACES)
 def test_no_other_spelling_of_unknown_or_of_an_outcome(surfaces: dict[str, str], surface: str) -> None:
     assert not BY_HAND.findall(surfaces[surface])
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_one_of_something_is_in_the_singular(surfaces: dict[str, str], singles: dict[str, str], surface: str) -> None:
+    assert not ONE_OF_MANY.findall(surfaces[surface])
+    assert not ONE_OF_MANY.findall(singles[surface])
+
+
+@pytest.mark.parametrize(
+    "by_hand", ["1 trials", "0 of 1 planned trials", "1 further reasons", "1 batches", "1 families"]
+)
+def test_one_of_something_in_the_plural_is_found(by_hand: str) -> None:
+    assert ONE_OF_MANY.search(by_hand)
+    assert not ONE_OF_MANY.search(by_hand.replace("1 ", "21 "))
 
 
 @pytest.mark.parametrize("spelling", SAID)

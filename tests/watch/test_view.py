@@ -202,8 +202,8 @@ def test_every_fact_has_a_place_on_a_wide_terminal() -> None:
         "8/30 done", "2 running", "1 held", "1 cancelled", "$4.18 (2 guessed) of $5.00", "deadline in 51.6 min",
         "4/10", "50.0 %", "9.5 to 90.5 %", "$2.12 + 1 unknown", "$3.06 + 1 unknown", "no model", "954k", "setup 1", "agent_timeout 1",
         "error (rate_limit) [baseline]: 12 answers of 429 within a minute, raised 11 s ago", "control [baseline]: set all 2: too many, 10 s ago",
-        "held: 1 do not start: the budget of $5.00 is used up", "6 planned trials are left out: needs 64 GB of memory",
-        "1 lines unreadable", "waiting 29 s: tried again after evil", "Running (2)", "agent", "71 s", "4.0 s ago", "T timed out", "E errored", "+ passed", "retried 1x",
+        "held: 1 trial does not start: the budget of $5.00 is used up", "6 planned trials are left out: needs 64 GB of memory",
+        "1 line unreadable", "waiting 29 s: tried again after evil", "Running (2)", "agent", "71 s", "4.0 s ago", "T timed out", "E errored", "+ passed", "retried 1x",
     ):  # fmt: skip
         assert fact in shown, fact
 

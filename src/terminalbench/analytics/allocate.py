@@ -13,7 +13,7 @@ import msgspec
 
 from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.records import TaskRef
-from terminalbench.text.numbers import points
+from terminalbench.text.numbers import plural, points
 
 type CellKey = tuple[str, str, str]
 FEWEST = 3
@@ -114,7 +114,7 @@ def allocate(comparison: Comparison, rule: TopUp) -> Allocation:
     _spend(open_aims, rule)
     more = [MoreAttempts(c.profile, c.task, c.added) for c in sorted(cells.values(), key=lambda c: c.order) if c.added]
     if not more:
-        reason = f"every task that could help has {rule.max_attempts} attempts"
+        reason = f"every task that could help has {plural(rule.max_attempts, 'attempt')}"
         return Allocation(done=True, reason=reason, half_width=widest)
     expected = max(aim.expected() for aim in aims)
     names = ", ".join(f"{aim.contrast.new} vs {aim.contrast.old}" for aim in open_aims)

@@ -92,9 +92,8 @@ def _unknown_k(summaries: Sequence, settings: Settings) -> list[str]:
     lacking = [s.profile for s in summaries if settings.k is not None and settings.k not in s.pass_at]
     if not lacking:
         return []
-    return [
-        f"pass@{settings.k} is unknown for {', '.join(lacking)}: not every task has {settings.k} attempts that count"
-    ]
+    needed = plural(settings.k or 0, "attempt that counts", "attempts that count")
+    return [f"pass@{settings.k} is unknown for {', '.join(lacking)}: not every task has {needed}"]
 
 
 @dataclass(frozen=True)

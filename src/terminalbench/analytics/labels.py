@@ -16,11 +16,11 @@ from terminalbench.analytics.judge.rubric import NAMES, Point, load_rubric
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.files import append_jsonl, read_jsonl
 from terminalbench.records import Finding
+from terminalbench.text.numbers import plural
 
 FILE = "labels.jsonl"
 ANALYZER = "label"
 FAILURE_CLASS = "failure_class"
-UNFIT = "they cannot be read, or hold a value that does not fit"
 STATES = ("unfinished", "not_run", "unreadable")
 """Failure classes of trials that did not end: nobody can say why they failed."""
 _CLASSES = tuple(name for name in FAILURE_CLASSES if name not in STATES)
@@ -206,3 +206,9 @@ def _guessed(text: str) -> Said:
             number = kind(text)
             return number if -_MOST <= number <= _MOST else text
     return text
+
+
+def unfit_lines(number: int) -> str:
+    """That so many lines of labels.jsonl do not count, and why."""
+    lines = plural(number, "line of labels.jsonl does", "lines of labels.jsonl do")
+    return f"{lines} not count: unreadable, or with a value that does not fit"

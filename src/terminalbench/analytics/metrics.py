@@ -19,7 +19,7 @@ from terminalbench.analytics.findings.measures import MEASURES, MIX, NAMES, TRIP
 from terminalbench.analytics.findings.trial import as_table
 from terminalbench.analytics.findings.trial_files import NO_TRAJECTORY, Value
 from terminalbench.analytics.labels import ANALYZER as LABEL
-from terminalbench.analytics.labels import UNFIT, Labels, People, corrected, read_labels, said_of
+from terminalbench.analytics.labels import Labels, People, corrected, read_labels, said_of, unfit_lines
 from terminalbench.analytics.model import Comparison
 from terminalbench.analytics.selection import Filter, Picked, ran
 from terminalbench.analytics.settings import profile_names
@@ -292,7 +292,7 @@ def _label_notes(labels: Mapping[str, Labels], profiles: Mapping[str, ProfileMet
     said = sum((Counter(metrics.labelled) for metrics in profiles.values()), Counter[str]())
     notes = [f"{name} is a person's word in {plural(count, 'trial')}" for name, count in said.most_common()]
     odd = {batch: found.unreadable for batch, found in labels.items() if found.unreadable}
-    return notes + [f"{batch}: {count} lines of labels.jsonl do not count ({UNFIT})" for batch, count in odd.items()]
+    return notes + [f"{batch}: {unfit_lines(count)}" for batch, count in odd.items()]
 
 
 def write_findings(output: Path, found: Iterable[Finding], judged: Sequence[Finding]) -> None:

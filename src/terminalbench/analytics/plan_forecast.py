@@ -193,7 +193,8 @@ def _room(plan: Plan, sides: Mapping[str, _Past]) -> list[str]:
     if not rates:
         return []
     mean = sum(rates) / len(rates)
-    known = f"{plan.baseline} has passed {percent(mean)} so far ({len(rates)} of {len(job.tasks)} tasks, {past.kind})"
+    tasks = f"{len(rates)} of {plural(len(job.tasks), 'task')}, {past.kind}"
+    known = f"{plan.baseline} has passed {percent(mean)} so far ({tasks})"
     if mean >= CEILING:
         return [f"ceiling: {known}; nothing can be much better"]
     if mean <= 1 - CEILING:

@@ -54,7 +54,7 @@ def command(
 
 
 def _list(root: Path, trial: str | None, as_json: bool) -> None:
-    from terminalbench.analytics.labels import UNFIT
+    from terminalbench.analytics.labels import unfit_lines
     from terminalbench.lab.label import listed
 
     found = listed(root, trial)
@@ -67,7 +67,7 @@ def _list(root: Path, trial: str | None, as_json: bool) -> None:
     for held in found:
         lines += [f"{held.batch}  {_line(label)}" for label in held.labels]
         if held.unreadable:
-            lines.append(f"{held.batch}  {held.unreadable} lines of labels.jsonl do not count ({UNFIT})")
+            lines.append(f"{held.batch}  {unfit_lines(held.unreadable)}")
         lines += [f"{held.batch}  agreement with the judge: {entry.sentence()}" for entry in held.agreement]
     click.echo("\n".join(lines) or "no labels yet")
 

@@ -19,7 +19,7 @@ from terminalbench.cli.options import (
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_OK
 from terminalbench.text.foreign import line
-from terminalbench.text.numbers import dollars, duration, plural
+from terminalbench.text.numbers import dollars, duration, noun, plural
 
 if TYPE_CHECKING:
     from terminalbench.experiments.plan import JobSpec, Selection
@@ -146,7 +146,7 @@ def plan_text(planned: "PlannedBatch") -> str:
         f"{where}{'' if planned.taken else ' (the next free number; taken when a run starts)'}",
         f"environment {run.container_env}; "
         f"{plural(run.profiles_parallel, 'profile') if run.profiles_parallel else 'all profiles'} side by side, "
-        f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} trials at once in each",
+        f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} {noun(run.parallel, 'trial')} at once in each",
         *_limit_lines(planned),
         "",
         f"Profiles ({len(jobs)})",

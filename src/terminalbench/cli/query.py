@@ -8,6 +8,7 @@ from terminalbench.cli.options import json_option, results_option
 from terminalbench.cli.output import print_json
 from terminalbench.lab.select import results_root
 from terminalbench.text.foreign import flat
+from terminalbench.text.numbers import plural
 
 _CELL = 80
 
@@ -46,7 +47,7 @@ def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: b
         left = [i for i in range(len(answer.columns)) if i not in numbers]
         click.echo(columns([[printable(name) for name in answer.columns], *rows], left=left))
     if answer.more:
-        click.echo(f"only the first {limit} rows; --limit sets how many", err=True)
+        click.echo(f"only the first {plural(limit, 'row')}; --limit sets how many", err=True)
 
 
 def _plain(value: object) -> object:

@@ -31,8 +31,8 @@ def environment() -> "Environment":
     )
     for write in (
         numbers.age, numbers.cost, numbers.count, numbers.dollars, numbers.duration, numbers.moment, numbers.p_value,
-        numbers.percent, numbers.points, numbers.size, numbers.tokens, foreign.cut, foreign.visible, outcomes.mark,
-        outcomes.word,
+        numbers.percent, numbers.plural, numbers.points, numbers.size, numbers.tokens, foreign.cut,
+        foreign.visible, outcomes.mark, outcomes.word,
     ):  # fmt: skip
         made.filters[write.__name__] = write
     made.filters["percents"] = lambda ends: numbers.percents(ends.low, ends.high)

@@ -17,6 +17,7 @@ from typing import Any
 
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.tables import ProfilePrice
+from terminalbench.text.numbers import noun
 
 NOT_SOURCE = (
     ".git", ".hg", ".venv", "venv", ".env", ".env.*", "node_modules", "__pycache__", "*.pyc", ".tox", ".nox",
@@ -231,4 +232,4 @@ def _brief(value: Any, limit: int = 60) -> str:
 def _changed(lines: list[str]) -> str:
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
-    return f"+{added} -{removed} lines"
+    return f"+{added} -{removed} {noun(added + removed, 'line')}"

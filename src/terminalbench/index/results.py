@@ -23,6 +23,7 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_co
 from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.store import open_index
 from terminalbench.records import Finding, Outcome
+from terminalbench.text.numbers import plural
 
 if TYPE_CHECKING:
     import pandas
@@ -254,7 +255,7 @@ def read_findings(
             kept.append(line)
     if bad:
         raise TbenchError(
-            f"{len(bad)} lines cannot be read, the first is line {bad[0].number}: {bad[0].reason}",
+            f"{plural(len(bad), 'line')} cannot be read, the first is line {bad[0].number}: {bad[0].reason}",
             where=str(path),
             hint="tbench analyze writes the file again",
         )

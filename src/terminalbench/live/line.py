@@ -3,7 +3,7 @@
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.model import Waiting
 from terminalbench.live.state import LiveState
-from terminalbench.text.numbers import cost, duration, plural
+from terminalbench.text.numbers import cost, duration, noun, plural
 from terminalbench.text.outcomes import word
 
 
@@ -14,7 +14,7 @@ def run_line(state: LiveState, now: float, since: float | None = None) -> str:
     """
     total = state.total
     began = state.began if since is None else since
-    parts = [f"{total.progress} trials"]
+    parts = [f"{total.progress} {noun(total.planned, 'trial')}"]
     parts += [alert.line for alert in state.alerts.worst_first()]
     parts += [f"{number} {word(name)}" for name, number in total.counts.items()]
     parts += [f"{total.running} running"] if total.running else []

@@ -164,8 +164,8 @@ def _details(contrast: Contrast, width: int) -> str:
     looks = contrast.sequential
     if looks is not None and looks.method == "e-value":
         lines.append(
-            f"e-value {looks.e_value:.3g} from {looks.wins} pairs that only {contrast.new} passed and {looks.losses} "
-            f"that only {contrast.old} passed; {looks.level:.3g} decides, at any time"
+            f"e-value {looks.e_value:.3g} from {plural(looks.wins or 0, 'pair')} that only {contrast.new} passed and "
+            f"{looks.losses} that only {contrast.old} passed; {looks.level:.3g} decides, at any time"
         )
     elif looks is not None:
         lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): p up to {p_value(looks.level)} decides")

@@ -191,7 +191,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         *([_text(field) for field in row] for row in rows[:ROWS]),
     ]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return text if len(rows) <= ROWS else f"{text}\n\nand {len(rows) - ROWS:,} more rows, in report.html"
+    return text if len(rows) <= ROWS else f"{text}\n\nand {plural(len(rows) - ROWS, 'more row')}, in report.html"
 
 
 def _text(value: str) -> str:

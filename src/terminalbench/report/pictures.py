@@ -78,25 +78,21 @@ def forest_picture(report: Report) -> Picture:
     return Picture(forest_chart(report.comparison, "#k"))
 
 
-_UNITS = {"cost": "$", "tokens": "tokens", "time": "s"}
-
-
 def forest_chart(comparison: Comparison, anchor: str | None = None) -> str | None:
     """The differences with their intervals, None without any; with `anchor` each leads to its place in the page."""
-    scale, unit = (100.0, "pt") if comparison.metric == "pass" else (1.0, _UNITS[comparison.metric])
     rows = []
     for index, contrast in enumerate(comparison.contrasts):
         estimate = contrast.estimate
         ends = [estimate.interval, estimate.suite_interval]
-        numbers = [v * scale if v is not None else None for i in ends for v in ((i.low, i.high) if i else (None, None))]
-        value = None if estimate.difference is None else estimate.difference * scale
+        numbers = [end for i in ends for end in ((i.low, i.high) if i else (None, None))]
         href = f"{anchor}{index}" if anchor else None
-        rows.append(ForestRow(f"{contrast.new} vs {contrast.old}", contrast.verdict, value, *numbers, href))
+        names = f"{contrast.new} vs {contrast.old}"
+        rows.append(ForestRow(names, contrast.verdict, estimate.difference, *numbers, href))
     if all(row.value is None for row in rows):
         return None
     margins = {contrast.margin for contrast in comparison.contrasts}
     margin = margins.pop() if len(margins) == 1 else None
-    return forest(rows, unit, margin * scale if margin else None, "Differences between profiles")
+    return forest(rows, comparison.metric, margin, "Differences between profiles")
 
 
 def pareto_picture(report: Report) -> Picture:

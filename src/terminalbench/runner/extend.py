@@ -8,6 +8,7 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask
 from terminalbench.records import TaskRef
+from terminalbench.text.numbers import plural
 
 FREE_TO_CHANGE = {
     "parallel",
@@ -84,7 +85,7 @@ def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
     """The plan with more attempts of everything."""
     most = max(job.attempts for job in plan.jobs)
     if attempts < most:
-        raise UserError(f"batch {plan.batch} has {most} attempts; they can only become more", where=where)
+        raise UserError(f"batch {plan.batch} has {plural(most, 'attempt')}; they can only become more", where=where)
     jobs = tuple(_with_attempts(job, job.tasks, attempts) for job in plan.jobs)
     return msgspec.structs.replace(plan, jobs=jobs, settings=dataclasses.replace(plan.settings, attempts=attempts))
 

@@ -22,9 +22,14 @@ def count(number: int | None) -> str:
 
 def plural(number: int, one: str, many: str | None = None) -> str:
     """A count with its noun: `1 task`, `1,234 tasks`, `2 families`."""
+    return f"{number:,} {noun(number, one, many)}"
+
+
+def noun(number: int | None, one: str, many: str | None = None) -> str:
+    """The noun that goes with a count: `task`, `tasks`."""
     if many is None:
         many = f"{one[:-1]}ies" if one.endswith("y") and one[-2:-1] not in "aeiou" else f"{one}s"
-    return f"{number:,} {one if number == 1 else many}"
+    return one if number == 1 else many
 
 
 def some(names: Sequence[str], most: int = 5) -> str:

@@ -12,7 +12,7 @@ from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import shared_lines, wait_lines
 from terminalbench.live.model import LiveProfile, LiveTrial, seconds
 from terminalbench.live.state import LiveState
-from terminalbench.text.numbers import duration, percent, size
+from terminalbench.text.numbers import duration, percent, plural, size
 from terminalbench.text.outcomes import word
 from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.layout import Piece, clean, cut, fit, joined
@@ -147,7 +147,8 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
     """Why trials wait, what was said, what could not be read: the most important first."""
     state = frame.state
     held = Counter(reason for _, reason in state.held)
-    lines = [("warning", f"! held: {number} do not start: {reason}") for reason, number in held.items()]
+    trials = {reason: plural(number, "trial does", "trials do") for reason, number in held.items()}
+    lines = [("warning", f"! held: {number} not start: {reason}") for reason, number in trials.items()]
     for alert in state.alerts.worst_first():
         who = f" [{alert.profile}]" if alert.profile else ""
         since = seconds(alert.since)
@@ -168,7 +169,7 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         lines.append(("info", f"- {frame.feed.note}"))
     lines += [("info", f"- {text}") for text in _left_out(state)]
     if state.bad_lines or state.lost_lines:
-        lines.append(("warning", f"! events: {state.bad_lines} lines unreadable, {state.lost_lines} lost"))
+        lines.append(("warning", f"! events: {plural(state.bad_lines, 'line')} unreadable, {state.lost_lines} lost"))
     lines.sort(key=lambda line: line[0] not in _SEVERITIES)
     return [Text(cut(clean(text), width), _SEVERITIES.get(kind, "")) for kind, text in lines]
 
@@ -178,8 +179,9 @@ def _left_out(state: LiveState) -> list[str]:
     if not number or state.plan is None:
         return []
     reasons = list(dict.fromkeys(exclusion.reason for exclusion in state.plan.excluded))
-    more = f" (and {len(reasons) - 1} further reasons)" if len(reasons) > 1 else ""
-    return [f"{number} planned trials are left out: {reasons[0] if reasons else 'no reason given'}{more}"]
+    more = f" (and {plural(len(reasons) - 1, 'further reason')})" if len(reasons) > 1 else ""
+    trials = plural(number, "planned trial is", "planned trials are")
+    return [f"{trials} left out: {reasons[0] if reasons else 'no reason given'}{more}"]
 
 
 def footer(controls: Controls, width: int) -> Text:

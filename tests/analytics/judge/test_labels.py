@@ -151,7 +151,7 @@ def test_a_line_that_does_not_fit_is_counted_and_does_not_hold(tmp_path: Path) -
 def test_a_line_that_does_not_count_is_said(results: Path, tbench) -> None:
     analytics = results / "s/0/analytics"
     add_label(analytics, label("2026-01-23__16-26-48__p/a__one", "nonsense", name="failure_class"))
-    said = "1 lines of labels.jsonl do not count"
+    said = "1 line of labels.jsonl does not count"
     assert said in tbench("label", "--list", "--results", results).out
     assert f"note: s/0: {said}" in tbench("analyze", results / "s/0", "--no-llm").out
     assert "nonsense" not in "".join(file.read_text() for file in analytics.iterdir() if file.name != "labels.jsonl")

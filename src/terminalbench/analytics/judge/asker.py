@@ -18,7 +18,7 @@ from terminalbench.llm.model import FATAL, OUTPUT_TOKENS, BadAnswer, ChatModel, 
 from terminalbench.llm.replay import request_digest
 from terminalbench.llm.schema import parse
 from terminalbench.records import Usage, known_total
-from terminalbench.text.numbers import dollars
+from terminalbench.text.numbers import dollars, plural
 
 
 class CachedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -280,7 +280,7 @@ class Counting:
         price = self.model.price()
         notes = [f"output tokens are assumed: about {OUTPUT_PER_POINT} for each point of a rubric"]
         if self._skipped:
-            notes.append(f"{self._skipped} questions cannot be asked (no readable trajectory)")
+            notes.append(f"{plural(self._skipped, 'question')} cannot be asked (no readable trajectory)")
         if self._synthesis_open:
             notes.append("the input of the synthesis is not counted: it is made of the answers")
         if not self._exact:

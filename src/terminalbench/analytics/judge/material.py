@@ -19,6 +19,7 @@ from terminalbench.analytics.findings.trial_files import read_story
 from terminalbench.analytics.judge.request import JudgeTrial
 from terminalbench.files import tail_plain
 from terminalbench.secrets.values import NONE, Secrets
+from terminalbench.text.numbers import plural
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 # Our own tags, the control tokens of chat templates, and the lines that head our steps and cuts.
@@ -239,7 +240,7 @@ def _rank(action: Action) -> Rank:
 
 def _left_out(trajectory: Trajectory) -> tuple[str, ...]:
     """What is missing of the trajectory, in our own words: none of the file's may stand outside the material."""
-    notes = [f"not shown: a subagent's trajectory of {len(sub.steps)} steps" for sub in trajectory.subagents]
+    notes = [f"not shown: a subagent's trajectory of {plural(len(sub.steps), 'step')}" for sub in trajectory.subagents]
     if trajectory.problems:
         notes.append(f"the trajectory file has oddities ({len(trajectory.problems)}); some of it may be missing")
     return tuple(notes)

@@ -22,7 +22,7 @@ from terminalbench.files import encode_line, read_json, read_jsonl, write_json, 
 from terminalbench.index.results import FINDINGS_FILE
 from terminalbench.records import Finding
 from terminalbench.text.foreign import flat
-from terminalbench.text.numbers import dollars, tokens
+from terminalbench.text.numbers import dollars, noun, plural, tokens
 
 JSON_FILE = "judge.json"
 TEXT_FILE = "judge.md"
@@ -78,10 +78,11 @@ def estimate_lines(estimate: Estimate) -> list[str]:
     """An estimate as a person reads it."""
     cached = sum(rubric.cached for rubric in estimate.rubrics)
     questions = sum(rubric.questions for rubric in estimate.rubrics)
-    lines = [f"{estimate.model}: {questions} questions, {cached} of them answered in the cache"]
+    lines = [f"{estimate.model}: {plural(questions, 'question')}, {cached} of them answered in the cache"]
     for rubric in estimate.rubrics:
+        asked = f"{rubric.questions:>5} {noun(rubric.questions, 'question')}, {rubric.cached} cached"
         lines.append(
-            f"  {rubric.rubric:<12} {rubric.questions:>5} questions, {rubric.cached} cached, "
+            f"  {rubric.rubric:<12} {asked}, "
             f"{tokens(rubric.input_tokens)} tokens in, about {tokens(rubric.output_tokens)} out"
         )
     counted = "counted" if estimate.exact else "estimated"

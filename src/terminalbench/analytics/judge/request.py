@@ -12,7 +12,7 @@ from terminalbench.analytics.selection import Picked, analytics_of, ran
 from terminalbench.analytics.settings import settings_of
 from terminalbench.errors import UserError
 from terminalbench.records import Finding, Outcome, TaskRef
-from terminalbench.text.numbers import cost
+from terminalbench.text.numbers import cost, plural
 
 CONCURRENCY = 4
 CACHE = "judge-cache"
@@ -210,11 +210,11 @@ class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     def sentence(self) -> str:
         """The result in one line, for a person."""
-        asked = self.judged + len(self.not_judged)
+        asked = plural(self.judged + len(self.not_judged), "question")
         spent = f"cost {cost(self.spend.cost_usd, self.spend.unknown)}" if self.spend.calls else "nothing spent"
-        line = f"{self.model} judged {self.judged} of {asked} questions ({self.cache_hits} from the cache), {spent}"
+        line = f"{self.model} judged {self.judged} of {asked} ({self.cache_hits} from the cache), {spent}"
         if self.unsupported:
-            line += f"; {self.unsupported} answers dropped: their quotes were not found"
+            line += f"; {plural(self.unsupported, 'answer')} dropped: quotes were not found"
         return f"{line}; stopped: {self.stopped}" if self.stopped else line
 
 

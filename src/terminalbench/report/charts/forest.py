@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from terminalbench.report.charts.svg import box, drawing, label, line, linked, nice_ticks, num
 from terminalbench.text.foreign import short, visible
+from terminalbench.text.numbers import Metric, amount, between
 
 _WIDTH, _ROW, _SIDE = 400.0, 46.0, 14.0
+_UNITS = {"pass": ", pt", "tokens": ", tokens"}
+"""What the numbers on the axis leave out."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,8 @@ class ForestRow:
     href: str | None = None
 
 
-def forest(rows: Sequence[ForestRow], unit: str, margin: float | None = None, title: str = "Differences") -> str:
-    """The plot; values are in `unit` already. `margin` shades what would count as no difference."""
+def forest(rows: Sequence[ForestRow], metric: Metric, margin: float | None = None, title: str = "Differences") -> str:
+    """The plot of differences of a metric. `margin` shades what would count as no difference."""
     low, high = _range(rows, margin)
     ticks = nice_ticks(low, high, 5)
     low, high = ticks[0], ticks[-1]
@@ -38,27 +41,38 @@ def forest(rows: Sequence[ForestRow], unit: str, margin: float | None = None, ti
         body.append(box(at(-margin), 4, at(margin) - at(-margin), bottom - 4, "margin"))
     for tick in ticks:
         body.append(line(at(tick), 4, at(tick), bottom, "zero" if tick == 0 else "grid"))
-        body.append(label(at(tick), bottom + 14, f"{tick:+g}" if tick else "0", "dim m"))
+        body.append(label(at(tick), bottom + 14, _tick(tick, metric), "dim m"))
     for index, row in enumerate(rows):
-        body.append(linked(row.href, says(row, unit), _row(row, 8 + _ROW * index, at)))
-    body.append(label(_WIDTH / 2, bottom + 30, f"difference, {unit}", "dim m"))
+        body.append(linked(row.href, says(row, metric), _row(row, metric, 8 + _ROW * index, at)))
+    body.append(label(_WIDTH / 2, bottom + 30, f"difference{_UNITS.get(metric, '')}", "dim m"))
     notes = ["■ better or worse   ◆ equivalent   □ inconclusive", "thin line: tasks like these"]
     if any(row.suite_low is not None for row in rows):
         notes[1] += "; thick line: these very tasks"
     if margin:
-        notes.append(f"grey band: within the margin of {num(margin)} {unit}")
+        notes.append(f"grey band: within the margin of {amount(margin, metric, sign=False)}")
     body += [label(_WIDTH / 2, bottom + 48 + 15 * index, note, "dim m") for index, note in enumerate(notes)]
-    description = " ".join(f"{says(row, unit)}." for row in rows)
+    description = " ".join(f"{says(row, metric)}." for row in rows)
     has_links = any(row.href for row in rows)
     return drawing(_WIDTH, bottom + 41 + 15 * len(notes), title, description, body, linked=has_links)
 
 
-def says(row: ForestRow, unit: str) -> str:
+def says(row: ForestRow, metric: Metric) -> str:
     """One row in words."""
+    return f"{visible(row.label)}: {_numbers(row, metric)}, {row.verdict}"
+
+
+def _numbers(row: ForestRow, metric: Metric, *, unit: bool = True) -> str:
     if row.value is None:
-        return f"{visible(row.label)}: no estimate, {row.verdict}"
-    between = "" if row.low is None or row.high is None else f" ({row.low:+.1f} to {row.high:+.1f})"
-    return f"{visible(row.label)}: {row.value:+.1f} {unit}{between}, {row.verdict}"
+        return "no estimate"
+    ends = "" if row.low is None or row.high is None else f" ({between(row.low, row.high, metric, unit=False)})"
+    return amount(row.value, metric, unit=unit) + ends
+
+
+def _tick(value: float, metric: Metric) -> str:
+    """A round step of the axis."""
+    if not value:
+        return "0"
+    return f"{100 * value:+g}" if metric == "pass" else amount(value, metric, unit=False)
 
 
 def _range(rows: Sequence[ForestRow], margin: float | None) -> tuple[float, float]:
@@ -69,14 +83,11 @@ def _range(rows: Sequence[ForestRow], margin: float | None) -> tuple[float, floa
     return (low, high) if high > low else (-1.0, 1.0)
 
 
-def _row(row: ForestRow, y: float, at: Callable[[float], float]) -> str:
-    numbers = "no estimate" if row.value is None else f"{row.value:+.1f}"
-    if row.value is not None and row.low is not None and row.high is not None:
-        numbers += f" ({row.low:+.1f} to {row.high:+.1f})"
+def _row(row: ForestRow, metric: Metric, y: float, at: Callable[[float], float]) -> str:
     parts = [
         box(0, y, _WIDTH, _ROW - 4, "hit"),
         label(2, y + 14, _both(row.label), "b halo"),
-        label(_WIDTH - 2, y + 14, numbers, "e halo"),
+        label(_WIDTH - 2, y + 14, _numbers(row, metric, unit=False), "e halo"),
     ]
     middle = y + 29
     if row.low is not None and row.high is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from terminalbench.records import Outcome
 from terminalbench.report.charts.svg import box, drawing, esc, label, linked, num
 from terminalbench.text.foreign import short
+from terminalbench.text.numbers import plural
 from terminalbench.text.outcomes import word
 
 MOST_MARKS = 10
@@ -58,7 +59,9 @@ def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tas
     description = "; ".join(
         f"{name}: {spoken(tuple(o for row in rows for o in row.cells[i].outcomes))}" for i, name in enumerate(profiles)
     )
-    return drawing(width, y, title, f"{len(rows)} tasks. {description}.", [*body, *key], linked=has_links, whole=True)
+    return drawing(
+        width, y, title, f"{plural(len(rows), 'task')}. {description}.", [*body, *key], linked=has_links, whole=True
+    )
 
 
 def spoken(outcomes: Sequence[Outcome]) -> str:

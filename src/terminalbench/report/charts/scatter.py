@@ -17,7 +17,7 @@ from terminalbench.report.charts.svg import (
     num,
 )
 from terminalbench.text.foreign import short
-from terminalbench.text.numbers import dollars, percent
+from terminalbench.text.numbers import dollars, percent, plural
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 268.0, 46.0, 12.0, 30.0, 40.0
 
@@ -128,8 +128,8 @@ def scatter(series: Sequence[str], dots: Sequence[Dot], x_label: str, y_label: s
         body.append(linked(dot.href, dot.text or series[dot.series], drawn))
     drawn_series = sorted({dot.series for dot in dots})
     key, end = legend([series[i] for i in drawn_series], _WIDTH, _HEIGHT + 12, kinds=drawn_series)
-    trials = sum(d.count for d in dots)
-    description = f"{trials} trials of {', '.join(series[i] for i in drawn_series)}."
+    trials = plural(sum(d.count for d in dots), "trial")
+    description = f"{trials} of {', '.join(series[i] for i in drawn_series)}."
     return drawing(_WIDTH, end, title, description, [*body, *key], linked=any(d.href for d in dots))
 
 

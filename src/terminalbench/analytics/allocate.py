@@ -15,7 +15,7 @@ from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural, points
 
-type CellKey = tuple[str, str, str]
+type CellKey = tuple[str, TaskRef]
 FEWEST = 3
 """Every cell gets so many attempts first: adapting to fewer shrinks the estimate and its interval too much."""
 _PRIOR = 2.0
@@ -127,21 +127,21 @@ def _cells(comparison: Comparison) -> dict[CellKey, _Cell]:
 
     A task that profiles solve unequally is thereby taken to be less settled than one on which they agree.
     """
-    totals: dict[tuple[str, str], list[int]] = {}
+    totals: dict[TaskRef, list[int]] = {}
     for profile in comparison.profiles:
         for task in profile.tasks:
-            counts = totals.setdefault((task.task.dataset, task.task.id), [0, 0])
+            counts = totals.setdefault(task.task, [0, 0])
             counts[0] += task.passed
             counts[1] += task.measured
     order = {key: place for place, key in enumerate(totals)}
     cells = {}
     for column, profile in enumerate(comparison.profiles):
         for task in profile.tasks:
-            key = (task.task.dataset, task.task.id)
-            shared = (totals[key][0] + 0.5) / (totals[key][1] + 1)
+            passed, measured = totals[task.task]
+            shared = (passed + 0.5) / (measured + 1)
             rate = (task.passed + _PRIOR * shared) / (task.measured + _PRIOR)
-            place = (order[key], column)
-            cells[profile.profile, *key] = _Cell(
+            place = (order[task.task], column)
+            cells[profile.profile, task.task] = _Cell(
                 profile.profile, task.task, place, task.planned, task.measured, rate * (1 - rate)
             )
     return cells
@@ -150,12 +150,11 @@ def _cells(comparison: Comparison) -> dict[CellKey, _Cell]:
 def _aim(contrast: Contrast, cells: dict[CellKey, _Cell], comparison: Comparison, rule: TopUp) -> _Aim | None:
     if contrast.refused:
         return None
-    changed = {(task.dataset, task.id) for task in contrast.changed}
-    keys = [key[1:] for key in cells if key[0] == contrast.new and key[1:] not in changed]
-    common = [key for key in keys if (contrast.old, *key) in cells]
+    tasks = [task for profile, task in cells if profile == contrast.new and task not in contrast.changed]
+    common = [task for task in tasks if (contrast.old, task) in cells]
     if not common:
         return None
-    mine = [cells[name, *key] for key in common for name in (contrast.new, contrast.old)]
+    mine = [cells[name, task] for task in common for name in (contrast.new, contrast.old)]
     before = sum(cell.error_squared() for cell in mine)
     measured = contrast.estimate.suite_interval
     now = NormalDist().inv_cdf(1 - comparison.alpha / 2) * sqrt(before) / len(common)

@@ -65,10 +65,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     @property
     def failed(self) -> bool | None:
         """The protocol's own word, by a flag or an exit code; None where it said nothing."""
-        if not self.extra:
-            return None
-        flag, code = _found(self.extra, _ERROR_FLAGS, bool), self.exit_code
-        return flag if flag is not None else None if code is None else code != 0
+        return says_failed(self.extra)
 
     @property
     def subagents(self) -> tuple[str, ...]:
@@ -328,6 +325,14 @@ def _trajectory(
         id=_text(raw.get("trajectory_id")),
         problems=tuple(problems),
     )
+
+
+def says_failed(extra: Mapping[str, Any]) -> bool | None:
+    """Whether a call failed, by a flag or an exit code in what goes with it; None where neither is there."""
+    if not extra:
+        return None
+    flag, code = _found(extra, _ERROR_FLAGS, bool), _found(extra, _EXIT_CODES, int)
+    return flag if flag is not None else None if code is None else code != 0
 
 
 def _found[T](extra: Mapping[str, Any], names: tuple[str, ...], kind: type[T], depth: int = 3) -> T | None:

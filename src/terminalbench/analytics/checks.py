@@ -6,8 +6,8 @@ from typing import Any
 
 from terminalbench.analytics import stats
 from terminalbench.analytics.model import Row
-from terminalbench.analytics.summary import ProfileRows, TaskKey
-from terminalbench.records import Outcome
+from terminalbench.analytics.summary import ProfileRows
+from terminalbench.records import Outcome, TaskRef
 from terminalbench.text.numbers import some
 
 _FACTORS = {"environment": (), "model": ("model",), "agent_version": ("agent", "agent_version")}
@@ -22,7 +22,7 @@ class Comparability:
 
     refused: list[str]
     warnings: list[str]
-    changed: list[TaskKey]
+    changed: list[TaskRef]
     error_rate_p: float | None
 
 
@@ -38,12 +38,12 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     warnings += _in_time(new.profile, old.profile, measured)
     error_p, flagged = _error_rates(new.profile, old.profile, rows)
     if changed:
-        names = some([task for _, task in changed])
+        names = some([task.id for task in changed])
         warnings.append(f"not the same task under both (its digest differs), left out: {names}")
     return Comparability(refused, [*warnings, *flagged], changed, error_p)
 
 
-def _digests(profile: ProfileRows, task: TaskKey) -> set[str]:
+def _digests(profile: ProfileRows, task: TaskRef) -> set[str]:
     return {row.task_digest for row in profile.tasks[task] if row.task_digest is not None and row.measured}
 
 
@@ -78,7 +78,7 @@ def _same_treatment(new: ProfileRows, old: ProfileRows) -> list[str]:
     return []
 
 
-def _unequal_attempts(new: ProfileRows, old: ProfileRows, common: Sequence[TaskKey]) -> list[str]:
+def _unequal_attempts(new: ProfileRows, old: ProfileRows, common: Sequence[TaskRef]) -> list[str]:
     planned = {len(side.tasks[task]) for side in (new, old) for task in common}
     if len(planned) < 2:
         return []

@@ -21,7 +21,6 @@ from terminalbench.analytics.contrast import (
     judge,
     looks_early,
     looks_now,
-    same_values,
     sample,
     sequential_record,
     size_of,
@@ -31,7 +30,7 @@ from terminalbench.analytics.contrast import (
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Row, Verdict
 from terminalbench.analytics.rows import rows_of
 from terminalbench.analytics.settings import Asked, Settings, settings_of
-from terminalbench.analytics.summary import ProfileRows, TaskKey, by_profile, pareto_front, summarise
+from terminalbench.analytics.summary import ProfileRows, by_profile, pareto_front, summarise
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records import TaskRef
@@ -102,7 +101,7 @@ class _Prepared:
 
     new: ProfileRows
     old: ProfileRows
-    tasks: list[TaskKey]
+    tasks: list[TaskRef]
     checked: Comparability
     samples: dict[Way, Sample | None]
     estimates: dict[Way, Estimate]
@@ -119,7 +118,7 @@ def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepare
         way: sample(new, old, tasks, settings.metric, way) if not checked.refused else None for way in WAYS
     }
     measured = estimate(samples["exclude"], settings)
-    alike = same_values(samples["exclude"], samples["fail"])
+    alike = all(row.measured for side in (new, old) for task in tasks for row in side.tasks[task])
     estimates: dict[Way, Estimate] = {
         "exclude": measured,
         "fail": measured if alike else estimate(samples["fail"], settings),
@@ -166,11 +165,11 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Setti
         sentence="",
         p_adjusted=declared.p_adjusted,
         unit=unit,
-        tasks=task_differences(found, new),
+        tasks=task_differences(found),
         only_new=alone[0],
         only_old=alone[1],
         unmeasured=alone[2],
-        changed=[new.ref(task) for task in checked.changed],
+        changed=checked.changed,
         smallest_detectable=size.smallest,
         trials_needed=size.trials,
         effect=size.effect,
@@ -265,7 +264,7 @@ def _too_early(looks: Looks) -> str | None:
     return f"look {looks.look} of {looks.looks} needs p up to {p_value(looks.level)}"
 
 
-def _alone(prepared: _Prepared, with_value: set[TaskKey], settings: Settings) -> tuple[list[TaskRef], ...]:
+def _alone(prepared: _Prepared, with_value: set[TaskRef], settings: Settings) -> tuple[list[TaskRef], ...]:
     """Tasks with a value only under new, only under old, and under neither; those that changed stand apart."""
     value = value_of(settings.metric, settings.rule)
     sides = (prepared.new, prepared.old)
@@ -274,7 +273,5 @@ def _alone(prepared: _Prepared, with_value: set[TaskKey], settings: Settings) ->
     for task in dict.fromkeys([*prepared.new.tasks, *prepared.old.tasks]):
         if task in with_value or task in prepared.checked.changed or prepared.checked.refused:
             continue
-        ref = (prepared.new if task in prepared.new.tasks else prepared.old).ref(task)
-        place = 0 if task in having[0] else 1 if task in having[1] else 2
-        lists[place].append(ref)
+        lists[0 if task in having[0] else 1 if task in having[1] else 2].append(task)
     return lists

@@ -9,8 +9,8 @@ import numpy as np
 from terminalbench.analytics import power, stats
 from terminalbench.analytics.model import Estimate, Interval, Metric, Row, Sequential, TaskDifference, Verdict
 from terminalbench.analytics.settings import Settings
-from terminalbench.analytics.summary import ProfileRows, TaskKey, unit_of
-from terminalbench.records import Outcome
+from terminalbench.analytics.summary import ProfileRows, unit_of
+from terminalbench.records import Outcome, TaskRef
 
 type Way = Literal["exclude", "fail"]
 """`exclude`: measured trials only; `fail`: all that were planned, those not measured as not passed."""
@@ -33,17 +33,17 @@ def value_of(metric: Metric, way: Way) -> Callable[[Row], float | None]:
 class Sample:
     """The common tasks of two profiles in one way of counting, with the values of each."""
 
-    tasks: list[TaskKey]
+    tasks: list[TaskRef]
     new: stats.Cells
     old: stats.Cells
     paired: stats.Paired
     by_family: bool
 
 
-def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], metric: Metric, way: Way) -> Sample | None:
+def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric: Metric, way: Way) -> Sample | None:
     """The sample of `tasks` that have a value under both; None when there is none."""
     value = value_of(metric, way)
-    kept: list[TaskKey] = []
+    kept: list[TaskRef] = []
     numbers: tuple[list[tuple[float, float, float]], ...] = ([], [])
     for task in tasks:
         values = [[v for row in side.tasks[task] if (v := value(row)) is not None] for side in (new, old)]
@@ -54,19 +54,8 @@ def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], metric:
     if not kept:
         return None
     cells = [stats.Cells(*np.array(side, dtype=float).T) for side in numbers]
-    refs = [new.ref(task) for task in kept]
-    pairs = stats.paired(cells[0].mean - cells[1].mean, [unit_of(ref) for ref in refs])
-    return Sample(kept, cells[0], cells[1], pairs, any(ref.family is not None for ref in refs))
-
-
-def same_values(one: Sample | None, other: Sample | None) -> bool:
-    """Whether two samples hold the same values: every trial was measured."""
-    if one is None or other is None:
-        return one is other
-    return one.tasks == other.tasks and all(
-        np.array_equal(a.count, b.count) and np.array_equal(a.total, b.total)
-        for a, b in ((one.new, other.new), (one.old, other.old))
-    )
+    pairs = stats.paired(cells[0].mean - cells[1].mean, [unit_of(task) for task in kept])
+    return Sample(kept, cells[0], cells[1], pairs, any(task.family is not None for task in kept))
 
 
 def estimate(found: Sample | None, settings: Settings) -> Estimate:
@@ -93,15 +82,15 @@ def estimate(found: Sample | None, settings: Settings) -> Estimate:
     )
 
 
-def task_differences(found: Sample | None, new: ProfileRows) -> list[TaskDifference]:
+def task_differences(found: Sample | None) -> list[TaskDifference]:
     """Each common task with both means."""
     if found is None:
         return []
     ours, theirs = found.new.mean.tolist(), found.old.mean.tolist()
-    return [TaskDifference(new.ref(task), a, b, a - b) for task, a, b in zip(found.tasks, ours, theirs, strict=True)]
+    return [TaskDifference(task, a, b, a - b) for task, a, b in zip(found.tasks, ours, theirs, strict=True)]
 
 
-def coverage(profile: ProfileRows, tasks: Sequence[TaskKey], settings: Settings) -> float | None:
+def coverage(profile: ProfileRows, tasks: Sequence[TaskRef], settings: Settings) -> float | None:
     """Share of the planned trials of `tasks` that have a measured value.
 
     Trials of batches still to come are missing, as all are that did not run, unless an early look was declared.
@@ -117,7 +106,7 @@ def still_to_plan(profile: ProfileRows, settings: Settings) -> int:
     return max(0, (settings.planned_trials or 0) - len(profile.rows()))
 
 
-def discordant(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskKey], way: Way) -> tuple[int, int]:
+def discordant(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way) -> tuple[int, int]:
     """Pairs of attempts that only `new` passed, and that only `old` passed; paired in the order they were planned."""
     value = value_of("pass", way)
     wins = losses = 0

@@ -93,15 +93,12 @@ def _moves(actions: Sequence[Action]) -> list[Action]:
 
 def _key(action: Action) -> tuple[str, str]:
     """What a move is, without what differs by chance: numbers, ids, where a folder lies."""
-    changed = action.changed
-    target = changed[0] if changed else action.target
-    if changed or action.effects.reads:
-        return action.kind, (changed or action.effects.reads)[0].rsplit("/", 1)[-1]
-    return (
-        (action.kind, "")
-        if action.kind in ("test", "finish")
-        else (action.kind, _CHANCE.sub("N", _FOLDERS.sub("", target))[:80])
-    )
+    files = action.changed or action.effects.reads
+    if files:
+        return action.kind, files[0].rsplit("/", 1)[-1]
+    if action.kind in ("test", "finish"):
+        return action.kind, ""
+    return action.kind, _CHANCE.sub("N", _FOLDERS.sub("", action.target))[:80]
 
 
 def _next(moves: Sequence[Action], start: int, acting: bool) -> Action | None:

@@ -9,6 +9,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -276,7 +277,14 @@ def write_tables(
         for name, tally in tallies.items()
     }
     write_lines(output / SUMMARY, _summary_lines(profiles))
-    write_json(output / AGGREGATE, _aggregate(chosen, analyzers, wanted, profiles))
+    document = {
+        "schema_version": 1,
+        **_identity(chosen, wanted),
+        "analyzers": {loaded.name: loaded.version for loaded in analyzers},
+        "missing": not_there(chosen),
+        "profiles": profiles,
+    }
+    write_json(output / AGGREGATE, document)
     said = [(what, f"{what} in {plural(count, 'trial')}") for what, count in problems.most_common()]
     mild = [line for what, line in said if what in _MILD]
     return Tables(
@@ -297,19 +305,12 @@ def _label_notes(labels: Mapping[str, Labels], profiles: Mapping[str, ProfileMet
 
 def write_findings(output: Path, found: Iterable[Finding], judged: Sequence[Finding]) -> None:
     """Write findings.jsonl."""
-
-    def lines() -> Iterator[bytes]:
-        yield from map(encode_line, found)
-        yield from map(encode_line, judged)
-
-    write_lines(output / FINDINGS_FILE, lines())
+    write_lines(output / FINDINGS_FILE, map(encode_line, chain(found, judged)))
 
 
 def cached_findings(chosen: Sequence[Picked], analyzers: Sequence[Loaded]) -> Iterator[Finding]:
     """Every finding in the cache about the chosen trials."""
-    for part in chosen:
-        for _, found in part.findings(analyzers):
-            yield from found
+    return (finding for part in chosen for _, found in part.findings(analyzers) for finding in found)
 
 
 def about_others(output: Path, chosen: Sequence[Picked], wanted: Filter) -> bool:
@@ -337,18 +338,6 @@ def superseded_notes(chosen: Sequence[Picked]) -> list[str]:
     return [
         f"{batch}: {plural(n, 'trial')} superseded: their cost is counted, they are not analysed" for batch, n in found
     ]
-
-
-def _aggregate(
-    chosen: Sequence[Picked], analyzers: Sequence[Loaded], wanted: Filter, profiles: dict[str, ProfileMetrics]
-) -> dict[str, Any]:
-    return {
-        "schema_version": 1,
-        **_identity(chosen, wanted),
-        "analyzers": {loaded.name: loaded.version for loaded in analyzers},
-        "missing": not_there(chosen),
-        "profiles": profiles,
-    }
 
 
 def _identity(chosen: Sequence[Picked], wanted: Filter) -> dict[str, Any]:

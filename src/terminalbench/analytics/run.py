@@ -7,13 +7,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
+
 from terminalbench.analytics import metrics
 from terminalbench.analytics.findings.analyzers import Loaded, load_analyzers, run_analyzer, without_secrets
 from terminalbench.analytics.findings.cache import FindingsCache, rules_digest
 from terminalbench.analytics.findings.trial_files import TrialFiles, stamp_of
 from terminalbench.analytics.judge.output import forget_others, kept_findings, refresh_findings
 from terminalbench.analytics.judge.request import JudgeAsk, JudgeResult, request_of
-from terminalbench.analytics.metrics import ProfileMetrics
 from terminalbench.analytics.model import Comparison, Metric
 from terminalbench.analytics.selection import Filter, Picked, analytics_of, pick, trial_keys
 from terminalbench.analytics.settings import Asked, Settings, settings_of
@@ -52,8 +53,8 @@ class AnalysisRequest:
     progress: Progress | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True)
-class AnalysisResult:
+@dataclass(frozen=True, kw_only=True)
+class AnalysisResult(metrics.Tables):
     """What was found and where it is written. `read` trials were analysed anew, `reused` came from the cache.
 
     `missing` says in a line each what could not be analysed and why; `notes` what is good to know. `comparison` is None
@@ -62,17 +63,11 @@ class AnalysisResult:
     """
 
     output: Path
-    written: tuple[Path, ...]
-    batches: tuple[str, ...]
     planned: int
     analysed: int
     read: int
-    profiles: dict[str, ProfileMetrics]
-    missing: tuple[str, ...]
-    notes: tuple[str, ...]
     views: tuple[BatchView, ...]
-    folders: tuple[Batch, ...] = ()
-    comparison: Comparison | None = None
+    folders: tuple[Batch, ...]
     judged: JudgeResult | None = None
     judge_error: TbenchError | None = None
 
@@ -103,19 +98,16 @@ def run_analysis(request: AnalysisRequest) -> AnalysisResult:
         refresh_findings(output, _batches(chosen))
     elif judged is not None:
         metrics.write_findings(output, metrics.cached_findings(chosen, analyzers), _said_before(chosen, output))
+    missing = (*metrics.not_there(chosen), *made.missing)
+    notes = (*_left_out(request.batches, chosen), *metrics.superseded_notes(chosen), *made.notes)
     return AnalysisResult(
+        **vars(replace(made, missing=missing, notes=notes)),
         output=output,
-        written=made.written,
-        batches=tuple(part.view.batch for part in chosen),
         planned=sum(len(part.cells) for part in chosen),
         analysed=sum(len(part.trials) for part in chosen),
         read=read,
-        profiles=made.profiles,
-        missing=(*metrics.not_there(chosen), *made.missing),
-        notes=(*_left_out(request.batches, chosen), *metrics.superseded_notes(chosen), *made.notes),
         views=tuple(part.view for part in chosen),
         folders=tuple(_batches(chosen)),
-        comparison=made.comparison,
         judged=judged,
         judge_error=failed,
     )
@@ -138,9 +130,8 @@ def _analyzers(request: AnalysisRequest, chosen: Sequence[Picked]) -> list[Loade
 def _settings(chosen: Sequence[Picked], request: AnalysisRequest) -> dict[Metric, Settings]:
     """What is compared, in every metric."""
     pairs = (request.compare,) if request.compare is not None else ()
-    views = [part.view for part in chosen]
-    asked = {metric: Asked(contrasts=pairs, metric=metric, analysis=request.analysis) for metric in _METRICS}
-    return {metric: settings_of(views, question) for metric, question in asked.items()}
+    asked = settings_of([part.view for part in chosen], Asked(contrasts=pairs, analysis=request.analysis))
+    return {metric: msgspec.structs.replace(asked, metric=metric) for metric in _METRICS}
 
 
 def _left_out(batches: Sequence[Batch], chosen: Sequence[Picked]) -> list[str]:

@@ -13,7 +13,6 @@ from terminalbench.analytics.settings import Settings
 from terminalbench.index.totals import pass_rates, wilson
 from terminalbench.records import Outcome, TaskRef, known_total
 
-type TaskKey = tuple[str, str]
 _SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
 
 
@@ -22,22 +21,18 @@ class ProfileRows:
     """The rows of one profile, by task, in the order of the plan."""
 
     profile: str
-    tasks: Mapping[TaskKey, list[Row]]
+    tasks: Mapping[TaskRef, list[Row]]
 
     def rows(self) -> list[Row]:
         """All of them."""
         return [row for rows in self.tasks.values() for row in rows]
 
-    def ref(self, task: TaskKey) -> TaskRef:
-        """What a task is."""
-        return self.tasks[task][0].task
-
 
 def by_profile(rows: Sequence[Row]) -> dict[str, ProfileRows]:
     """The rows by profile and task, each in the order they come."""
-    grouped: dict[str, dict[TaskKey, list[Row]]] = {}
+    grouped: dict[str, dict[TaskRef, list[Row]]] = {}
     for row in rows:
-        grouped.setdefault(row.profile, {}).setdefault((row.task.dataset, row.task.id), []).append(row)
+        grouped.setdefault(row.profile, {}).setdefault(row.task, []).append(row)
     return {profile: ProfileRows(profile, tasks) for profile, tasks in grouped.items()}
 
 
@@ -55,7 +50,7 @@ def summarise(profiles: Mapping[str, ProfileRows], settings: Settings) -> list[P
 
 def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
     rows = profile.rows()
-    tasks = [_task(profile.ref(key), found, settings) for key, found in profile.tasks.items()]
+    tasks = [_task(task, found, settings) for task, found in profile.tasks.items()]
     passed = sum(task.passed for task in tasks)
     measured = sum(task.measured for task in tasks)
     rated = [task for task in tasks if task.rate is not None]
@@ -145,11 +140,11 @@ def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:
     Crashes that are left out of the pass rate therefore neither raise a profile nor make it cheap. Where trials of
     unknown cost are among them, a profile costs at least what is known, and perhaps any amount.
     """
-    placed = [
-        (p.rate_all, least := (p.cost_usd or 0.0) / p.planned, inf if _unknown_cost(p) else least, p.profile)
-        for p in profiles
-        if p.rate is not None and p.rate_all is not None
-    ]
+    placed: list[tuple[float, float, float, str]] = []
+    for p in profiles:
+        least = (p.cost_usd or 0.0) / p.planned
+        if p.rate is not None and p.rate_all is not None:
+            placed.append((p.rate_all, least, inf if p.cost_usd is None or p.cost_unknown_trials else least, p.profile))
     return [
         name
         for rate, _, most, name in placed
@@ -157,7 +152,3 @@ def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:
             r >= rate and least <= most and (r > rate or least < most) for r, least, _, other in placed if other != name
         )
     ]
-
-
-def _unknown_cost(profile: ProfileSummary) -> bool:
-    return profile.cost_usd is None or profile.cost_unknown_trials > 0

@@ -15,7 +15,6 @@ from terminalbench.analytics.judge.material import (
     NoMaterial,
     Numbered,
     Rank,
-    TooSmall,
     clean,
     contains,
     fit,
@@ -71,7 +70,7 @@ def test_a_trajectory_never_takes_more_than_its_budget(raw: list[dict], budget: 
     for count in (words, count_text):
         try:
             text = fit(steps, budget, count)
-        except TooSmall:
+        except NoMaterial:
             assert budget < 20
             continue
         assert count(text) <= budget

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.atif import Call, Result, Step, Trajectory
+from terminalbench.analytics.atif import Call, Result, Step, Trajectory, says_failed
 from terminalbench.analytics.findings.shell import (
     PLACES,
     TABLES,
@@ -34,7 +34,6 @@ _KEYS = re.compile(r"(?:[CM]-\S+|Enter|Escape|Tab|Up|Down|Left|Right|q|)\Z")
 _STRENGTH = (
     "test", "edit", "write", "delete", "mcp", "delegate", "build", "install", "run", "fetch", "search", "read", "list",
 )  # fmt: skip
-_FLAGS = ("tool_result_is_error", "is_error", "tool_use_is_error")
 _QUOTE = 400
 
 
@@ -191,9 +190,9 @@ def _failed(step: Step, call: Call, result: Result | None, taxonomy: Taxonomy) -
         return result.failed
     if call.extra or step.extra:
         for place in (call.extra, step.extra if len(step.calls) == 1 else {}, _details(step, call)):
-            flag = _flag(place)
-            if flag is not None:
-                return flag
+            failed = says_failed(place)
+            if failed is not None:
+                return failed
     code = taxonomy.exit_code_of(result.text) if result is not None else None
     return None if code is None else code != 0
 
@@ -203,20 +202,6 @@ def _details(step: Step, call: Call) -> Mapping[str, Any]:
     details = step.extra.get("tool_call_details")
     own = details.get(call.id) if isinstance(details, dict) else None
     return own if isinstance(own, dict) else {}
-
-
-def _flag(extra: Mapping[str, Any]) -> bool | None:
-    if not extra:
-        return None
-    for name in _FLAGS:
-        if isinstance(extra.get(name), bool):
-            return extra[name]
-    for name in ("tool_metadata", "metadata", "tool_result_metadata"):
-        inner = extra.get(name)
-        code = inner.get("exit_code") if isinstance(inner, dict) else None
-        if type(code) is int:
-            return code != 0
-    return None
 
 
 def _same(call: Call) -> bytes:

@@ -52,7 +52,8 @@ class FindingsCache:
         """The findings of a trial, in the order of the analyzers."""
         self.flush()
         kept = self.kept(job, trial)
-        return [finding for name in analyzers if name in kept for finding in _decoded(job, trial, name, kept[name])]
+        found = [(name, kept[name].version, _decoder.decode(kept[name].found)) for name in analyzers if name in kept]
+        return [Finding(f"{job}/{trial}", name, version, *item) for name, version, items in found for item in items]
 
     def put(self, job: str, trial: str, analyzer: str, version: str, stamp: str, found: list[Finding]) -> None:
         """Keep the findings of one analyzer about one trial."""
@@ -77,11 +78,6 @@ class FindingsCache:
                 "AND t.trial = findings.trial)",
                 (self.batch,),
             )
-
-
-def _decoded(job: str, trial: str, analyzer: str, kept: Kept) -> list[Finding]:
-    key = f"{job}/{trial}"
-    return [Finding(key, analyzer, kept.version, *item) for item in _decoder.decode(kept.found)]
 
 
 @cache

@@ -254,16 +254,12 @@ def _verifier_tail(folder: Path) -> str:
 type Counter = Callable[[str], int]
 
 
-class TooSmall(Exception):
-    """Not even the mark for what is left out fits."""
-
-
 def fit(steps: Sequence[Numbered], budget: int, count: Counter) -> str:
     """The steps as text of at most `budget` tokens as `count` sees them. The same input gives the same text.
 
     The ends, failed calls, edits and test runs come first, each kind from the newest on, and get a short form; then
     every other step gets one line, then a short form; then all of them, in the same order, their whole text. A later
-    pass begins only when the one before it is complete.
+    pass begins only when the one before it is complete. Raises NoMaterial when not even the mark of a gap fits.
     """
     filling = _Filling(steps, budget, count)
     telling = [at for at in filling.order if steps[at].rank < Rank.OTHER]
@@ -312,7 +308,7 @@ class _Filling:
             self.levels[at] = Level.NONE
             text = self._join()
         if self.count(text) > self.budget:
-            raise TooSmall(f"{self.budget} tokens are too few to show anything of it")
+            raise NoMaterial(f"{self.budget} tokens are too few to show anything of it")
         return text
 
     def _join(self) -> str:

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from terminalbench.analytics.judge.asker import Answer, Answers
-from terminalbench.analytics.judge.material import Material, NoMaterial, TooSmall, clean, fit, load_material
+from terminalbench.analytics.judge.material import Material, NoMaterial, clean, fit, load_material
 from terminalbench.analytics.judge.request import (
     NO_EVIDENCE,
     NOT_JUDGED,
@@ -43,15 +43,12 @@ def judge_trial(trial: JudgeTrial, rubrics: Sequence[Rubric], answers: Answers, 
         return []
     try:
         material = load_material(trial)
+        text = fit(material.steps, budget, count_text)
     except NoMaterial as error:
-        # Without a trajectory nobody knows whether MCP was in play.
+        # Unread, only the result says whether MCP was in play.
         wanted = [rubric for rubric in wanted if rubric.applies != "mcp" or trial.mcp]
         return [j for r in wanted for j in _unanswered(r, trial, answers.skip(r, trial.key, str(error)))]
     wanted = [rubric for rubric in wanted if rubric.applies != "mcp" or trial.mcp or material.calls_mcp]
-    try:
-        text = fit(material.steps, budget, count_text)
-    except TooSmall as error:
-        return [j for r in wanted for j in _unanswered(r, trial, answers.skip(r, trial.key, str(error)))]
     found: list[Judgement] = []
     for rubric in wanted:
         question = messages(rubric, facts(rubric, material), shown(rubric, material, text))
@@ -181,7 +178,7 @@ def tell(pair: Pair, rubric: Rubric, answers: Answers, budget: int) -> Narrative
         for name, side in sides.items():
             material[f"trial {name}: trajectory"] = fit(side.steps, budget // 2, count_text)
             material[f"trial {name}: verifier output (step 0)"] = side.verifier or "(none)"
-    except (NoMaterial, TooSmall) as error:
+    except NoMaterial as error:
         return _narrative(pair, reason=f"{NOT_JUDGED}{answers.skip(rubric, pair.subject, str(error)).reason}")
     facts = [f"{name} ended: {side.trial.outcome}" for name, side in sides.items()]
     facts += [f"{name}: {note}" for name, side in sides.items() for note in side.notes]

@@ -30,34 +30,27 @@ def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
 
     Not `durable` is for what can be made again at any time: faster, and a power cut may lose it.
     """
-    with _naming(path):
-        _write_lines(path, (data,), durable=durable)
+    write_lines(path, (data,), durable=durable)
 
 
-def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+def write_lines(path: Path, lines: Iterable[bytes], *, durable: bool = True) -> None:
     """Replace `path` by `lines` (each with its newline) as they come, atomically: the file is never held in memory."""
     with _naming(path):
-        _write_lines(path, lines, durable=True)
-
-
-def _write_lines(path: Path, lines: Iterable[bytes], *, durable: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:50]}.{os.urandom(6).hex()}.tmp")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            for line in lines:
-                stream.write(line)
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
-    if durable:
-        _sync_folder(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name[:50]}.{os.urandom(6).hex()}.tmp")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.writelines(lines)
+                stream.flush()
+                if durable:
+                    os.fsync(stream.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        if durable:
+            _sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -99,14 +92,8 @@ def encode_line(value: Any) -> bytes:
 
 def append_jsonl(path: Path, record: Any, *, durable: bool = False) -> None:
     """Append one record as one line; a torn last line left by a crash is closed first."""
-    with _naming(path):
-        _append(path, encode_line(record), durable=durable)
-
-
-def _append(path: Path, line: bytes, *, durable: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    try:
+    line = encode_line(record)
+    with _naming(path), _opened(path, os.O_APPEND) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
@@ -115,6 +102,15 @@ def _append(path: Path, line: bytes, *, durable: bool) -> None:
             line = line[os.write(handle, line) :]
         if durable:
             os.fsync(handle)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int = 0) -> Generator[int]:
+    """A handle to read and write a file, made with its folder where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
+    try:
+        yield handle
     finally:
         os.close(handle)
 
@@ -157,29 +153,27 @@ def tail_jsonl(path: Path, offset: int, kind: Any = Any) -> JsonLines:
     except FileNotFoundError:
         return found
     end = data.rfind(b"\n") + 1
-    decoder = msgspec.json.Decoder(kind)
-    for number, line in enumerate(data[:end].split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            found.records.append(decoder.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            found.bad.append(BadLine(number, str(error)))
+    for record in _decoded(data[:end].split(b"\n"), kind):
+        (found.bad if isinstance(record, BadLine) else found.records).append(record)
     found.offset += end
     return found
 
 
 def each_jsonl(path: Path, kind: Any = Any) -> Iterator[Any]:
     """The lines of `path` one by one, decoded as `kind`; a line that cannot be read is a `BadLine`."""
-    decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                yield BadLine(number, str(error))
+        yield from _decoded(stream, kind)
+
+
+def _decoded(lines: Iterable[bytes], kind: Any) -> Iterator[Any]:
+    decoder = msgspec.json.Decoder(kind)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            yield BadLine(number, str(error))
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -209,9 +203,7 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
 
     The kernel releases the lock when its holder dies, so a lock file left behind is taken over.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
+    with _opened(path) as handle:
         _take(handle, path)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         owner = Owner(os.getpid(), socket.gethostname(), since, what, start_ticks(os.getpid()))
@@ -222,20 +214,14 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
             yield owner
         finally:
             os.ftruncate(handle, 0)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager
 def changing(path: Path) -> Generator[None]:
     """Wait for the right to change `path`, which several processes read, change and write; held by a file beside it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
+    with _opened(path.with_suffix(".lock")) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str
     import re
 
     from terminalbench.experiments.config import RESERVED, RESERVED_SLUGS, load
-    from terminalbench.experiments.scaffold import Choices, scaffold
+    from terminalbench.experiments.scaffold import scaffold
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
     from terminalbench.files import write_text
 
@@ -30,7 +30,7 @@ def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str
     for name, value in (("--model", model), ("--dataset", dataset)):
         if value is not None and re.search(r'["\\\x00-\x1f]', value):
             raise UserError(f"{name} must not hold quotes, backslashes or control characters")
-    files = scaffold(folder, Choices(agent, model, dataset, slug))
+    files = scaffold(folder, agent, model, dataset, slug)
     experiment, *others = files
     if experiment.exists():
         raise UserError("exists already", where=str(experiment), hint="choose another --slug")

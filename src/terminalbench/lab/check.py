@@ -117,31 +117,45 @@ def _checked(
     experiment: Experiment, selection: Selection, probe: bool, progress: Callable[[LiveState], None]
 ) -> CheckReport:
     prepared = prepare_run(experiment, selection, refuse=False)
+    plan = prepared.plan
     batch = allocate(experiment.results_root / CHECKS, experiment.slug)
-    trusted = {key: _stand_in(key) for key in ("oracle", "nop")}
-    launches = [_launch(experiment, prepared, profile, batch) for profile in trusted.values()]
-    probes = _installs(experiment, prepared, batch) if probe else {}
-    every = [*launches, *probes.values()]
-    state = replay(_plan_of(prepared.plan, trusted, launches), [])
+    stamp = datetime.now(UTC).strftime("%Y-%m-%d__%H-%M-%S")
+    refused = {exclusion.task for exclusion in plan.excluded if exclusion.profile is None}
+    tasks = tuple(task for task in plan.jobs[0].tasks if task.ref not in refused)
+    trusted: dict[str, Launch] = {}
+    for agent in ("oracle", "nop"):
+        profile = _stand_in(agent)
+        job = JobSpec(f"{stamp}__{profile.key}", profile.key, profile.id, 1, tasks)
+        env = child_environment(profile, experiment.root, os.environ, experiment.run.container_env)
+        trusted[agent] = _launch(experiment, batch, profile, job, env)
+    installs: dict[str, Launch] = {}  # for each agent that is installed: a job that only does that, on the first task
+    for job in map(plan.runnable, plan.jobs if probe else ()):
+        profile = prepared.profiles[job.profile]
+        if job.tasks and profile.agent.version:
+            name = f"{stamp}__install-{profile.key}"
+            single = msgspec.structs.replace(job, name=name, tasks=job.tasks[:1], attempts=1)
+            env = prepared.environments[job.profile]
+            installs[profile.key] = _launch(experiment, batch, profile, single, env, install_only=True)
+    state = replay(_plan_of(plan, trusted), [])
 
     def watch(event: Event) -> None:
         if event.profile in state.profiles:
             state.apply(event)
 
-    supervisor = Supervisor(batch, every, 0, watch, lambda: progress(state))
+    supervisor = Supervisor(batch, [*trusted.values(), *installs.values()], 0, watch, lambda: progress(state))
     supervisor.run()
-    found = {key: _by_task(batch, launch.job.name) for key, launch in zip(trusted, launches, strict=True)}
-    tasks = tuple(
-        _judge(prepared.plan, t.ref, t.label, found["oracle"], found["nop"]) for t in prepared.plan.jobs[0].tasks
-    )
-    profiles = tuple(_profile_check(prepared, job, probes, batch, probe=probe) for job in prepared.plan.jobs)
-    return CheckReport(tasks, profiles, batch.folder, bool(supervisor.signals))
+    found = {agent: _by_task(batch, launch.job.name) for agent, launch in trusted.items()}
+    checks = tuple(_judge(plan, t.ref, t.label, found["oracle"], found["nop"]) for t in plan.jobs[0].tasks)
+    profiles = tuple(_profile_check(prepared, job, installs, batch, probe=probe) for job in plan.jobs)
+    return CheckReport(checks, profiles, batch.folder, bool(supervisor.signals))
 
 
-def _plan_of(plan: Plan, trusted: Mapping[str, Profile], launches: list[Launch]) -> Plan:
+def _plan_of(plan: Plan, trusted: Mapping[str, Launch]) -> Plan:
     """What the check runs on the tasks, as a plan."""
-    records = tuple(ProfileRecord(p.key, p.id, {"agent": agent}) for agent, p in trusted.items())
-    jobs = tuple(launch.job for launch in launches)
+    jobs = tuple(launch.job for launch in trusted.values())
+    records = tuple(
+        ProfileRecord(job.profile, job.profile_id, {"agent": a}) for a, job in zip(trusted, jobs, strict=True)
+    )
     return msgspec.structs.replace(plan, jobs=jobs, profiles=records, excluded=())
 
 
@@ -152,44 +166,15 @@ def _stand_in(agent: str) -> Profile:
     return Profile(key=f"check-{agent}", agent=info)
 
 
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d__%H-%M-%S")
-
-
-def _launch(experiment: Experiment, prepared: Prepared, profile: Profile, batch: Batch) -> Launch:
-    plan = prepared.plan
-    tasks = tuple(
-        t for t in plan.jobs[0].tasks if not any(e.profile is None and e.task == t.ref for e in plan.excluded)
-    )
-    job = JobSpec(f"{_stamp()}__{profile.key}", profile.key, profile.id, 1, tasks)
-    env = child_environment(profile, experiment.root, os.environ, experiment.run.container_env)
+def _launch(
+    experiment: Experiment, batch: Batch, profile: Profile, job: JobSpec, env: dict[str, str], **more: bool
+) -> Launch:
     return Launch(
         job,
-        lambda wave: job_config(experiment, profile, wave, batch),
-        lambda w: command(experiment.run, w, batch, harbor_program()),
+        lambda wave: {**job_config(experiment, profile, wave, batch), **more},
+        lambda wave: command(experiment.run, wave, batch, harbor_program()),
         env,
     )
-
-
-def _installs(experiment: Experiment, prepared: Prepared, batch: Batch) -> dict[str, Launch]:
-    """For each profile whose agent is installed in the sandbox: a job that only installs it, on the first task."""
-    plan, launches = prepared.plan, {}
-    for job in plan.jobs:
-        profile, runnable = prepared.profiles[job.profile], plan.runnable(job)
-        if not runnable.tasks or not profile.agent.version:
-            continue
-        single = msgspec.structs.replace(
-            runnable, name=f"{_stamp()}__install-{profile.key}", tasks=runnable.tasks[:1], attempts=1
-        )
-
-        def config(wave: JobSpec, profile: Profile = profile) -> dict:
-            return {**job_config(experiment, profile, wave, batch), "install_only": True}
-
-        env = prepared.environments[job.profile]
-        launches[profile.key] = Launch(
-            single, config, lambda w: command(experiment.run, w, batch, harbor_program()), env
-        )
-    return launches
 
 
 def _by_task(batch: Batch, job: str) -> dict[tuple[str | None, str], Trial]:
@@ -241,10 +226,10 @@ def _profile_check(
 
 
 def _install_result(batch: Batch, job: str) -> str:
-    readings = read_job(batch.job_folder(job))
-    if not readings or readings[0].trial is None:
-        return readings[0].reason or "no result" if readings else "no result"
-    trial = readings[0].trial
+    reading = next(iter(read_job(batch.job_folder(job))), None)
+    if reading is None or reading.trial is None:
+        return (reading.reason if reading else None) or "no result"
+    trial = reading.trial
     return "ok" if trial.error_class is None else f"{trial.error_class}: {trial.error_message}"
 
 

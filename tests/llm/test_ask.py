@@ -8,10 +8,19 @@ import msgspec
 import pytest
 
 from terminalbench.llm.ask import Patience, ask, retry_after
-from terminalbench.llm.choose import chat_model
-from terminalbench.llm.model import BadAnswer, ChatModel, Fault, Message, ModelError, Reply, Schema
-from terminalbench.llm.schema import parse, schema_of
-from terminalbench.llm.tokens import count_text
+from terminalbench.llm.model import (
+    BadAnswer,
+    ChatModel,
+    Fault,
+    Message,
+    ModelError,
+    Reply,
+    Schema,
+    chat_model,
+    count_text,
+    parse,
+    schema_of,
+)
 from terminalbench.records import Usage
 from terminalbench.secrets.values import safe_message
 

@@ -16,12 +16,10 @@ from servers.openai import OpenAIServer
 from support.claude import claude_binary
 from terminalbench.files import start_ticks
 from terminalbench.llm.ask import Patience, ask
-from terminalbench.llm.choose import chat_model
 from terminalbench.llm.claude_code import ClaudeCodeModel
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options
+from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, chat_model, schema_of
 from terminalbench.llm.ollama import OllamaModel, server_url
 from terminalbench.llm.replay import request_digest
-from terminalbench.llm.schema import schema_of
 
 CANARY = "sk-canary-0123456789abcdef"
 

@@ -14,8 +14,7 @@ import pytest
 from servers.base import Handler, Request, ScriptedServer
 from terminalbench.files import start_ticks
 from terminalbench.llm.ask import Patience, ask
-from terminalbench.llm.choose import chat_model
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema
+from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema, chat_model
 
 ASKED = [Message("user", "Well?")]
 LATE_SEC = 60.0
@@ -101,8 +100,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from terminalbench.llm.ask import ask, interrupted_by_sigterm
-from terminalbench.llm.choose import chat_model
-from terminalbench.llm.model import Message, Options
+from terminalbench.llm.model import Message, Options, chat_model
 
 stop = Event()
 model = chat_model("ollama:mine", Options(base_url=sys.argv[1]))

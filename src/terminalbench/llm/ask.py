@@ -12,8 +12,7 @@ from threading import Event, Thread, current_thread, main_thread
 
 import msgspec
 
-from terminalbench.llm.model import RETRYABLE, BadAnswer, ChatModel, Fault, Message, ModelError, Reply, Schema
-from terminalbench.llm.schema import parse
+from terminalbench.llm.model import RETRYABLE, BadAnswer, ChatModel, Fault, Message, ModelError, Reply, Schema, parse
 from terminalbench.records import Usage
 
 _SHOWN_OF_ANSWER = 20_000

@@ -1,19 +1,35 @@
-"""The contract of a chat model: messages and a schema go in, one reply comes out, or one clear error."""
+"""The contract of a chat model: messages and a schema go in, one reply comes out, or one clear error.
 
+Besides: the model that a name means, the form that a type demands of an answer, and how many tokens a text is, the same
+for every model, so that what a judge is shown does not depend on who judges.
+"""
+
+import inspect
+import json
+import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from terminalbench.errors import EXIT_FAILURE, EXIT_USAGE, TbenchError
+from terminalbench import registry
+from terminalbench.errors import EXIT_FAILURE, EXIT_USAGE, TbenchError, UserError
 from terminalbench.records import Usage
 
 OUTPUT_TOKENS = 8192
 """The longest answer that is asked for."""
 TIMEOUT_SEC = 300.0
+KIND = "chat models"
+WITH_ARGUMENT = ("litellm", "ollama", "replay")
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_PIECE = 2000
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -139,8 +155,6 @@ class ChatModel(ABC):
 
     def count(self, messages: Sequence[Message]) -> "Count":
         """How many tokens the messages are."""
-        from terminalbench.llm.tokens import count_text
-
         return Count(sum(count_text(m.content) + 4 for m in messages), exact=False)
 
 
@@ -150,3 +164,91 @@ class Count:
 
     tokens: int
     exact: bool
+
+
+def chat_model(spec: str, options: Options | None = None) -> ChatModel:
+    """The model that `spec` names: `ollama:NAME`, `claude-code[:NAME]`, `replay:FILE`, an installed part,
+    `pkg.mod:Class`, else a LiteLLM name. Nothing is called yet. A class that takes no `options` is given none.
+    """
+    name, colon, argument = spec.partition(":")
+    if not spec.strip():
+        raise UserError("the model's name is empty")
+    if name in WITH_ARGUMENT and not argument:
+        raise UserError(f'"{spec}" names no model', hint=f'write "{name}:{"FILE" if name == "replay" else "NAME"}"')
+    if name in registry.names(KIND):
+        kind, arguments = registry.resolve(KIND, name), [argument] if colon else []
+    elif registry.is_import_path(spec):
+        kind, arguments = registry.resolve(KIND, spec), []
+    else:
+        kind, arguments = registry.resolve(KIND, "litellm"), [spec]
+    if options is not None and "options" not in inspect.signature(kind).parameters:
+        raise UserError(f'"{spec}" takes no options', hint="let its constructor take `options`, or ask without any")
+    model = kind(*arguments) if options is None else kind(*arguments, options=options)
+    if not isinstance(model, ChatModel):
+        raise UserError(f'"{spec}" is not a chat model', hint="derive it from terminalbench.llm.model.ChatModel")
+    return model
+
+
+def schema_of(kind: Any, name: str) -> Schema:
+    """The form that `kind` (a msgspec struct, or any type it knows) demands, without references."""
+
+    def check(value: Any) -> Any:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise BadAnswer(str(error)) from None
+
+    document = msgspec.json.schema(kind)
+    return Schema(name, _inline(document, document.get("$defs", {})), check)
+
+
+def parse(text: str, schema: Schema) -> Any:
+    """The object in a model's answer: the whole text, a fenced block, or the outermost braces. Raises BadAnswer."""
+    stripped = text.strip()
+    candidates = [stripped, *(block.strip() for block in reversed(_FENCE.findall(text)))]
+    start, end = stripped.find("{"), stripped.rfind("}")
+    if 0 <= start < end:
+        candidates.append(stripped[start : end + 1])
+    problem: str | None = None
+    for candidate in filter(None, candidates):
+        try:
+            found = json.loads(candidate, strict=False)  # small models put raw line breaks into strings
+        except (ValueError, RecursionError) as error:
+            problem = problem or f"not JSON: {error}"
+        else:
+            return schema.check(found)
+    raise BadAnswer(problem or "the answer is empty")
+
+
+def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inline(item, definitions) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    reference = node.get("$ref")
+    if isinstance(reference, str):
+        rest = {key: value for key, value in node.items() if key != "$ref"}
+        return {**_inline(definitions[reference.rsplit("/", 1)[1]], definitions), **_inline(rest, definitions)}
+    found = {key: _inline(value, definitions) for key, value in node.items() if key != "$defs"}
+    if "type" not in found and all(isinstance(value, str) for value in found.get("enum", [None])):
+        found["type"] = "string"  # some servers refuse an enum without it
+    return found
+
+
+def count_text(text: str) -> int:
+    """How many tokens `text` is in a common vocabulary (cl100k); a model's own count differs by some tenths."""
+    encode = _encoding().encode_ordinary
+    # In pieces: one endless word would take the tokenizer quadratic time.
+    return sum(len(encode(text[at : at + _PIECE])) for at in range(0, len(text), _PIECE))
+
+
+@cache
+def _encoding() -> Any:
+    # LiteLLM carries the tables; without them the first use would need the network.
+    found = find_spec("litellm")
+    tables = Path(found.origin).parent / "litellm_core_utils" / "tokenizers" if found and found.origin else None
+    if tables is not None and tables.is_dir():
+        os.environ["TIKTOKEN_CACHE_DIR"] = str(tables)  # as LiteLLM itself does
+    import tiktoken
+
+    return tiktoken.get_encoding("cl100k_base")

@@ -23,7 +23,7 @@ from terminalbench.analytics.judge.material import (
     number_steps,
     render,
 )
-from terminalbench.llm.tokens import count_text
+from terminalbench.llm.model import count_text
 from terminalbench.secrets.values import Secrets
 
 

@@ -14,9 +14,18 @@ from terminalbench.analytics.judge.rubric import Rubric
 from terminalbench.errors import TbenchError
 from terminalbench.files import read_json, write_json
 from terminalbench.llm.ask import Patience, ask
-from terminalbench.llm.model import FATAL, OUTPUT_TOKENS, BadAnswer, ChatModel, Message, ModelError, Reply, Schema
+from terminalbench.llm.model import (
+    FATAL,
+    OUTPUT_TOKENS,
+    BadAnswer,
+    ChatModel,
+    Message,
+    ModelError,
+    Reply,
+    Schema,
+    parse,
+)
 from terminalbench.llm.replay import request_digest
-from terminalbench.llm.schema import parse
 from terminalbench.records import Usage, known_total
 from terminalbench.text.numbers import dollars, plural
 

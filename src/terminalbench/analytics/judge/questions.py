@@ -19,7 +19,7 @@ from terminalbench.analytics.judge.request import (
     Synthesis,
 )
 from terminalbench.analytics.judge.rubric import BatchAnswer, PairAnswer, Point, Rubric, messages
-from terminalbench.llm.tokens import count_text
+from terminalbench.llm.model import count_text
 from terminalbench.records import Outcome
 from terminalbench.text.foreign import flat
 

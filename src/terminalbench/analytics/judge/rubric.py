@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.llm.model import Message, Schema
-from terminalbench.llm.schema import schema_of
+from terminalbench.llm.model import Message, Schema, schema_of
 
 NAMES = ("strategy", "root_cause", "mcp_use", "comparison", "synthesis")
 """Our own, in the order they are asked."""

@@ -20,8 +20,7 @@ from terminalbench.analytics.judge.request import CACHE, NO_EVIDENCE, Estimate, 
 from terminalbench.analytics.judge.rubric import NAMES, Rubric, load_rubric
 from terminalbench.errors import UserError
 from terminalbench.llm.ask import Patience, interrupted_by_sigterm
-from terminalbench.llm.choose import chat_model
-from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel
+from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, chat_model
 from terminalbench.records import Finding
 
 _LEAST_TOKENS, _MOST_TOKENS = 1000, 60_000

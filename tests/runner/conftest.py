@@ -8,7 +8,6 @@ from support.resuming import Started
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     made = Started()
-    monkeypatch.setattr("terminalbench.runner.resume.ask_harbor", made.ask)
-    monkeypatch.setattr("terminalbench.runner.prepare.ask_harbor", made.ask)
+    monkeypatch.setattr("terminalbench.runner.preflight.ask_harbor", made.ask)
     monkeypatch.setattr("terminalbench.runner.resume.run_jobs", made.run)
     return made

@@ -56,7 +56,7 @@ class Started:
         self.jobs: list[JobSpec] = []
         self.environments: dict[str, dict[str, str]] = {}
 
-    def ask(self, requests: Sequence[JobRequest], _env: object) -> Report:
+    def ask(self, requests: Sequence[JobRequest]) -> Report:
         self.requests = list(requests)
         found = {request.name: self.problems.get(request.name.split("__")[-1]) for request in requests}
         return Report(None, tuple(JobReport(name, (why,) if why else ()) for name, why in found.items()), {})

@@ -3,7 +3,6 @@ environment; every agent installs; every model answers."""
 
 import dataclasses
 import os
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.errors import UserError
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import Experiment
@@ -243,10 +242,9 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
         base = variables.get(profile.agent.base_url_env)
     bare = profile.agent.provider is not None and "/" not in profile.model
     model = f"{profile.agent.provider}/{profile.model}" if bare else profile.model
-    request = msgspec.json.encode(EndpointRequest(model, base))
+    module, request = "terminalbench.harbor.agents.endpoint", EndpointRequest(model, base)
     try:
-        ran = ask("terminalbench.harbor.agents.endpoint", request, variables, _PROBE_TIMEOUT_SEC)
-        report = msgspec.json.decode(ran.stdout, type=EndpointReport)
-    except (subprocess.TimeoutExpired, msgspec.DecodeError) as error:
-        return f"could not be asked: {type(error).__name__}"
+        report = ask(module, request, EndpointReport, variables, _PROBE_TIMEOUT_SEC, "asking the model")
+    except TbenchError as error:
+        return error.what
     return "ok" if report.answered else report.problem

@@ -1,58 +1,60 @@
 """Asking, before the first trial, what would go wrong, and deciding what is left out of the run."""
 
 import shutil
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import msgspec
-
-from terminalbench.errors import TbenchError, UserError
+from terminalbench.errors import UserError
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
 from terminalbench.harbor.preflight import JobRequest, Report, Request
 from terminalbench.runner.executors.local import ask
-from terminalbench.secrets.values import Secrets
-from terminalbench.text.numbers import duration
+from terminalbench.runner.pins import source_problem
 
 MINIMUM_FREE_MB = 512
 """Less than this, and nothing is started."""
 LOWEST_FREE_MB = 64
 """Less than this while trials run, and they are ended while there is still room to record them."""
-_TIMEOUT_SEC = 900
+_CHECK_SEC = 900
 
 
-def ask_harbor(requests: list[JobRequest], env: Mapping[str, str]) -> Report:
+def ask_harbor(requests: list[JobRequest]) -> Report:
     """Check the jobs in a process that imports Harbor; this one does not."""
-    request = msgspec.json.encode(Request(tuple(requests)))
-    try:
-        ran = ask("terminalbench.harbor.preflight", request, env, _TIMEOUT_SEC)
-    except subprocess.TimeoutExpired:
-        raise TbenchError(f"the check before the run took longer than {duration(_TIMEOUT_SEC)}") from None
-    if ran.returncode != 0:
-        tail = ran.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        said = Secrets.of_environment(env).one_line(" ".join(tail))
-        raise TbenchError(f"the check before the run failed: {said}")
-    return msgspec.json.decode(ran.stdout, type=Report)
+    module, what = "terminalbench.harbor.preflight", "the check before the run"
+    return ask(module, Request(tuple(requests)), Report, requests[0].env, _CHECK_SEC, what)
 
 
-def exclusions(asked: list[JobSpec], report: Report) -> tuple[Exclusion, ...]:
-    """What the report on these jobs leaves out: whole profiles, and tasks for every profile."""
-    by_job = {job.name: job for job in asked}
-    found = [
-        Exclusion(
-            reason="; ".join(entry.problems),
-            profile=by_job[entry.name].profile,
-            kind=ExclusionKind.PROFILE_REFUSED,
-        )
-        for entry in report.jobs
-        if entry.problems
-    ]
-    tasks = asked[0].tasks
-    found += [
-        Exclusion(reason=reason, task=tasks[index].ref, kind=ExclusionKind.TASK_REFUSED)
+def check_jobs(asked: list[JobSpec], requests: list[JobRequest], container_env: str) -> tuple[Exclusion, ...]:
+    """What Harbor says of these jobs cannot run: whole profiles, and tasks for every profile.
+
+    Raises when there is no such environment here.
+    """
+    report = ask_harbor(requests)
+    if report.environment is not None:
+        hint = 'container_env = "local" needs no daemon' if container_env == "docker" else None
+        raise UserError(f"{container_env}: {report.environment}", where="run.container_env", hint=hint)
+    profiles = {job.name: job.profile for job in asked}
+    refused = (profile_refused(profiles[job.name], "; ".join(job.problems)) for job in report.jobs if job.problems)
+    tasks = (
+        Exclusion(reason, task=asked[0].tasks[index].ref, kind=ExclusionKind.TASK_REFUSED)
         for index, reason in sorted(report.tasks.items())
-    ]
-    return tuple(found)
+    )
+    return (*refused, *tasks)
+
+
+def known_problems(profiles: Iterable[tuple[str, Mapping[str, Any], str | None]]) -> Iterator[Exclusion]:
+    """The profiles that cannot run, without asking Harbor: each by its key, its content and its pinned MCP commit."""
+    for key, content, ref in profiles:
+        source = content.get("mcp_git_source")
+        if content.get("workflow") is not None:
+            yield profile_refused(key, "guided workflows are not available yet")
+        elif source is not None and (problem := source_problem(source, ref)) is not None:
+            yield profile_refused(key, problem)
+
+
+def profile_refused(profile: str, reason: str) -> Exclusion:
+    """A profile that cannot run."""
+    return Exclusion(reason, profile=profile, kind=ExclusionKind.PROFILE_REFUSED)
 
 
 def refuse_if_nothing_is_left(plan: Plan, where: str) -> None:

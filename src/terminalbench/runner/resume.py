@@ -4,11 +4,10 @@ Reads plan.json and the recorded JobConfigs, not the TOML. A job folder is never
 deleted; trials that were cut off stay where they are, as evidence, and are superseded by the new ones.
 """
 
-import dataclasses
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
-from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, Selection, make_plan
+from terminalbench.experiments.plan import Exclusion, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.profiles import Folder, differences
 from terminalbench.experiments.quarantine import quarantine_file
@@ -39,8 +38,8 @@ from terminalbench.runner.environment import process_environment
 from terminalbench.runner.extend import extended, is_quarantined, refreshed, with_attempts
 from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.pins import as_planned, batch_commits, pinned, planned_ref
-from terminalbench.runner.preflight import ask_harbor, exclusions, refuse_a_full_disk, refuse_left_out
-from terminalbench.runner.prepare import known_problem, prepare
+from terminalbench.runner.preflight import check_jobs, known_problems, refuse_a_full_disk, refuse_left_out
+from terminalbench.runner.prepare import prepare
 from terminalbench.runner.run import Listener, RunResult, Spent, copy_artifacts, free_profiles, run_jobs
 from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import free_wave_name
@@ -107,16 +106,15 @@ def resume(
 
 @contextmanager
 def _only_here(batch: Batch) -> Generator[None]:
-    """Hold the batch; when somebody else does, say who, and what can be done about it."""
+    """Hold the batch; when another process does, say which, and what can be done about it."""
     name = f"{batch.folder.parent.name}/{batch.folder.name}"
-    with ExitStack() as held:
-        try:
-            held.enter_context(lock(batch.lock, f"tbench resume {name}"))
-        except LockHeld as error:
-            error.where = str(batch.folder)
-            error.hint = f"tbench watch {name} follows it, tbench kill {name} ends it"
-            raise
-        yield
+    try:
+        with lock(batch.lock, f"tbench resume {name}"):
+            yield
+    except LockHeld as error:
+        error.where = str(batch.folder)
+        error.hint = f"tbench watch {name} follows it, tbench kill {name} ends it"
+        raise
 
 
 def _end_leftovers(batch: Batch) -> None:
@@ -136,19 +134,16 @@ def missing_cells(view: BatchView, retry_errors: str | None = None) -> dict[str,
     """What is still to run, by profile: what never ran, was cut off or cannot be read, and errors if asked for."""
     labels = {(job.profile, task.ref): task.label for job in view.plan.jobs for task in job.tasks}
     found: dict[str, Counter[Cell]] = {}
-    excluded = view.plan.exclusions()
-    for cell in view.cells:
-        if _is_missing(excluded(cell.profile, cell.task), cell, retry_errors):
+    for cell in _not_quarantined(view):
+        never = cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or cell.row is None or cell.row.trial is None
+        if never or _is_retried(cell, retry_errors):
             found.setdefault(cell.profile, Counter())[labels[cell.profile, cell.task], cell.task.id] += 1
     return found
 
 
-def _is_missing(excluded: Exclusion | None, cell: CellState, retry_errors: str | None) -> bool:
-    if is_quarantined(excluded):
-        return False
-    if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or cell.row is None or cell.row.trial is None:
-        return True
-    return _is_retried(cell, retry_errors)
+def _not_quarantined(view: BatchView) -> list[CellState]:
+    excluded = view.plan.exclusions()
+    return [cell for cell in view.cells if not is_quarantined(excluded(cell.profile, cell.task))]
 
 
 def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
@@ -264,15 +259,8 @@ def refuse_changed_folders(batch: Batch, plan: Plan) -> None:
 
 def _without_retried(batch: Batch, view: BatchView, retry_errors: str | None) -> BatchView:
     """The view in which the errors that are run again are superseded, recorded before they are."""
-    excluded = view.plan.exclusions()
-    again = [
-        f"{cell.row.job}/{cell.row.name}"
-        for cell in view.cells
-        if cell.row is not None
-        and cell.row.trial is not None
-        and _is_retried(cell, retry_errors)
-        and not is_quarantined(excluded(cell.profile, cell.task))
-    ]
+    retried = (cell.row for cell in _not_quarantined(view) if _is_retried(cell, retry_errors))
+    again = [f"{row.job}/{row.name}" for row in retried if row is not None]
     if not again:
         return view
     plan = msgspec.structs.replace(view.plan, superseded=(*view.plan.superseded, *again))
@@ -289,17 +277,17 @@ def _added(batch: Batch, old: Plan, experiment: Experiment, wanted: Plan) -> Pla
     return grown
 
 
-def spent_so_far(view: BatchView) -> Spent:
+def spent_so_far(view: BatchView, used_sec: float) -> Spent:
     """What the batch has cost: every trial counts that ran at all, superseded ones too."""
-    spent = Spent()
+    costs: dict[str, list[float]] = {}
     unknown = 0
     free = free_profiles(view.plan)
     for row in view.rows():
         if row.usage.cost_usd is not None:
-            spent.costs.setdefault(row.profile or "", []).append(row.usage.cost_usd)
+            costs.setdefault(row.profile or "", []).append(row.usage.cost_usd)
         elif row.state != ReadState.HELD and row.profile not in free:
             unknown += 1
-    return Spent(spent.costs, unknown)
+    return Spent(costs, unknown, used_sec)
 
 
 def _run(
@@ -322,16 +310,16 @@ def _run(
         )
         for p in missing
     ]
-    report = ask_harbor(requests, environments[next(iter(missing))])
-    if report.environment is not None:
-        raise UserError(report.environment, where="run.container_env")
-    left_out = (*_beforehand(plan, templates), *exclusions([union[p] for p in missing], report))
+    records = ((p.key, p.content, planned_ref(templates[p.key])) for p in plan.profiles if p.key in templates)
+    found = check_jobs([union[p] for p in missing], requests, plan.settings.container_env)
+    left_out = (*known_problems(records), *found)
     if request.strict:
         refuse_left_out((*_held(view), *left_out), str(batch.folder))
     view = _without_retried(batch, view, request.retry_errors)
     _note(batch, plan, request, missing)
-    spent = dataclasses.replace(spent_so_far(view), seconds=request.used_sec)
-    plan = msgspec.structs.replace(view.plan, excluded=(*_kept(plan), *left_out))
+    spent = spent_so_far(view, request.used_sec)
+    kept = filter(is_quarantined, plan.excluded)
+    plan = msgspec.structs.replace(view.plan, excluded=(*kept, *left_out))
     write_json(batch.plan_json, plan)
     jobs = []
     for profile, cells in missing.items():
@@ -350,24 +338,11 @@ def _name(batch: Batch, job: JobSpec) -> str:
     return free_wave_name(batch, job.name) if batch.job_folder(job.name).exists() else job.name
 
 
-def _kept(plan: Plan) -> tuple[Exclusion, ...]:
-    return tuple(e for e in plan.excluded if is_quarantined(e))
-
-
 def _held(view: BatchView) -> list[Exclusion]:
     """The quarantined tasks that are not measured."""
     excluded = view.plan.exclusions()
     found = [excluded(cell.profile, cell.task) for cell in view.cells if not cell.measured]
     return list(dict.fromkeys(e for e in found if e is not None and is_quarantined(e)))
-
-
-def _beforehand(plan: Plan, templates: Mapping[str, Mapping]) -> Iterator[Exclusion]:
-    """What we know ourselves of the profiles that are to run: what left one out before still does."""
-    for record in plan.profiles:
-        if record.key in templates:
-            problem = known_problem(record.content, planned_ref(templates[record.key]))
-            if problem is not None:
-                yield Exclusion(reason=problem, profile=record.key, kind=ExclusionKind.PROFILE_REFUSED)
 
 
 def _only(job: JobSpec, wanted: set[Cell]) -> JobSpec:

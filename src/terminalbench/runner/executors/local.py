@@ -11,10 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from terminalbench.errors import TbenchError
 from terminalbench.files import start_ticks
 from terminalbench.live.processes import Worker
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors.base import JobRun
+from terminalbench.secrets.values import Secrets
+from terminalbench.text.numbers import duration
 
 # Between fork and exec: ask for a signal when our process dies, so that a killed runner leaves nothing that goes on
 # spending. Checks the parent once more, because it may have died before the request was made. What a shell script
@@ -40,18 +45,22 @@ def spawn(
     return subprocess.Popen[bytes](tied(argv, number), env=env, start_new_session=True, **files)
 
 
-def ask(module: str, question: bytes, env: Mapping[str, str], timeout_sec: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a module of ours that imports Harbor, which this process does not; raises `subprocess.TimeoutExpired`."""
-    argv = [sys.executable, "-m", module]
+def ask(module: str, question: Any, answer: Any, env: Mapping[str, str], timeout_sec: float, what: str) -> Any:
+    """The answer of a module of ours that imports Harbor, which this process does not. `what` names it in an error."""
     files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = spawn(argv, {**env, **FIXED}, **files)
+    process = spawn([sys.executable, "-m", module], {**env, **FIXED}, **files)
     try:
-        out, err = process.communicate(question, timeout_sec)
-    except BaseException:
+        out, err = process.communicate(msgspec.json.encode(question), timeout_sec)
+    except BaseException as error:
         process.kill()
         process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise TbenchError(f"{what} took longer than {duration(timeout_sec)}") from None
         raise
-    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+    if process.returncode != 0:
+        tail = err.decode(errors="replace").strip().splitlines()[-1:]
+        raise TbenchError(f"{what} failed: {Secrets.of_environment(env).one_line(' '.join(tail))}")
+    return msgspec.json.decode(out, type=answer)
 
 
 class LocalExecutor:

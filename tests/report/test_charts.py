@@ -6,28 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.records import Outcome
-from terminalbench.report.charts import (
-    Bar,
-    Dot,
-    ForestRow,
-    FrontPoint,
-    HeatCell,
-    HeatRow,
-    Part,
-    TrendPoint,
-    TrendSeries,
-    bars,
-    chart_css,
-    forest,
-    heat_map,
-    pareto,
-    scatter,
-    stacked_bars,
-    trend,
-)
-from terminalbench.report.charts.heatmap import MOST_MARKS, marks
-from terminalbench.report.charts.scatter import binned
+from terminalbench.report.charts import chart_css
+from terminalbench.report.charts.bars import Bar, Part, bars, stacked_bars
+from terminalbench.report.charts.forest import ForestRow, forest
+from terminalbench.report.charts.heatmap import MOST_MARKS, HeatCell, HeatRow, heat_map, marks
+from terminalbench.report.charts.scatter import Dot, FrontPoint, binned, pareto, scatter
 from terminalbench.report.charts.svg import SERIES, compact, marker, nice_ticks
+from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 from terminalbench.text.foreign import short
 
 BAD = "<b>&\"'\x1b\ud800\u202e"

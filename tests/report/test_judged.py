@@ -6,7 +6,7 @@ from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import allocate
 from terminalbench.files import append_jsonl
 from terminalbench.records import Finding, Outcome
-from terminalbench.report.build import Measured, build_report
+from terminalbench.report.build import build_report
 from terminalbench.report.evidence import by_trial, judged
 from terminalbench.report.model import TrialRef
 from terminalbench.report.write import open_source
@@ -50,6 +50,6 @@ def test_a_persons_word_reaches_the_report(tmp_path: Path) -> None:
     source = open_source(batch)
     assert source.findings is not None
     assert "steps" not in {finding.name for finding in source.findings}, "only what a report shows is held"
-    report = build_report(Measured(source.view, source.comparison, source.findings))
+    report = build_report(source)
     assert [group.what for group in report.judged] == ["root_cause: too_slow (a person says)"]
     assert report.suspects == (), "a person said that it is none"

@@ -1,6 +1,7 @@
 """What a report says, and that it says it safely, completely and in bounded size."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from terminalbench.report.build import Measured, build_report
 from terminalbench.report.html import LINKED_TRIALS, render_html
 from terminalbench.report.markdown import render_markdown
 from terminalbench.report.sentences import headlines
-from terminalbench.report.write import Source, write_report
+from terminalbench.report.write import write_report
 from terminalbench.version import __version__
 
 GOLDEN = REPO / "tests" / "golden" / "report"
@@ -37,7 +38,7 @@ def test_every_link_within_the_page_leads_somewhere(marks: dict[str, dict[str, s
     compared = any(cell.measured for cell in view.cells)
     if not compared:
         view = make_view({"p": marks["p"]})
-    page = render_html(build_report(Measured(view, make_comparison(view))))
+    page = render_html(build_report(Measured(Batch(Path(view.batch)), view, make_comparison(view))))
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     wanted = set(re.findall(r'href="#([^"]+)"', page))
@@ -88,7 +89,7 @@ def test_long_reasons_do_not_make_a_large_report_larger() -> None:
         for index, cell in enumerate(made.view.cells)
     ]
     view = msgspec.structs.replace(made.view, cells=cells)
-    page = render_html(build_report(Measured(view, made.comparison, made.findings)))
+    page = render_html(build_report(Measured(Batch(Path(view.batch)), view, made.comparison, made.findings)))
     assert len(page.encode()) < 1_500_000
     assert "rarer ones, in metrics_detail.csv" in page
 
@@ -121,7 +122,7 @@ def test_unknown_cost_is_never_zero() -> None:
         for p in made.comparison.profiles
     ]
     comparison = msgspec.structs.replace(made.comparison, profiles=profiles)
-    report = build_report(Measured(view, comparison))
+    report = build_report(Measured(Batch(Path(view.batch)), view, comparison))
     page = render_html(report)
     assert [line.cost for line in report.profiles] == ["unknown"] * 3
     assert "$0" not in page
@@ -138,7 +139,7 @@ def test_limits_stand_beside_the_answer() -> None:
 
 def test_without_findings_it_says_how_to_get_them() -> None:
     made = measured(SMALL)
-    page = render_html(build_report(Measured(made.view, made.comparison)))
+    page = render_html(build_report(replace(made, findings=None)))
     assert "No findings yet" in page
     assert "tbench analyze" in page
 
@@ -153,8 +154,8 @@ def test_several_batches_give_a_trend_in_order_of_time() -> None:
 def test_links_are_relative_to_where_the_report_is_written(tmp_path: Path) -> None:
     made, other = measured(SMALL), measured(SMALL, number=1)
     first, second = (Batch(tmp_path / "my results" / "s" / str(n)) for n in (0, 1))
-    source = Source(first, made.view, made.comparison, made.findings)
-    page, text = write_report(source, [Source(second, other.view, other.comparison)])
+    source = replace(made, batch=first)
+    page, text = write_report(source, [replace(other, batch=second, findings=None)])
     assert page == first.analytics / "report.html"
     assert text.read_text().startswith("# Canvas or text")
     assert 'href="../../1/analytics/report.html"' in page.read_text()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
 from terminalbench.analytics.model import (
@@ -13,6 +14,7 @@ from terminalbench.analytics.model import (
     TaskDifference,
     TaskSummary,
 )
+from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord, Provenance
 from terminalbench.experiments.tables import RunTable
 from terminalbench.index.queries import BatchView, CellState, TrialRow
@@ -179,7 +181,7 @@ def make_findings(view: BatchView) -> tuple[Finding, ...]:
 def measured(marks: dict[str, dict[str, str]], **fields: int | str) -> Measured:
     """A made batch with its comparison and findings."""
     view = make_view(marks, **fields)  # ty: ignore[invalid-argument-type]
-    return Measured(view, make_comparison(view), make_findings(view))
+    return Measured(Batch(Path(view.batch)), view, make_comparison(view), make_findings(view))
 
 
 SMALL = {

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from terminalbench.lab.select import Selected
-from terminalbench.report.write import Source, open_source, write_report
+from terminalbench.report.build import Measured
+from terminalbench.report.write import open_source, write_report
 
 
 def report(selected: Selected, output: Path | None = None) -> tuple[Path, Path]:
@@ -12,5 +13,5 @@ def report(selected: Selected, output: Path | None = None) -> tuple[Path, Path]:
     return write_report(sources[-1], sources[:-1], output)
 
 
-def _created(source: Source) -> tuple[str, str]:
+def _created(source: Measured) -> tuple[str, str]:
     return (source.view.plan.provenance.created_at or "", str(source.batch.folder))

@@ -6,12 +6,14 @@ from urllib.parse import quote
 
 from terminalbench.analytics.labels import FAILURE_CLASS, is_label
 from terminalbench.analytics.model import Comparison, ProfileSummary
+from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.tables import AnalysisTable, RunTable
+from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, profile_totals
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.report import evidence
-from terminalbench.report.model import BatchLine, BatchPoint, Flaky, ProfileLine, Report, TaskLine, TrialRef
+from terminalbench.report.model import BatchLine, Flaky, ProfileLine, Report, TaskLine, TrialRef
 from terminalbench.report.text import batch_money, profile_cost
 from terminalbench.text.numbers import plural
 from terminalbench.version import __version__
@@ -21,17 +23,16 @@ from terminalbench.version import __version__
 class Measured:
     """One batch and what was compared in it: what a report is made of. `findings` is None when it was not analysed."""
 
+    batch: Batch
     view: BatchView
     comparison: Comparison
     findings: tuple[Finding, ...] | None = None
     href: str = "../"
     """The batch folder as seen from the report; ends with a slash."""
-    foreign: bool = False
-    """Harbor jobs that are not ours: they lie in the folder itself, not in `runs/`."""
 
     def link(self, row: TrialRow) -> str:
         """Where a trial's folder is, as seen from the report."""
-        folder = row.folder.removeprefix("runs/") if self.foreign else row.folder
+        folder = row.folder.removeprefix("runs/") if isinstance(self.batch, ForeignJobs) else row.folder
         return self.href + quote(folder, errors="surrogatepass")
 
 
@@ -207,16 +208,6 @@ def _created(view: BatchView) -> str | None:
 
 
 def _batch(measured: Measured, this: Measured) -> BatchLine:
-    points = tuple(
-        BatchPoint(
-            s.profile,
-            s.rate,
-            s.interval.low if s.interval else None,
-            s.interval.high if s.interval else None,
-            s.measured,
-            s.planned,
-        )
-        for s in measured.comparison.profiles
-    )
+    points = tuple(measured.comparison.profiles)
     href = None if measured is this else f"{measured.href}analytics/report.html"
     return BatchLine(measured.view.batch, _created(measured.view), points, batch_money(measured.view), href)

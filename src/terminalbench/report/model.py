@@ -121,24 +121,12 @@ class Flaky:
 
 
 @dataclass(frozen=True)
-class BatchPoint:
-    """A profile in one batch of a trend; `href` leads to that batch's own report where there is one."""
-
-    profile: str
-    rate: float | None
-    low: float | None
-    high: float | None
-    measured: int
-    planned: int
-
-
-@dataclass(frozen=True)
 class BatchLine:
-    """One batch of a trend."""
+    """One batch of a trend; `href` leads to that batch's own report where there is one."""
 
     batch: str
     created_at: str | None
-    points: tuple[BatchPoint, ...]
+    points: tuple[ProfileSummary, ...]
     cost: str
     href: str | None = None
 

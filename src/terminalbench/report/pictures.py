@@ -4,27 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from terminalbench.analytics.model import Comparison, ProfileSummary
-from terminalbench.report.charts import (
-    Bar,
-    Dot,
-    ForestRow,
-    FrontPoint,
-    HeatCell,
-    HeatRow,
-    Part,
-    TrendPoint,
-    TrendSeries,
-    bars,
-    forest,
-    heat_map,
-    pareto,
-    scatter,
-    stacked_bars,
-    trend,
-)
-from terminalbench.report.charts.scatter import binned
+from terminalbench.analytics.model import Comparison, Interval, ProfileSummary
+from terminalbench.report.charts.bars import Bar, Part, bars, stacked_bars
+from terminalbench.report.charts.forest import ForestRow, forest
+from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
+from terminalbench.report.charts.scatter import Dot, FrontPoint, binned, pareto, scatter
 from terminalbench.report.charts.svg import SERIES
+from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 from terminalbench.report.model import Report, TaskLine
 from terminalbench.text.numbers import plural, tokens
 
@@ -78,13 +64,16 @@ def forest_picture(report: Report) -> Picture:
     return Picture(forest_chart(report.comparison, "#k"))
 
 
+def _ends(interval: Interval | None) -> tuple[float, float] | tuple[None, None]:
+    return (interval.low, interval.high) if interval else (None, None)
+
+
 def forest_chart(comparison: Comparison, anchor: str | None = None) -> str | None:
     """The differences with their intervals, None without any; with `anchor` each leads to its place in the page."""
     rows = []
     for index, contrast in enumerate(comparison.contrasts):
         estimate = contrast.estimate
-        ends = [estimate.interval, estimate.suite_interval]
-        numbers = [end for i in ends for end in ((i.low, i.high) if i else (None, None))]
+        numbers = (*_ends(estimate.interval), *_ends(estimate.suite_interval))
         href = f"{anchor}{index}" if anchor else None
         names = f"{contrast.new} vs {contrast.old}"
         rows.append(ForestRow(names, contrast.verdict, estimate.difference, *numbers, href))
@@ -114,8 +103,7 @@ def front_points(profiles: Sequence[ProfileSummary], anchor: str | None = None) 
             p.profile,
             p.cost_usd / p.planned,
             p.rate,
-            p.interval.low if p.interval else None,
-            p.interval.high if p.interval else None,
+            *_ends(p.interval),
             p.on_pareto_front,
             f"{anchor}{index}" if anchor else None,
         )
@@ -194,7 +182,7 @@ def trend_picture(report: Report) -> Picture:
         TrendSeries(
             name,
             tuple(
-                TrendPoint(index, point.rate, point.low, point.high)
+                TrendPoint(index, point.rate, *_ends(point.interval))
                 for index, line in enumerate(report.trend)
                 for point in line.points
                 if point.profile == name

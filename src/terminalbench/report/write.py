@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,11 +10,9 @@ from terminalbench.analytics.compare import compare_views
 from terminalbench.analytics.model import Comparison
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
-from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.results import FINDINGS_FILE, read_findings
 from terminalbench.index.scan import scan_batch
-from terminalbench.records import Finding
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.evidence import needed
 from terminalbench.report.html import render_html
@@ -24,21 +22,11 @@ HTML = "report.html"
 MARKDOWN = "comparison_report.md"
 
 
-@dataclass(frozen=True)
-class Source:
-    """One batch as a report needs it. `findings` is None when it was never analysed."""
-
-    batch: Batch
-    view: BatchView
-    comparison: Comparison
-    findings: tuple[Finding, ...] | None = None
-
-
-def open_source(batch: Batch) -> Source:
+def open_source(batch: Batch) -> Measured:
     """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
     scan_batch(batch)
     view = view_batch(batch)
-    return Source(batch, view, compare_views([view]), read_findings(batch, keep=needed))
+    return Measured(batch, view, compare_views([view]), read_findings(batch, keep=needed))
 
 
 def write_analysed(
@@ -51,7 +39,7 @@ def write_analysed(
     found = read_findings(batches[0], output / FINDINGS_FILE, keep=needed)
     alone, pooled = (comparison, None) if len(views) == 1 else (None, comparison)
     sources = [
-        Source(batch, view, alone or compare_views([view]), found) for batch, view in zip(batches, views, strict=True)
+        Measured(batch, view, alone or compare_views([view]), found) for batch, view in zip(batches, views, strict=True)
     ]
     sources.sort(key=lambda source: source.view.plan.provenance.created_at or "")
     return write_report(sources[-1], sources[:-1], output, pooled)
@@ -64,20 +52,17 @@ def remove_report(folder: Path) -> None:
 
 
 def write_report(
-    this: Source, others: Sequence[Source] = (), output: Path | None = None, pooled: Comparison | None = None
+    this: Measured, others: Sequence[Measured] = (), output: Path | None = None, pooled: Comparison | None = None
 ) -> tuple[Path, Path]:
     """Write the report of a batch, with a trend over the others, into its analytics folder or `output`."""
     folder = output or this.batch.analytics
-    report = build_report(_measured(this, folder), [_measured(other, folder) for other in others], pooled)
+    report = build_report(_seen_from(folder, this), [_seen_from(folder, other) for other in others], pooled)
     page, text = folder / HTML, folder / MARKDOWN
     write_text(page, render_html(report))
     write_text(text, render_markdown(report))
     return page, text
 
 
-def _measured(source: Source, folder: Path) -> Measured:
-    relative = os.path.relpath(source.batch.folder.resolve(), folder.resolve())
-    href = quote(Path(relative).as_posix(), errors="surrogatepass") + "/"
-    return Measured(
-        source.view, source.comparison, source.findings, href, foreign=isinstance(source.batch, ForeignJobs)
-    )
+def _seen_from(folder: Path, measured: Measured) -> Measured:
+    relative = os.path.relpath(measured.batch.folder.resolve(), folder.resolve())
+    return replace(measured, href=quote(Path(relative).as_posix(), errors="surrogatepass") + "/")

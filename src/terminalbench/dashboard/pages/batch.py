@@ -18,7 +18,7 @@ from terminalbench.experiments.profiles import differences, value_text
 from terminalbench.index.pages import BatchSummary, TrialFilter, Window, find_trials
 from terminalbench.index.queries import BatchView
 from terminalbench.index.totals import not_measured, profile_totals
-from terminalbench.report.charts import pareto
+from terminalbench.report.charts.scatter import pareto
 from terminalbench.report.pictures import COST_AXIS, forest_chart, front_points
 
 TASKS_PER_PAGE = 60

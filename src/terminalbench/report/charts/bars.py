@@ -51,10 +51,7 @@ def stacked_bars(rows: Sequence[Bar], title: str, unit: str) -> str:
             body.append(linked(part.href, f"{row.label}: {name} {part.value:g} {unit}, {share}", drawn))
             x += width
         y += 48
-    key, y = legend(names, _WIDTH, y + 10, boxes=True)
-    says = "; ".join(f"{r.label}: " + ", ".join(f"{p.name} {p.value:g}" for p in r.parts) for r in rows)
-    has_links = any(part.href for row in rows for part in row.parts)
-    return drawing(_WIDTH, y, title, f"{says} ({unit}).", [*body, *key], linked=has_links)
+    return _with_legend(rows, names, title, unit, body, y)
 
 
 def bars(rows: Sequence[Bar], series: Sequence[str], title: str, unit: str) -> str:
@@ -73,7 +70,10 @@ def bars(rows: Sequence[Bar], series: Sequence[str], title: str, unit: str) -> s
             body.append(linked(part.href, f"{row.label}, {part.name}: {part.value:g} {unit}", drawn))
             y += 14
         y += 8
-    key, y = legend(series, _WIDTH, y + 10, boxes=True)
+    return _with_legend(rows, series, title, unit, body, y)
+
+
+def _with_legend(rows: Sequence[Bar], names: Sequence[str], title: str, unit: str, body: list[str], y: float) -> str:
+    key, y = legend(names, _WIDTH, y + 10, boxes=True)
     says = "; ".join(f"{r.label}: " + ", ".join(f"{p.name} {p.value:g}" for p in r.parts) for r in rows)
-    has_links = any(part.href for row in rows for part in row.parts)
-    return drawing(_WIDTH, y, title, f"{says} ({unit}).", [*body, *key], linked=has_links)
+    return drawing(_WIDTH, y, title, f"{says} ({unit}).", [*body, *key])

@@ -52,8 +52,7 @@ def forest(rows: Sequence[ForestRow], metric: Metric, margin: float | None = Non
         notes.append(f"grey band: within the margin of {amount(margin, metric, sign=False)}")
     body += [label(_WIDTH / 2, bottom + 48 + 15 * index, note, "dim m") for index, note in enumerate(notes)]
     description = " ".join(f"{says(row, metric)}." for row in rows)
-    has_links = any(row.href for row in rows)
-    return drawing(_WIDTH, bottom + 41 + 15 * len(notes), title, description, body, linked=has_links)
+    return drawing(_WIDTH, bottom + 41 + 15 * len(notes), title, description, body)
 
 
 def says(row: ForestRow, metric: Metric) -> str:

@@ -55,13 +55,10 @@ def heat_map(profiles: Sequence[str], rows: Sequence[HeatRow], title: str = "Tas
             body.append(linked(cell.href, text, _cell(cell, _LABEL + column * index + 2, y + 1, column - 4)))
         y += _ROW
     key, y = _legend(width, y + 20)
-    has_links = any(row.href or cell.href for row in rows for cell in row.cells)
     description = "; ".join(
         f"{name}: {spoken(tuple(o for row in rows for o in row.cells[i].outcomes))}" for i, name in enumerate(profiles)
     )
-    return drawing(
-        width, y, title, f"{plural(len(rows), 'task')}. {description}.", [*body, *key], linked=has_links, whole=True
-    )
+    return drawing(width, y, title, f"{plural(len(rows), 'task')}. {description}.", [*body, *key], whole=True)
 
 
 def spoken(outcomes: Sequence[Outcome]) -> str:

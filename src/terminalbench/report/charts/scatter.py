@@ -71,7 +71,7 @@ def pareto(points: Sequence[FrontPoint], x_label: str, title: str = "Pass rate a
     ]
     key, end = legend(called, _WIDTH, _HEIGHT + 12)
     description = " ".join(f"{_point_says(p)}." for p in points)
-    return drawing(_WIDTH, end, title, description, [*body, *key], linked=any(p.href for p in points))
+    return drawing(_WIDTH, end, title, description, [*body, *key])
 
 
 def _point(index: int, point: FrontPoint, x: float, y_at: Callable[[float], float]) -> str:
@@ -130,7 +130,7 @@ def scatter(series: Sequence[str], dots: Sequence[Dot], x_label: str, y_label: s
     key, end = legend([series[i] for i in drawn_series], _WIDTH, _HEIGHT + 12, kinds=drawn_series)
     trials = plural(sum(d.count for d in dots), "trial")
     description = f"{trials} of {', '.join(series[i] for i in drawn_series)}."
-    return drawing(_WIDTH, end, title, description, [*body, *key], linked=any(d.href for d in dots))
+    return drawing(_WIDTH, end, title, description, [*body, *key])
 
 
 def binned(dots: Sequence[Dot], limit: int) -> list[Dot]:

@@ -21,7 +21,7 @@ def num(value: float) -> str:
 
 
 def drawing(
-    width: float, height: float, title: str, description: str, body: Iterable[str], *, linked: bool, whole: bool = False
+    width: float, height: float, title: str, description: str, body: Iterable[str], *, whole: bool = False
 ) -> str:
     """The whole picture. One with links inside is a group to assistive technology, so that they stay reachable.
 
@@ -29,12 +29,12 @@ def drawing(
     size is an attribute: a page may forbid inline style.
     """
     kind, size = ("chart whole", width) if whole else ("chart", width * 1.25)
-    role = "group" if linked else "img"
-    name = f' aria-label="{esc(title)}"' if linked else ""
+    drawn = "".join(body)
+    role = f'"group" aria-label="{esc(title)}"' if "<a href=" in drawn else '"img"'
     return (
-        f'<svg class="{kind}" role="{role}"{name} viewBox="0 0 {num(width)} {num(height)}" width="{num(size)}">'
+        f'<svg class="{kind}" role={role} viewBox="0 0 {num(width)} {num(height)}" width="{num(size)}">'
         f"<title>{esc(title)}</title><desc>{esc(description)}</desc>"
-        f"{''.join(body)}</svg>"
+        f"{drawn}</svg>"
     )
 
 

@@ -61,8 +61,7 @@ def trend(batches: Sequence[str], series: Sequence[TrendSeries], title: str = "P
             text = f"{one.label}, {batches[point.batch]}: {percent(point.rate)}"
             body.append(linked(point.href, text, drawn + marker(index, x, y_at(point.rate), 4.5, "mark")))
     key, end = legend([one.label for one in series], _WIDTH, _HEIGHT + 12)
-    has_links = any(point.href for one in series for point in one.points)
-    return drawing(_WIDTH, end, title, _describe(batches, series), [*body, *key], linked=has_links)
+    return drawing(_WIDTH, end, title, _describe(batches, series), [*body, *key])
 
 
 def _curve(

@@ -49,7 +49,7 @@ def test_nothing_done_means_no_guess() -> None:
 
 def test_a_cost_that_is_unknown_is_not_left_out() -> None:
     state = replay(one_task(1), Teller("a__1").whole(0, 10, cost=None, tokens=None))
-    assert run_line(state, START + 10) == "10 s  1/1 trials, 1 passed, unknown"
+    assert run_line(state, START + 10) == "10 s  1/1 trial, 1 passed, unknown"
 
 
 def waits(trial: Teller, reason: str, cause: str, until: float | None = None) -> Event:

@@ -15,9 +15,6 @@ from terminalbench.watch.terminal import ViewEnd
 class LeftView:
     """A view that somebody has left."""
 
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-
     def poll(self) -> int:
         return ViewEnd.LEFT
 
@@ -45,7 +42,8 @@ def test_what_ends_as_soon_as_the_view_is_gone_is_printed(
         for event in shown.whole(0, 1):
             append_jsonl(batch.events_jsonl, event)
         watch = follow.Watching(as_json=False)
-        watch._view = LeftView(batch)  # ty: ignore[invalid-assignment]
+        watch._batch = batch
+        watch._view = LeftView()  # ty: ignore[invalid-assignment]
         watch.tick()
         watch.end()
     out = capsys.readouterr().out

@@ -88,6 +88,7 @@ class LiveState:
         lost = event.detail.get("lost")
         if isinstance(lost, int):
             self.lost_lines += lost
+        self.alerts.add(event)
         handle = _HANDLERS.get(event.kind)
         if handle is not None:
             handle(self, event, time)
@@ -275,9 +276,6 @@ class LiveState:
             trial.lost = False
             self.tally.profile(trial.profile).charge(None, -1)
 
-    def _alert(self, event: Event, _time: float | None) -> None:
-        self.alerts.add(event)
-
     def _control(self, event: Event, _time: float | None) -> None:
         value = event.detail.get("value")
         if event.detail.get("action") == "set" and isinstance(value, int):
@@ -310,7 +308,6 @@ _HANDLERS: dict[str, Any] = {
     EventKind.TRIAL_CANCELLED: LiveState._trial_cancelled,
     EventKind.TRIAL_HELD: LiveState._trial_held,
     EventKind.TRIAL_ENDED: LiveState._trial_ended,
-    EventKind.ALERT: LiveState._alert,
     EventKind.CONTROL: LiveState._control,
     EventKind.NOTE: LiveState._note,
     EventKind.RESUMED: LiveState._note,

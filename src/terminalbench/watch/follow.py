@@ -7,6 +7,7 @@ Whatever goes wrong here is said and ends the watching, never the run. The view 
 The run holds the other end of a pipe: the view ends when that is closed. How the view ended is its exit code.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -133,29 +134,20 @@ class Stream:
             click.echo(line)
 
 
-@dataclass
 class AttachedView:
-    """The view's process, seen from the run."""
+    """The view's process, seen from the run. It stays in our process group: only that may read this terminal."""
 
-    batch: Batch
-    process: subprocess.Popen[bytes]
-    channel: int
-    saved: list
-
-    @classmethod
-    def start(cls, batch: Batch) -> "AttachedView":
-        """Start the view. It stays in our process group: only that may read this terminal."""
-        theirs, ours = os.pipe()
-        saved = termios.tcgetattr(sys.stdin.fileno())
+    def __init__(self, batch: Batch) -> None:
+        theirs, self.channel = os.pipe()
+        self.saved = termios.tcgetattr(sys.stdin.fileno())
         argv = [sys.executable, "-P", "-m", "terminalbench.watch.follow", str(batch.folder), str(theirs)]
         try:
-            process = subprocess.Popen(argv, pass_fds=(theirs,))
+            self.process = subprocess.Popen(argv, pass_fds=(theirs,))
         except OSError:
-            os.close(ours)
+            os.close(self.channel)
             raise
         finally:
             os.close(theirs)
-        return cls(batch, process, ours, saved)
 
     def poll(self) -> int | None:
         """How the view ended; None while it is shown."""
@@ -165,10 +157,8 @@ class AttachedView:
         """Take the view away, because the run is over. A second call does nothing."""
         if self.channel < 0:
             return
-        try:
+        with contextlib.suppress(BrokenPipeError):
             os.write(self.channel, GOODBYE)
-        except BrokenPipeError:
-            pass
         os.close(self.channel)
         self.channel = -1
         try:
@@ -184,14 +174,11 @@ class AttachedView:
             return code
         # A process that changes a terminal from the background is stopped by a signal: the run must not be.
         before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        try:
+        with contextlib.suppress(OSError, termios.error):  # the terminal is gone
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self.saved)
             sys.stdout.write(RESET)
             sys.stdout.flush()
-        except (OSError, termios.error):
-            pass  # the terminal is gone
-        finally:
-            signal.signal(signal.SIGTTOU, before)
+        signal.signal(signal.SIGTTOU, before)
         return code
 
 
@@ -211,7 +198,7 @@ class Watching:
         self._batch = batch
         if not self.as_json and usable():
             try:
-                self._view = AttachedView.start(batch)
+                self._view = AttachedView(batch)
             except OSError as error:
                 click.echo(f"the live view cannot be started: {error}; the run goes on", err=True)
         if self._view is None:
@@ -219,13 +206,12 @@ class Watching:
 
     def tick(self) -> None:
         """Look after the view: when it has ended, say so and print lines instead."""
-        view = self._view
-        code = view.poll() if view is not None else None
-        if view is None or code is None:
+        code = self._view.poll() if self._view is not None else None
+        if self._view is None or self._batch is None or code is None:
             return
-        view.end()
+        self._view.end()
         self._view = None
-        self._print_lines(view.batch)  # before anything is said: what happens from then on is printed
+        self._print_lines(self._batch)  # before anything is said: what happens from then on is printed
         if code == ViewEnd.STOP:
             click.echo("stopping: running trials are cancelled", err=True)
             os.kill(os.getpid(), signal.SIGINT)

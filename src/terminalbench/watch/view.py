@@ -10,13 +10,13 @@ from rich.text import Text
 
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import shared_lines, wait_lines
-from terminalbench.live.model import LiveProfile, LiveTrial, seconds
+from terminalbench.live.model import LiveProfile, seconds
 from terminalbench.live.state import LiveState
 from terminalbench.text.numbers import duration, percent, plural, size
 from terminalbench.text.outcomes import word
 from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.layout import Piece, clean, cut, fit, joined
-from terminalbench.watch.logs import TAIL_BYTES, LogTail
+from terminalbench.watch.logs import TAIL_BYTES
 from terminalbench.watch.tables import NARROW, Frame, cost, error_lines, finished_lines, profile_lines, running_lines
 
 SHORTEST_BAR, LONGEST_BAR, SHORTEST_NAME = 8, 30, 10
@@ -29,8 +29,7 @@ def render(frame: Frame, width: int, height: int) -> list[Text]:
     if frame.controls.mode is Mode.HELP:
         return help_lines(frame.controls, width, height)
     if frame.controls.mode is Mode.TAIL and frame.controls.chosen is not None:
-        trial = frame.state.trials.get(frame.controls.chosen)
-        return tail_lines(trial, frame.tail, frame.controls, frame.now, width, height)
+        return tail_lines(frame, width, height)
     lines = _table_lines(frame, width, height)
     if frame.controls.mode is Mode.ASK:
         question = ask_lines(width)
@@ -233,11 +232,9 @@ def ask_lines(width: int) -> list[Text]:
     return [Text(cut(line, width), "bold reverse" if line[0] in "ds" else "bold") for line in lines]
 
 
-def tail_lines(
-    trial: LiveTrial | None, tail: LogTail | None, controls: Controls, now: float, width: int, height: int
-) -> list[Text]:
+def tail_lines(frame: Frame, width: int, height: int) -> list[Text]:
     """The end of one log of a trial; scrolling stays within what was read."""
-    head = [_about(trial, controls, now, width)]
+    head, tail = [_about(frame, width)], frame.tail
     if tail is None or not tail.lines:
         said = (tail.note if tail is not None else None) or "nothing yet"
         name = f"{clean(tail.name)}: " if tail is not None and tail.name else ""
@@ -248,7 +245,7 @@ def tail_lines(
     if tail.note:
         head.append(Text(cut(clean(tail.note), width)))
     room = max(1, height - len(head) - 1)
-    end = max(min(len(tail.lines), room), len(tail.lines) - controls.scroll)
+    end = max(min(len(tail.lines), room), len(tail.lines) - frame.controls.scroll)
     shown = tail.lines[max(0, end - room) : end]
     return _page([*head, *(Text(cut(clean(line), width)) for line in shown)], _KEYS, width, height)
 
@@ -256,15 +253,17 @@ def tail_lines(
 _KEYS = "escape back   h/l other log   j/k scroll"
 
 
-def _about(trial: LiveTrial | None, controls: Controls, now: float, width: int) -> Text:
+def _about(frame: Frame, width: int) -> Text:
+    chosen = frame.controls.chosen or ("", "")
+    trial = frame.state.trials.get(chosen)
     if trial is None:
-        return Text(cut(clean(controls.chosen[1] if controls.chosen else ""), width), "bold")
+        return Text(cut(clean(chosen[1]), width), "bold")
     if trial.outcome is not None:
         how = word(trial.outcome) + (f" ({trial.error_class})" if trial.error_class else "")
     elif trial.lost:
         how = "cut off"
     else:
-        how = f"{trial.phase}" + (f", running {duration(now - trial.started)}" if trial.started is not None else "")
+        how = trial.phase + (f", running {duration(frame.now - trial.started)}" if trial.started is not None else "")
     pieces = [Piece(clean(trial.name), 0, "bold"), Piece(clean(trial.profile), 2), Piece(clean(how), 1)]
     return joined(pieces, width)
 

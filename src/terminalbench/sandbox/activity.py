@@ -5,19 +5,21 @@ agent cannot reach it, and nothing of what the agent wrote stands in it. While t
 sandbox reads what is new in its logs every few seconds: what comes out is bounded, and only searched.
 """
 
-import asyncio
 import json
 import re
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
 from terminalbench.files import read_plain, write_json
 from terminalbench.sandbox.errors import SandboxError
+
+if TYPE_CHECKING:
+    import asyncio  # only a sandbox needs it, not the many who look at the file
 
 HITS = re.compile(
     r"\"(?:error_)?status(?:_code)?\\*\":\s?429\b|rate_limit_error|\bRateLimitError\b|\b429 Too Many Requests",
@@ -118,6 +120,8 @@ class LiveLogs:
     @asynccontextmanager
     async def followed(self, sandbox: _Box) -> AsyncGenerator[None]:
         """While a command runs. A short one is over before the first look."""
+        import asyncio
+
         self._commands += 1
         if self._task is None and self._source is not None:
             self._task = asyncio.create_task(self._follow(sandbox, self._source))
@@ -130,6 +134,8 @@ class LiveLogs:
                 task.cancel()
 
     async def _follow(self, sandbox: _Box, source: str) -> None:
+        import asyncio
+
         while True:
             await asyncio.sleep(self._look_sec)
             try:

@@ -112,12 +112,10 @@ class LocalSandbox(BaseEnvironment):
             if (self.environment_dir / name).exists():
                 raise Refused("a task with Docker Compose services", where=str(self.environment_dir / name))
         self._definition = build.define(self.environment_dir, self.task_env_config.docker_image, self._table)
-        if not self._enable_environment_dir_upload and self._definition.base == HOST and not self._has_dockerfile():
+        has_dockerfile = (self.environment_dir / "Dockerfile").is_file()
+        if not self._enable_environment_dir_upload and self._definition.base == HOST and not has_dockerfile:
             raise Refused(f"the verifier image {self._definition.image}, which brings its own tests")
         self._binds = [self._bind(mount) for mount in self._mounts if not self._is_log(mount)]
-
-    def _has_dockerfile(self) -> bool:
-        return (self.environment_dir / "Dockerfile").is_file()
 
     @override
     def _validate_extra_docker_compose_support(self) -> None:

@@ -208,7 +208,7 @@ class Sandbox:
                     return True
         except TimeoutError:
             pass
-        await self._kill("all")
+        await self.kill_processes()
         return False
 
     def _leave(self, stream: _Stream) -> None:
@@ -312,10 +312,7 @@ class Sandbox:
 
     async def kill_processes(self, *, only_networked: bool = False) -> None:
         """End every process but the sandbox's first; or only those started with the network on."""
-        await self._kill("networked" if only_networked else "all")
-
-    async def _kill(self, which: str) -> None:
-        if left := await self._left(which):
+        if left := await self._left("networked" if only_networked else "all"):
             raise SandboxError(f"{left if left > 0 else 'some'} processes of the sandbox would not end")
 
     async def _left(self, which: str, root: int = 0) -> int:

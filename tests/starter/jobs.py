@@ -7,20 +7,20 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import terminalbench
+from support.warm import Warm
 
 ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
 """Where the trials run: "module:Class", or one of Harbor's types, such as "docker"."""
 
-HARBOR = "import sys; from harbor.cli.main import app; sys.exit(app())"
 JOB_TIMEOUT_SEC = 540
 
 
@@ -59,6 +59,11 @@ def once(folder: Path, produce: Callable[[Path], None]) -> Path:
     return folder
 
 
+@cache
+def _warm(home: Path) -> Warm:
+    return Warm(home)
+
+
 def run_harbor(folder: Path, config: dict[str, Any], *extra: str, home: Path, status: int = 0) -> str:
     """Run a job, or go on with it, in a process group of its own that ends with it; what Harbor printed."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,13 +78,11 @@ def run_harbor(folder: Path, config: dict[str, Any], *extra: str, home: Path, st
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
-    command = [sys.executable, "-c", HARBOR, "run", "-c", str(folder / "job.json"), "-y", *extra]
-    process = subprocess.Popen(
-        command, env=env, cwd=folder, text=True, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    command = ["harbor", "run", "-c", str(folder / "job.json"), "-y", *extra]
+    files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = _warm(home)(command, env, cwd=folder, **files)
     try:
-        printed, _ = process.communicate(timeout=JOB_TIMEOUT_SEC)
+        printed = process.communicate(timeout=JOB_TIMEOUT_SEC)[0].decode()
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

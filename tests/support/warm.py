@@ -60,14 +60,15 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
-    def communicate(self, question: bytes, timeout: float) -> tuple[bytes, bytes]:
-        """Write the question, read both answers to their ends."""
-        with os.fdopen(self._files["stdin"], "wb") as stdin:
-            stdin.write(question)
+    def communicate(self, question: bytes = b"", timeout: float = 300) -> tuple[bytes, bytes]:
+        """Write the question, read both answers to their ends, as far as they are pipes."""
+        if "stdin" in self._files:
+            with os.fdopen(self._files["stdin"], "wb") as stdin:
+                stdin.write(question)
         found = {"stdout": bytearray(), "stderr": bytearray()}
         end = time.monotonic() + timeout
         with selectors.DefaultSelector() as ready:
-            for name in found:
+            for name in found.keys() & self._files.keys():
                 ready.register(self._files[name], selectors.EVENT_READ, name)
             while ready.get_map():
                 events = ready.select(end - time.monotonic())
@@ -84,18 +85,26 @@ class Forked:
 
 
 class Warm:
-    """The process that has loaded Harbor, started at the first use; it ends with us, and what it has forked with it."""
+    """The process that has loaded Harbor, started at the first use; it ends with us, and what it has forked with it.
 
-    def __init__(self) -> None:
+    Harbor notes the home folder when it is loaded: a process with another one is a fresh one.
+    """
+
+    def __init__(self, home: Path | None = None) -> None:
         self._server: socket.socket | None = None
-        self._home = os.environ.get("HOME")
+        self._home = os.environ.get("HOME") if home is None else str(home)
 
     def __call__(
-        self, argv: list[str], env: Mapping[str, str], number: int = signal.SIGKILL, **files: Any
+        self,
+        argv: list[str],
+        env: Mapping[str, str],
+        number: int = signal.SIGKILL,
+        cwd: Path | None = None,
+        **files: Any,
     ) -> "Forked | subprocess.Popen[bytes]":
-        """Start `argv` as `spawn` does. Harbor notes the home folder when it is loaded: another one needs a fresh process."""
+        """Start `argv` as `spawn` does."""
         if env.get("HOME") != self._home:
-            return spawn(argv, env, number, **files)
+            return spawn(argv, env, number, cwd=cwd, **files)
         theirs, ours, pipes = [], {}, []
         for name in ("stdin", "stdout", "stderr"):
             given = files[name]
@@ -110,7 +119,7 @@ class Warm:
             else:
                 theirs.append(_NULL if given == subprocess.DEVNULL else given.fileno())
         status, reported = os.pipe()
-        pid = self._ask({"argv": argv, "env": dict(env), "cwd": str(Path.cwd())}, [*theirs, reported])
+        pid = self._ask({"argv": argv, "env": dict(env), "cwd": str(cwd or Path.cwd())}, [*theirs, reported])
         for descriptor in (*pipes, reported):
             os.close(descriptor)
         return Forked(pid, status, ours)
@@ -119,7 +128,10 @@ class Warm:
         if self._server is None:
             self._server, other = socket.socketpair()
             argv = [sys.executable, "-u", __file__, str(other.fileno())]
-            subprocess.Popen(argv, pass_fds=(other.fileno(),), stdin=_NULL, stdout=_NULL, start_new_session=True)
+            env = {**os.environ, "HOME": self._home} if self._home else None
+            subprocess.Popen(
+                argv, env=env, pass_fds=(other.fileno(),), stdin=_NULL, stdout=_NULL, start_new_session=True
+            )
             other.close()
         data = json.dumps(request).encode()
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
@@ -194,7 +206,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], int
     os.environ.update(request["env"])
     path = [entry for entry in request["env"].get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:0] = [entry for entry in path if entry not in sys.path]
-    _, *arguments = request["argv"]
+    _, *arguments = request["argv"]  # of Python or of `harbor`
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         return importlib.import_module(arguments[1]).main

@@ -66,10 +66,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def job(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Path:
-    """A job of sixty trials: some solve, some fail, some crash."""
+    """A job of 32 trials: some solve, some fail, some crash."""
 
     def produce(folder: Path) -> None:
-        run_harbor(folder, job_config(folder, OPTIONS, n_attempts=15), home=home)
+        run_harbor(folder, job_config(folder, OPTIONS, n_attempts=8), home=home)
 
     return once(session_folder(tmp_path_factory) / "simulated", produce)
 
@@ -78,7 +78,7 @@ class TestJob:
     def test_each_trial_ends_as_its_luck_says(self, job: Path) -> None:
         options = SimulatedOptions.model_validate(OPTIONS)
         found = trials(job)
-        assert len(found) == 60
+        assert len(found) == 32
         for result in found:
             name, attempt, intended, reward, error, *_ = facts(result)
             luck = draw(options, Identity("lab/pretend-1", name, attempt), 0.8 if "/git-" in name else 0.3)
@@ -93,8 +93,8 @@ class TestJob:
             attempts.setdefault(result["task_name"], []).append(facts(result))
         assert len(attempts) == len(QUICK)
         for found in attempts.values():
-            assert sorted(item[1] for item in found) == list(range(1, 16))
-            assert len({item[5:] for item in found}) > 10
+            assert sorted(item[1] for item in found) == list(range(1, 9))
+            assert len({item[5:] for item in found}) > 5
 
     def test_every_trial_says_it_is_simulated(self, job: Path) -> None:
         for result in trials(job):
@@ -141,8 +141,9 @@ class TestJob:
 
 
 def test_running_again_gives_the_same(job: Path, home: Path, tmp_path: Path) -> None:
-    run_harbor(tmp_path, job_config(tmp_path, OPTIONS, n_attempts=15), home=home)
-    assert sorted(map(facts, trials(tmp_path)), key=str) == sorted(map(facts, trials(job)), key=str)
+    run_harbor(tmp_path, job_config(tmp_path, OPTIONS, n_attempts=4), home=home)
+    before = [facts(result) for result in trials(job) if result["agent_result"]["metadata"]["attempt"] <= 4]
+    assert sorted(map(facts, trials(tmp_path)), key=str) == sorted(before, key=str)
 
 
 def test_a_resumed_job_ends_as_if_it_had_not_been_stopped(home: Path, tmp_path: Path) -> None:

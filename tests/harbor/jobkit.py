@@ -5,16 +5,22 @@ the same tests run there.
 """
 
 import asyncio
+import atexit
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import terminalbench
+from support.warm import Warm
 from terminalbench.files import read_jsonl
 from terminalbench.harbor.read.results import TrialReading, read_job, read_trial
 from terminalbench.records import Event, Trial
@@ -52,6 +58,19 @@ def write_task(
     return folder
 
 
+@cache
+def _home() -> Path:
+    """A home folder without anybody's settings, for the jobs of this process."""
+    folder = Path(tempfile.mkdtemp(prefix="tbench-test-home-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def _warm() -> Warm:
+    return Warm(_home())
+
+
 @dataclass
 class Job:
     """One Harbor job of a test: its configuration, and after `run` what it left."""
@@ -76,6 +95,20 @@ class Job:
 
     def start(self, *extra: str) -> subprocess.Popen[str]:
         """Start `harbor run` in a process group of its own."""
+        start = "import sys; from harbor.cli.main import app; sys.exit(app())"
+        command, env = self._command(*extra)
+        return subprocess.Popen(
+            [sys.executable, "-c", start, *command[1:]],
+            env=env,
+            cwd=self.root,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def _command(self, *extra: str) -> tuple[list[str], dict[str, str]]:
         environment = {"import_path": ENVIRONMENT} if ":" in ENVIRONMENT else {"type": ENVIRONMENT}
         config = {
             "job_name": self.name,
@@ -89,41 +122,32 @@ class Job:
         }
         path = self.root / f"{self.name}.job.json"
         path.write_text(json.dumps(config))
-        start = "import sys; from harbor.cli.main import app; sys.exit(app())"
-        command = [sys.executable, "-c", start, "run", "-c", str(path), "-y"]
+        command = ["harbor", "run", "-c", str(path), "-y"]
         if self.plugin:
             command += ["--plugin", PLUGIN, "--pk", f"events={self.events_path}", "--pk", f"profile={self.profile}"]
             command += ["--pk", f"heartbeat_sec={self.heartbeat_sec}"]
         # The agents of the tests are in this folder; the product may come from several source folders.
         path_list = [str(Path(__file__).parent), str(Path(terminalbench.__file__).parents[1])]
         path_list += [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-        home = self.root / "home"
-        home.mkdir(exist_ok=True)
         env = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path_list),
-            "HOME": str(home),
+            "HOME": str(_home()),
             "HARBOR_TELEMETRY": "off",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         }
-        return subprocess.Popen(
-            [*command, *extra],
-            env=env,
-            cwd=self.root,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return [*command, *extra], env
 
     def run(self, *extra: str, expect: int | None = 0) -> str:
         """Run `harbor run` to its end and return what it printed."""
-        process = self.start(*extra)
+        command, env = self._command(*extra)
+        files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        process = _warm()(command, env, cwd=self.root, **files)
         try:
-            output, _ = process.communicate(timeout=TIMEOUT_SEC)
+            output = process.communicate(timeout=TIMEOUT_SEC)[0].decode()
         finally:
-            stop(process)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         if expect is not None:
             assert process.returncode == expect, output
         return output

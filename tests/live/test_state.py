@@ -253,8 +253,9 @@ def test_notes_orders_and_kinds_nobody_knows_are_shown_with_their_reason() -> No
         ("note", "info", "Harbor ended its job", 2),
         ("note", "info", "top_up: 4 trials more", 1),
         ("surprise", "info", "x 1", 1),
-        ("control", "info", "pause p: quota", 1),
+        ("control", "info", "pause: quota", 1),
     ]
+    assert state.notices.worst()[-1].line == "control [p]: pause: quota", "it names the profile once"
 
 
 def test_an_alert_stands_until_it_is_cleared() -> None:

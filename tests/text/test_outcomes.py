@@ -1,5 +1,6 @@
 """An outcome has one word, one mark and one colour."""
 
+from terminalbench.index.totals import Reason
 from terminalbench.records import Outcome
 from terminalbench.text import outcomes
 
@@ -23,3 +24,8 @@ def test_attempts_as_marks_and_as_fractions():
     assert outcomes.marks(ends) == "+xT+."
     assert outcomes.fractions(ends) == "2/3 1T 1."
     assert outcomes.fractions([]) == ""
+
+
+def test_a_reason_does_not_repeat_how_the_trial_ended() -> None:
+    assert Reason("cancelled", None, "cancelled: enough seen", "p").what == "cancelled: enough seen"
+    assert Reason("not_run", None, "cancelled: enough seen", "p").what == "not run: cancelled: enough seen"

@@ -208,7 +208,8 @@ class Reason:
     def what(self) -> str:
         """How they ended and why: `errored (network): no route to host`."""
         kind = f" ({self.error_class})" if self.error_class not in (None, self.outcome) else ""
-        return f"{word(self.outcome)}{kind}: {self.text}"
+        how = word(self.outcome)
+        return f"{how}{kind}: {self.text.removeprefix(f'{how}: ')}"
 
 
 def reason(cell: CellState) -> Reason:

@@ -112,7 +112,8 @@ def notice_of(event: Event, time: float | None) -> Notice:
         return Notice(event.kind, "info", text, time)
     text = event.error or _said(detail)
     if event.kind == "control":
-        order = (detail.get("action"), detail.get("target") or event.trial, detail.get("value"))
+        target = detail.get("target") or event.trial
+        order = (detail.get("action"), target if target != event.profile else None, detail.get("value"))
         text = f"{' '.join(str(part) for part in order if part)}: {text}" + (" (done)" if detail.get("done") else "")
     cause = str(detail.get("cause") or "")
     text = ": ".join(part for part in (cause, text) if part)

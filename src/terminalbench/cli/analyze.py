@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.options import PATH, ListCommand, profiles_option, tasks_option
+from terminalbench.cli.options import PATH, ListCommand, picks
 from terminalbench.cli.select import on_batches
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 
@@ -20,8 +20,7 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
 
 @click.command("analyze", cls=ListCommand)
 @click.option("--output", "-o", type=PATH, metavar="DIR", help="Where to write.")
-@tasks_option
-@profiles_option
+@picks
 @click.option("--compare", nargs=2, metavar="NEW OLD", help="Compare these two. Default: the declared contrasts.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only N trials, drawn at random.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --limit.")

@@ -5,14 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.options import (
-    ListCommand,
-    experiment_argument,
-    json_option,
-    profiles_option,
-    root_option,
-    tasks_option,
-)
+from terminalbench.cli.options import ListCommand, experiment_argument, json_option, picks, root_option
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 
@@ -22,8 +15,7 @@ if TYPE_CHECKING:
 
 @click.command("check", cls=ListCommand)
 @experiment_argument
-@tasks_option
-@profiles_option
+@picks
 @click.option("--no-probe", is_flag=True, help="Do not install agents and do not call models.")
 @click.option("--quarantine", is_flag=True, help="Leave the failing tasks out of later runs, with the reason found.")
 @click.option(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.options import ListCommand, json_option, profiles_option, tasks_option
+from terminalbench.cli.options import ListCommand, json_option, picks
 from terminalbench.cli.output import print_json
 from terminalbench.cli.select import on_batches
 
@@ -17,8 +17,7 @@ _GROUPS = 15
 
 
 @click.command("errors", cls=ListCommand)
-@tasks_option
-@profiles_option
+@picks
 @click.option(
     "--compare", nargs=2, metavar="A B", help="Contrast only these two profiles. Default: each with the baseline."
 )

@@ -74,12 +74,14 @@ root_option: Any = click.option(
     metavar="DIR",
     help="Folder that relative paths start from. Default: the nearest one above with .git or pyproject.toml.",
 )
-tasks_option: Any = click.option(
-    "--tasks", multiple=True, metavar="ID...", help="Only these tasks.", shell_complete=_names_of("tasks")
-)
-profiles_option: Any = click.option(
-    "--profiles", multiple=True, metavar="KEY...", help="Only these profiles.", shell_complete=_names_of("profiles")
-)
+
+
+def picks(command: Any) -> Any:
+    """`--tasks` and `--profiles`, which pick some of an experiment."""
+    for name, values in (("profiles", "KEY..."), ("tasks", "ID...")):
+        only, complete = f"Only these {name}.", _names_of(name)
+        command = click.option(f"--{name}", multiple=True, metavar=values, help=only, shell_complete=complete)(command)
+    return command
 
 
 def labels_of(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.options import (
-    PATH,
-    ListCommand,
-    experiment_argument,
-    json_option,
-    profiles_option,
-    root_option,
-    tasks_option,
-)
+from terminalbench.cli.options import PATH, ListCommand, experiment_argument, json_option, picks, root_option
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_OK
 from terminalbench.text.foreign import line
@@ -31,8 +23,7 @@ _SHOWN_TASKS = 40
 
 @click.command("plan", cls=ListCommand)
 @experiment_argument
-@tasks_option
-@profiles_option
+@picks
 @click.option("--batch", type=click.IntRange(min=0), help="Plan into this batch; says what of it is reused.")
 @json_option
 @click.option("--job-configs", type=PATH, metavar="DIR", help="Write each job's JobConfig here.")

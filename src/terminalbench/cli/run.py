@@ -14,9 +14,8 @@ from terminalbench.cli.options import (
     experiment_argument,
     json_option,
     label_option,
-    profiles_option,
+    picks,
     root_option,
-    tasks_option,
     watch_option,
 )
 from terminalbench.cli.select import Where
@@ -32,8 +31,7 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 
 @click.command("run", cls=ListCommand)
 @experiment_argument
-@tasks_option
-@profiles_option
+@picks
 @label_option
 @click.option("--batch", type=click.IntRange(min=0), help="Go on with this batch, as tbench resume does.")
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")

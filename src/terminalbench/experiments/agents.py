@@ -36,30 +36,27 @@ class AgentRecord:
 
     model: bool = key("It calls a model. Without one it costs nothing.", default=True)
     simulated: bool = key("It only pretends to call its model, and takes `run.seed` as option `seed`.", default=False)
-    mcp: bool | None = key("It takes MCP servers. Not declared: perhaps; `no_mcp` is not needed.", default=None)
+    mcp: bool | None = key("It takes MCP servers. Not declared: perhaps; `no_mcp` is not needed.")
     skills: bool = key("It takes skills.", default=True)
     hooks: bool = key("It takes hooks, and MCP servers with their code, as our Claude Code does.", default=False)
-    reasoning: str | None = key("Its option that sets the reasoning effort.", default=None)
-    system_prompt: str | None = key(
-        "Its option that adds to the system prompt. Default: the instruction.", default=None
-    )
+    reasoning: str | None = key("Its option that sets the reasoning effort.")
+    system_prompt: str | None = key("Its option that adds to the system prompt. Default: the instruction.")
     version: bool = key("It is installed by version, its option `version`.", default=False)
     options: dict[str, Any] | list[str] | None = key(
-        "Options besides those its class names: a list, or a table with the choices of each.", default=None
+        "Options besides those its class names: a list, or a table with the choices of each."
     )
     any_options: bool = key("Options are handed over unchecked.", default=False)
     logins: list[str] = key("Variables that stand in for the key of its provider.", factory=list)
-    program: str | None = key("The program that its installation puts into the sandbox.", default=None)
-    installer: str | None = key("The host that its installation starts from.", default=None)
+    program: str | None = key("The program that its installation puts into the sandbox.")
+    installer: str | None = key("The host that its installation starts from.")
     usage: Literal["claude-code", "harbor"] | None = key(
         "Where its tokens, cost and errors are told: the stream of a Claude Code session, or only what it reports to "
-        "Harbor and its trajectory. Not declared: the best that a trial leaves behind.",
-        default=None,
+        "Harbor and its trajectory. Not declared: the best that a trial leaves behind."
     )
-    provider: str | None = key("Provider of a model that is named without one.", default=None)
-    base_url_env: str | None = key("Variable with the address of its provider.", default=None)
-    key_env: str | None = key("Variable with its key, as `tbench init` suggests it.", default=None)
-    example_model: str | None = key("A model, as `tbench init` suggests it.", default=None)
+    provider: str | None = key("Provider of a model that is named without one.")
+    base_url_env: str | None = key("Variable with the address of its provider.")
+    key_env: str | None = key("Variable with its key, as `tbench init` suggests it.")
+    example_model: str | None = key("A model, as `tbench init` suggests it.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -282,7 +282,7 @@ def make_plan(
         slug=experiment.slug,
         name=experiment.name,
         batch=batch.number,
-        folder=_shown(batch.folder, experiment.root),
+        folder=from_root(batch.folder, experiment.root),
         baseline=baseline.key,
         jobs=jobs,
         profiles=tuple(_profile_record(profile, experiment.root) for profile in profiles),
@@ -318,7 +318,7 @@ def _quarantined(experiment: Experiment, tasks: list[Task]) -> tuple[Exclusion, 
 
 
 def _profile_record(profile: Profile, root: Path) -> ProfileRecord:
-    env_file = _shown(profile.env_file, root) if profile.env_file else None
+    env_file = from_root(profile.env_file, root) if profile.env_file else None
     return ProfileRecord(profile.key, profile.id, profile.content, profile.description, env_file, profile.price)
 
 
@@ -365,5 +365,6 @@ def dataset_labels(experiment: Experiment, known: Mapping[str, str] | None = Non
     return labels
 
 
-def _shown(path: Path, root: Path) -> str:
+def from_root(path: Path, root: Path) -> str:
+    """A path as the files of a project name it: from its root, where it lies inside."""
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

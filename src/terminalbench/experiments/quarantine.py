@@ -12,10 +12,10 @@ from terminalbench.experiments.strict import Problems, key, read, read_toml
 class QuarantinedTask:
     """One task that is left out."""
 
-    id: str = key("The task's id.", non_empty=True)
-    dataset: str = key("Its dataset, as the experiment names it.", non_empty=True)
-    reason: str = key("Why it is left out.", non_empty=True)
-    since: str | None = key("The day it was left out.", default=None)
+    id: str = key("The task's id.", non_empty=True, required=True)
+    dataset: str = key("Its dataset, as the experiment names it.", non_empty=True, required=True)
+    reason: str = key("Why it is left out.", non_empty=True, required=True)
+    since: str | None = key("The day it was left out.")
 
 
 @dataclass(frozen=True)

@@ -6,54 +6,39 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from terminalbench.experiments import tables
 from terminalbench.experiments.agents import AgentRecord
 from terminalbench.experiments.config import HARBOR_OPTIONS, RESERVED_SLUGS
-from terminalbench.experiments.strict import LARGEST, Rule, describe, hints, rule_of
-from terminalbench.experiments.tables import (
-    SCHEMA_VERSION,
-    AnalysisTable,
-    ArtifactsTable,
-    DatasetTable,
-    ExperimentTable,
-    McpTable,
-    NotifyTable,
-    ProfileDefaults,
-    ProfilePrice,
-    ProfileTable,
-    RunTable,
-    TasksTable,
-    TaskTable,
-    TopUpTable,
-)
+from terminalbench.experiments.strict import LARGEST, Rule, describe, hints, is_required, rule_of
 
 _VARIABLE = r"[A-Za-z_]\w*"
 _SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 PAGES: tuple[tuple[str, Any], ...] = (
-    ("", ExperimentTable),
-    ("[tasks]", TasksTable),
-    ("tasks.items[]", TaskTable),
-    ('[datasets."<name@version>"]', DatasetTable),
-    ("[run]", RunTable),
-    ("[defaults]", ProfileDefaults),
-    ("[profiles.<key>]", ProfileTable),
-    ("[profiles.<key>.price]", ProfilePrice),
-    ("[mcp]", McpTable),
-    ("[artifacts]", ArtifactsTable),
-    ("[analysis]", AnalysisTable),
-    ("[top_up]", TopUpTable),
-    ("[notify]", NotifyTable),
+    ("", tables.ExperimentTable),
+    ("[tasks]", tables.TasksTable),
+    ("tasks.items[]", tables.TaskTable),
+    ('[datasets."<name@version>"]', tables.DatasetTable),
+    ("[run]", tables.RunTable),
+    ("[defaults]", tables.ProfileDefaults),
+    ("[profiles.<key>]", tables.ProfileTable),
+    ("[profiles.<key>.price]", tables.ProfilePrice),
+    ("[mcp]", tables.McpTable),
+    ("[artifacts]", tables.ArtifactsTable),
+    ("[analysis]", tables.AnalysisTable),
+    ("[top_up]", tables.TopUpTable),
+    ("[notify]", tables.NotifyTable),
     ("AGENT_INFO", AgentRecord),
 )
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of the experiment TOML."""
-    schema = _table(ExperimentTable)
+    schema = _table(tables.ExperimentTable)
     _refine(schema["properties"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"terminalbench experiment, version {SCHEMA_VERSION}",
+        "title": f"terminalbench experiment, version {tables.SCHEMA_VERSION}",
         **schema,
     }
 
@@ -80,7 +65,7 @@ def _table(table: Any) -> dict[str, Any]:
         "type": "object",
         "description": (table.__doc__ or "").splitlines()[0],
         "additionalProperties": False,
-        "required": [f.name for f in fields(table) if _required(f)],
+        "required": [f.name for f in fields(table) if is_required(f)],
         "properties": {f.name: _key(f, types[f.name]) for f in fields(table)},
     }
 
@@ -128,10 +113,6 @@ def _limits(kind: Any, rule: Rule | None) -> dict[str, Any]:
     return {name: value for name, value in limits.items() if value is not None}
 
 
-def _required(declared: Field[Any]) -> bool:
-    return declared.default is MISSING and declared.default_factory is MISSING
-
-
 def key_tables() -> str:
     """Every key, its type, default and meaning, as Markdown."""
     return "\n".join(line for title, table in PAGES for line in _page(title, table))
@@ -160,7 +141,7 @@ def _page(title: str, table: Any) -> Iterator[str]:
 
 
 def _default(declared: Field[Any]) -> str:
-    if _required(declared):
+    if is_required(declared):
         return "**required**"
     if declared.default_factory is not MISSING:
         value = declared.default_factory()

@@ -35,24 +35,12 @@ class Rule:
     example: str | None = None
 
 
-def key(
-    doc: str,
-    *,
-    default: Any = MISSING,
-    factory: Any = MISSING,
-    minimum: float | None = None,
-    above: float | None = None,
-    maximum: float | None = None,
-    pattern: str | None = None,
-    pattern_doc: str | None = None,
-    non_empty: bool = False,
-    example: str | None = None,
-) -> Any:
-    """Declare one key of a table: its one-line documentation, default and limits."""
-    rule = Rule(doc, minimum, above, maximum, pattern, pattern_doc, non_empty, example)
+def key(doc: str, *, required: bool = False, default: Any = None, factory: Any = MISSING, **limits: Any) -> Any:
+    """Declare one key of a table: its one-line documentation, its default (None: not set), its limits (see `Rule`)."""
+    metadata = {"rule": Rule(doc, **limits)}
     if factory is not MISSING:
-        return field(default_factory=factory, metadata={"rule": rule})
-    return field(default=default, metadata={"rule": rule})
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=MISSING if required else default, metadata=metadata)
 
 
 @dataclass
@@ -81,6 +69,11 @@ BAD = object()
 def rule_of(declared: Field[Any]) -> Rule:
     """The rule a field was declared with."""
     return declared.metadata["rule"]
+
+
+def is_required(declared: Field[Any]) -> bool:
+    """Whether a key has no default."""
+    return declared.default is MISSING and declared.default_factory is MISSING
 
 
 @cache
@@ -120,17 +113,11 @@ def read(table: Any, raw: Any, at: str, problems: Problems) -> Any:
     """`raw` as an instance of `table`. Wrong keys take their default so that checking can go on."""
     if not isinstance(raw, Mapping):
         problems.add(at, f"must be a table, not {shown(raw)}")
-        raw = {}
-        required_known = False
-    else:
-        required_known = True
-    values = given(table, raw, at, problems)
-    for f in fields(table):
-        if f.name in values or f.default is not MISSING or f.default_factory is not MISSING:
-            continue
-        if required_known and f.name not in raw:
+    values = given(table, raw, at, problems) if isinstance(raw, Mapping) else {}
+    for f in filter(is_required, fields(table)):
+        if isinstance(raw, Mapping) and f.name not in raw:
             problems.add(join(at, f.name), "is required", rule_of(f).doc)
-        values[f.name] = None
+        values.setdefault(f.name, None)
     return table(**values)
 
 

@@ -5,12 +5,13 @@ with `dataclasses.replace` on the experiment, its run, tasks or profiles. A prom
 path; a changed text has to be in its file before the experiment is loaded again.
 """
 
-import dataclasses
 from collections import Counter
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import from_root
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.tables import SCHEMA_VERSION
@@ -47,7 +48,7 @@ def _document(experiment: Experiment) -> dict[str, Any]:
         run=_changed(experiment.run),
         tasks={"default_dataset": common, "items": items},
         datasets={name: _changed(table) for name, table in experiment.dataset_tables.items()},
-        mcp=_given(aliases={name: _path(folder, experiment.root) for name, folder in folders.items()}),
+        mcp=_given(aliases={name: from_root(folder, experiment.root) for name, folder in folders.items()}),
         profiles={profile.key: _profile(profile, experiment.root) for profile in experiment.profiles},
         artifacts=_changed(experiment.artifacts),
         analysis=_changed(experiment.analysis),
@@ -58,7 +59,7 @@ def _document(experiment: Experiment) -> dict[str, Any]:
 
 def _profile(profile: Profile, root: Path) -> dict[str, Any]:
     def file(part: Any) -> str | None:
-        return _path(part.path, root) if part is not None else None
+        return from_root(part.path, root) if part is not None else None
 
     return _given(
         description=profile.description,
@@ -67,14 +68,14 @@ def _profile(profile: Profile, root: Path) -> dict[str, Any]:
         model=profile.model,
         reasoning=profile.reasoning,
         prompt=file(profile.prompt),
-        skills=[_path(folder.path, root) for folder in profile.skills],
+        skills=[from_root(folder.path, root) for folder in profile.skills],
         no_mcp=True if profile.agent.mcp and not profile.mcp.servers else None,
         mcp_servers=list(profile.mcp.servers),
         mcp_git_source=profile.mcp_git_source,
         mcp_git_ref=profile.mcp_git_ref,
         hooks=file(profile.hooks),
         workflow=file(profile.workflow),
-        env_file=_path(profile.env_file, root) if profile.env_file is not None else None,
+        env_file=from_root(profile.env_file, root) if profile.env_file is not None else None,
         env=profile.env,
         options=profile.options,
         price=_changed(profile.price) if profile.price is not None else None,
@@ -88,14 +89,5 @@ def _given(**values: Any) -> dict[str, Any]:
 
 def _changed(table: Any) -> dict[str, Any]:
     """The keys of a table that are not as they are by default."""
-    values = {f.name: getattr(table, f.name) for f in dataclasses.fields(table)}
-    return {f.name: values[f.name] for f in dataclasses.fields(table) if values[f.name] != _default(f)}
-
-
-def _default(declared: dataclasses.Field[Any]) -> Any:
-    factory = declared.default_factory
-    return declared.default if factory is dataclasses.MISSING else factory()
-
-
-def _path(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    usual = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(table)}
+    return {name: getattr(table, name) for name, default in usual.items() if getattr(table, name) != default}

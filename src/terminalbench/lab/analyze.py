@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from terminalbench.analytics.judge.request import JudgeAsk
 from terminalbench.analytics.judge.request import request_of as judge_request
@@ -56,28 +56,16 @@ def analyze(
     return done
 
 
-def request_of(
-    selected: Selected,
-    wanted: Filter,
-    *,
-    compare: tuple[str, str] | None = None,
-    output: Path | None = None,
-    judge: JudgeAsk | None = None,
-    judge_only: bool = False,
-    progress: Progress | None = None,
-) -> AnalysisRequest:
+def request_of(selected: Selected, wanted: Filter, *, output: Path | None = None, **more: Any) -> AnalysisRequest:
     """What to analyse: the batches, with the analyzers and the `[analysis]` table of their file as it is now."""
     return AnalysisRequest(
         batches=selected.batches,
         wanted=wanted,
         output=output.resolve() if output is not None else None,
-        compare=compare,
         analyzers=tuple(selected.analysis.analyzers) if selected.analysis is not None else (),
         import_root=selected.import_root,
         analysis=selected.analysis,
-        judge=judge,
-        judge_only=judge_only,
-        progress=progress,
+        **more,
     )
 
 

@@ -16,8 +16,7 @@ from terminalbench.live.line import run_line
 from terminalbench.live.notices import Alerts
 from terminalbench.live.state import replay
 from terminalbench.records import Event
-from terminalbench.runner.guard import Guard
-from terminalbench.runner.observe import Observer, memory_mb
+from terminalbench.runner.guard import Guard, Observer, memory_mb
 from terminalbench.runner.watchdog import Alert, Change, Order, Sample, Watchdog
 from terminalbench.sandbox.activity import Activity, live_hits
 from terminalbench.text.numbers import duration

@@ -31,10 +31,9 @@ from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor
 from terminalbench.records import Event, TaskRef
 from terminalbench.runner.control import check_orders
-from terminalbench.runner.guard import Guard
+from terminalbench.runner.guard import Guard, Observer
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, missing_variables
-from terminalbench.runner.observe import Observer
 from terminalbench.runner.pins import pinned
 from terminalbench.runner.preflight import disk_is_full, refuse_a_full_disk, refuse_if_nothing_is_left
 from terminalbench.runner.prepare import Prepared, prepare

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from terminalbench.experiments.tables import RunTable
 from terminalbench.live.notices import Alert, AlertKey
+from terminalbench.live.state import LiveState
 from terminalbench.records import ErrorClass, Event
 from terminalbench.text.numbers import duration, size
 
@@ -67,11 +68,10 @@ class Watchdog:
 
     policy: RunTable = field(default_factory=RunTable)
     standing: dict[AlertKey, Alert] = field(default_factory=dict)
+    state: LiveState = field(default_factory=LiveState)
     _streaks: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     _environment: tuple[int, str] = (0, "")
     _last_words: dict[str, str] = field(default_factory=dict)
-    _profiles: dict[str, str] = field(default_factory=dict)
-    _phases: dict[str, str] = field(default_factory=dict)
     _dead: dict[str, str] = field(default_factory=dict)
     _back: set[str] = field(default_factory=set)
     _hits: deque[tuple[float, str, int]] = field(default_factory=deque)
@@ -82,7 +82,8 @@ class Watchdog:
 
     def add(self, event: Event) -> None:
         """Take an event of the run into account."""
-        profile, trial = event.profile or "", event.trial
+        self.state.apply(event)
+        profile = event.profile or ""
         if event.job_died:
             self._dead[profile] = event.error or "a Harbor process ended"
             self._back.discard(profile)
@@ -91,13 +92,8 @@ class Watchdog:
                 self._dead.pop(profile, None)
             else:
                 self._back.add(profile)  # a death is named, though the next Harbor is there before the next look
-        elif trial is None:
-            return
         elif event.kind == "trial_started":
-            self._profiles[trial], self._phases[trial] = profile, "start"
-            self._seen_hits.pop(trial, None)
-        elif event.kind == "trial_phase":
-            self._phases[trial] = event.phase or ""
+            self._seen_hits.pop(event.trial or "", None)
         elif event.kind == "trial_ended":
             self._ended(profile, event)
 
@@ -110,7 +106,6 @@ class Watchdog:
         return changes, [order for change in changes if (order := self._order(change)) is not None]
 
     def _ended(self, profile: str, event: Event) -> None:
-        self._phases.pop(event.trial or "", None)
         kind = event.detail.get("error_class")
         before, count = self._streaks.get(profile, (None, 0))
         self._streaks[profile] = (kind, count + 1 if kind == before else 1)
@@ -134,11 +129,11 @@ class Watchdog:
 
     def _stalls(self, sample: Sample) -> list[Alert]:
         found = []
-        for trial, phase in self._phases.items():
-            quiet = sample.quiet_sec.get(trial, 0.0)
+        for trial in self.state.running:
+            quiet = sample.quiet_sec.get(trial.name, 0.0)
             if quiet >= self.policy.stall_sec:
-                message = f"{trial}: no activity for {duration(quiet)} (phase {phase})"
-                found.append(Alert("stall", message, profile=self._profiles.get(trial), trial=trial))
+                message = f"{trial.name}: no activity for {duration(quiet)} (phase {trial.phase})"
+                found.append(Alert("stall", message, profile=trial.profile, trial=trial.name))
         return found
 
     def _streak_alerts(self) -> list[Alert]:
@@ -156,9 +151,10 @@ class Watchdog:
         return found
 
     def _pressure(self, sample: Sample) -> list[Alert]:
-        for trial, hits in sample.hits.items():
-            self._seen_hits[trial] = self._seen_hits.get(trial, 0) + hits
-            self._hits.append((sample.now, self._profiles.get(trial, ""), hits))
+        for trial in self.state.running:
+            if hits := sample.hits.get(trial.name):
+                self._seen_hits[trial.name] = self._seen_hits.get(trial.name, 0) + hits
+                self._hits.append((sample.now, trial.profile, hits))
         self._hits.extend((sample.now, profile, hits) for profile, hits in self._new_hits.items())
         self._new_hits = {}
         while self._hits and sample.now - self._hits[0][0] > PRESSURE_SEC:

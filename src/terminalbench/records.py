@@ -3,8 +3,9 @@
 `None` means unknown in every field of every record: never zero, never false.
 """
 
+import os
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -289,6 +290,11 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     usage: Usage | None = None
     detail: dict[str, Any] = {}
+
+    @classmethod
+    def now(cls, kind: str, job: str = "", pid: int | None = None, **fields: Any) -> "Event":
+        """An event that happens now, in this process unless `pid` is given."""
+        return cls(stamp(datetime.now(UTC)), kind, job, os.getpid() if pid is None else pid, **fields)
 
     @property
     def job_died(self) -> bool:

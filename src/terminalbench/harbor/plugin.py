@@ -18,7 +18,7 @@ import atexit
 import os
 import signal
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +57,7 @@ from terminalbench.harbor.read.planned import PLANNED, Planned
 from terminalbench.harbor.read.result_file import HarborResult, TaskConfig, from_result
 from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.usage import best
-from terminalbench.records import Event, Usage, stamp
+from terminalbench.records import Event, Usage
 
 IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
 HEARTBEAT_SEC = 10.0
@@ -94,7 +94,7 @@ class EventPlugin(BaseJobPlugin):
         if not self._heartbeat_sec > 0:
             raise ValueError("heartbeat_sec must be more than 0")
         self._grace_sec = float(grace_sec)
-        self._planned_note = Planned(price=msgspec.convert(price, ProfilePrice | None))
+        self._price = msgspec.convert(price, ProfilePrice | None)
         together = None if shared is None else Path(str(shared))
         door = None if gate is None else Gate(Path(str(gate)), together)
         control = None if door is None else ControlFile(door.path.with_name("control.json"), together)
@@ -179,7 +179,8 @@ class EventPlugin(BaseJobPlugin):
                 await self._hold(event, refusal)
             self._tries[event.trial_name] += 1
             self._running.add(event.trial_name)
-            await asyncio.to_thread(self._note_planned, event.trial_name)
+            planned = Planned(self._price, self._attempts.get(event.trial_name))
+            await asyncio.to_thread(self._leave, event.trial_name, PLANNED, planned)
             limits = await asyncio.to_thread(limits_of, event.config, self._grace_sec)
         except asyncio.CancelledError:  # Harbor tells of no end of a trial that has not begun
             self._running.discard(event.trial_name)
@@ -202,7 +203,8 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, msgspec.DecodeError) as error:
             self._writer.failed(f"gate for {event.trial_name}", error)
         except asyncio.CancelledError:
-            self._note_held(event.trial_name, Held("the run ended before it could start", ExclusionKind.INTERRUPTED))
+            why = Held("the run ended before it could start", ExclusionKind.INTERRUPTED)
+            self._leave(event.trial_name, HELD, why)
             raise
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
@@ -213,24 +215,17 @@ class EventPlugin(BaseJobPlugin):
         self._held.add(event.trial_name)
         self._alive.pop(event.trial_name, None)
         self._phases.ended(event.trial_name)
-        self._note_held(event.trial_name, Held(refusal.reason, refusal.kind))
+        self._leave(event.trial_name, HELD, Held(refusal.reason, refusal.kind))
         self._write("trial_held", event, error=refusal.reason, detail={"kind": refusal.kind.value})
         self._interrupt_when_drained()
         await asyncio.Event().wait()
 
-    def _note_planned(self, trial: str) -> None:
-        try:
-            note = msgspec.structs.replace(self._planned_note, attempt=self._attempts.get(trial))
-            write_json(self._job_dir / trial / PLANNED, note)
-        except OSError as error:
-            self._writer.failed(f"{PLANNED} of {trial}", error)
-
-    def _note_held(self, trial: str, why: Held) -> None:
+    def _leave(self, trial: str, file: str, note: Planned | Held) -> None:
         """Never raises: a hook that does lets its trial start, though it is held or cancelled."""
         try:
-            write_json(self._job_dir / trial / HELD, why)
+            write_json(self._job_dir / trial / file, note)
         except OSError as error:
-            self._writer.failed(f"{HELD} of {trial}", error)
+            self._writer.failed(f"{file} of {trial}", error)
 
     def _interrupt_when_drained(self) -> None:
         if self._held and not self._running:
@@ -265,17 +260,14 @@ class EventPlugin(BaseJobPlugin):
             try:
                 await self._settle(event, None)  # if nobody could say what it cost: others wait for its money
             finally:  # only now: another trial takes its place, or a job that is drained is interrupted
-                self._free_place(event.trial_name)
+                self._running.discard(event.trial_name)
+                self._door.left(event.trial_name)
                 self._interrupt_when_drained()
-
-    def _free_place(self, trial: str) -> None:
-        self._running.discard(trial)
-        self._door.left(trial)
 
     async def _tell_end(self, event: TrialHookEvent) -> None:
         """Keep and write all that is to be known of a trial that has ended."""
         result, secrets = from_result(event.result), self._writer.secrets
-        used = best(result.model, result.contexts, [], [], self._planned_note.prices)
+        used = best(result.model, result.contexts, [], [], Planned(self._price).prices)
         known = LiveEnding(classify(result, secrets=secrets), used)
         asked: float | None = None
         hits = 0
@@ -284,9 +276,8 @@ class EventPlugin(BaseJobPlugin):
             work = asyncio.to_thread(live_ending, self._job_dir / event.trial_name, result, secrets)
             known = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)
             asked = await self._pace(event, known.ending)
-            hits = await asyncio.wait_for(
-                asyncio.to_thread(count_hits, self._job_dir / event.trial_name), _READ_TIMEOUT_SEC
-            )
+            counting = asyncio.to_thread(count_hits, self._job_dir / event.trial_name)
+            hits = await asyncio.wait_for(counting, _READ_TIMEOUT_SEC)
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
@@ -321,7 +312,7 @@ class EventPlugin(BaseJobPlugin):
             self._writer.failed(f"budget of {event.trial_name}", error)
 
     async def _keep_failed_try(self, event: TrialHookEvent, result: HarborResult) -> None:
-        if not self._will_retry(event.trial_name, result):
+        if not evidence.will_retry(self._retry, self._tries[event.trial_name], result):
             return
         self._door.failed(event.trial_name)
         try:
@@ -334,7 +325,7 @@ class EventPlugin(BaseJobPlugin):
     def _write_end(
         self, event: TrialHookEvent, result: HarborResult, ending: Ending, usage: Usage, pressure: dict[str, Any]
     ) -> None:
-        retried = self._will_retry(event.trial_name, result)
+        retried = evidence.will_retry(self._retry, self._tries[event.trial_name], result)
         self._outcomes[event.trial_name] = ending.outcome.value
         detail: dict[str, Any] = {**self._try(event), "agent_status": ending.agent_status.value}
         if ending.error_class is not None:
@@ -352,9 +343,6 @@ class EventPlugin(BaseJobPlugin):
             usage=usage if usage.known else None,
             detail=detail,
         )
-
-    def _will_retry(self, trial: str, result: HarborResult) -> bool:
-        return evidence.will_retry(self._retry, self._tries[trial], result)
 
     def _try(self, event: TrialHookEvent) -> dict[str, Any]:
         number = self._tries[event.trial_name]
@@ -402,17 +390,14 @@ class EventPlugin(BaseJobPlugin):
         if self._ended or not self._job:
             return
         self._ended = True
-        counts: defaultdict[str, int] = defaultdict(int)
-        for outcome in self._outcomes.values():
-            counts[outcome] += 1
-        self._write("job_ended", detail={"how": how, "trials": self._planned, "outcomes": dict(counts)})
+        outcomes = dict(Counter(self._outcomes.values()))
+        self._write("job_ended", detail={"how": how, "trials": self._planned, "outcomes": outcomes})
 
     def _at_exit(self) -> None:
         self._end("interrupted")
         self._writer.stop()
 
     def _write(self, kind: str, event: TrialHookEvent | None = None, **fields: Any) -> None:
-        now = stamp(datetime.now(UTC))
         about: dict[str, Any] = {}
         if event is not None:
             task = msgspec.convert(event.config.task, TaskConfig, from_attributes=True)
@@ -422,8 +407,7 @@ class EventPlugin(BaseJobPlugin):
                 "dataset": task.dataset,
                 "attempt": self._attempts.get(event.trial_name),
             }
-        record = Event(time=now, kind=kind, job=self._job, pid=os.getpid(), profile=self._profile, **about, **fields)
-        self._writer.put(record)
+        self._writer.put(Event.now(kind, self._job, profile=self._profile, **about, **fields))
 
 
 def _spelled(value: object) -> str:

@@ -4,10 +4,8 @@ Before each round the statistics say what the intervals are, and where attempts 
 written before anything runs, and is finished like any other.
 """
 
-import os
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -19,7 +17,7 @@ from terminalbench.files import append_jsonl, lock, read_json, write_json
 from terminalbench.harbor.limits.gate import control_of, gate_of
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
-from terminalbench.records import Event, TaskRef, stamp
+from terminalbench.records import Event, TaskRef
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, RunResult
 from terminalbench.text.numbers import plural, points
@@ -134,10 +132,9 @@ def _grow(batch: Batch, choice: Choice) -> None:
     with lock(batch.lock, f"tbench resume --top-up {batch.folder.parent.name}/{batch.folder.name}"):
         plan: Plan = read_json(batch.plan_json, Plan)
         write_json(batch.plan_json, with_extra(plan, choice.extra))
-        now = stamp(datetime.now(UTC))
         added = [
             {"profile": profile, "task": task.id, "dataset": task.dataset, "attempts": count}
             for (profile, task), count in choice.extra.items()
         ]
         detail = {"top_up": {"reason": choice.reason, "added": added}}
-        append_jsonl(batch.events_jsonl, Event(now, "note", plan.slug, os.getpid(), detail=detail))
+        append_jsonl(batch.events_jsonl, Event.now("note", plan.slug, detail=detail))

@@ -1,12 +1,8 @@
 """Telling a live run what to do: every change is in the batch's control file, and in its events with the reason."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-
-import msgspec
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
@@ -16,7 +12,7 @@ from terminalbench.harbor.limits.control import ALL, Control, ControlFile, share
 from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.live.processes import live_processes
 from terminalbench.live.state import replay
-from terminalbench.records import Event, stamp
+from terminalbench.records import Event
 
 TRIALS = ("cancel", "requeue")
 ACTIONS = ("pause", "resume", "set", *TRIALS)
@@ -87,12 +83,12 @@ def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) ->
 
 def note(batch: Batch, order: Order, target: str, profile: str | None = None, by: str = "tbench ctl") -> None:
     """Write down that somebody gave an order."""
-    now = stamp(datetime.now(UTC))
     detail = {"action": order.action, "target": target, "by": by} | ({"value": order.value} if order.value else {})
-    told = Event(now, "control", "", os.getpid(), profile, target, error=order.reason, detail=detail)
-    if profile is None:
-        told = msgspec.structs.replace(told, profile=None if target == ALL else target, trial=None)
-    append_jsonl(batch.events_jsonl, told)
+    trial = target if profile is not None else None
+    about = profile if profile is not None or target == ALL else target
+    append_jsonl(
+        batch.events_jsonl, Event.now("control", profile=about, trial=trial, error=order.reason, detail=detail)
+    )
 
 
 def _alive(batch: Batch) -> dict[str, str]:

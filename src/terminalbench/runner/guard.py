@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from terminalbench.harbor.limits.control import Control, ControlFile
 from terminalbench.harbor.limits.gate import Gate
 from terminalbench.live.model import LiveTrial
 from terminalbench.live.notices import Alert, AlertKey, Alerts
-from terminalbench.records import Event, EventKind, stamp
+from terminalbench.records import Event, EventKind
 from terminalbench.runner import control
 from terminalbench.runner.preflight import free_mb
 from terminalbench.runner.watchdog import Order, Sample, Watchdog
@@ -227,23 +226,13 @@ class Guard:
             return  # a full disk: new trials cannot start on it either
 
     def _write(self, alert: Alert, state: str) -> None:
-        now = stamp(datetime.now(UTC))
-        since = self._since.setdefault(alert.key, alert.since or now)
-        if state == "cleared":
-            self._since.pop(alert.key, None)
-        detail = {"cause": alert.cause, "severity": alert.severity, "message": alert.message, "since": since}
+        detail = {"cause": alert.cause, "severity": alert.severity, "message": alert.message, "state": state}
         if alert.model is not None:
             detail["model"] = alert.model
-        event = Event(
-            now,
-            EventKind.ALERT,
-            "",
-            os.getpid(),
-            alert.profile,
-            alert.trial,
-            error=alert.message,
-            detail={**detail, "state": state},
-        )
+        event = Event.now(EventKind.ALERT, profile=alert.profile, trial=alert.trial, error=alert.message, detail=detail)
+        detail["since"] = self._since.setdefault(alert.key, alert.since or event.time)
+        if state == "cleared":
+            self._since.pop(alert.key, None)
         owed = self._owed.pop(alert.key, None)
         if owed is not None and (owed.detail["state"], state) == ("raised", "cleared"):
             return  # over before a word of it could be written

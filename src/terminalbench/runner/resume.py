@@ -31,7 +31,7 @@ from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import forget_dead_workers, live_processes
-from terminalbench.records import ErrorClass, Event, EventKind, Outcome, stamp
+from terminalbench.records import ErrorClass, Event, EventKind, Outcome
 from terminalbench.registry import is_import_path
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.environment import process_environment
@@ -376,10 +376,6 @@ def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
 
 
 def _note(batch: Batch, plan: Plan, request: ResumeRequest, missing: dict[str, Counter[Cell]]) -> None:
-    now = stamp(datetime.now(UTC))
-    detail = {
-        "resumed": {profile: cells.total() for profile, cells in missing.items()},
-        "attempts": request.attempts,
-        "retry_errors": request.retry_errors,
-    }
-    append_jsonl(batch.events_jsonl, Event(now, EventKind.RESUMED, plan.slug, os.getpid(), detail=detail))
+    resumed = {profile: cells.total() for profile, cells in missing.items()}
+    detail = {"resumed": resumed, "attempts": request.attempts, "retry_errors": request.retry_errors}
+    append_jsonl(batch.events_jsonl, Event.now(EventKind.RESUMED, plan.slug, detail=detail))

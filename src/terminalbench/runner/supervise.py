@@ -17,7 +17,7 @@ from terminalbench.files import append_jsonl, tail_jsonl, write_json
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.harbor.read.results import finished_trials
 from terminalbench.live.processes import Worker, executor
-from terminalbench.records import Event, EventKind, stamp
+from terminalbench.records import Event, EventKind
 from terminalbench.runner.executors.base import Executor, JobRun
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 from terminalbench.secrets.values import Secrets
@@ -241,7 +241,8 @@ class Supervisor:
 
     def _after(self, line: _Line, code: int) -> bool:
         """A process has ended: start a further wave for what it left over; False when the profile is through."""
-        missing = remaining(line.launch.job, self._finished(line))
+        finished = (finished_trials(self.batch.job_folder(job.name)) for job in line.waves)
+        missing = remaining(line.launch.job, sum(finished, Counter()))
         self._retire(line)
         if not missing or self.signals:
             return False
@@ -271,40 +272,27 @@ class Supervisor:
         self._start(line, next_wave(line.launch.job, chosen, name))
         return True
 
-    def _finished(self, line: _Line) -> dict[tuple[str, str], int]:
-        counts: dict[tuple[str, str], int] = {}
-        for job in line.waves:
-            for cell, number in finished_trials(self.batch.job_folder(job.name)).items():
-                counts[cell] = counts.get(cell, 0) + number
-        return counts
-
     def _retire(self, line: _Line) -> None:
         self._stop(line, now=True)  # what Harbor left behind, if anything
         self.batch.worker(line.waves[-1].name).unlink(missing_ok=True)
         self.gone(line.waves[-1])
 
     def _tell_death(self, line: _Line, text: str, code: int) -> None:
-        from datetime import UTC, datetime
-
-        now = stamp(datetime.now(UTC))
-        job = line.waves[-1]
-        pid = line.worker.pid or 0 if line.worker else 0
-        append_jsonl(
-            self.batch.events_jsonl,
-            Event(now, EventKind.JOB_DIED, job.name, pid, profile=job.profile, error=text, detail={"code": code}),
-        )
+        job, pid = line.waves[-1], line.worker.pid or 0 if line.worker else 0
+        died = Event.now(EventKind.JOB_DIED, job.name, pid=pid, profile=job.profile, error=text, detail={"code": code})
+        append_jsonl(self.batch.events_jsonl, died)
 
     def _follow(self, running: list[_Line]) -> None:
         found = tail_jsonl(self.batch.events_jsonl, self._offset, Event)
         self._offset = found.offset
         by_job = {line.waves[-1].name: line for line in running}
         for event in found.records:
-            if event.job in by_job:
-                by_job[event.job].heard_at = time.monotonic()
-            if event.kind == "trial_started" and event.job in by_job:
-                by_job[event.job].started[event.dataset or "", event.task or ""] += 1
-            if event.kind == "control" and event.detail.get("done") and event.job in by_job:
-                by_job[event.job].requeued.add((event.dataset or "", event.task or ""))
+            if (line := by_job.get(event.job)) is not None:
+                line.heard_at = time.monotonic()
+                if event.kind == "trial_started":
+                    line.started[event.dataset or "", event.task or ""] += 1
+                elif event.kind == "control" and event.detail.get("done"):
+                    line.requeued.add((event.dataset or "", event.task or ""))
             self.watch(event)
 
     def _end_hung(self, running: list[_Line]) -> None:

@@ -4,7 +4,6 @@ When Harbor ends before its job is done, the rest runs as another job of the sam
 used twice, so that nothing in it can be deleted or mixed up.
 """
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from terminalbench.experiments.plan import JobSpec
+from terminalbench.harbor.attempts import first_wave
 
 type Cell = tuple[str, str]
 """A dataset label and a task id."""
@@ -78,12 +78,7 @@ def first_not_started(wave: JobSpec, started: Mapping[Cell, int]) -> Cell | None
     return None
 
 
-_NAME = re.compile(r"(?P<day>[^_]+)__(?P<time>[^_]+?)(?:-w\d+)?__(?P<profile>.+)", re.DOTALL)
-
-
 def wave_name(job: str, number: int) -> str:
     """The name of the nth job of a profile (from 2): the stamp of the first, marked."""
-    match = _NAME.fullmatch(job)
-    if match is None:
-        raise ValueError(f"not the name of a job of ours: {job}")
-    return f"{match['day']}__{match['time']}-w{number}__{match['profile']}"
+    day, time, profile = first_wave(job).split("__", 2)
+    return f"{day}__{time}-w{number}__{profile}"

@@ -109,10 +109,10 @@ def parse(data: bytes) -> list[Piece]:
 class LiveLogs:
     """Follows the logs in the folder `source` of a sandbox while commands run in it; None: there is no such folder."""
 
-    def __init__(self, source: str | None, activity: Activity, look_sec: float | None = None) -> None:
+    def __init__(self, source: str | None, activity: Activity) -> None:
         self._source = source
         self._activity = activity
-        self._look_sec = LOOK_SEC if look_sec is None else look_sec
+        self._look_sec = LOOK_SEC
         self._known: dict[str, int] = {}
         self._commands = 0
         self._task: asyncio.Task[None] | None = None

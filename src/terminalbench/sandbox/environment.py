@@ -160,8 +160,8 @@ class LocalSandbox(BaseEnvironment):
             self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT),
             scratch=self._scratch,
         )
-        for text in limits.clamped:
-            self.logger.warning("sandbox: lowered %s", text)
+        if limits.clamped:
+            self.logger.warning("sandbox: lowered %s", limits.clamped)
         return limits
 
     # Life

@@ -46,25 +46,20 @@ def pack_folder(source: Path) -> Callable[[BinaryIO], None]:
     """Writes the content of `source`, owned by root, as a tar stream."""
     if not source.is_dir():
         raise FileNotFoundError(f"no folder {source}")
-
-    def write(stream: BinaryIO) -> None:
-        with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-            for path in sorted(source.rglob("*")):
-                add_path(archive, path, path.relative_to(source).as_posix())
-
-    return write
+    return lambda stream: _pack(stream, [(p, p.relative_to(source).as_posix()) for p in sorted(source.rglob("*"))])
 
 
 def pack_file(source: Path) -> Callable[[BinaryIO], None]:
     """Writes the one file `source` (what it leads to, if it is a link) as a tar stream."""
     if not source.is_file():
         raise FileNotFoundError(f"no file {source}")
+    return lambda stream: _pack(stream, [(source.resolve(), source.name)])
 
-    def write(stream: BinaryIO) -> None:
-        with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-            add_path(archive, source.resolve(), source.name)
 
-    return write
+def _pack(stream: BinaryIO, entries: list[tuple[Path, str]]) -> None:
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for path, name in entries:
+            add_path(archive, path, name)
 
 
 def unpack_folder(target: Path, limit_bytes: int) -> Callable[[BinaryIO], None]:

@@ -6,6 +6,7 @@ Everything else (install, model, auth, options, trajectory) is Harbor's. What re
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self, override
@@ -32,12 +33,12 @@ from terminalbench.harbor.agents.claude_source import (
     InstalledSource,
     McpSetupError,
     McpSource,
-    extras_problem,
     install_source,
 )
 
 MCP_CONFIG_PATH = ROOT / "mcp.json"
 DELIVERY_NAME = "delivery.json"
+_EXTRA = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 _ERROR_BY_STATUS: dict[int, type[NonZeroAgentExitCodeError]] = {
     401: AgentAuthenticationError,
@@ -98,8 +99,8 @@ class ClaudeCodeAgentOptions(ClaudeCodeOptions):
     @field_validator("mcp_extras")
     @classmethod
     def _check_extras(cls, value: list[str]) -> list[str]:
-        if problem := extras_problem(value):
-            raise ValueError(problem)
+        if bad := [extra for extra in value if not _EXTRA.fullmatch(extra)]:
+            raise ValueError(f"not names of extras: {', '.join(map(repr, bad))}")
         return value
 
     @model_validator(mode="after")

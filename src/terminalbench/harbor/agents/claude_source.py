@@ -30,7 +30,6 @@ LOG_NAME = "setup/mcp-install.log"
 TAIL_LINES = 40
 
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
-_EXTRA = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 _ASKPASS = """#!/bin/sh
 case "$1" in
@@ -95,12 +94,6 @@ class InstalledSource:
 
     locations: Locations
     record: dict[str, Any]
-
-
-def extras_problem(extras: Sequence[str]) -> str | None:
-    """What is wrong with the names of the extras, if anything."""
-    bad = [extra for extra in extras if not _EXTRA.fullmatch(extra)]
-    return f"not names of extras: {', '.join(map(repr, bad))}" if bad else None
 
 
 async def install_source(

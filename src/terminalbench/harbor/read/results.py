@@ -76,15 +76,13 @@ class _Lock(msgspec.Struct):
 def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets = NONE) -> TrialReading:
     """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
     data = read_plain(trial_dir / RESULT, _RESULT_LIMIT)
-    if data is None and is_plain(trial_dir / RESULT):
-        return _known(trial_dir, state=ReadState.UNREADABLE, reason=NOT_READABLE)
     if data is None:
-        return _unfinished(trial_dir)
+        return _known(trial_dir, *_no_result(trial_dir))
     try:
         result = decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = "empty" if not data.strip() else f"not a Harbor result: {error}"
-        return _known(trial_dir, state=ReadState.UNREADABLE, reason=f"{RESULT} is {reason}")
+        return _known(trial_dir, ReadState.UNREADABLE, f"{RESULT} is {reason}")
     trial = _trial(trial_dir, result, profile, secrets)
     return TrialReading(
         state=ReadState.FINISHED,
@@ -203,18 +201,21 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 
 
-def _unfinished(trial_dir: Path) -> TrialReading:
+def _no_result(trial_dir: Path) -> tuple[ReadState, str]:
+    """What a trial without a result is, and why it has none."""
+    if is_plain(trial_dir / RESULT):
+        return ReadState.UNREADABLE, NOT_READABLE
     if not trial_dir.is_dir():
-        return _known(trial_dir, state=ReadState.UNREADABLE, reason="no such folder")
+        return ReadState.UNREADABLE, "no such folder"
     if (trial_dir / RESULT).exists() or (trial_dir / RESULT).is_symlink():
-        return _known(trial_dir, state=ReadState.UNREADABLE, reason=f"{RESULT} cannot be read as a plain file")
+        return ReadState.UNREADABLE, f"{RESULT} cannot be read as a plain file"
     held = decode_plain(trial_dir / HELD, Held, _SMALL_LIMIT)
     if held is not None:
-        return _known(trial_dir, state=ReadState.HELD, reason=held.reason)
-    return _known(trial_dir, state=ReadState.UNFINISHED, reason=f"no {RESULT}: running, or interrupted")
+        return ReadState.HELD, held.reason
+    return ReadState.UNFINISHED, f"no {RESULT}: running, or interrupted"
 
 
-def _known(trial_dir: Path, *, state: ReadState, reason: str) -> TrialReading:
+def _known(trial_dir: Path, state: ReadState, reason: str) -> TrialReading:
     config = decode_plain(trial_dir / "config.json", TrialConfig, _SMALL_LIMIT)
     logs = AgentLogs(trial_dir, None, config.agent.name if config else None)
     prices, spent = read_planned(trial_dir).prices, Usage()

@@ -52,9 +52,8 @@ def define(folder: Path, docker_image: str | None, table: ImageTable) -> Definit
         text, where = path.read_text(encoding="utf-8"), str(path)
     else:
         text, where = f"FROM {docker_image}\n", f"docker_image of {folder.parent.name}"
-    instructions = parse(text, where)
     arguments = platform_arguments()
-    image = ""
+    image, instructions = "", iter(parse(text, where))
     for instruction in instructions:
         if instruction.name == "ARG":
             arguments |= declared(instruction, arguments)
@@ -65,7 +64,7 @@ def define(folder: Path, docker_image: str | None, table: ImageTable) -> Definit
         elif instruction.name not in ("LABEL", "MAINTAINER"):
             raise Refused(f"{instruction.name} before FROM", where=where, hint="start the Dockerfile with FROM")
     base = table.base_for(image, where=where)
-    return Definition(tuple(instructions), text, Context(folder), image, base, where)
+    return Definition(tuple(instructions), arguments, text, Context(folder), image, base, where)
 
 
 def _check_platform(instruction: Instruction, arguments: Mapping[str, str], where: str) -> None:

@@ -60,9 +60,10 @@ class ImageTable:
 
 @dataclass(frozen=True)
 class Definition:
-    """What is to be built: a checked Dockerfile, its context, and the name of its base."""
+    """What is to be built: what follows FROM in a checked Dockerfile, the ARGs before it, its context and base."""
 
     instructions: tuple[Instruction, ...]
+    outer: Mapping[str, str]
     text: str
     context: Context
     image: str
@@ -115,13 +116,14 @@ class Builder:
     user: str | None = None
     env: dict[str, str] = field(default_factory=dict)
     arguments: dict[str, str] = field(default_factory=dict)
-    outer: dict[str, str] = field(default_factory=platform_arguments)
     shell: list[str] = field(default_factory=lambda: list(_SHELL))
     entrypoint: list[str] = field(default_factory=list)
-    started: bool = False
 
     async def build(self) -> ImageConfig:
         """Every instruction in order; the configuration the image ends up with."""
+        # The one thing a python image has that a host may lack under that name.
+        if self.definition.is_python and not self.sandbox.plan.base.has_program("python"):
+            await self._must(["/bin/sh", "-c", "ln -s $(command -v python3) /usr/local/bin/python"], "FROM")
         for instruction in self.definition.instructions:
             await self._step(instruction)
         return ImageConfig(self.definition.image, self.workdir, self.env, self.user, self.entrypoint)
@@ -136,13 +138,8 @@ class Builder:
 
     async def _step(self, instruction: Instruction) -> None:
         match instruction.name:
-            case "FROM":
-                self.started = True
-                await self._stand_in()
-            case "ARG" if not self.started:
-                self.outer |= declared(instruction, self.outer)
             case "ARG":
-                self.arguments |= declared(instruction, {**self.outer, **self.variables})
+                self.arguments |= declared(instruction, {**self.definition.outer, **self.variables})
             case "ENV":
                 self.env |= _assignments(instruction.value, self.variables)
             case "WORKDIR":
@@ -162,11 +159,6 @@ class Builder:
                 await self._run(instruction)
             case "COPY" | "ADD":
                 await self._copy(instruction)
-
-    async def _stand_in(self) -> None:
-        """The one thing a python image has that a host may lack under that name."""
-        if self.definition.is_python and not self.sandbox.plan.base.has_program("python"):
-            await self._must(["/bin/sh", "-c", "ln -s $(command -v python3) /usr/local/bin/python"], "FROM")
 
     async def _make_folders(self, folders: list[str]) -> None:
         await self._must(["mkdir", "-p", "--", *folders], "WORKDIR", cwd="/", user="root")

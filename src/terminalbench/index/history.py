@@ -10,11 +10,11 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.index.store import FILE_NAME, open_index
 from terminalbench.records import Outcome, elapsed_sec
 
-_MOST = 20_000
+_MOST = 2000
 _SAME = "SELECT 1 FROM trials WHERE profile_id = ? LIMIT 1"
 _ALIKE = "SELECT id FROM profiles WHERE agent = ? AND model IS ?"
 _TRIALS = """
-    SELECT profile_id, p.agent, p.model, dataset, task, outcome, started_at, finished_at, cost_usd,
+    SELECT trials.rowid, profile_id, p.agent, p.model, dataset, task, outcome, started_at, finished_at, cost_usd,
            superseded OR counts IS 0, simulated
     FROM trials JOIN profiles p ON p.id = profile_id
     WHERE profile_id IN ({ids}) AND started_at IS NOT NULL ORDER BY started_at DESC LIMIT ?
@@ -42,7 +42,7 @@ class PastTrial(msgspec.Struct, frozen=True):
 
 
 def past_trials(results_root: Path, plan: Plan) -> list[PastTrial]:
-    """The newest trials of the planned profiles, up to 20,000; of profiles alike (agent, model) where one has none.
+    """The newest trials of each planned profile, up to 2,000; of profiles alike (agent, model) where it has none.
 
     None without a readable index; one of an earlier version is brought up to date.
     """
@@ -62,15 +62,18 @@ def past_trials(results_root: Path, plan: Plan) -> list[PastTrial]:
 
 
 def _trials(connection: sqlite3.Connection, plan: Plan) -> list[PastTrial]:
-    ids: set[str] = set()
+    groups: set[tuple[str, ...]] = set()
     for profile in plan.profiles:
         if connection.execute(_SAME, (profile.id,)).fetchone() is not None:
-            ids.add(profile.id)
+            groups.add((profile.id,))
         else:
             alike = (profile.content.get("agent"), profile.content.get("model"))
-            ids.update(row[0] for row in connection.execute(_ALIKE, alike))
-    query = _TRIALS.format(ids=", ".join("?" * len(ids)))
-    return [_trial(*row) for row in connection.execute(query, (*ids, _MOST))]
+            groups.add(tuple(row[0] for row in connection.execute(_ALIKE, alike)))
+    found: dict[int, PastTrial] = {}
+    for ids in groups:
+        query = _TRIALS.format(ids=", ".join("?" * len(ids)))
+        found |= {row: _trial(*values) for row, *values in connection.execute(query, (*ids, _MOST))}
+    return list(found.values())
 
 
 def _trial(

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
@@ -23,9 +22,6 @@ from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.secrets.values import Secrets
 
-if TYPE_CHECKING:
-    from terminalbench.dashboard.security import App
-
 POLL_SEC = 0.5
 PING_SEC = 15.0
 MOST_STREAMS = 64
@@ -38,7 +34,7 @@ class _AnyPath(PathConvertor):
     regex = r"[\s\S]*"
 
 
-def make_app(site: Site, access: Access) -> "App":
+def make_app(site: Site, access: Access) -> Guard:
     """The dashboard of a results root."""
 
     async def page(request: Request) -> Response:

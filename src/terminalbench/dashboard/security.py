@@ -4,11 +4,14 @@ import hmac
 import ipaddress
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "tbench_token"
 TOKEN_VARIABLE = "TERMINALBENCH_VIEW_TOKEN"  # noqa: S105  the name of a variable
@@ -26,11 +29,6 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-
-type Scope = MutableMapping[str, Any]
-type Receive = Callable[[], Awaitable[Any]]
-type Send = Callable[[Any], Awaitable[None]]
-type App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 class Guard:
     """Refuses what may not ask, before any page sees it, and adds the headers to every answer."""
 
-    def __init__(self, app: App, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
 
@@ -111,60 +109,46 @@ class Guard:
         """Answer one request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if not self._access.allows_host(headers.get("host", "")):
-            await _refuse(send, 421, "This name is not one of this dashboard's. Use the address it printed.")
-        elif headers.get("origin") and headers["origin"].partition("://")[2].lower() != headers["host"].strip().lower():
-            await _refuse(send, 403, "Another site may not ask.")
-        elif scope["method"] not in ("GET", "HEAD"):
-            await _refuse(send, 405, "The dashboard only reads.")
-        elif self._access.token is None:
-            await self._app(scope, receive, _with_headers(send))
-        else:
-            await self._with_token(scope, receive, send, headers)
+        elif scope["type"] == "http":
+            answer = self._refusal(Request(scope)) or self._app
+            await answer(scope, receive, _with_headers(send))
 
-    async def _with_token(self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str]) -> None:
-        query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-        asked = next((value for name, value in query if name == "token"), None)
+    def _refusal(self, request: Request) -> Response | None:
+        """What is answered in the place of a page; None: the page is."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if not self._access.allows_host(host):
+            return PlainTextResponse("This name is not one of this dashboard's. Use the address it printed.\n", 421)
+        if origin and origin.partition("://")[2].lower() != host.strip().lower():
+            return PlainTextResponse("Another site may not ask.\n", 403)
+        if request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("The dashboard only reads.\n", 405)
+        if self._access.token is None:
+            return None
+        asked = request.query_params.get("token")
         if asked is not None and self._access.allows_token(asked):
-            rest = urlencode([(name, value) for name, value in query if name != "token"])
-            place = "/" + scope.get("raw_path", b"/").decode("latin-1").lstrip("/") + (f"?{rest}" if rest else "")
-            cookie = f"{COOKIE}={asked}; Path=/; HttpOnly; SameSite=Lax"
-            await _refuse(send, 303, "", [("location", place), ("set-cookie", cookie)])
-        elif self._access.allows_token(_sent_token(headers)):
-            await self._app(scope, receive, _with_headers(send))
-        else:
-            await _refuse(send, 401, "A token is needed: open the address that tbench view printed.")
+            rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
+            place = (
+                "/" + request.scope.get("raw_path", b"/").decode("latin-1").lstrip("/") + (f"?{rest}" if rest else "")
+            )
+            answer = PlainTextResponse("", 303, {"location": place})
+            answer.set_cookie(COOKIE, asked, httponly=True, samesite="lax")
+            return answer
+        if self._access.allows_token(_sent_token(request)):
+            return None
+        return PlainTextResponse("A token is needed: open the address that tbench view printed.\n", 401)
 
 
-def _sent_token(headers: dict[str, str]) -> str | None:
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        return token.strip()
-    for part in headers.get("cookie", "").split(";"):
-        name, _, value = part.strip().partition("=")
-        if name == COOKIE:
-            return value
-    return None
+def _sent_token(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
 
 
 def _with_headers(send: Send) -> Send:
-    async def sender(message: Any) -> None:
+    async def sender(message: Message) -> None:
         if message["type"] == "http.response.start":
-            present = {name.lower() for name, _ in message["headers"]}
-            extra = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present]
-            message = {**message, "headers": [*message["headers"], *extra]}
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
         await send(message)
 
     return sender
-
-
-async def _refuse(send: Send, status: int, text: str, headers: list[tuple[str, str]] | None = None) -> None:
-    fields = [("content-type", "text/plain; charset=utf-8"), *(headers or [])]
-    start = {"type": "http.response.start", "status": status, "headers": [(n.encode(), v.encode()) for n, v in fields]}
-    sender = _with_headers(send)
-    await sender(start)
-    await sender({"type": "http.response.body", "body": f"{text}\n".encode() if text else b""})

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.index.queries import TrialRow, trial_row
-from terminalbench.index.totals import ProfileCounts
+from terminalbench.index.totals import ProfileTotals
 
 _OPEN_ENDED = 10**9
 
@@ -68,7 +68,7 @@ class BatchSummary(msgspec.Struct, frozen=True):
     cost_unknown: int
     simulated: bool
     last_at: str | None
-    profiles: list[ProfileCounts]
+    profiles: list[ProfileTotals]
     labels: str | None
 
     @property
@@ -222,7 +222,7 @@ def choices(connection: sqlite3.Connection, column: str, limit: int = 200) -> li
 def _summary(row: sqlite3.Row) -> BatchSummary:
     values = dict(row)
     values["simulated"] = bool(values["simulated"])
-    values["profiles"] = msgspec.json.decode(values["profiles"], type=list[ProfileCounts])
+    values["profiles"] = msgspec.json.decode(values["profiles"], type=list[ProfileTotals])
     return BatchSummary(**values)
 
 

@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import asdict
 
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.read.results import ReadState
@@ -83,52 +84,28 @@ def spend(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> Spend:
     return Spend(known_total(costs), costs.count(None), known_total(tokens), tokens.count(None))
 
 
-class ProfileCounts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One profile of a batch: planned trials, how they ended, what they cost (superseded ones included).
+class ProfileTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """One profile of a batch in numbers. None is unknown; `no_model` means it calls no model and costs nothing.
 
-    `rate` is its pass rate, the mean over tasks; None when nothing was measured.
+    `rate` and `rate_all` are means over tasks, as everywhere. `mean_wall_sec` is of trials from start to end. Cost and
+    tokens are of superseded trials too.
     """
 
     profile: str
     planned: int
     outcomes: dict[str, int]
     profile_id: str | None = None
+    description: str | None = None
+    rate: float | None = None
+    rate_all: float | None = None
+    superseded: int = 0
     cost_usd: float | None = None
     cost_unknown: int = 0
-    rate: float | None = None
-
-    @property
-    def passed(self) -> int:
-        """Trials the verifier passed."""
-        return self.outcomes.get(Outcome.PASSED, 0)
-
-    @property
-    def measured(self) -> int:
-        """Trials with a verdict."""
-        return self.passed + self.outcomes.get(Outcome.FAILED, 0)
-
-
-@dataclass(frozen=True)
-class ProfileTotals:
-    """One profile of a batch in numbers. None is unknown; `no_model` means it calls no model and costs nothing.
-
-    `rate` and `rate_all` are means over tasks, as everywhere. `mean_wall_sec` is of trials from start to end.
-    """
-
-    profile: str
-    description: str | None
-    planned: int
-    outcomes: dict[str, int]
-    rate: float | None
-    rate_all: float | None
-    superseded: int
-    cost_usd: float | None
-    cost_unknown: int
-    tokens: int | None
-    tokens_unknown: int
-    mean_wall_sec: float | None
-    no_model: bool
-    simulated: bool
+    tokens: int | None = None
+    tokens_unknown: int = 0
+    mean_wall_sec: float | None = None
+    no_model: bool = False
+    simulated: bool = False
 
     @property
     def passed(self) -> int:
@@ -155,39 +132,38 @@ class ProfileTotals:
 
 def profile_totals(view: BatchView) -> list[ProfileTotals]:
     """The profile table, in the order of the plan."""
-    cells: dict[str, list[CellState]] = defaultdict(list)
-    for cell in view.cells:
-        cells[cell.profile].append(cell)
-    aside: dict[str | None, list[TrialRow]] = defaultdict(list)
-    for row in view.superseded:
-        aside[row.profile].append(row)
-    names = list(dict.fromkeys(job.profile for job in view.plan.jobs))
-    return [_totals(view, name, cells[name], aside[name]) for name in names]
+    return _totals(view.plan, view.cells, view.rows())
 
 
-def _totals(view: BatchView, name: str, cells: list[CellState], aside: list[TrialRow]) -> ProfileTotals:
-    record = next((p for p in view.plan.profiles if p.key == name), None)
-    free = view.plan.without_model()
-    rows = [cell.row for cell in cells if cell.row] + aside
-    spent, rates = spend(rows, free), pass_rates(cells)
-    trials = [cell.row.trial for cell in cells if cell.row and cell.row.trial]
-    times = [t for trial in trials if (t := trial.wall_sec) is not None]
-    return ProfileTotals(
-        profile=name,
-        description=record.description if record else None,
-        planned=len(cells),
-        outcomes=dict(Counter(cell.outcome.value for cell in cells)),
-        rate=rates.rate,
-        rate_all=rates.rate_all,
-        superseded=len(aside),
-        cost_usd=spent.cost_usd,
-        cost_unknown=spent.cost_unknown,
-        tokens=spent.tokens,
-        tokens_unknown=spent.tokens_unknown,
-        mean_wall_sec=sum(times) / len(times) if times else None,
-        no_model=name in free,
-        simulated=any(row.trial is not None and row.trial.simulated for row in rows),
-    )
+def _totals(plan: Plan | None, cells: list[CellState], rows: list[TrialRow]) -> list[ProfileTotals]:
+    ids = {job.profile: job.profile_id for job in plan.jobs} if plan else {}
+    described = {profile.key: profile.description for profile in plan.profiles} if plan else {}
+    free = plan.without_model() if plan else frozenset()
+    planned: dict[str, list[CellState]] = {name: [] for name in ids}
+    for cell in cells:
+        planned.setdefault(cell.profile, []).append(cell)
+    tries: dict[str, list[TrialRow]] = defaultdict(list)
+    for row in rows:
+        tries[row.profile or "?"].append(row)
+    made = []
+    for name, found in planned.items():
+        counted = [cell.row for cell in found if cell.row]
+        times = [t for row in counted if row.trial and (t := row.trial.wall_sec) is not None]
+        totals = ProfileTotals(
+            profile=name,
+            planned=len(found),
+            outcomes=dict(Counter(cell.outcome.value for cell in found)),
+            profile_id=ids.get(name),
+            description=described.get(name),
+            superseded=len(tries[name]) - len(counted),
+            mean_wall_sec=sum(times) / len(times) if times else None,
+            no_model=name in free,
+            simulated=any(row.trial is not None and row.trial.simulated for row in tries[name]),
+            **asdict(pass_rates(found)),
+            **asdict(spend(tries[name], free)),
+        )
+        made.append(totals)
+    return made
 
 
 _DEFAULT_REASONS = {Outcome.TIMED_OUT: "the agent ran out of time", Outcome.ERRORED: "no reason was recorded"}
@@ -247,7 +223,7 @@ def summarize(connection: sqlite3.Connection, key: str, plan: Plan | None) -> No
     """
     rows = batch_rows(connection, key)
     cells = assign_cells(plan, rows)[0] if plan is not None else _unplanned(rows)
-    profiles = _profiles(plan, cells, rows)
+    profiles = _totals(plan, cells, rows)
     total = Counter(cell.outcome for cell in cells)
     measured = total[Outcome.PASSED] + total[Outcome.FAILED]
     spent = spend(rows, plan.without_model() if plan else ())
@@ -279,32 +255,6 @@ def _unplanned(rows: list[TrialRow]) -> list[CellState]:
         for row in rows
         if not row.superseded
     ]
-
-
-def _profiles(plan: Plan | None, cells: list[CellState], rows: list[TrialRow]) -> list[ProfileCounts]:
-    ids = {job.profile: job.profile_id for job in plan.jobs} if plan else {}
-    free = plan.without_model() if plan else frozenset()
-    by_profile: dict[str, list[CellState]] = defaultdict(list)
-    for cell in cells:
-        by_profile[cell.profile].append(cell)
-    tries: dict[str, list[TrialRow]] = defaultdict(list)
-    for row in rows:
-        tries[row.profile or "?"].append(row)
-    made = []
-    for name, found in by_profile.items():
-        spent = spend(tries[name], free)
-        made.append(
-            ProfileCounts(
-                profile=name,
-                planned=len(found),
-                outcomes=dict(Counter(cell.outcome.value for cell in found)),
-                profile_id=ids.get(name),
-                cost_usd=spent.cost_usd,
-                cost_unknown=spent.cost_unknown,
-                rate=pass_rates(found).rate,
-            )
-        )
-    return made
 
 
 def _standing(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from terminalbench.dashboard.frame import Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches, find_experiments
-from terminalbench.index.totals import ProfileCounts
+from terminalbench.index.totals import ProfileTotals
 
 PAGE_SIZE = 50
 _TREND_BATCHES = 60
@@ -50,7 +50,7 @@ class Trend:
     """One profile over the batches, the oldest first; None where a batch does not have it."""
 
     profile: str
-    points: Sequence[ProfileCounts | None]
+    points: Sequence[ProfileTotals | None]
 
     @property
     def width(self) -> int:

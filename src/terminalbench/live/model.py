@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from math import ceil
 
 import msgspec
-from msgspec.structs import astuple
 
 from terminalbench.records import Outcome, Usage
 
@@ -102,8 +101,13 @@ class TimeAhead(msgspec.Struct, frozen=True):
 
     def changed(self, old: "TimeAhead", new: "TimeAhead") -> "TimeAhead":
         """The sum, with one of its parts replaced."""
-        parts = zip(astuple(self), astuple(old), astuple(new), strict=True)
-        return TimeAhead(*(mine - before + now for mine, before, now in parts))
+        return TimeAhead(
+            self.own_sec - old.own_sec + new.own_sec,
+            self.task_sec - old.task_sec + new.task_sec,
+            self.blind - old.blind + new.blind,
+            self.same_sec - old.same_sec + new.same_sec,
+            self.paced_sec - old.paced_sec + new.paced_sec,
+        )
 
 
 @dataclass

@@ -173,13 +173,11 @@ class _Document(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Document)
 
 
-def read_trajectory(
-    path: Path, limit: int = SIZE_LIMIT, before: Callable[[bytes], bytes] = lambda data: data
-) -> Trajectory:
+def read_trajectory(path: Path, before: Callable[[bytes], bytes] = lambda data: data) -> Trajectory:
     """The trajectory at `path`; `before` sees the bytes of the file first. Raises UnreadableTrajectory."""
-    data = read_plain(path, limit)
+    data = read_plain(path, SIZE_LIMIT)
     if data is None:
-        raise UnreadableTrajectory(f"{path.name} is missing, not a plain file, or larger than {limit >> 20} MB")
+        raise UnreadableTrajectory(f"{path.name} is missing, not a plain file, or larger than {SIZE_LIMIT >> 20} MB")
     return parse_trajectory(before(data))
 
 

@@ -105,7 +105,7 @@ def error_report(
         batches=[part.view.batch for part in chosen],
         trials=len(cells),
         failed=len(failed),
-        unfinished=sum(ran(cell) and cell.row is not None and cell.row.state == ReadState.UNFINISHED for cell in cells),
+        unfinished=sum(cell.row is not None and cell.row.state == ReadState.UNFINISHED for cell in cells),
         not_run=sum(not ran(cell) for cell in cells),
         classes=failure_classes(failed),
         signatures=_grouped(signed),

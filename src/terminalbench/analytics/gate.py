@@ -41,12 +41,8 @@ def _held(contrast: Contrast, fail_if: FailIf) -> Held:
         return "held"
     if contrast.verdict != "inconclusive":
         return "failed"
-    return "held" if fail_if == "worse" and _no_worse_than_margin(contrast) else "undecided"
-
-
-def _no_worse_than_margin(contrast: Contrast) -> bool:
-    """Non-inferiority: enough was measured, and the interval for the margin excludes a loss beyond it."""
-    found = contrast.equivalence_interval
-    if contrast.margin is None or found is None or contrast.reason is not None or contrast.sequential:
-        return False
-    return found.low > -contrast.margin
+    found, margin = contrast.equivalence_interval, contrast.margin
+    if fail_if != "worse" or margin is None or found is None or contrast.reason is not None or contrast.sequential:
+        return "undecided"
+    # Non-inferiority: enough was measured, and the interval for the margin excludes a loss beyond it.
+    return "held" if found.low > -margin else "undecided"

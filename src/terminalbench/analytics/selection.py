@@ -73,16 +73,7 @@ class Picked:
     def files(self, row: TrialRow) -> TrialFiles:
         """What the analyzers see of a trial."""
         runs = self.batch.superseded if row.superseded else self.batch.runs
-        return TrialFiles(
-            key=row.key,
-            folder=runs / row.key,
-            batch=self.batch.folder,
-            record=row.trial,
-            usage=row.usage,
-            reason=row.reason,
-            agent=row.trial.agent if row.trial is not None else None,
-            secrets=self.secrets,
-        )
+        return TrialFiles.of(row, runs / row.key, self.batch.folder, self.secrets)
 
     def findings(self, analyzers: Sequence[Loaded]) -> Iterator[tuple[CellState, list[Finding]]]:
         """Each cell with its findings, from the cache; none for a cell that never ran."""

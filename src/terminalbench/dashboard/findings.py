@@ -96,7 +96,7 @@ def trial_findings(site: Site, batch: str, row: TrialRow, files: list[Listed]) -
     names = [loaded.name for loaded in _analyzers()]
     kept = FindingsCache(site.index, batch).read(row.job, row.name, names)
     known = {finding.analyzer for finding in kept}
-    written = [f for f in site.findings(batch).get(f"{row.job}/{row.name}", []) if f.analyzer not in known]
+    written = [f for f in site.findings(batch).get(row.key, []) if f.analyzer not in known]
     known |= {finding.analyzer for finding in written}
     missing = [loaded for loaded in _analyzers() if loaded.name not in known]
     if not missing or row.trial is None or any(file.odd for file in files):
@@ -111,14 +111,5 @@ def _find(site: Site, batch: str, row: TrialRow, missing: "list[Loaded]") -> lis
     from terminalbench.analytics.findings.analyzers import run_analyzer
     from terminalbench.analytics.findings.trial_files import TrialFiles
 
-    trial = TrialFiles(
-        key=f"{row.job}/{row.name}",
-        folder=site.trial_folder(batch, row),
-        batch=site.batch(batch).folder,
-        record=row.trial,
-        usage=row.usage,
-        reason=row.reason,
-        agent=row.trial.agent if row.trial else None,
-        secrets=site.secrets,
-    )
+    trial = TrialFiles.of(row, site.trial_folder(batch, row), site.batch(batch).folder, site.secrets)
     return [finding for loaded in missing for finding in run_analyzer(loaded, trial, trial.story.trajectory)]

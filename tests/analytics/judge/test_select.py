@@ -13,23 +13,23 @@ from terminalbench.analytics.atif import parse_trajectory
 from terminalbench.analytics.judge.material import (
     Level,
     NoMaterial,
-    Numbered,
     Rank,
+    Ranked,
     clean,
     contains,
     fit,
     load_material,
     normal,
-    number_steps,
+    rank_steps,
     render,
 )
 from terminalbench.llm.model import count_text
 from terminalbench.secrets.values import Secrets
 
 
-def numbered(steps: list[dict]) -> tuple[Numbered, ...]:
+def ranked(steps: list[dict]) -> tuple[Ranked, ...]:
     document = {"schema_version": "ATIF-v1.6", "agent": {"name": "x", "version": "1"}, "steps": steps}
-    return number_steps(parse_trajectory(json.dumps(document).encode()))
+    return rank_steps(parse_trajectory(json.dumps(document).encode()))
 
 
 def words(text: str) -> int:
@@ -58,7 +58,7 @@ def trajectories(draw: st.DrawFn) -> list[dict]:
     return found
 
 
-def level_of(entry: Numbered, text: str) -> Level:
+def level_of(entry: Ranked, text: str) -> Level:
     """The most detailed form of a step that stands in the text."""
     return next((level for level in reversed(Level) if level and render(entry, level) in text), Level.NONE)
 
@@ -66,7 +66,7 @@ def level_of(entry: Numbered, text: str) -> Level:
 @settings(max_examples=25, deadline=None)
 @given(trajectories(), st.integers(8, 4000))
 def test_a_trajectory_never_takes_more_than_its_budget(raw: list[dict], budget: int) -> None:
-    steps = numbered(raw)
+    steps = ranked(raw)
     for count in (words, count_text):
         try:
             text = fit(steps, budget, count)
@@ -80,11 +80,11 @@ def test_a_trajectory_never_takes_more_than_its_budget(raw: list[dict], budget: 
 @settings(max_examples=60, deadline=None)
 @given(trajectories(), st.integers(20, 2000))
 def test_ordinary_steps_get_detail_only_when_the_telling_ones_have_it(raw: list[dict], budget: int) -> None:
-    steps = numbered(raw)
+    steps = ranked(raw)
     text = fit(steps, budget, words)
-    shown = {entry.number: level_of(entry, text) for entry in steps}
-    telling = [shown[e.number] for e in steps if e.rank < Rank.OTHER]
-    rest = [shown[e.number] for e in steps if e.rank == Rank.OTHER]
+    shown = {entry.step.id: level_of(entry, text) for entry in steps}
+    telling = [shown[e.step.id] for e in steps if e.rank < Rank.OTHER]
+    rest = [shown[e.step.id] for e in steps if e.rank == Rank.OTHER]
     if any(level >= Level.SHORT for level in rest):
         assert all(level >= Level.SHORT for level in telling)
 
@@ -94,18 +94,18 @@ def test_ordinary_steps_get_detail_only_when_the_telling_ones_have_it(raw: list[
 def test_every_step_is_shown_or_its_absence_is_marked(raw: list[dict], budget: int) -> None:
     import re
 
-    steps = numbered(raw)
+    steps = ranked(raw)
     text = fit(steps, budget, words)
     gone = set()
     for first, last in re.findall(r"^\[cut: steps? (\d+)(?: to (\d+))?\]$", text, re.MULTILINE):
         gone |= set(range(int(first), int(last or first) + 1))
     there = {int(n) for n in re.findall(r"^\[step (\d+)\]", text, re.MULTILINE)}
-    assert there | gone == {entry.number for entry in steps}
+    assert there | gone == {entry.step.id for entry in steps}
     assert not there & gone
 
 
 def test_with_room_enough_nothing_is_cut() -> None:
-    text = fit(numbered(STEPS), 10_000, count_text)
+    text = fit(ranked(STEPS), 10_000, count_text)
     assert "[cut:" not in text
     for observed in ("durations.py test_durations.py", "ValueError: 1h", "return int(text)", "The file was updated"):
         assert observed in text, "tool output must reach the judge"
@@ -114,7 +114,7 @@ def test_with_room_enough_nothing_is_cut() -> None:
 def test_errors_edits_and_tests_come_before_reading() -> None:
     filler = [call(n, "Read", {"file_path": f"/f{n}"}, "nothing much " * 200) for n in range(10, 60)]
     steps = [*STEPS[:5], *filler, say(60, "a"), say(61, "b"), say(62, "Finished.")]
-    text = fit(numbered(steps), 900, count_text)
+    text = fit(ranked(steps), 900, count_text)
     assert "ValueError: 1h" in text
     assert "return int(text[:-1])" in text
     assert "Finished." in text
@@ -123,7 +123,7 @@ def test_errors_edits_and_tests_come_before_reading() -> None:
 
 
 def test_what_is_cut_inside_a_step_is_marked_with_its_size() -> None:
-    [entry] = numbered([call(1, "Bash", {"command": "x"}, "a" * 30_000)])
+    [entry] = ranked([call(1, "Bash", {"command": "x"}, "a" * 30_000)])
     assert "[cut: 10000 characters]" in render(entry, Level.WHOLE)
     assert len(render(entry, Level.SHORT)) < 2000
 
@@ -140,7 +140,7 @@ def test_what_is_cut_inside_a_step_is_marked_with_its_size() -> None:
 )
 def test_what_a_step_is(step: dict, rank: Rank) -> None:
     padding = [say(n, "x") for n in range(10, 16)]
-    steps = numbered([*STEPS[:3], step, *padding])
+    steps = ranked([*STEPS[:3], step, *padding])
     assert steps[3].rank is rank
 
 
@@ -152,7 +152,7 @@ def test_several_trajectories_are_numbered_on(tmp_path) -> None:
     paths = [*trial.files.record.trajectory_paths, "a__1/agent/second.json"]
     record = msgspec.structs.replace(trial.files.record, trajectory_paths=paths)
     material = load_material(replace(trial, files=replace(trial.files, record=record)))
-    assert [entry.number for entry in material.steps] == list(range(1, 13))
+    assert [entry.step.id for entry in material.steps] == list(range(1, 13))
     assert material.holds(10, "ValueError: second")
     assert not material.holds(4, "ValueError: second")
 

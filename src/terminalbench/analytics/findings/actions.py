@@ -87,10 +87,8 @@ class Taxonomy:
 
     def is_truncated(self, text: str) -> bool:
         """Whether the agent was shown only a part of a result."""
-        for hint in self.truncation_hints:
-            if hint in text:
-                return any(pattern.search(text) for pattern in self.truncated)
-        return False
+        hinted = any(hint in text for hint in self.truncation_hints)
+        return hinted and any(pattern.search(text) for pattern in self.truncated)
 
     def _first(self, call: Call, names: tuple[str, ...]) -> Any:
         for name in names:

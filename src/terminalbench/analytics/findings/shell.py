@@ -225,7 +225,12 @@ def _commands(text: str) -> Iterator[_Command]:
             word = _plain(token)
             if redirect is None:
                 current.words.append(word)
-            elif redirect.lstrip("012")[:1] in (">", "&") and not redirect.startswith("2") and not _is_no_file(word):
+            elif (
+                redirect.lstrip("012")[:1] in (">", "&")
+                and not redirect.startswith("2")
+                and word
+                and not word.startswith(_NO_FILE)
+            ):
                 current.targets.append((word, ">>" in redirect))
             redirect = None
         else:
@@ -235,10 +240,6 @@ def _commands(text: str) -> Iterator[_Command]:
             current = _Command()
     if current.words or current.targets:
         yield current
-
-
-def _is_no_file(word: str) -> bool:
-    return word.startswith(_NO_FILE) or not word
 
 
 def _plain(token: str) -> str:

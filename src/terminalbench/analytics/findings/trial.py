@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,7 +22,6 @@ class CtrfTest(msgspec.Struct, frozen=True):
 
 class _Results(msgspec.Struct):
     tests: list[CtrfTest] = []
-    summary: dict[str, Any] = {}
 
 
 class _Ctrf(msgspec.Struct):
@@ -47,7 +44,9 @@ class Analyzer:
 def read_ctrf(trial: TrialFiles) -> list[CtrfTest] | str | None:
     """The verifier's tests; None when it wrote no report; the reason when that cannot be read."""
     found: list[CtrfTest] = []
-    paths = [p for p in _ctrf_paths(trial.folder) if p.is_file()]
+    folder = trial.folder
+    paths = [folder / "verifier" / "ctrf.json", *sorted(folder.glob("steps/*/verifier/ctrf.json"))]
+    paths = [path for path in paths if path.is_file()]
     for path in paths:
         data = read_plain(path, _CTRF_LIMIT)
         try:
@@ -55,10 +54,6 @@ def read_ctrf(trial: TrialFiles) -> list[CtrfTest] | str | None:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return f"ctrf.json cannot be read: {error}"
     return found if paths else None
-
-
-def _ctrf_paths(folder: Path) -> list[Path]:
-    return [folder / "verifier" / "ctrf.json", *sorted(folder.glob("steps/*/verifier/ctrf.json"))]
 
 
 def _ending(trial: TrialFiles) -> dict[str, tuple[Value, str | None]]:

@@ -10,6 +10,7 @@ import msgspec
 
 from terminalbench.analytics.atif import Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.analytics.findings.actions import Action, actions_of
+from terminalbench.index.queries import TrialRow
 from terminalbench.records import Finding, Trial, Usage
 from terminalbench.secrets.values import Secrets
 
@@ -35,6 +36,12 @@ class TrialFiles:
     reason: str | None = None
     agent: str | None = None
     secrets: Secrets = field(default_factory=Secrets.of_environment)
+
+    @classmethod
+    def of(cls, row: TrialRow, folder: Path, batch: Path, secrets: Secrets) -> "TrialFiles":
+        """What the index knows of a trial, and where it lies."""
+        agent = row.trial.agent if row.trial is not None else None
+        return cls(row.key, folder, batch, row.trial, row.usage, row.reason, agent, secrets)
 
     def artifacts(self, target: str) -> Path:
         """The copied session folder of a target; it may not exist."""

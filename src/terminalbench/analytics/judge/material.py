@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +111,9 @@ class Rank(IntEnum):
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """A step under the number by which a judge cites it, and what must not be shown of it."""
+class Ranked:
+    """A step, which a judge cites by its id, and what must not be shown of it."""
 
-    number: int
     step: Step
     rank: Rank
     secrets: Secrets = NONE
@@ -124,7 +124,7 @@ class Material:
     """All of one trial. Numbers are step ids as the findings have them."""
 
     trial: JudgeTrial
-    steps: tuple[Numbered, ...]
+    steps: tuple[Ranked, ...]
     verifier: str
     notes: tuple[str, ...]
     _texts: dict[int, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Material:
         if number == VERIFIER_STEP:
             yield self.verifier
         for entry in self.steps:
-            if entry.number == number:
+            if entry.step.id == number:
                 yield from (clean(text, entry.secrets) for text in _texts(entry.step))
                 yield render(entry, Level.WHOLE, cut=False)
 
@@ -160,14 +160,14 @@ def load_material(trial: JudgeTrial) -> Material:
     if story.trajectory is None:
         raise NoMaterial(story.missing or "it cannot be read")
     secrets = trial.files.secrets
-    steps = number_steps(story.trajectory, trial.files.agent, secrets)
+    steps = rank_steps(story.trajectory, trial.files.agent, secrets)
     if not steps:
         raise NoMaterial("its trajectory has no steps")
     return Material(trial, steps, clean(_verifier_tail(trial.files.folder), secrets), _left_out(story.trajectory))
 
 
-def number_steps(trajectory: Trajectory, agent: str | None = None, secrets: Secrets = NONE) -> tuple[Numbered, ...]:
-    """The steps of a trial with their ranks, under the numbers a judge cites."""
+def rank_steps(trajectory: Trajectory, agent: str | None = None, secrets: Secrets = NONE) -> tuple[Ranked, ...]:
+    """The steps of a trial with their ranks."""
     steps = list(trajectory.own_steps())
     ranks: dict[int, Rank] = {}
     for action in actions_of(replace(trajectory, subagents=()), agent):
@@ -176,7 +176,7 @@ def number_steps(trajectory: Trajectory, agent: str | None = None, secrets: Secr
     acted = [at for at, step in enumerate(steps) if step.source == "agent"]
     ends = {*asked[:1], *acted[:2], *range(max(0, len(steps) - _ENDS), len(steps))}
     return tuple(
-        Numbered(step.id, step, Rank.ENDS if at in ends else ranks.get(step.id, Rank.OTHER), secrets)
+        Ranked(step, Rank.ENDS if at in ends else ranks.get(step.id, Rank.OTHER), secrets)
         for at, step in enumerate(steps)
     )
 
@@ -193,13 +193,13 @@ def _texts(step: Step) -> Iterator[str]:
         yield result.text
 
 
-def render(entry: Numbered, level: Level, *, cut: bool = True) -> str:
+def render(entry: Ranked, level: Level, *, cut: bool = True) -> str:
     """One step as text; whatever is left out of it is marked."""
     if level is Level.NONE:
         return ""
     room = _ROOM[level] if cut else None
     step, secrets = entry.step, entry.secrets
-    lines = [f"[step {entry.number}] {clean(step.source, secrets)}"]
+    lines = [f"[step {step.id}] {clean(step.source, secrets)}"]
     said = [("says", step.text), ("thinks", step.reasoning)]
     lines += [f"{label}: {_fit(text, room, secrets)}" for label, text in said if text.strip()]
     for call in step.calls:
@@ -254,75 +254,64 @@ def _verifier_tail(folder: Path) -> str:
 type Counter = Callable[[str], int]
 
 
-def fit(steps: Sequence[Numbered], budget: int, count: Counter) -> str:
+def fit(steps: Sequence[Ranked], budget: int, count: Counter) -> str:
     """The steps as text of at most `budget` tokens as `count` sees them. The same input gives the same text.
 
     The ends, failed calls, edits and test runs come first, each kind from the newest on, and get a short form; then
     every other step gets one line, then a short form; then all of them, in the same order, their whole text. A later
     pass begins only when the one before it is complete. Raises NoMaterial when not even the mark of a gap fits.
     """
-    filling = _Filling(steps, budget, count)
-    telling = [at for at in filling.order if steps[at].rank < Rank.OTHER]
-    rest = [at for at in filling.order if steps[at].rank == Rank.OTHER]
-    complete = filling.give(telling, Level.SHORT)
-    complete = filling.give(telling, Level.LINE) and complete
-    complete = filling.give(rest, Level.LINE) and complete
-    for group, level in ((rest, Level.SHORT), (telling, Level.WHOLE), (rest, Level.WHOLE)):
-        complete = complete and filling.give(group, level)
-    return filling.text()
+    order = sorted(range(len(steps)), key=lambda at: (steps[at].rank, -at))
+    levels = _levels(steps, order, budget, count)
+    text = _joined(steps, levels)
+    for at in reversed(order):  # Tokens need not add up over joined texts: what is over goes, the least telling first.
+        if count(text) <= budget:
+            return text
+        levels[at] = Level.NONE
+        text = _joined(steps, levels)
+    if count(text) > budget:
+        raise NoMaterial(f"{budget} tokens are too few to show anything of it")
+    return text
 
 
-class _Filling:
-    """Steps that are given more and more room while some is left."""
+def _levels(steps: Sequence[Ranked], order: Sequence[int], budget: int, count: Counter) -> list[Level]:
+    """How much of each step there is room for."""
+    telling = [at for at in order if steps[at].rank < Rank.OTHER]
+    rest = order[len(telling) :]
+    longest = max((entry.step.id for entry in steps), default=0)
+    mark = count(f"{_gap(longest, longest + 1)}\n\n")
+    levels, costs, left = [Level.NONE] * len(steps), [0] * len(steps), budget - mark
 
-    def __init__(self, steps: Sequence[Numbered], budget: int, count: Counter) -> None:
-        self.steps = steps
-        self.budget = budget
-        self.count = count
-        self.order = sorted(range(len(steps)), key=lambda at: (steps[at].rank, -at))
-        self.levels = [Level.NONE] * len(steps)
-        longest = max((entry.number for entry in steps), default=0)
-        self._mark = count(f"{_gap(longest, longest + 1)}\n\n")
-        self._cost = [0] * len(steps)
-        self._left = budget - self._mark
-
-    def give(self, group: Sequence[int], level: Level) -> bool:
+    def give(group: Sequence[int], level: Level) -> bool:
         """Raise the steps of `group` to `level`, in order, until one does not fit. Whether all did."""
+        nonlocal left
         for at in group:
-            if self.levels[at] >= level:
+            if levels[at] >= level:
                 continue
             # A step that is shown parts a gap in two, so it may cost one more mark.
-            wanted = self.count(f"{render(self.steps[at], level)}\n\n") + self._mark
-            if wanted - self._cost[at] > self._left:
+            wanted = count(f"{render(steps[at], level)}\n\n") + mark
+            if wanted - costs[at] > left:
                 return False
-            self._left -= wanted - self._cost[at]
-            self._cost[at], self.levels[at] = wanted, level
+            left -= wanted - costs[at]
+            costs[at], levels[at] = wanted, level
         return True
 
-    def text(self) -> str:
-        """What was chosen. Tokens need not add up over joined texts: what is over goes, the least telling first."""
-        text = self._join()
-        for at in reversed(self.order):
-            if self.count(text) <= self.budget:
-                return text
-            self.levels[at] = Level.NONE
-            text = self._join()
-        if self.count(text) > self.budget:
-            raise NoMaterial(f"{self.budget} tokens are too few to show anything of it")
-        return text
+    complete = give(telling, Level.SHORT)
+    complete = give(telling, Level.LINE) and complete
+    complete = give(rest, Level.LINE) and complete
+    for group, level in ((rest, Level.SHORT), (telling, Level.WHOLE), (rest, Level.WHOLE)):
+        complete = complete and give(group, level)
+    return levels
 
-    def _join(self) -> str:
-        parts: list[str] = []
-        gap: list[int] = []
-        for entry, level in zip(self.steps, self.levels, strict=True):
-            if level is Level.NONE:
-                gap.append(entry.number)
-                continue
-            parts += [_gap(gap[0], gap[-1])] if gap else []
-            gap = []
-            parts.append(render(entry, level))
-        parts += [_gap(gap[0], gap[-1])] if gap else []
-        return "\n\n".join(parts)
+
+def _joined(steps: Sequence[Ranked], levels: Sequence[Level]) -> str:
+    parts: list[str] = []
+    shown = groupby(zip(steps, levels, strict=True), key=lambda pair: pair[1] is not Level.NONE)
+    for is_shown, group in shown:
+        entries = list(group)
+        cut = _gap(entries[0][0].step.id, entries[-1][0].step.id)
+        parts += [render(entry, level) for entry, level in entries] if is_shown else [cut]
+    return "\n\n".join(parts)
 
 
 def _gap(first: int, last: int) -> str:

@@ -10,7 +10,7 @@ from terminalbench.analytics.checks import Comparability, comparability
 from terminalbench.analytics.contrast import (
     PENDING,
     WAYS,
-    Evidence,
+    CountedWay,
     Looks,
     Sample,
     Way,
@@ -131,18 +131,18 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
     family = max(1, sum(p.estimates[settings.rule].p is not None for p in prepared))
     found = []
     for place, contrast in enumerate(prepared):
-        ways = {way: _evidence(contrast, way, adjusted[way][place], settings, family) for way in WAYS}
+        ways = {way: _counted(contrast, way, adjusted[way][place], settings, family) for way in WAYS}
         found.append(_contrast(contrast, ways, settings, family))
     return found
 
 
-def _evidence(prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int) -> Evidence:
+def _counted(prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int) -> CountedWay:
     found = prepared.samples[way]
     narrow = stats.cautious_interval(found.paired, settings.alpha / family, (-1.0, 1.0)) if found is not None else None
-    return Evidence(prepared.estimates[way], p, discordant(prepared.new, prepared.old, prepared.tasks, way), narrow)
+    return CountedWay(prepared.estimates[way], p, discordant(prepared.new, prepared.old, prepared.tasks, way), narrow)
 
 
-def _contrast(prepared: _Prepared, ways: Mapping[Way, Evidence], settings: Settings, family: int) -> Contrast:
+def _contrast(prepared: _Prepared, ways: Mapping[Way, CountedWay], settings: Settings, family: int) -> Contrast:
     new, old, checked = prepared.new, prepared.old, prepared.checked
     declared = ways[settings.rule]
     other = ways["fail" if settings.rule == "exclude" else "exclude"]
@@ -218,7 +218,7 @@ def _sentence(contrast: Contrast, fewest: int) -> str:
 
 def _verdict(
     prepared: _Prepared,
-    ways: Mapping[Way, Evidence],
+    ways: Mapping[Way, CountedWay],
     looks: Looks,
     settings: Settings,
     shares: Sequence[float | None],
@@ -248,7 +248,7 @@ def _needed(settings: Settings) -> tuple[Way, ...]:
     return ("fail",) if settings.rule == "fail" and settings.metric == "pass" else WAYS
 
 
-def _to_fit_margin(ways: Mapping[Way, Evidence], settings: Settings) -> Interval | None:
+def _to_fit_margin(ways: Mapping[Way, CountedWay], settings: Settings) -> Interval | None:
     """What must lie inside the margin, over every way of counting that is needed; None without a margin."""
     found = [one for way in _needed(settings) if (one := ways[way].narrow) is not None]
     if settings.margin is None or settings.metric != "pass" or len(found) < len(_needed(settings)):

@@ -1,4 +1,4 @@
-"""Two profiles on their common tasks: the estimate both ways, the looks, and what the evidence allows to say. Pure."""
+"""Two profiles on their common tasks: the estimate both ways, the looks, and what both ways allow to say. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -172,7 +172,7 @@ def ended_only(profile: ProfileRows) -> ProfileRows:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CountedWay:
     """One way of counting, ready to be judged: the estimate, its adjusted p, its discordant pairs."""
 
     estimate: Estimate
@@ -198,7 +198,7 @@ class Evidence:
         return int(np.sign(self.estimate.difference or 0.0))
 
 
-def judge(ways: Sequence[Evidence], looks: Looks, settings: Settings) -> Verdict:
+def judge(ways: Sequence[CountedWay], looks: Looks, settings: Settings) -> Verdict:
     """The verdict that holds in every one of `ways`."""
     if settings.metric == "pass" and looks.last and all(way.inside(settings.margin) for way in ways):
         return "equivalent"
@@ -209,20 +209,20 @@ def judge(ways: Sequence[Evidence], looks: Looks, settings: Settings) -> Verdict
     return "inconclusive"
 
 
-def sequential_record(looks: Looks, evidence: Evidence) -> Sequential | None:
+def sequential_record(looks: Looks, way: CountedWay) -> Sequential | None:
     """What the plan of looks says, for the report."""
     if looks.method == "plain":
         return None
     by_pairs = looks.method == "e-value"
     return Sequential(
         method=looks.method,
-        decided=evidence.decides(looks),
+        decided=way.decides(looks),
         level=looks.level,
         look=looks.look,
         looks=looks.looks,
-        e_value=stats.e_value(*evidence.pairs) if by_pairs else None,
-        wins=evidence.pairs[0] if by_pairs else None,
-        losses=evidence.pairs[1] if by_pairs else None,
+        e_value=stats.e_value(*way.pairs) if by_pairs else None,
+        wins=way.pairs[0] if by_pairs else None,
+        losses=way.pairs[1] if by_pairs else None,
     )
 
 

@@ -18,7 +18,7 @@ from terminalbench.text.foreign import line as printable
 from terminalbench.text.numbers import dollars, plural
 
 if TYPE_CHECKING:
-    from terminalbench.analytics.judge.request import Progress as JudgeProgress
+    from terminalbench.analytics.judge.request import JudgeProgress
     from terminalbench.experiments.batch import Batch
     from terminalbench.experiments.plan import Plan
     from terminalbench.records import Event

@@ -14,7 +14,7 @@ from terminalbench.lab.select import Named, Selected, select
 from terminalbench.report.write import HTML, remove_report, write_analysed
 
 if TYPE_CHECKING:
-    from terminalbench.analytics.judge.request import Estimate
+    from terminalbench.analytics.judge.request import CostEstimate
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def run_request(request: AnalysisRequest) -> Analysis:
     return Analysis(result, write_analysed(result.folders, result.views, result.comparison, result.output)[0])
 
 
-def estimate(request: AnalysisRequest) -> "Estimate":
+def estimate(request: AnalysisRequest) -> "CostEstimate":
     """What the judge would ask and cost. Calls nothing, writes nothing."""
     if request.judge is None:
         raise UserError("no judge model is set", hint="give --model, or set [analysis] judge_model")

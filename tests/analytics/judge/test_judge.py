@@ -29,7 +29,7 @@ from support.judging import (
 )
 from terminalbench.analytics.judge.output import estimate_lines, read_result
 from terminalbench.analytics.judge.questions import Pair, pairs
-from terminalbench.analytics.judge.request import JudgeRequest, JudgeTrial, Progress
+from terminalbench.analytics.judge.request import JudgeProgress, JudgeRequest, JudgeTrial
 from terminalbench.analytics.judge.rubric import NAMES, load_rubric, parse_rubric
 from terminalbench.analytics.judge.run import estimate, judge_batch
 from terminalbench.errors import UserError
@@ -93,7 +93,7 @@ def test_a_quote_that_is_not_there_makes_an_answer_not_judged(tmp_path: Path) ->
     assert cause.value is None
     assert (cause.reason or "").startswith("not judged: evidence not found (said 'tool_misuse'")
     assert cause.steps == []
-    assert "answers dropped: their quotes were not found" in result.sentence()
+    assert "answers dropped: quotes were not found" in result.sentence()
     assert value_of(result.findings, "root_cause_confidence").value is None
     assert value_of(result.findings, "critical_step").value == 6
     assert "(unsupported: not found there)" in (tmp_path / "analytics" / "judge.md").read_text()
@@ -243,7 +243,7 @@ class Judging(OpenAIServer):
 def test_a_batch_by_a_server_with_estimate_progress_and_spend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     trials = [write_trial(tmp_path, profile="p"), write_trial(tmp_path, profile="q", outcome=Outcome.PASSED)]
-    seen: list[Progress] = []
+    seen: list[JudgeProgress] = []
     with Judging() as server:
         monkeypatch.setenv("OPENAI_API_BASE", f"{server.url}/v1")
         asked = request(tmp_path, {}, trials, model="openai/gpt-4o", concurrency=1, progress=seen.append)

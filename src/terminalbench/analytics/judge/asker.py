@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.judge.request import Estimate, NotJudged, Progress, RubricEstimate, Spend
+from terminalbench.analytics.judge.request import CostEstimate, JudgeProgress, JudgeSpend, NotJudged, RubricEstimate
 from terminalbench.analytics.judge.rubric import Rubric
 from terminalbench.errors import TbenchError
 from terminalbench.files import read_json, write_json
@@ -115,7 +115,7 @@ class Asker:
         cache: AnswerCache,
         budget_usd: float | None = None,
         patience: Patience | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[JudgeProgress], None] | None = None,
     ) -> None:
         self.model = model
         self.cache = cache
@@ -177,12 +177,12 @@ class Asker:
             self.stopped = self.stopped or reason
 
     @property
-    def spend(self) -> Spend:
+    def spend(self) -> JudgeSpend:
         """What the calls of this run cost so far."""
         with self._lock:
             costs = [usage.cost_usd for usage in self._usages]
             read = [(u.input_tokens, u.cache_read_tokens, u.cache_write_tokens) for u in self._usages]
-            return Spend(
+            return JudgeSpend(
                 calls=len(costs),
                 input_tokens=sum(count or 0 for counts in read for count in counts),
                 output_tokens=sum(usage.output_tokens or 0 for usage in self._usages),
@@ -236,7 +236,7 @@ class Asker:
     def _tell(self) -> None:
         if self._progress is not None:
             done = self.judged + len(self.not_judged)
-            self._progress(Progress(done, max(self.total, done), self.hits, self.spend.cost_usd or 0.0))
+            self._progress(JudgeProgress(done, max(self.total, done), self.hits, self.spend.cost_usd or 0.0))
 
 
 OUTPUT_PER_POINT = 150
@@ -280,7 +280,7 @@ class Counting:
             self._skipped += 1
         return Answer(reason=reason)
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> CostEstimate:
         """What was counted, in tokens and money."""
         sums = [counted for counted in self._sums.values() if counted.questions]
         entering = sum(counted.input_tokens for counted in sums)
@@ -296,7 +296,7 @@ class Counting:
             notes.append(f"input tokens are estimated: the tokenizer of {self.model.name} is not known here")
         if price is None:
             notes.append(f"the price of {self.model.name} is unknown, so the cost is")
-        return Estimate(
+        return CostEstimate(
             model=self.model.name,
             rubrics=sums,
             input_tokens=entering,

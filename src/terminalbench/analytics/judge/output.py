@@ -8,7 +8,7 @@ import msgspec
 
 from terminalbench.analytics.judge.request import (
     NOT_JUDGED,
-    Estimate,
+    CostEstimate,
     Judgement,
     JudgeResult,
     Narrative,
@@ -74,7 +74,7 @@ def as_markdown(result: JudgeResult) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def estimate_lines(estimate: Estimate) -> list[str]:
+def estimate_lines(estimate: CostEstimate) -> list[str]:
     """An estimate as a person reads it."""
     cached = sum(rubric.cached for rubric in estimate.rubrics)
     questions = sum(rubric.questions for rubric in estimate.rubrics)

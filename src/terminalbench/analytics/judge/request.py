@@ -48,7 +48,7 @@ class JudgeTrial:
 
 
 @dataclass(frozen=True)
-class Progress:
+class JudgeProgress:
     """How far a judgement is: questions answered (from the cache or not), and what the new ones cost so far."""
 
     done: int
@@ -69,7 +69,7 @@ class JudgeAsk:
     rubrics: Sequence[str] = ()
     budget_usd: float | None = None
     contrasts: Sequence[tuple[str, str]] = ()
-    progress: Callable[[Progress], None] | None = field(default=None, compare=False)
+    progress: Callable[[JudgeProgress], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.budget_usd is not None and not (isfinite(self.budget_usd) and self.budget_usd >= 0):
@@ -164,7 +164,7 @@ class Synthesis(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
 
 
-class Spend(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class JudgeSpend(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the calls of this run cost. `cost_usd` sums the known ones; `unknown` counts the others."""
 
     calls: int = 0
@@ -198,7 +198,7 @@ class JudgeResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     judged: int = 0
     not_judged: list[NotJudged] = []
     unsupported: int = 0
-    spend: Spend = Spend()
+    spend: JudgeSpend = JudgeSpend()
     cache_hits: int = 0
     stopped: str | None = None
     notes: list[str] = []
@@ -230,7 +230,7 @@ class RubricEstimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class CostEstimate:
     """What a judgement would cost. `cost_usd` None: the price is unknown. `exact`: input tokens were counted."""
 
     model: str

@@ -16,7 +16,7 @@ from terminalbench.analytics.judge.questions import (
     synthesize,
     tell,
 )
-from terminalbench.analytics.judge.request import CACHE, NO_EVIDENCE, Estimate, JudgeRequest, JudgeResult, Narrative
+from terminalbench.analytics.judge.request import CACHE, NO_EVIDENCE, CostEstimate, JudgeRequest, JudgeResult, Narrative
 from terminalbench.analytics.judge.rubric import NAMES, Rubric, load_rubric
 from terminalbench.errors import UserError
 from terminalbench.llm.ask import Patience, interrupted_by_sigterm
@@ -61,7 +61,7 @@ def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> Judg
     return result
 
 
-def estimate(request: JudgeRequest) -> Estimate:
+def estimate(request: JudgeRequest) -> CostEstimate:
     """What `judge_batch` would ask, in tokens and money. Calls nothing and writes nothing."""
     rubrics = _rubrics(request)
     counting = Counting(chat_model(request.model), _cache(request), rubrics)

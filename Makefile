@@ -2,6 +2,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
+# Compiled modules are kept: without them every Harbor process and every test process compiles all it loads.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo test check chaos simulate format lock clean
 
 help:  ## Show this list

@@ -36,6 +36,8 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if item.get_closest_marker("heavy") and "tests/sandbox/" not in item.path.as_posix():
+            raise pytest.UsageError(f"{item.nodeid} is heavy: scripts/tests.sh looks for those in tests/sandbox only")
         for marker, flag in (("docker", "--run-docker"), ("paid", "--run-paid")):
             if item.get_closest_marker(marker) and not config.getoption(flag):
                 item.add_marker(pytest.mark.skip(reason=f"needs {flag}"))

@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from results_kit import at, claude, error, phase, result, rewarded, write_trial
 
+from terminalbench.errors import InvalidFile
+from terminalbench.experiments.agents import agent_info
 from terminalbench.harbor.read.result_file import from_result
 from terminalbench.harbor.read.results import ReadState, live_ending, read_job, read_trial
 from terminalbench.records import AgentStatus, ErrorClass, Outcome, Phases, Trial
@@ -252,3 +254,13 @@ def test_job_folder_is_read_in_whole(tmp_path: Path) -> None:
 
 def test_missing_job_folder_has_no_trials(tmp_path: Path) -> None:
     assert read_job(tmp_path / "nowhere") == []
+
+
+def test_a_wrong_record_of_an_agent_does_not_hide_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_record.py").write_text('class A:\n    AGENT_INFO = {"usage": "telepathy"}\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidFile, match="usage"):
+        agent_info("own_record:A")
+    document = model_trial()
+    document["agent_info"] = {"name": "own_record:A", "version": "1"}
+    assert read(write_trial(tmp_path / "job", document)).agent == "own_record:A"

@@ -98,6 +98,14 @@ def calls_model(spec: str | None, root: Path | None = None) -> bool:
     return info is None or info.model
 
 
+def recorded(agent: str | None) -> AgentInfo | None:
+    """The record of an agent that has run, by its name; None without one that is right: its results stay readable."""
+    try:
+        return agent_info(agent) if agent is not None else None
+    except InvalidFile:
+        return None
+
+
 @cache
 def agent_info(spec: str, root: Path | None = None) -> AgentInfo | None:
     """The record of the agent called `spec`, None when there is no such agent; `root` holds the project's own modules.

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.agents import AgentInfo
 from terminalbench.files import decode_plain, is_plain
 from terminalbench.harbor.read import claude_stream
 from terminalbench.harbor.read.claude_stream import ResultEvent, Stream
@@ -72,13 +72,12 @@ def summarize(path: Path) -> TrajectorySummary | None:
 class AgentLogs:
     """Everything the agent's log folders of a trial tell, read once. `result` is None while there is none.
 
-    A stream is read unless the record of `agent` says that it has none: any agent can write a file of that name.
+    A stream is read unless the record of the agent says that it has none: any agent can write a file of that name.
     """
 
-    def __init__(self, trial_dir: Path, result: HarborResult | None, agent: str | None) -> None:
+    def __init__(self, trial_dir: Path, result: HarborResult | None, agent: AgentInfo | None) -> None:
         self.folders = _agent_folders(trial_dir, result)
-        info = agent_info(agent) if agent is not None else None
-        streams = info is None or info.usage in (None, claude_stream.SOURCE)
+        streams = agent is None or agent.usage in (None, claude_stream.SOURCE)
         self.by_folder: list[Stream | None] = [
             claude_stream.read_stream(folder / claude_stream.FILE_NAME) if streams else None for folder in self.folders
         ]

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.experiments.agents import calls_model
+from terminalbench.experiments.agents import recorded
 from terminalbench.files import decode_plain, is_plain, read_plain
 from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
 from terminalbench.harbor.read import usage as usage_sources
@@ -150,13 +150,14 @@ class LiveEnding(msgspec.Struct, frozen=True):
 def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEnding:
     """The same judgement for a trial whose result is at hand as Harbor's object; decodes no trajectory."""
     found = from_result(result)
-    logs = AgentLogs(trial_dir, found, found.agent)
+    logs = AgentLogs(trial_dir, found, recorded(found.agent))
     used = usage_sources.best(found.model, found.contexts, logs.by_folder, [], read_planned(trial_dir).prices)
     return LiveEnding(classify(found, logs.session, read_hang(trial_dir), secrets), used)
 
 
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: Secrets) -> Trial:
-    logs = AgentLogs(trial_dir, result, result.agent)
+    agent = recorded(result.agent)
+    logs = AgentLogs(trial_dir, result, agent)
     ending = classify(result, logs.session, read_hang(trial_dir), secrets)
     planned = read_planned(trial_dir)
     used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices)
@@ -196,7 +197,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         result_path=f"{trial_dir.name}/{RESULT}",
         trajectory_paths=[str(path.relative_to(trial_dir.parent)) for path in logs.trajectory_paths],
     )
-    uses_model = trial.model is not None and calls_model(result.agent) and not simulated
+    uses_model = trial.model is not None and (agent is None or agent.model) and not simulated
     reasons = suspect(trial, logs.streams, read_safety(trial_dir), uses_model=uses_model)
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 
@@ -217,7 +218,7 @@ def _no_result(trial_dir: Path) -> tuple[ReadState, str]:
 
 def _known(trial_dir: Path, state: ReadState, reason: str) -> TrialReading:
     config = decode_plain(trial_dir / "config.json", TrialConfig, _SMALL_LIMIT)
-    logs = AgentLogs(trial_dir, None, config.agent.name if config else None)
+    logs = AgentLogs(trial_dir, None, recorded(config.agent.name if config else None))
     prices, spent = read_planned(trial_dir).prices, Usage()
     if any(logs.by_folder) or prices is not None:
         spent = usage_sources.best(config.agent.model_name if config else None, [], logs.by_folder, [], prices)

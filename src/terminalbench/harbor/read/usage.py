@@ -117,8 +117,8 @@ def from_stream(stream: Stream, prices: PriceTable | Declared) -> Usage | None:
 
 def partial(streams: Iterable[Stream]) -> Usage | None:
     """What unfinished Claude Code sessions had sent when they stopped. Output is not known before the end."""
-    sent = [_add([_fresh(t) for t in stream.messages.values()], "") for stream in streams if stream.messages]
-    used = _add([part for part in sent if part is not None], f"{SOURCE}:partial")
+    sent = [_fresh(tokens) for stream in streams for tokens in stream.messages.values()]
+    used = _add(sent, f"{SOURCE}:partial")
     return used and structs.replace(used, output_tokens=None)
 
 

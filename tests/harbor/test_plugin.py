@@ -18,10 +18,11 @@ from jobkit import SOLVE, Job, scripted, stop, write_task
 
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.harbor.agents.needs import LOCAL_SANDBOX
+from terminalbench.harbor.jobs import PLUGIN
 from terminalbench.harbor.limits.admission import Wait
 from terminalbench.harbor.limits.budget import Refusal
 from terminalbench.harbor.limits.gate import Gate, GateState
-from terminalbench.harbor.plugin import IMPORT_PATH, EventPlugin
+from terminalbench.harbor.plugin import EventPlugin
 from terminalbench.harbor.scripts import EARLY_SEC
 from terminalbench.records import Event, Outcome, WaitKind
 
@@ -215,13 +216,13 @@ def test_agent_cannot_hang_harbor_with_a_pipe(tmp_path: Path) -> None:
 
 def test_wrong_option_is_refused_before_the_first_trial(tmp_path: Path) -> None:
     job = Job(tmp_path, scripted(SOLVE), [write_task(tmp_path / "answer")], plugin=False)
-    job.run("--plugin", IMPORT_PATH, "--pk", "evnts=x", expect=1)
+    job.run("--plugin", PLUGIN, "--pk", "evnts=x", expect=1)
     assert job.readings() == []
 
 
 @pytest.mark.parametrize("options", [["evnts=x"], ["events=x", "colour=red"], ["events=x", "heartbeat_sec=0"]])
 def test_wrong_options_make_no_plugin(options: list[str]) -> None:
-    (config,) = plugin_configs_from_cli([IMPORT_PATH], options)
+    (config,) = plugin_configs_from_cli([PLUGIN], options)
     with pytest.raises((TypeError, ValueError)):
         EventPlugin(**config.kwargs)
 
@@ -258,16 +259,16 @@ def test_no_agent_begins_as_early_as_its_container(
 def test_every_profile_key_survives_harbors_parser(tmp_path: Path, profile: str) -> None:
     path = tmp_path / "a b=c.jsonl"
     words = [f"events={json.dumps(str(path))}", f"profile={json.dumps(profile)}"]
-    (config,) = plugin_configs_from_cli([IMPORT_PATH], words)
+    (config,) = plugin_configs_from_cli([PLUGIN], words)
     plugin = EventPlugin(**config.kwargs)
     assert plugin._profile == profile
     assert plugin._path == path
 
 
 def test_by_hand_a_profile_called_true_or_12_is_still_a_name() -> None:
-    (config,) = plugin_configs_from_cli([IMPORT_PATH], ["events=e.jsonl", "profile=true"])
+    (config,) = plugin_configs_from_cli([PLUGIN], ["events=e.jsonl", "profile=true"])
     assert EventPlugin(**config.kwargs)._profile == "true"
-    (config,) = plugin_configs_from_cli([IMPORT_PATH], ["events=e.jsonl", "profile=12"])
+    (config,) = plugin_configs_from_cli([PLUGIN], ["events=e.jsonl", "profile=12"])
     assert EventPlugin(**config.kwargs)._profile == "12"
 
 

@@ -14,7 +14,7 @@ from terminalbench.experiments.tables import RunTable, TopUpTable
 from terminalbench.files import write_json
 from terminalbench.lab.top_up import top_up, with_extra
 from terminalbench.records import TaskRef
-from terminalbench.runner.extend import extended, with_attempts
+from terminalbench.runner.growth import extended, with_attempts
 from terminalbench.runner.run import Listener
 from terminalbench.runner.waves import next_wave, remaining
 

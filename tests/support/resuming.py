@@ -10,7 +10,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import Experiment, load
 from terminalbench.experiments.plan import JobSpec, Plan, make_plan
 from terminalbench.harbor.preflight import JobReport, JobRequest, Report
-from terminalbench.runner.prepare import Prepared
+from terminalbench.runner.preflight import Prepared
 from terminalbench.runner.run import RunResult, record
 
 NOW = datetime(2026, 1, 23, 16, 26, 48, tzinfo=UTC)

@@ -6,8 +6,7 @@
         [--pk heartbeat_sec=10] [--pk grace_sec=600] [--pk fixed_slots=true]
 
 Several Harbor processes append to the same file. Hooks run on Harbor's event loop, and one that raises ends the
-job, so a hook only notes what happened and never raises; a thread of its own writes the lines. A line that cannot
-be written (a full disk) is kept and written later, and the next line says how often that happened.
+job, so a hook only notes what happened and never raises; a thread of its own writes the lines.
 
 It also keeps trials waiting while the gate says so, ends a trial whose phase hangs where Harbor has no limit (see
 `terminalbench.harbor.limits.hangs`), and takes pipes and links out of the agent's log folder before Harbor reads it.
@@ -59,7 +58,6 @@ from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.usage import best
 from terminalbench.records import Event, Usage
 
-IMPORT_PATH = "terminalbench.harbor.plugin:EventPlugin"
 HEARTBEAT_SEC = 10.0
 _READ_TIMEOUT_SEC = 10.0
 _WATCH_SEC = 1.0

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, override
 
 from harbor.environments.base import ExecResult
-from harbor.models.task.config import StepConfig, TaskOS, VerifierEnvironmentMode
+from harbor.models.task.config import TaskOS, VerifierEnvironmentMode
 from harbor.models.task.verifier_mode import (
     resolve_step_verifier_mode,
     resolve_task_verifier_mode,
@@ -66,13 +66,16 @@ class SafeVerifier(Verifier):
     def __init__(self, *args: Any, keep_processes: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._keep = bool(keep_processes or self.task.config.metadata.get(KEEP_PROCESSES) is True)
-        self._step = self._step_config()
-        self._shared = self._mode() is VerifierEnvironmentMode.SHARED
+        config = self.task.config
+        step = next((step for step in config.steps or () if step.name == self.step_name), None)
+        mode = resolve_task_verifier_mode(config) if step is None else resolve_step_verifier_mode(config, step)
+        self._shared = mode is VerifierEnvironmentMode.SHARED
         if not self._shared:
             # Harbor does not tell a custom verifier that the tests are part of the verifier's own image.
-            definition = resolve_verifier_environment_definition(self.task.config, self.task.paths, self._step)
+            definition = resolve_verifier_environment_definition(config, self.task.paths, step)
             self._skip_tests_upload = definition is not None and definition.bundled_tests
         self._paths = EnvironmentPaths.for_os(self.environment.os)
+        self._is_linux = self.environment.os is TaskOS.LINUX
 
     @override
     async def verify(self) -> VerifierResult:
@@ -93,18 +96,6 @@ class SafeVerifier(Verifier):
         finally:
             await asyncio.to_thread(self._write_note, prepared, ignored)
         return VerifierResult(rewards=rewards)
-
-    def _step_config(self) -> StepConfig | None:
-        return next((step for step in self.task.config.steps or () if step.name == self.step_name), None)
-
-    def _mode(self) -> VerifierEnvironmentMode:
-        if self._step is not None:
-            return resolve_step_verifier_mode(self.task.config, self._step)
-        return resolve_task_verifier_mode(self.task.config)
-
-    @property
-    def _is_linux(self) -> bool:
-        return self.environment.os is TaskOS.LINUX
 
     async def _prepare(self) -> Prepared:
         """Kill what the agent left running, renew the folders, remove links into them."""

@@ -25,7 +25,7 @@ from terminalbench.live.state import LiveState, replay
 from terminalbench.records import Event, Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.executors.local import ask
-from terminalbench.runner.prepare import Prepared
+from terminalbench.runner.preflight import Prepared
 from terminalbench.runner.run import prepare_run
 from terminalbench.runner.supervise import Launch, Supervisor
 from terminalbench.secrets.find import is_template

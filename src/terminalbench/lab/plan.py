@@ -19,7 +19,7 @@ from terminalbench.harbor.read.results import finished_trials
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import profile_of
 from terminalbench.lab.select import numbered, open_experiment
-from terminalbench.runner.pins import as_planned
+from terminalbench.runner.provenance import as_planned
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.index.queries import BatchView
 from terminalbench.records import Outcome
-from terminalbench.runner.extend import is_quarantined
+from terminalbench.runner.growth import is_quarantined
 from terminalbench.text.numbers import plural
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.errors import TbenchError
 from terminalbench.files import read_json, special_files, start_ticks, write_json
 
 SEAL = ".tbench-mirror.json"
@@ -27,33 +28,30 @@ class Mirrored:
     unchanged: int = 0
     failed: tuple[str, ...] = ()
 
+    def __add__(self, other: "Mirrored") -> "Mirrored":
+        return Mirrored(self.copied + other.copied, self.unchanged + other.unchanged, self.failed + other.failed)
+
 
 def mirror_trial(trial: Path, targets: Iterable[str], destination: Path) -> Mirrored:
     """Mirror the targets of one trial folder."""
-    copied = unchanged = 0
-    failed: list[str] = []
+    made = Mirrored()
     for target in targets:
         for source, name in _sources(trial, target):
             try:
                 fresh = _copy(source, destination / target / name)
-            except (OSError, RecursionError) as error:
-                why = (
-                    "its folders are nested too deep" if isinstance(error, RecursionError) else error.strerror or error
-                )
-                failed.append(f"{name}: {why}")
-                continue
-            copied, unchanged = copied + fresh, unchanged + (not fresh)
-    return Mirrored(copied, unchanged, tuple(failed))
+                made += Mirrored(copied=fresh, unchanged=not fresh)
+            except RecursionError:
+                made += Mirrored(failed=(f"{name}: its folders are nested too deep",))
+            except OSError as error:
+                made += Mirrored(failed=(f"{name}: {error.strerror or error}",))
+    return made
 
 
 def mirror_batch(runs: Path, targets: Iterable[str], destination: Path) -> Mirrored:
     """Mirror the targets of every trial of every job below `runs`."""
     wanted = list(targets)
     _sweep(destination)
-    passes = [mirror_trial(trial, wanted, destination) for trial in _trials(runs)]
-    return Mirrored(
-        sum(p.copied for p in passes), sum(p.unchanged for p in passes), tuple(f for p in passes for f in p.failed)
-    )
+    return sum((mirror_trial(trial, wanted, destination) for trial in _trials(runs)), Mirrored())
 
 
 def _own_prefix(pid: int) -> str:
@@ -134,8 +132,6 @@ def _swap(fresh: Path, destination: Path, state: object) -> bool:
 
 
 def _sealed(destination: Path) -> object:
-    from terminalbench.errors import TbenchError
-
     try:
         return read_json(destination / SEAL)
     except (OSError, TbenchError):

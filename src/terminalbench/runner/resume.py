@@ -35,11 +35,10 @@ from terminalbench.records import ErrorClass, Event, EventKind, Outcome
 from terminalbench.registry import is_import_path
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.environment import process_environment
-from terminalbench.runner.extend import extended, is_quarantined, refreshed, with_attempts
+from terminalbench.runner.growth import extended, is_quarantined, refreshed, with_attempts
 from terminalbench.runner.kill import end_leftovers
-from terminalbench.runner.pins import as_planned, batch_commits, pinned, planned_ref
-from terminalbench.runner.preflight import check_jobs, known_problems, refuse_a_full_disk, refuse_left_out
-from terminalbench.runner.prepare import prepare
+from terminalbench.runner.preflight import check_jobs, known_problems, prepare, refuse_a_full_disk, refuse_left_out
+from terminalbench.runner.provenance import as_planned, batch_commits, pinned, planned_ref
 from terminalbench.runner.run import Listener, RunResult, Spent, copy_artifacts, free_profiles, run_jobs
 from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import free_wave_name

@@ -34,10 +34,14 @@ from terminalbench.runner.control import check_orders
 from terminalbench.runner.guard import Guard, Observer
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, missing_variables
-from terminalbench.runner.pins import pinned
-from terminalbench.runner.preflight import disk_is_full, refuse_a_full_disk, refuse_if_nothing_is_left
-from terminalbench.runner.prepare import Prepared, prepare
-from terminalbench.runner.provenance import provenance
+from terminalbench.runner.preflight import (
+    Prepared,
+    disk_is_full,
+    prepare,
+    refuse_a_full_disk,
+    refuse_if_nothing_is_left,
+)
+from terminalbench.runner.provenance import pinned, provenance
 from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import JobEnd, Launch, Supervisor
 

@@ -18,7 +18,7 @@ from terminalbench.harbor.agents.simulated import (
     draw,
     probability_for,
 )
-from terminalbench.harbor.plugin import IMPORT_PATH
+from terminalbench.harbor.jobs import PLUGIN
 from terminalbench.runner.waves import wave_name
 from terminalbench.starter import TASKS_DIR
 
@@ -248,7 +248,7 @@ def test_a_wrong_option_ends_the_job_at_once(home: Path, tmp_path: Path) -> None
 
 def test_a_further_wave_goes_on_with_the_numbers(home: Path, tmp_path: Path) -> None:
     first = "2031-01-02__03-04-05__pretend"
-    plugin = ("--plugin", IMPORT_PATH, "--pk", f"events={tmp_path}/events.jsonl")
+    plugin = ("--plugin", PLUGIN, "--pk", f"events={tmp_path}/events.jsonl")
     for name, attempts in ((first, 3), (wave_name(first, 2), 2), ("2031-01-02__03-04-05__another", 1)):
         config = job_config(tmp_path, {"seed": 5}, n_attempts=attempts, task_ids=QUICK[:1], job_name=name)
         run_harbor(tmp_path, config, *plugin, home=home)

@@ -14,7 +14,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Plan, Selection
 from terminalbench.files import read_json, write_json
-from terminalbench.runner.pins import pinned, planned_ref, source_problem
+from terminalbench.runner.provenance import pinned, planned_ref, source_problem
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import prepare_run
 
@@ -80,7 +80,9 @@ def test_a_source_is_asked_once_and_only_for_what_runs(
     project: Project, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("terminalbench.runner.pins.remote_commit", lambda source: asked.append(source) or "c" * 40)
+    monkeypatch.setattr(
+        "terminalbench.runner.provenance.remote_commit", lambda source: asked.append(source) or "c" * 40
+    )
     made = written(project, *(profile(key, repository) for key in ("p", "q", "r")))
     assert [p.mcp_git_ref for p in pinned(made, ["p", "q"]).profiles] == ["c" * 40, "c" * 40, None]
     assert asked == [str(repository.folder)]

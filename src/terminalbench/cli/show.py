@@ -25,8 +25,7 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
     from terminalbench.files import encode_json
     from terminalbench.index.plans import plan_or_none
     from terminalbench.lab.select import find_trial, results_root
-    from terminalbench.report.steps import Shown
-    from terminalbench.report.trial import trial_text
+    from terminalbench.report.trial import Shown, trial_text
 
     only = _range(steps)
     root = results_root(results)

@@ -1,6 +1,7 @@
 """One batch: how it stands, profile by profile and task by task, what was planned, and what departed from it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,15 +10,15 @@ import msgspec
 from terminalbench.dashboard.findings import Failures, batch_failures, classify_missing
 from terminalbench.dashboard.frame import Ask, Crumb, Page, Table
 from terminalbench.dashboard.links import compare_path, experiment_path
-from terminalbench.dashboard.pages.matrix import MatrixRow, matrix
 from terminalbench.dashboard.pages.trials import trial_table
 from terminalbench.dashboard.pages.verdicts import Said, batch_verdict, contrast_table
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profiles import differences, value_text
 from terminalbench.index.pages import BatchSummary, TrialFilter, Window, find_trials
-from terminalbench.index.queries import BatchView
+from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import not_measured, profile_totals
+from terminalbench.records import Outcome, TaskRef
 from terminalbench.report.charts.scatter import pareto
 from terminalbench.report.pictures import COST_AXIS, forest_chart, front_points
 
@@ -30,6 +31,31 @@ _PROFILE_COLUMNS = (
     "cost_usd", "cost_unknown_trials", "tokens", "tokens_unknown_trials", "cost_per_pass_usd", "mean_wall_sec",
     "superseded_trials", "simulated",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """One profile at one task: its attempts, in order."""
+
+    attempts: Sequence[CellState]
+    passed: int
+    measured: int
+
+    @property
+    def rate(self) -> float | None:
+        """Of the measured attempts."""
+        return self.passed / self.measured if self.measured else None
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """One task under every profile. `pair` are two trials worth seeing side by side, if there are any."""
+
+    task: TaskRef
+    cells: dict[str, MatrixCell]
+    differs: bool
+    unmeasured: bool
+    pair: tuple[TrialRow, TrialRow] | None
 
 
 def batch_page(site: Site, ask: Ask) -> Page:
@@ -217,3 +243,38 @@ def _classes(failures: Failures) -> list[dict[str, Any]]:
         }
         for group in failures.classes
     ]
+
+
+def matrix(view: BatchView) -> list[MatrixRow]:
+    """One row a task, in the order of the plan."""
+    found: dict[TaskRef, dict[str, list[CellState]]] = {}
+    for cell in view.cells:
+        found.setdefault(cell.task, defaultdict(list))[cell.profile].append(cell)
+    return [_matrix_row(task, by_profile) for task, by_profile in found.items()]
+
+
+def _matrix_row(task: TaskRef, by_profile: dict[str, list[CellState]]) -> MatrixRow:
+    cells = {}
+    for profile, attempts in by_profile.items():
+        counts = Counter(cell.outcome for cell in attempts)
+        passed = counts[Outcome.PASSED]
+        cells[profile] = MatrixCell(attempts, passed, passed + counts[Outcome.FAILED])
+    rates = {cell.rate for cell in cells.values()} - {None}
+    unmeasured = any(cell.measured < len(cell.attempts) for cell in cells.values())
+    return MatrixRow(task, cells, len(rates) > 1, unmeasured, _pair(by_profile))
+
+
+def _pair(by_profile: dict[str, list[CellState]]) -> tuple[TrialRow, TrialRow] | None:
+    """A failed and a passed trial, of two profiles if possible; else the first trials of two profiles."""
+    ran = [
+        cell for cells in by_profile.values() for cell in cells if cell.row is not None and cell.row.trial is not None
+    ]
+    failed = [cell for cell in ran if cell.outcome is not Outcome.PASSED]
+    passed = [cell for cell in ran if cell.outcome is Outcome.PASSED]
+    across = [(f, p) for f in failed[:20] for p in passed[:20] if f.profile != p.profile]
+    within = [(f, p) for f in failed[:1] for p in passed[:1]]
+    others = [(ran[0], cell) for cell in ran[1:] if cell.profile != ran[0].profile] if ran else []
+    for one, other in (*across[:1], *within, *others[:1]):
+        if one.row is not None and other.row is not None:
+            return one.row, other.row
+    return None

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+import msgspec
+
 from terminalbench.analytics.judge.asker import Answer, Answers
 from terminalbench.analytics.judge.material import Material, NoMaterial, clean, fit, load_material
 from terminalbench.analytics.judge.request import (
@@ -80,9 +82,8 @@ def _checked(rubric: Rubric, material: Material, answer: Answer) -> list[Judgeme
     found = [main]
     for point in others:
         if not point.evidence and main.value is None:
-            unknown = f"{NOT_JUDGED}{first.name} could not be told"
-            reason = main.reason if main.reason.startswith(NOT_JUDGED) else unknown
-            found.append(Judgement(trial=trial.key, rubric=rubric.name, name=point.name, reason=reason))
+            reason = main.reason if main.unsupported else f"{NOT_JUDGED}{first.name} could not be told"
+            found.append(msgspec.structs.replace(main, name=point.name, reason=reason, quotes=[], cached=False))
         else:
             found.append(_judgement(rubric, material, point, answer))
     return found
@@ -94,9 +95,10 @@ def _judgement(rubric: Rubric, material: Material, point: Point, answer: Answer)
     quotes = [Quote(trial.key, e.step, e.quote, material.holds(e.step, e.quote)) for e in cited]
     held = sum(quote.found for quote in quotes)
     value, reason = given.value, flat(given.reason, _REASON)
+    unsupported = value is not None and point.evidence and not held
     if value is None:
         reason = f"cannot be told: {reason}" if reason else "cannot be told"
-    elif point.evidence and not held:
+    elif unsupported:
         value, reason = None, f"{NO_EVIDENCE} (said {value!r}: {reason})"
     elif held < len(quotes):
         reason = f"{reason} ({len(quotes) - held} of {len(quotes)} quotes not found in the cited step)"
@@ -108,6 +110,7 @@ def _judgement(rubric: Rubric, material: Material, point: Point, answer: Answer)
         reason=reason,
         quotes=quotes,
         cached=answer.cached,
+        unsupported=unsupported,
     )
 
 
@@ -197,7 +200,7 @@ def _told(pair: Pair, said: PairAnswer, sides: dict[str, Material]) -> Narrative
         return _narrative(pair, reason=f"cannot be told: {said.reason}", quotes=quotes)
     if held != {pair.new.key, pair.old.key}:
         reason = f"{NO_EVIDENCE} for {'either trial' if not held else 'one of the trials'}"
-        return _narrative(pair, reason=reason, quotes=quotes)
+        return _narrative(pair, reason=reason, quotes=quotes, unsupported=True)
     winner = TIE if said.better == TIE else sides[said.better].trial.profile
     legend = f"(A = {pair.first.profile}, B = {pair.second.profile})"
     decisive, story = (f"{legend} {text.strip()}" for text in (said.decisive, said.story))
@@ -249,7 +252,8 @@ def _cited(said: BatchAnswer, keys: dict[str, str]) -> Synthesis:
         for claim in said.claims
     ]
     if claims and not any(claim.supported for claim in claims):
-        return Synthesis(reason=f"{NO_EVIDENCE}: no claim cites trials that exist", claims=claims)
+        reason = f"{NO_EVIDENCE}: no claim cites trials that exist"
+        return Synthesis(reason=reason, claims=claims, unsupported=True)
     return Synthesis(summary=said.summary, claims=claims, improvements=said.improvements, limitations=said.limitations)
 
 

@@ -119,7 +119,10 @@ class Quote(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One answer about one trial, with everything it rests on. `value` None: not judged, and `reason` says why."""
+    """One answer about one trial, with everything it rests on. `value` None: not judged, and `reason` says why.
+
+    `unsupported`, here and below: an answer was given, and dropped because its evidence was not found.
+    """
 
     trial: str
     rubric: str
@@ -128,6 +131,7 @@ class Judgement(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     quotes: list[Quote] = []
     cached: bool = False
+    unsupported: bool = False
 
 
 class Narrative(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -143,6 +147,7 @@ class Narrative(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     story: str | None = None
     reason: str = ""
     quotes: list[Quote] = []
+    unsupported: bool = False
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,6 +167,7 @@ class Synthesis(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     improvements: list[str] = []
     limitations: list[str] = []
     reason: str = ""
+    unsupported: bool = False
 
 
 class JudgeSpend(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

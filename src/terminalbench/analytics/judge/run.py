@@ -16,7 +16,7 @@ from terminalbench.analytics.judge.questions import (
     synthesize,
     tell,
 )
-from terminalbench.analytics.judge.request import CACHE, NO_EVIDENCE, CostEstimate, JudgeRequest, JudgeResult, Narrative
+from terminalbench.analytics.judge.request import CACHE, CostEstimate, JudgeRequest, JudgeResult, Narrative
 from terminalbench.analytics.judge.rubric import NAMES, Rubric, load_rubric
 from terminalbench.errors import UserError
 from terminalbench.llm.ask import Patience, interrupted_by_sigterm
@@ -100,7 +100,7 @@ def _ask_all(request: JudgeRequest, rubrics: Sequence[Rubric], answers: Answers,
         judgements=judgements,
         narratives=narratives,
         synthesis=whole,
-        unsupported=sum(one.reason.startswith(NO_EVIDENCE) for one in said),
+        unsupported=sum(one.unsupported for one in said),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from terminalbench.experiments.batch import Batch
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import shared_lines, waiting_lines
+from terminalbench.live.line import waiting_lines
 from terminalbench.live.model import LiveTrial
 from terminalbench.live.notices import Alert
 from terminalbench.records import stamp
@@ -94,7 +94,7 @@ class LiveFeed:
                 started_at=_stamp(state.began),
                 left_sec=eta_sec(state, now),
                 alerts=state.alerts.worst_first(),
-                waiting=[*waiting_lines(state, now), *shared_lines(state)],
+                waiting=[*waiting_lines(state, now), *state.limits.shared_lines],
             )
 
 

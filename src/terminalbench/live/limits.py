@@ -1,7 +1,6 @@
 """What holds a batch back beside its own plan: its gate, and the gate and orders that it shares with other batches."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from terminalbench.harbor.limits.control import ALL, Control, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, GateState, Refusal, read_shared
@@ -9,52 +8,50 @@ from terminalbench.text.numbers import dollars, plural
 
 
 @dataclass(frozen=True)
-class SharedLimits:
-    """A gate that several batches share: the file, what all of them have spent of what they may, and their orders."""
-
-    file: Path
-    batches: int
-    spent_usd: float
-    budget_usd: float | None
-    shut: Refusal | None
-    orders: Control
-
-    @property
-    def spend(self) -> str:
-        """What all batches have spent, and of how much."""
-        return dollars(self.spent_usd) + (f" of {dollars(self.budget_usd)}" if self.budget_usd is not None else "")
-
-    @property
-    def line(self) -> str:
-        """It in one line."""
-        by = f"{self.spend} spent by {plural(self.batches, 'batch', 'batches')}"
-        shut = [f"nothing new starts: {self.shut.reason}"] if self.shut is not None else []
-        return f"shared gate {self.file.name}: {'; '.join([by, *shut, *_order_lines(self.orders)])}"
-
-
-@dataclass(frozen=True)
 class Limits:
-    """The gate of a batch, with the tighter of the two deadlines, and the gate it shares, if it does."""
+    """`own` is the gate of the batch, with the tighter deadline where it shares another gate.
+
+    `together` are the `batches` of that other gate as one, `orders` what was told to all of them.
+    """
 
     own: GateState = field(default_factory=GateState)
-    shared: SharedLimits | None = None
+    together: GateState | None = None
+    batches: int = 0
+    orders: Control = field(default_factory=Control)
 
     @property
     def shut(self) -> Refusal | None:
         """Why nothing starts any more in this batch, while others of a shared gate may go on."""
-        return None if self.shared is not None and self.shared.shut is not None else self.own.shut
-
-    @property
-    def spend(self) -> str:
-        """What the batch has spent of its own budget; "" when it has none."""
-        guessed = f" ({self.own.priced} guessed)" if self.own.priced else ""
-        known = f"{dollars(self.own.spent_usd)}{guessed} of {dollars(self.own.budget_usd)}"
-        return known if self.own.budget_usd is not None else ""
+        return None if self.together is not None and self.together.shut is not None else self.own.shut
 
     @property
     def deadline_sec(self) -> float | None:
         """The time left until the deadline."""
         return None if self.own.deadline is None else self.own.deadline - self.own.clock.now()
+
+    @property
+    def spend(self) -> str:
+        """What was spent of the batch's own budget; "" when it has none."""
+        guessed = f" ({self.own.priced} guessed)" if self.own.priced else ""
+        return _spend(self.own, guessed) if self.own.budget_usd is not None else ""
+
+    @property
+    def shared_spend(self) -> str:
+        """What all batches have spent of a budget that they share; "" when there is none."""
+        found = self.together
+        return f"shared: {_spend(found)}" if found is not None and found.budget_usd is not None else ""
+
+    @property
+    def shared_lines(self) -> list[str]:
+        """The shared gate in one line; nothing without one."""
+        if self.together is None:
+            return []
+        parts = [f"{_spend(self.together)} spent by {plural(self.batches, 'batch', 'batches')}"]
+        parts += [f"nothing new starts: {self.together.shut.reason}"] if self.together.shut is not None else []
+        for word, given in (("paused", self.orders.paused), ("stopped", self.orders.stopped)):
+            parts += [f"{_whom(profile)}{word}: {reason}" for profile, reason in given.items()]
+        parts += [f"{_whom(profile)}{plural(n, 'trial')} at once" for profile, n in self.orders.parallel.items()]
+        return [f"shared gate {self.together.shared}: {'; '.join(parts)}"]
 
 
 def read_limits(gate: Gate) -> Limits:
@@ -63,16 +60,13 @@ def read_limits(gate: Gate) -> Limits:
     if gate.shared is None:
         return Limits(own)
     shared = read_shared(gate.shared)
-    together = gate.all_batches(own, shared)
     orders = ControlFile(shared_control(gate.shared)).read()
-    numbers = (len(shared.batches), together.spent_usd, shared.budget_usd)
-    return Limits(own, SharedLimits(gate.shared, *numbers, shared.shut, orders))
+    return Limits(own, gate.all_batches(own, shared), len(shared.batches), orders)
 
 
-def _order_lines(orders: Control) -> list[str]:
-    found = [("paused", orders.paused), ("stopped", orders.stopped)]
-    told = [f"{_whom(profile)}{word}: {reason}" for word, given in found for profile, reason in given.items()]
-    return told + [f"{_whom(profile)}{plural(n, 'trial')} at once" for profile, n in orders.parallel.items()]
+def _spend(state: GateState, guessed: str = "") -> str:
+    budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
+    return f"{dollars(state.spent_usd)}{guessed}{budget}"
 
 
 def _whom(profile: str) -> str:

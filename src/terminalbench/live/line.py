@@ -25,14 +25,9 @@ def run_line(state: LiveState, now: float, since: float | None = None) -> str:
     left = eta_sec(state, now)
     if left is not None and total.done < (total.planned or 0):
         parts.append(f"about {duration(left)} left")
-    parts += shared_lines(state)
+    parts += state.limits.shared_lines
     elapsed = duration(now - began) if began is not None else ""
     return f"{elapsed}  {', '.join(parts)}".strip()
-
-
-def shared_lines(state: LiveState) -> list[str]:
-    """What the gate says that the batch shares with others, if it does."""
-    return [state.limits.shared.line] if state.limits.shared is not None else []
 
 
 def waiting_lines(state: LiveState, now: float) -> list[str]:

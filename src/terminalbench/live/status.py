@@ -9,7 +9,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.index.places import find_batches
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import shared_lines, waiting_lines
+from terminalbench.live.line import waiting_lines
 from terminalbench.live.model import Waiting
 from terminalbench.live.notices import Alert
 from terminalbench.live.processes import announced_batches, live_processes
@@ -77,5 +77,5 @@ def _status(batch: Batch, now: float) -> RunningBatch | None:
         left_sec=eta_sec(state, now),
         waiting=state.waiting,
         alerts=alerts,
-        lines=[*(alert.line for alert in alerts), *waiting_lines(state, now), *shared_lines(state)],
+        lines=[*(alert.line for alert in alerts), *waiting_lines(state, now), *state.limits.shared_lines],
     )

@@ -9,7 +9,7 @@ from collections import Counter
 from rich.text import Text
 
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import shared_lines, wait_lines
+from terminalbench.live.line import wait_lines
 from terminalbench.live.model import LiveProfile, seconds
 from terminalbench.live.state import LiveState
 from terminalbench.text.numbers import duration, percent, plural, size
@@ -81,11 +81,11 @@ def _shortened(lines: list[Text], limit: int, what: str, width: int, last: int =
 
 def title_line(frame: Frame, width: int) -> Text:
     """Which batch, for how long, how much longer."""
-    state, name = frame.state, frame.state.plan.name if frame.state.plan is not None else frame.feed.place
-    word = "over" if frame.feed.over else "stopping" if frame.stopping else "running" if state.events else "starting"
-    until = state.last if frame.feed.over and state.last is not None else frame.now
+    state, feed = frame.state, frame.feed
+    word = "over" if feed.over else "stopping" if frame.stopping else "running" if state.events else "starting"
+    until = state.last if feed.over and state.last is not None else frame.now
     elapsed = duration(until - state.began) if state.began is not None else ""
-    ending = frame.feed.over or frame.stopping
+    ending = feed.over or frame.stopping
     left = None if ending else eta_sec(state, frame.now)
     gap = "  ·  " if width >= NARROW else "  "
     pieces = [
@@ -93,20 +93,18 @@ def title_line(frame: Frame, width: int) -> Text:
         Piece(f"about {duration(left)} left" if left is not None else "" if ending else "time left unknown", 1),
     ]
     line = joined(pieces, width, gap)
-    names = (
-        [(clean(frame.feed.place), ""), (clean(name), "bold")] if name != frame.feed.place else [(clean(name), "bold")]
-    )
+    named = state.plan is not None and state.plan.name != feed.place
+    names = [(feed.place, ""), (state.plan.name, "bold")] if state.plan and named else [(feed.place, "bold")]
     for text, style in names:  # the place is worth more than the title
         room = width - line.cell_len - len(gap)
         if room >= SHORTEST_NAME:
-            line = Text.assemble((cut(text, room), style), gap, line, no_wrap=True)
+            line = Text.assemble((cut(clean(text), room), style), gap, line, no_wrap=True)
     return line
 
 
 def progress_line(frame: Frame, width: int) -> Text:
     """How far it is, and what it has cost of what it may."""
     total, limits = frame.state.total, frame.state.limits
-    shared = f"shared: {limits.shared.spend}" if limits.shared and limits.shared.budget_usd is not None else ""
     held, never, waiting = len(frame.state.held), frame.state.never, frame.state.to_start
     share = percent(total.done / total.planned) if total.planned else ""
     pieces = [
@@ -118,7 +116,7 @@ def progress_line(frame: Frame, width: int) -> Text:
         Piece(f"{never} not run" if never else "", 2, "yellow"),
         Piece(f"{total.outcomes['cancelled']} cancelled" if total.outcomes["cancelled"] else "", 6),
         Piece(limits.spend or _spend(total), 2),
-        Piece(shared, 2),
+        Piece(limits.shared_spend, 2),
         Piece(_deadline(frame), 3, "yellow"),
     ]
     line = joined(pieces, width)
@@ -156,7 +154,7 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
     if not held and state.limits.shut is not None and not frame.feed.over:
         lines.append(("warning", f"! nothing new starts: {state.limits.shut.reason}"))
     if not (frame.feed.over or frame.stopping):
-        lines += [("info", f"- {text}") for text in (*shared_lines(state), *wait_lines(state, frame.now))]
+        lines += [("info", f"- {text}") for text in (*state.limits.shared_lines, *wait_lines(state, frame.now))]
     for notice in state.notices.worst():
         times = f" ({notice.count} times)" if notice.count > 1 else ""
         age = f", {duration(frame.now - notice.time)} ago" if notice.time is not None else ""

@@ -48,7 +48,7 @@ def root() -> Path:
 
 @dataclass(frozen=True)
 class Claimed:
-    """A folder of ours with its locked lock file; whoever holds `lock` open keeps the folder alive."""
+    """A folder of ours with its locked lock file; the folder lives while a process holds `lock` open."""
 
     folder: Path
     lock: int
@@ -130,10 +130,10 @@ def collect_leftovers() -> Collected:
 
 
 def _dead(parent: Path) -> Iterator[Path]:
-    """Claimed folders whose lock nobody holds. We hold it until the next one is asked for.
+    """Claimed folders whose lock no process holds. We hold it until the next one is asked for.
 
-    So a folder that is being claimed right now is not taken for one that was left: whoever waits for its lock finds
-    the file removed, and claims another.
+    So a folder that is being claimed right now is not taken for one that was left: the process that waits for its lock
+    finds the file removed, and claims another.
     """
     for lock_file in sorted(parent.glob("*.lock")):
         with _locked(lock_file) as free:
@@ -156,7 +156,7 @@ def _published() -> Iterator[Path]:
 
 
 def _remove_expired(folder: Path) -> int:
-    """Remove a layer or base that nobody holds or has used for long; set aside first: nobody may open half of it."""
+    """Remove a layer or base that is neither held nor used for long; set aside first, so that half is never opened."""
     limit = time.time() - LAYER_DAYS * 86400
     with _locked(folder / "lock") as free:
         try:
@@ -167,14 +167,14 @@ def _remove_expired(folder: Path) -> int:
             return 0
         removed = _remove(aside)
     with _locked(_lock_file(folder)) as free:
-        if free:  # nobody builds it anew
+        if free:  # no process builds it anew
             _lock_file(folder).unlink(missing_ok=True)
     return removed
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Generator[bool]:
-    """Hold a lock file; or False: somebody else does, or it is gone."""
+    """Hold a lock file; or False: another process does, or it is gone."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

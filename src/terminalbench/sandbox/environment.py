@@ -41,7 +41,7 @@ _collected = False
 
 
 def _collect_once() -> None:
-    """Clean up after dead sandboxes, once per process; whoever starts one waits until it is done."""
+    """Clean up after dead sandboxes, once per process; every start of a sandbox waits until it is done."""
     global _collected
     with _collecting:
         if not _collected:

@@ -59,7 +59,7 @@ class _Stream:
         self._finished, self._wake = False, asyncio.Event()
 
     def finish(self) -> None:
-        """The command is over: read what is there, wait for nothing more."""
+        """The command is over: read what it has written, wait for nothing more."""
         self._finished = True
         self._wake.set()
 
@@ -316,7 +316,7 @@ class Sandbox:
             raise SandboxError(f"{left if left > 0 else 'some'} processes of the sandbox would not end")
 
     async def _left(self, which: str, root: int = 0) -> int:
-        """End processes; how many would not go, -1 if nobody could look."""
+        """End processes; how many would not go, -1 if that could not be seen."""
         return (await self._ask({"do": "kill", "which": which, "root": root}))["left"]
 
     async def counts(self) -> Counts:
@@ -325,7 +325,7 @@ class Sandbox:
         return Counts(answer["memory"], answer["processes"], answer["disk"])
 
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Ask the guardian, one question at a time; an answer nobody waited for is skipped."""
+        """Ask the guardian, one question at a time; an answer to an earlier question is skipped."""
         async with self._asking:
             self._question += 1
             try:

@@ -99,7 +99,7 @@ class InstalledSource:
 async def install_source(
     agent: BaseInstalledAgent, environment: BaseEnvironment, source: McpSource, extras: Sequence[str]
 ) -> InstalledSource:
-    """Fetch `source` into the sandbox, install what is a package, and say what is there."""
+    """Fetch `source` into the sandbox, install what is a package, and say where its pieces are."""
     if source.paths is not None:
         return await _install_folders(agent, environment, source.paths)
     steps = _Steps(agent, environment, ROOT)

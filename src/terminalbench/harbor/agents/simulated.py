@@ -158,7 +158,7 @@ class Claim(NamedTuple):
 class AttemptBook:
     """Numbers the attempts of each cell (task, model, options) of a job without our plugin, in the order they begin.
 
-    A job that goes on keeps its finished trials, and a new trial gets the lowest number that is free, so that it is
+    A resumed job keeps its finished trials, and a new trial gets the lowest number that is free, so that it is
     what the trial it replaces would have been. A trial that Harbor retries keeps its number and counts the retries.
     """
 

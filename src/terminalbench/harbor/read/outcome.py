@@ -1,7 +1,7 @@
 """How a trial ended: the one place where that is decided. Pure: nothing is read, nothing is written.
 
 A trial is *passed* when its primary reward is at least 1 and *failed* when it is below 1; the primary reward
-is the key "reward", else the only key there is. With several keys and none called "reward" nobody said what
+is the key "reward", else the only key there is. With several keys and none called "reward" it is not said what
 passing is, and the trial is errored (verifier).
 
 The verifier's word is kept whatever became of the agent: an agent that timed out, ran into a limit, refused
@@ -153,7 +153,7 @@ def _phase_of_run(run: HarborResult | StepResult, error: ExceptionInfo) -> str |
     """The phase of an exception by the last timing that had begun before it; None when the agent had not started."""
     if _started(run.verifier):
         if _before(error.occurred_at, run.verifier.started_at):
-            return "agent"  # Harbor keeps the agent's exception and goes on to the verifier
+            return "agent"  # Harbor keeps the agent's exception and starts the verifier
         done = run.verifier_result is not None and _before(run.verifier.finished_at, error.occurred_at)
         return "stop" if done else "verifier"
     if _started(run.agent_execution):

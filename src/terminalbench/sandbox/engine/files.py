@@ -119,7 +119,7 @@ def _get(request: dict[str, Any], stream: int) -> dict[str, Any]:
     """Pack `source` into the stream: a folder's content, or one file under its own name.
 
     What is nested too deep, one file too many or larger than what is left of `limit` is left out and counted: an
-    agent could otherwise hide all it did behind one file nobody can take.
+    agent could otherwise hide all it did behind one file that is too large to take.
     """
     source = request["source"]
     left_out: list[str] = []

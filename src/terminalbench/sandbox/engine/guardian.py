@@ -57,7 +57,7 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
 
 
 def _note_groups(run_dir: str, group: cgroups.Group) -> None:
-    """So that whoever finds the folder after a crash can remove the groups too."""
+    """So that the collector, which finds the folder after a crash, can remove the groups too."""
     with open(f"{run_dir}/{_NOTE}", "w", encoding="utf-8") as stream:
         stream.write("".join(f"{folder}\n" for folder in sorted(set(group.folders.values()))))
 

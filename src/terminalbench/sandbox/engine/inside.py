@@ -21,7 +21,7 @@ _SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC 
 _MAX_OPEN_FILES = 1 << 20
 _STOP_ROUNDS = 200
 _KILL_PATIENCE_SEC = 6.0  # a process takes its time to give back gigabytes, or thousands of threads
-_RESERVED_PIDS = 300  # the kernel gives these to nobody but the first processes
+_RESERVED_PIDS = 300  # the kernel gives these to the first processes only
 _OWN_PID_MAX = (6, 14)
 _ROOM_ROUNDS = 150
 _ROOM_INTERVAL_SEC = 0.02
@@ -32,7 +32,7 @@ def enter(pidfd: int, *, network: bool) -> None:
     """Join the namespaces of the sandbox that `pidfd` holds; children are born in its process namespace.
 
     With `network` the process stays in the host's network. Until it gives them up, it has all capabilities
-    over the sandbox (and none over the host), and nobody inside can look into it.
+    over the sandbox (and none over the host), and no process inside can look into it.
     """
     kernel.hide_memory()
     os.setns(pidfd, _SPACES if network else _SPACES | os.CLONE_NEWNET)
@@ -275,7 +275,7 @@ def in_sandbox(work: Any) -> int:
         finally:
             os._exit(code)
     while os.WIFSTOPPED(status := os.waitpid(child, os.WUNTRACED)[1]):
-        os.kill(child, signal.SIGCONT)  # somebody inside has stopped it
+        os.kill(child, signal.SIGCONT)  # a process inside has stopped it
     code = os.waitstatus_to_exitcode(status)
     if code == _NO_ROOM:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -116,7 +116,7 @@ def set_name(name: str) -> None:
 
 
 def hide_memory() -> None:
-    """Let nobody without CAP_SYS_PTRACE look into this process (until its next exec)."""
+    """Let no process without CAP_SYS_PTRACE look into this one (until its next exec)."""
     prctl(PR_SET_DUMPABLE, 0)
 
 

@@ -91,9 +91,9 @@ class Watch:
         return self._scan(self._proc)[0] if used is None and self._proc is not None else used or 0
 
     def _end_largest(self, still: Callable[[], bool]) -> None:
-        """End the process with most memory; in a group not while one is ending already, whoever killed it.
+        """End the process with most memory; in a group not while a killed one is still ending.
 
-        Its memory counts for the group until the last page is given back, and nobody can see any more whose it is: the
+        Its memory counts for the group until the last page is given back, and its owner can no longer be seen: the
         next one in size would be ended for it. So `still` measures again after the processes were looked at.
         """
         self._over_since = self._over_since or time.monotonic()
@@ -166,7 +166,7 @@ def _disk_bytes(folder: str) -> int:
                 status = entry.stat(follow_symlinks=False)
             except OSError as error:
                 if error.errno == errno.ENAMETOOLONG:
-                    return _BEYOND  # a path nobody needs, made so that it cannot be measured
+                    return _BEYOND  # a path that no program needs, made so that it cannot be measured
                 continue
             total += status.st_blocks * 512
             if entry.is_dir(follow_symlinks=False):

@@ -46,7 +46,7 @@ class ImageTable:
     rootfs: str | None = None
 
     def base_for(self, image: str, *, where: str | None = None) -> str:
-        """ "host" or the rootfs folder for `image`; an image nobody mapped is refused."""
+        """ "host" or the rootfs folder for `image`; an image that is not mapped is refused."""
         wanted = normalized(image)
         if image == "scratch":
             raise Refused("FROM scratch starts from an empty file system", where=where)

@@ -210,7 +210,7 @@ def words(text: str, variables: Mapping[str, str], *, split: bool = True) -> lis
 
 
 def _variable(text: str, at: int, variables: Mapping[str, str]) -> tuple[str, int]:
-    """The value of the variable that starts at `at`, and where the text goes on."""
+    """The value of the variable that starts at `at`, and where the rest of the text begins."""
     if text.startswith("${", at):
         end = _closing(text, at + 2)
         body = text[at + 2 : end]

@@ -200,3 +200,13 @@ def test_a_lock_that_was_given_up_by_an_error_names_nobody(tmp_path: Path) -> No
     with pytest.raises(ZeroDivisionError), files.lock(tmp_path / "l"):
         raise ZeroDivisionError
     assert files.lock_owner(tmp_path / "l") is None
+
+
+def test_the_end_of_a_plain_file(tmp_path: Path) -> None:
+    log, link = tmp_path / "log", tmp_path / "link"
+    log.write_bytes(b"first\n\xffast")
+    link.symlink_to(log)
+    assert files.tail_plain(log, 4) == "\N{REPLACEMENT CHARACTER}ast"
+    assert files.tail_plain(log, 100) == "first\n\N{REPLACEMENT CHARACTER}ast"
+    assert files.tail_plain(link, 4) is None
+    assert files.tail_plain(tmp_path / "none", 4) is None

@@ -14,7 +14,9 @@ from terminalbench.records import (
     Phases,
     Trial,
     Usage,
+    known_total,
     stamp,
+    total,
 )
 
 FULL = Trial(
@@ -89,3 +91,11 @@ def test_events_write_the_time_in_one_way() -> None:
 
 def test_only_what_the_verifier_judged_is_measured() -> None:
     assert [outcome.value for outcome in Outcome if outcome.measured] == ["passed", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("values", "whole", "known"),
+    [([1, 2], 3, 3), ([0.5, None], None, 0.5), ([None], None, None), ([], None, None), ([0], 0, 0)],
+)
+def test_a_sum_with_an_unknown_part(values: list[float | None], whole: float | None, known: float | None) -> None:
+    assert (total(values), known_total(values)) == (whole, known)

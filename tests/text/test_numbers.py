@@ -18,6 +18,8 @@ from terminalbench.text import numbers as n
         (n.plural(0, "family"), "0 families"),
         (n.plural(2, "day"), "2 days"),
         (n.plural(2, "try", "tries"), "2 tries"),
+        (n.some(["a", "b"]), "a, b"),
+        (n.some(list("abcdefg")), "a, b, c, d, e and 2 more"),
         (n.tokens(9876), "9,876"),
         (n.tokens(10_000), "10.0k"),
         (n.tokens(12_345), "12.3k"),

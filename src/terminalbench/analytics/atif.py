@@ -1,4 +1,4 @@
-"""Reading a trajectory (Harbor's ATIF document, v1.0 to v1.8) leniently: what is there is read, what is wrong is named.
+"""Reading a trajectory (Harbor's ATIF document, v1.0 to v1.8) leniently: what fits is read, what is wrong is named.
 
 An agent, a converter or a crash may have left anything in the file. Only a file that is no JSON object, or that is
 too large, cannot be read; every other oddity is one line in `problems`, and the rest of the document stands.
@@ -55,7 +55,9 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     @property
     def media(self) -> tuple[str, ...]:
         """The kinds of media in it."""
-        return _media(self.content)
+        parts = [part for part in _items(self.content) if isinstance(part, dict)]
+        kinds = [part.get("type") for part in parts if not isinstance(part.get("text"), str)]
+        return tuple(kind for kind in kinds if kind in ("image", "audio"))
 
     @property
     def exit_code(self) -> int | None:
@@ -109,11 +111,6 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     def text(self) -> str:
         """What was said."""
         return _words(self.message)
-
-    @property
-    def media(self) -> tuple[str, ...]:
-        """The kinds of media in what was said."""
-        return _media(self.message)
 
     @property
     def reasoning(self) -> str:
@@ -357,12 +354,6 @@ def _words(raw: Any) -> str:
         return msgspec.json.encode(raw).decode()
     texts = [part.get("text") if isinstance(part, dict) else part for part in raw]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _media(raw: Any) -> tuple[str, ...]:
-    """The kinds of media in a message or an observation."""
-    parts = [part for part in _items(raw) if isinstance(part, dict) and not isinstance(part.get("text"), str)]
-    return tuple(part["type"] for part in parts if part.get("type") in ("image", "audio"))
 
 
 def _tokens(raw: Mapping[str, Any]) -> Tokens:

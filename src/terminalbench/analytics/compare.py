@@ -30,7 +30,7 @@ from terminalbench.analytics.contrast import (
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Row, Verdict
 from terminalbench.analytics.rows import rows_of
 from terminalbench.analytics.settings import Asked, Settings, settings_of
-from terminalbench.analytics.summary import ProfileRows, by_profile, pareto_front, summarise
+from terminalbench.analytics.summary import ProfileRows, by_profile, summarise
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records import TaskRef
@@ -64,7 +64,7 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
         baseline=settings.baseline,
         profiles=summaries,
         contrasts=_contrasts(prepared, settings),
-        pareto=pareto_front(summaries),
+        pareto=[summary.profile for summary in summaries if summary.on_pareto_front],
         warnings=[*settings.warnings, *_still_to_come(profiles), *_unknown_k(summaries, settings)],
         departures=list(settings.departures),
         rule=settings.rule,

@@ -22,7 +22,7 @@ FILE = "labels.jsonl"
 ANALYZER = "label"
 FAILURE_CLASS = "failure_class"
 STATES = ("unfinished", "not_run", "unreadable")
-"""Failure classes of trials that did not end: nobody can say why they failed."""
+"""Failure classes of trials that did not end: why they failed is not known."""
 _CLASSES = tuple(name for name in FAILURE_CLASSES if name not in STATES)
 _KINDS = {measure.name: measure.kind for measure in MEASURES}
 _POINTS: dict[str, Literal["bool", "integer", "number", "text"]] = {

@@ -144,7 +144,7 @@ def _jobs_view(batch: Batch) -> BatchView:
 
 
 def _profile(row: TrialRow) -> str:
-    """A profile for a trial nobody planned: that of the job's name, else its agent and model."""
+    """A profile for a trial without a plan: that of the job's name, else its agent and model."""
     named = profile_of(row.job)
     told = (row.trial.agent, row.trial.model) if row.trial is not None else ()
     return named if named is not None else " ".join(filter(None, told)) or row.job
@@ -196,7 +196,7 @@ def _selected(view: BatchView, wanted: Filter) -> BatchView:
 
 
 def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str], baseline: str) -> list[str]:
-    """What a hand-picked part of a batch departs from: whoever picks after looking can get any verdict."""
+    """What a hand-picked part of a batch departs from: a choice made after looking can give any verdict."""
     found = []
     planned = {task.ref for job in plan.jobs for task in job.tasks}
     if len(tasks) < len(planned):

@@ -13,7 +13,6 @@ from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
 from terminalbench.text.numbers import some
 
-DEFAULT_COVERAGE = 0.9
 _DECLARED = (
     "hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_errors", "coverage", "looks", "planned_trials",
     "effect", "baseline",
@@ -29,7 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float = 0.05
     margin: float | None = None
     rule: Literal["exclude", "fail"] = "exclude"
-    coverage: float = DEFAULT_COVERAGE
+    coverage: float = 0.9
     looks: int | Literal["any"] = 1
     planned_trials: int | None = None
     effect: float | None = None
@@ -143,7 +142,7 @@ def _differing_plans(views: Sequence[BatchView]) -> list[str]:
 
 
 def _looks_of_each(views: Sequence[BatchView]) -> list[str]:
-    """Looks that each batch declared for itself: whoever looked at one and adds another looks more often than that."""
+    """Looks that each batch declared for itself: adding a batch after looking at one is a further look."""
     declared = views[0].plan.analysis
     if len(views) == 1 or declared.looks in (1, "any") or declared.planned_trials is not None:
         return []

@@ -91,7 +91,7 @@ def mean_interval(sample: Paired, alpha: float, reach: tuple[float, float] | Non
 def cautious_interval(sample: Paired, alpha: float, reach: tuple[float, float]) -> Interval | None:
     """The interval a claim of "no difference" must fit: Student's, and never narrower than if all tasks were alike.
 
-    A few tasks that hardly vary say nothing of rare ones that would: those may still be the share nobody has seen.
+    A few tasks that hardly vary say nothing of rare ones that would: those may be among the tasks not seen.
     """
     found = mean_interval(sample, alpha, reach)
     if found is None:

@@ -99,7 +99,7 @@ class Taxonomy:
 
 
 class Action(msgspec.Struct, frozen=True, gc=False):
-    """One tool call. `kind` is its weightiest part; `failed` and `passed` are None where nobody said.
+    """One tool call. `kind` is its weightiest part; `failed` and `passed` are None where unknown.
 
     `changes` says whether it changes files, `changed` which. `passed` is about a test run: what its exit code or its
     own summary says. `same` is equal for identical calls.
@@ -119,7 +119,6 @@ class Action(msgspec.Struct, frozen=True, gc=False):
     same: bytes
     target: str
     command: str | None
-    subagent: bool
 
     def did(self, kind: str) -> bool:
         """Whether a part of it is of this kind."""
@@ -133,17 +132,15 @@ class Action(msgspec.Struct, frozen=True, gc=False):
 
 def actions_of(trajectory: Trajectory, agent: str | None = None) -> list[Action]:
     """Every call made in the trajectory, in order, those of embedded subagents after it."""
-    taxonomy = taxonomy_for(trajectory.agent or agent)
-    found = [action for step in trajectory.own_steps() for action in _of_step(step, taxonomy, subagent=False)]
-    for part in trajectory.subagents:
-        inner = taxonomy_for(part.agent or trajectory.agent or agent)
-        found += [action for step in part.own_steps() for action in _of_step(step, inner, subagent=True)]
+    found: list[Action] = []
+    for part in (trajectory, *trajectory.subagents):
+        taxonomy = taxonomy_for(part.agent or trajectory.agent or agent)
+        found += [action for step in part.own_steps() for action in _of_step(step, taxonomy)]
     return found
 
 
-def _of_step(step: Step, taxonomy: Taxonomy, *, subagent: bool) -> Iterator[Action]:
+def _of_step(step: Step, taxonomy: Taxonomy) -> Iterator[Action]:
     shared = step.results[0] if len(step.results) == 1 and step.results[0].call_id is None else None
-    sidechain = subagent or step.extra.get("is_sidechain") is True
     for call in step.calls:
         result = step.result_of(call)
         seen = result or shared
@@ -166,7 +163,6 @@ def _of_step(step: Step, taxonomy: Taxonomy, *, subagent: bool) -> Iterator[Acti
             same=_same(call),
             target=_target(taxonomy, call, effects, command),
             command=command,
-            subagent=sidechain,
         )
 
 

@@ -84,7 +84,7 @@ def run_analyzer(
         wrong = next((item for item in found if not isinstance(item, Finding)), None)
         if wrong is not None:
             raise TypeError(f"returned a {type(wrong).__name__}, not a Finding")
-    except Exception as error:  # noqa: BLE001  anybody's code; its failure is a finding
+    except Exception as error:  # noqa: BLE001  a user's code; its failure is a finding
         reason = hide(f"{type(error).__name__}: {error}"[:500])
         return [Finding(trial.key, loaded.name, loaded.version, ERROR, True, reason)]
     return [

@@ -136,7 +136,7 @@ def _quote(quote: Quote) -> str:
 
 
 def _flat(text: str) -> str:
-    """Somebody else's words on one line, unable to start markup of their own."""
+    """Foreign words on one line, unable to start markup of their own."""
     return flat(text).replace("<", "&lt;").replace("[", "\\[")
 
 

@@ -30,10 +30,10 @@ _AROUND = 4000
 
 def judge_batch(request: JudgeRequest, patience: Patience | None = None) -> JudgeResult:
     """Judge the trials and write judge.json and judge.md. Raises UserError for a wrong request, and ModelError for a
-    model that cannot be asked at all (no key, no such model, nobody there) when the cache has no answers either.
+    model that cannot be asked at all (no key, no such model, no server) when the cache has no answers either.
 
     A model that fails on the way leaves the rest not judged, with the reason. Whatever was answered is in the cache, so
-    that the same call goes on where it ended.
+    that the same call continues where it ended.
     """
     model, rubrics = chat_model(request.model), _rubrics(request)
     asker = Asker(model, _cache(request), request.budget_usd, patience, request.progress)

@@ -1,9 +1,4 @@
-"""Keeping what Harbor would delete: before a retry the folder of the failed try is set aside.
-
-Harbor removes a failed trial's folder when it tries again. A copy made of hard links survives that, and shares its
-files with the original until then: what Harbor still scrubs from them (values of secret variables) is gone from the
-copy too.
-"""
+"""Keeping what Harbor would delete: before a retry the folder of the failed try is set aside, as hard links."""
 
 import os
 import shutil

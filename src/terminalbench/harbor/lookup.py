@@ -4,13 +4,14 @@
 writes, for each, its tasks by id as Harbor's `tasks[]` takes them, or why they could not be found.
 """
 
-import os
 import sys
 from collections import Counter
 from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
+
+from terminalbench.harbor.answer import answer
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -49,16 +50,10 @@ def by_id(entries: list[dict[str, Any]]) -> Found:
 
 
 def main() -> int:
-    """Answer one request. Harbor's own printing goes to standard error."""
+    """Answer one question."""
     import asyncio
 
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    configs = msgspec.json.decode(sys.stdin.buffer.read(), type=list[dict[str, Any]])
-    found = [asyncio.run(look_up(config)) for config in configs]
-    with os.fdopen(answer, "wb") as stream:
-        stream.write(msgspec.json.encode(found))
-    return 0
+    return answer(list[dict[str, Any]], lambda configs: [asyncio.run(look_up(config)) for config in configs])
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@
 Several Harbor processes append to the same file. Hooks run on Harbor's event loop, and one that raises ends the
 job, so a hook only notes what happened and never raises; a thread of its own writes the lines.
 
-It also keeps trials waiting while the gate says so, ends a trial whose phase hangs where Harbor has no limit (see
-`terminalbench.harbor.limits.hangs`), and takes pipes and links out of the agent's log folder before Harbor reads it.
+It also keeps trials waiting while the gate says so, ends a trial whose phase hangs where Harbor has no limit, tells
+each agent its attempt, and takes pipes and links out of the agent's log folder before Harbor reads it.
 """
 
 import asyncio
@@ -155,11 +155,8 @@ class EventPlugin(BaseJobPlugin):
             self._writer.failed("job_ended", error)
 
     def _hook(self, kind: TrialEvent) -> Callable[[TrialHookEvent], Coroutine[Any, Any, None]]:
-        handle = {
-            TrialEvent.START: self._trial_started,
-            TrialEvent.CANCEL: self._trial_cancelled,
-            TrialEvent.END: self._trial_ended,
-        }.get(kind, self._trial_phase)
+        handlers = {TrialEvent.START: self._trial_started, TrialEvent.END: self._trial_ended}
+        handle = handlers.get(kind, self._trial_phase)
 
         async def hook(event: TrialHookEvent) -> None:
             try:
@@ -237,6 +234,9 @@ class EventPlugin(BaseJobPlugin):
             os.kill(os.getpid(), signal.SIGINT)
 
     async def _trial_phase(self, event: TrialHookEvent) -> None:
+        if event.event is TrialEvent.CANCEL:
+            self._write("trial_cancelled", event)
+            return
         if event.event is TrialEvent.AGENT_END:
             # Harbor is about to read the agent's logs on its event loop: a pipe among them would hang the whole job.
             await asyncio.to_thread(remove_traps, self._job_dir / event.trial_name / "agent")
@@ -245,9 +245,6 @@ class EventPlugin(BaseJobPlugin):
         steps = event.result.step_results
         detail = {"step": steps[-1].step_name} if steps else {}
         self._write("trial_phase", event, phase=_PHASES[event.event], detail=detail)
-
-    async def _trial_cancelled(self, event: TrialHookEvent) -> None:
-        self._write("trial_cancelled", event)
 
     async def _trial_ended(self, event: TrialHookEvent) -> None:
         self._phases.ended(event.trial_name)
@@ -279,17 +276,19 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
         finally:
-            await self._scrub(event.trial_name)
+            # Harbor takes out the secrets only of the variables that it gave to the agent.
+            scrub, folder = self._writer.secrets.scrub_folder, self._job_dir / event.trial_name
+            await self._or_tell(f"secrets of {event.trial_name}", scrub, folder)
             await self._keep_failed_try(event, result)
             await self._settle(event, known.usage.cost_usd)
             self._write_end(event, result, known.ending, known.usage, pressure_told(asked, hits))
 
-    async def _scrub(self, trial: str) -> None:
-        """Take the secrets out of a trial's folder. Harbor does so for the variables that it gave to the agent only."""
+    async def _or_tell(self, what: str, work: Callable[..., Any], *arguments: Any) -> None:
+        """Do something in a thread; what goes wrong with it is told."""
         try:
-            await asyncio.to_thread(self._writer.secrets.scrub_folder, self._job_dir / trial)
-        except (OSError, ValueError) as error:
-            self._writer.failed(f"secrets of {trial}", error)
+            await asyncio.to_thread(work, *arguments)
+        except (OSError, ValueError, RecursionError, msgspec.DecodeError) as error:  # folders in folders in folders
+            self._writer.failed(what, error)
 
     async def _pace(self, event: TrialHookEvent, ending: Ending) -> float | None:
         """Tell the gate how the provider treated the trial; return the seconds it asked us to wait."""
@@ -304,33 +303,23 @@ class EventPlugin(BaseJobPlugin):
         return None
 
     async def _settle(self, event: TrialHookEvent, cost_usd: float | None) -> None:
-        try:
-            await asyncio.to_thread(self._door.settle, event.trial_name, cost_usd)
-        except (OSError, msgspec.DecodeError) as error:
-            self._writer.failed(f"budget of {event.trial_name}", error)
+        await self._or_tell(f"budget of {event.trial_name}", self._door.settle, event.trial_name, cost_usd)
 
     async def _keep_failed_try(self, event: TrialHookEvent, result: HarborResult) -> None:
         if not evidence.will_retry(self._retry, self._tries[event.trial_name], result):
             return
         self._door.failed(event.trial_name)
-        try:
-            folder = self._job_dir / event.trial_name
-            superseded = self._path.parent / evidence.FOLDER
-            await asyncio.to_thread(evidence.set_aside, folder, superseded, self._tries[event.trial_name])
-        except (OSError, RecursionError) as error:  # folders in folders in folders
-            self._writer.failed(f"evidence of {event.trial_name}", error)
+        folder, superseded = self._job_dir / event.trial_name, self._path.parent / evidence.FOLDER
+        what, tries = f"evidence of {event.trial_name}", self._tries[event.trial_name]
+        await self._or_tell(what, evidence.set_aside, folder, superseded, tries)
 
     def _write_end(
         self, event: TrialHookEvent, result: HarborResult, ending: Ending, usage: Usage, pressure: dict[str, Any]
     ) -> None:
         retried = evidence.will_retry(self._retry, self._tries[event.trial_name], result)
         self._outcomes[event.trial_name] = ending.outcome.value
-        detail: dict[str, Any] = {**self._try(event), "agent_status": ending.agent_status.value}
-        if ending.error_class is not None:
-            detail["error_class"] = ending.error_class.value
-        if retried:
-            detail["retried"] = True
-        detail |= pressure
+        detail = {"agent_status": ending.agent_status, "error_class": ending.error_class, "retried": retried or None}
+        known = {name: value for name, value in detail.items() if value is not None}
         said = ": ".join(part for part in (ending.error_type, ending.error_message) if part)
         self._write(
             "trial_ended",
@@ -339,7 +328,7 @@ class EventPlugin(BaseJobPlugin):
             reward=ending.reward,
             error=said or None,
             usage=usage if usage.known else None,
-            detail=detail,
+            detail=self._try(event) | known | pressure,
         )
 
     def _try(self, event: TrialHookEvent) -> dict[str, Any]:

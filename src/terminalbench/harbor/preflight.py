@@ -1,8 +1,7 @@
 """What would go wrong, found before the first trial: asked of Harbor itself, in a process of its own.
 
-One task that cannot be created ends a whole Harbor job, and a key Harbor does not know is dropped without a
-word. `python -m terminalbench.harbor.preflight` reads a `Request` from standard input and writes a `Report`
-to standard output. Variables reach it through the pipe, never through arguments.
+`python -m terminalbench.harbor.preflight` reads a `Request` from standard input and writes a `Report` to standard
+output. Variables reach it through the pipe, never through arguments.
 """
 
 import contextlib
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from terminalbench.errors import did_you_mean
+from terminalbench.harbor.answer import answer
 
 if TYPE_CHECKING:
     from terminalbench.experiments.agents import AgentInfo
@@ -248,14 +248,8 @@ def _said(error: BaseException) -> str:
 
 
 def main() -> int:
-    """Answer one request. Harbor's own printing goes to standard error."""
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    report = check(request)
-    with os.fdopen(answer, "wb") as stream:
-        stream.write(msgspec.json.encode(report))
-    return 0
+    """Answer one question."""
+    return answer(Request, check)
 
 
 if __name__ == "__main__":

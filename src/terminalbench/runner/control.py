@@ -15,7 +15,6 @@ from terminalbench.live.state import replay
 from terminalbench.records import Event
 
 TRIALS = ("cancel", "requeue")
-ACTIONS = ("pause", "resume", "set", *TRIALS)
 
 
 @dataclass(frozen=True)

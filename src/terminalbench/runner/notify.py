@@ -1,7 +1,6 @@
-"""Telling somebody who is not looking: one line through Apprise, to addresses that only variables hold.
+"""Telling a person who is not looking: one line through Apprise, to addresses that only variables hold.
 
-Apprise is an extra, and imported only when there is something to send. A message that cannot be sent is a problem that
-the run reports at its end; it never stops it, and no address is ever printed.
+A message that cannot be sent is a problem that the run reports at its end; no address is ever printed.
 """
 
 import logging

@@ -1,7 +1,6 @@
 """Going on with a batch: what is finished stays, the rest runs as further jobs of the same batch.
 
-Reads plan.json and the recorded JobConfigs, not the TOML. A job folder is never used twice, so nothing in it can be
-deleted; trials that were cut off stay where they are, as evidence, and are superseded by the new ones.
+Reads plan.json and the recorded JobConfigs, not the TOML.
 """
 
 import os

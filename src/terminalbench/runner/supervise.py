@@ -13,7 +13,7 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, JobSpec
-from terminalbench.files import append_jsonl, tail_jsonl, write_json
+from terminalbench.files import append_jsonl, tail_jsonl, tail_plain, write_json
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.harbor.read.results import finished_trials
 from terminalbench.live.processes import Worker, executor
@@ -66,12 +66,7 @@ _RAISED = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt): .+")
 
 def log_tail(log: Path, secrets: Secrets, lines: int = 3) -> str:
     """The last words of a job, for a message: what it raised, else its last lines."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, log.stat().st_size - 64 * 1024))
-            text = stream.read().decode(errors="replace")
-    except OSError:
-        return ""
+    text = tail_plain(log, 64 * 1024) or ""
     kept = [line.strip(_FRAME) for line in text.splitlines() if line.strip(_FRAME)]
     raised = [line for line in kept if _RAISED.fullmatch(line)]
     return secrets.one_line(raised[-1] if raised else " ".join(kept[-lines:]))

@@ -1,8 +1,4 @@
-"""What of a job is still to do, and the further job that does it. Pure.
-
-When Harbor ends before its job is done, the rest runs as another job of the same batch: a job folder is never
-used twice, so that nothing in it can be deleted or mixed up.
-"""
+"""What of a job is still to do, and the further job that does it. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping

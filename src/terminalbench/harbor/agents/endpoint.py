@@ -4,11 +4,12 @@
 `EndpointReport`. Keys come through its environment and are never written.
 """
 
-import os
 import sys
 import time
 
 import msgspec
+
+from terminalbench.harbor.answer import answer
 
 _TIMEOUT_SEC = 30
 
@@ -51,13 +52,8 @@ def ask(request: EndpointRequest) -> EndpointReport:
 
 
 def main() -> int:
-    """Answer one request. Everything that is printed on the way goes to standard error."""
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    report = ask(msgspec.json.decode(sys.stdin.buffer.read(), type=EndpointRequest))
-    with os.fdopen(answer, "wb") as stream:
-        stream.write(msgspec.json.encode(report))
-    return 0
+    """Answer one question."""
+    return answer(EndpointRequest, ask)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""Whether one more trial may start, by money and time: pure decisions over the state of a gate.
-
-A batch has a state of its own. Several batches may also share limits: then each has a share in a `SharedState`, which
-it replaces as a whole whenever its own state changes, so that over a resume or a kill it counts exactly once.
-"""
+"""Whether one more trial may start, by money and time: pure decisions over the state of a gate."""
 
 from collections.abc import Callable
 from typing import Annotated

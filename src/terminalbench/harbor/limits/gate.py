@@ -1,12 +1,7 @@
 """The gate every trial of a batch passes before it starts: closed at a deadline, or when the budget is used up.
 
-The gate is a file that all Harbor processes of a batch share, each change made under a lock. A trial reserves its
-likely cost before it starts and settles its real cost when it ends, so that trials side by side cannot spend the
-same money. What does not fit beside the running trials waits for them to end: they may cost less than was reserved.
-A closed gate lets running trials finish; the others are held and never start. While a provider limits the
-rate of a model, trials of that model wait here, whichever process they belong to.
-
-Several batches may share a second file: then a trial passes both, and a model under pressure is under it for all.
+A trial reserves its likely cost before it starts and settles its real cost when it ends, so that trials side by side
+cannot spend the same money. A closed gate lets running trials finish. docs/design/running.md says why it is a file.
 """
 
 from collections.abc import Generator

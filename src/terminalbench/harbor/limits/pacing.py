@@ -1,10 +1,7 @@
 """When the next trial may start after a model provider said no: exponential backoff with full jitter. Pure.
 
-A *lane* is what shares a rate limit: one provider's model. A rate-limited ending raises its lane by one level, and
-every trial of the lane that has not started yet, of whatever profile, waits for a moment of its own between 1 second
-and twice the last window, at most `LONGEST_SEC`. A wait the provider asked for is added before that. Endings of trials
-that started before the lane was raised say nothing new: they neither raise it further nor lower it. A trial that
-started afterwards and was let through resets it.
+A *lane* is what shares a rate limit: one provider's model. Endings of trials that started before the lane was raised
+say nothing new: they neither raise it further nor lower it.
 """
 
 import random

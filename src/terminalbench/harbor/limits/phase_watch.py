@@ -1,7 +1,6 @@
 """Follows the phases of the running trials of one Harbor process, and ends a trial whose phase does not end.
 
-Only where Harbor's own limits have failed or there are none: see `terminalbench.harbor.limits.hangs`. A cancelled trial
-is recorded by Harbor as cancelled; the note in its folder says what it really was.
+A cancelled trial is recorded by Harbor as cancelled; the note in its folder says what it really was.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """How long a model provider asked us to wait, read from what an agent left behind.
 
-Agents pass on what the provider said in many spellings: the header `Retry-After` (seconds or a date), Anthropic's and
-OpenAI's reset headers, "try again in 1m30s", Claude Code's `retry_delay_ms`. `asked_wait` is pure. The texts are the
-agent's own words, so what is found is bounded by `LONGEST_ASKED_SEC`.
+Agents pass on what the provider said in many spellings. The texts are the agent's own words, so what is found is
+bounded by `LONGEST_ASKED_SEC`.
 """
 
 import os

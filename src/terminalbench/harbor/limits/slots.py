@@ -1,8 +1,6 @@
 """How many trials one Harbor process takes in at once, and more of them while it runs.
 
-Harbor gives out a fixed number of slots, by a semaphore of its queue. A slot more is one release of it: the next
-trial in line comes in as if another had ended. Fewer trials at once are the business of the admission, which lets a
-trial in a slot wait.
+Harbor gives out a fixed number of slots, by a semaphore of its queue: one release of it is a slot more.
 """
 
 import asyncio

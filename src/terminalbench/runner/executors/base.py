@@ -1,8 +1,7 @@
 """What an executor is: the part that starts the Harbor process of a job, follows it and ends it.
 
-An executor is a class without arguments, found by `registry.resolve("executors", name)`. Only the executor knows what
-a job runs on; everybody else has the `Worker` it returned, which is kept in `workers/<job>.json`, so that `kill`,
-`resume` and `status` can ask the same executor from another process.
+An executor is a class without arguments, found by `registry.resolve("executors", name)`. The `Worker` it returns is
+kept in `workers/<job>.json`, so that `kill`, `resume` and `status` can ask the same executor from another process.
 """
 
 from dataclasses import dataclass

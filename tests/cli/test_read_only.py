@@ -7,7 +7,7 @@ import pytest
 
 from support.read_only import run_read_only, tbench_read_only
 from support.results import make_plan, make_trial
-from terminalbench.experiments.batch import allocate
+from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import FILE_NAME
 
@@ -139,6 +139,24 @@ sys.exit(max(one.returncode for one in many))
     assert len(lines) == 4
     assert len(set(lines)) == 1
     assert len(list((tmp_path / "cache").rglob(FILE_NAME))) == 1
+
+
+SCAN = """
+import sys
+from pathlib import Path
+from terminalbench.index.scan import scan_all
+print(scan_all(Path(sys.argv[1])))
+"""
+
+
+def test_an_index_in_the_root_spares_the_reading_of_what_has_not_changed(root: Path, tmp_path: Path) -> None:
+    scan_all(root)
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ran = run_read_only(root, SCAN, str(root), **env)
+    assert "seen=4, read=0, removed=0" in ran.stdout, ran.stdout + ran.stderr
+    make_trial(Batch(root / "s" / "0"), "a__r", profile="p")
+    ran = run_read_only(root, SCAN, str(root), **env)
+    assert "seen=5, read=1, removed=0" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_a_folder_of_another_user_that_goes_on_is_read_with_what_is_new(root: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The database file: where it lies, opening it, and its numbered migrations.
 
 It lies in the results root. A root that cannot be written (an archive, another user's folder, a read-only disk) has its
-index in this user's cache folder, and where that cannot be written either, in the memory of the process.
+index in this user's cache folder; it begins as a copy of the one in the root, if there is one: a scan reads again only
+what has changed since. Where that folder cannot be written either, it is in the memory of the process.
 """
 
 import hashlib
@@ -170,6 +171,9 @@ def _elsewhere(root: Path) -> Path | None:
         home = Path(base) if base.startswith("/") else Path.home() / ".cache"
         folder = home / "terminalbench" / "index" / f"{_digest(root)}-{len(MIGRATIONS)}"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not (folder / FILE_NAME).exists():
+            with closing(_opened(f"{(folder / FILE_NAME).as_uri()}?mode=rwc")) as connection:
+                _begin(connection, root)
         _made(folder / FILE_NAME, root).close()
         file = folder / FILE_NAME
     except (OSError, RuntimeError, TbenchError):
@@ -190,6 +194,19 @@ def _in_memory(root: Path) -> str:
 @cache
 def _kept_open(uri: str) -> sqlite3.Connection:
     return _opened(uri)
+
+
+def _begin(connection: sqlite3.Connection, root: Path) -> None:
+    """Copy the index that lies in the root into an empty one. Without one that can be read whole, it stays empty."""
+    own = root / FILE_NAME
+    log = own.with_name(f"{FILE_NAME}-wal")
+    if not own.is_file() or (log.exists() and log.stat().st_size):
+        return  # what stands in the log alone would be missing
+    try:
+        with closing(_opened(f"{own.as_uri()}?mode=ro&immutable=1")) as found:
+            found.backup(connection)
+    except sqlite3.Error as error:
+        logging.getLogger(__name__).info("%s is not used: %s", own, error)
 
 
 def _digest(root: Path) -> str:

@@ -10,24 +10,14 @@ from typing import Any
 
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, UserError, did_you_mean
+from terminalbench.experiments import tables
 from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
 from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
-from terminalbench.experiments.tables import (
-    SCHEMA_VERSION,
-    AnalysisTable,
-    ArtifactsTable,
-    DatasetTable,
-    ExperimentTable,
-    NotifyTable,
-    ProfileDefaults,
-    ProfileTable,
-    RunTable,
-    TopUpTable,
-)
+from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, secrets_in
 
 RESERVED_SLUGS = ("index.db", ".check")
@@ -64,16 +54,16 @@ class Experiment:
     root: Path
     slug: str
     name: str
-    run: RunTable
+    run: tables.RunTable
     tasks: tuple[Task, ...]
     profiles: tuple[Profile, ...]
-    artifacts: ArtifactsTable
-    analysis: AnalysisTable
+    artifacts: tables.ArtifactsTable
+    analysis: tables.AnalysisTable
     datasets: dict[str, Dataset]
-    top_up: TopUpTable | None = None
-    notify: NotifyTable | None = None
+    top_up: tables.TopUpTable | None = None
+    notify: tables.NotifyTable | None = None
     labels: dict[str, str] = field(default_factory=dict)
-    dataset_tables: dict[str, DatasetTable] = field(default_factory=dict)
+    dataset_tables: dict[str, tables.DatasetTable] = field(default_factory=dict)
     quarantine: dict[tuple[str, str], str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -149,12 +139,12 @@ class _Loader:
     missing_tasks: int = 0
 
     def load(self) -> Experiment:
-        table: ExperimentTable = read(ExperimentTable, self.raw, "", self.problems)
+        table: tables.ExperimentTable = read(tables.ExperimentTable, self.raw, "", self.problems)
         if table.slug is not None and table.slug.startswith(RESERVED_SLUGS):
             self.problems.add("slug", RESERVED)
-        run = table.run if isinstance(table.run, RunTable) else RunTable()
+        run = table.run
         self._check_run(run)
-        datasets, tasks = self._tasks(table, run)
+        datasets, tasks = self._tasks(table)
         profiles = self._profiles(table, self._private(run, datasets, tasks))
         self._check_analysis(table.analysis)
         self._check_top_up(table.top_up, run)
@@ -164,9 +154,8 @@ class _Loader:
             raise InvalidFile(str(self.file), list(dict.fromkeys(self.problems.found)))
         quarantine = read_quarantine(self.file)
         for dataset, task in quarantine.keys() - {(task.dataset, task.id) for task in tasks}:
-            self.notes.append(
-                f'{quarantine_file(self.file).name} names "{task}" of {dataset}, which is not a task here'
-            )
+            name = quarantine_file(self.file).name
+            self.notes.append(f'{name} names "{task}" of {dataset}, which is not a task here')
         return Experiment(
             file=self.file,
             root=self.root,
@@ -186,7 +175,7 @@ class _Loader:
             notes=tuple(dict.fromkeys(self.notes)),
         )
 
-    def _check_run(self, run: RunTable) -> None:
+    def _check_run(self, run: tables.RunTable) -> None:
         environment = run.container_env
         known = sorted({*harbor_environments(), *registry.BUILTIN["environments"]})
         if environment not in known and not registry.is_import_path(environment):
@@ -198,20 +187,18 @@ class _Loader:
             self.problems.add("run.executor", f'no executor is called "{run.executor}"', "known: local")
         for index, argument in enumerate(run.harbor_args):
             option = argument.split("=", 1)[0]
-            if option.startswith("-") and option not in HARBOR_OPTIONS and not _is_number(option):
+            number = re.fullmatch(r"-\d+(\.\d+)?", option)
+            if option.startswith("-") and option not in HARBOR_OPTIONS and not number:
                 hint = did_you_mean(option, sorted(HARBOR_OPTIONS), limit=40)
-                self.problems.add(
-                    f"run.harbor_args[{index}]",
-                    f"{option} is not for this list: the plan or a profile decides it",
-                    hint,
-                )
+                what = f"{option} is not for this list: the plan or a profile decides it"
+                self.problems.add(f"run.harbor_args[{index}]", what, hint)
         for secret in secrets_in(run.harbor_args, "run.harbor_args"):
             self.problems.add(secret, "looks like a secret", "put it in the env file")
         root = find_path(run.results_root, self.root, "run.results_root", self.problems)
         if root is not None and os.path.exists(root) and not is_folder(root):  # noqa: PTH110  False where it is denied
             self.problems.add("run.results_root", f"{root} is not a folder")
 
-    def _registry(self, run: RunTable) -> Path | None:
+    def _registry(self, run: tables.RunTable) -> Path | None:
         at = "run.registry_path"
         file = find_path(run.registry_path, self.root, at, self.problems) if run.registry_path else None
         if file is None or is_file(file):
@@ -219,14 +206,13 @@ class _Loader:
         self.problems.add(at, f"no registry file at {file}")
         return None
 
-    def _tasks(self, table: ExperimentTable, run: RunTable) -> tuple[dict[str, Dataset], list[Task]]:
-        tables = table.datasets if isinstance(table.datasets, dict) else {}
-        for name, declared in tables.items():
+    def _tasks(self, table: tables.ExperimentTable) -> tuple[dict[str, Dataset], list[Task]]:
+        for name, declared in table.datasets.items():
             for source in ("repo", "registry_url"):
                 if (value := getattr(declared, source)) and has_login(value):
                     self.problems.add(f"{join('datasets', name)}.{source}", "carries a login", "remove it")
-        places = DatasetPlaces(self.root, tables, self._registry(run))
-        items = table.tasks.items if table.tasks and isinstance(table.tasks.items, list) else []
+        places = DatasetPlaces(self.root, table.datasets, self._registry(table.run))
+        items = (table.tasks.items if table.tasks else None) or []
         found: dict[str, Dataset | None] = {}
         seen: dict[tuple[str, str], int] = {}
         tasks: list[Task] = []
@@ -264,7 +250,7 @@ class _Loader:
         self.problems.add(at, f'{dataset.name} has no task "{task_id}"', hint)
         return False
 
-    def _private(self, run: RunTable, datasets: dict[str, Dataset], tasks: list[Task]) -> dict[Path, str]:
+    def _private(self, run: tables.RunTable, datasets: dict[str, Dataset], tasks: list[Task]) -> dict[Path, str]:
         """The folders that hold answers: the results, and the tasks with their solutions."""
         found = [(datasets[task.dataset].folder or task.source.folder, task.dataset) for task in tasks]
         folders = {folder: f'the tasks of "{dataset}"' for folder, dataset in found if folder is not None}
@@ -272,21 +258,18 @@ class _Loader:
             return folders
         return {self.root / Path(run.results_root).expanduser(): "the results", **folders}
 
-    def _profiles(self, table: ExperimentTable, private: dict[Path, str]) -> list[Profile]:
+    def _profiles(self, table: tables.ExperimentTable, private: dict[Path, str]) -> list[Profile]:
         raw = self.raw.get("profiles")
         if not isinstance(raw, Mapping):
             return []
         if not raw:
             self.problems.add("profiles", "must hold at least one profile", "add a [profiles.<key>] table")
-        own: dict[str, dict[str, Any]] = {}
         quiet = Problems()  # `read` above has already reported what is wrong in the tables
-        for key, profile in raw.items():
-            if isinstance(profile, Mapping):
-                own[key] = given(ProfileTable, profile, "", quiet)
+        valid = {key: profile for key, profile in raw.items() if isinstance(profile, Mapping)}
+        own = {key: given(tables.ProfileTable, profile, "", quiet) for key, profile in valid.items()}
         declared = self.raw.get("defaults")
-        defaults = given(ProfileDefaults, declared, "", quiet) if isinstance(declared, Mapping) else {}
-        aliases = table.mcp.aliases if isinstance(table.mcp.aliases, dict) else {}
-        shared = Inheritance(own, defaults, aliases, self.root, self.problems, self.notes, private)
+        defaults = given(tables.ProfileDefaults, declared, "", quiet) if isinstance(declared, Mapping) else {}
+        shared = Inheritance(own, defaults, table.mcp.aliases, self.root, self.problems, self.notes, private)
         profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
         self._note_twins(profiles)
         return profiles
@@ -300,7 +283,7 @@ class _Loader:
             if twin != profile.key:
                 self.notes.append(f"profiles.{profile.key} and profiles.{twin} are the same treatment ({profile.id})")
 
-    def _check_analysis(self, analysis: AnalysisTable) -> None:
+    def _check_analysis(self, analysis: tables.AnalysisTable) -> None:
         raw = self.raw.get("profiles")
         keys = list(raw) if isinstance(raw, Mapping) else []
         if analysis.baseline is not None and analysis.baseline not in keys:
@@ -319,13 +302,13 @@ class _Loader:
                 hint = did_you_mean(name, known) or "write pkg.mod:Object"
                 self.problems.add(f"analysis.analyzers[{index}]", f'no analyzer is called "{name}"', hint)
 
-    def _check_top_up(self, top_up: TopUpTable | None, run: RunTable) -> None:
+    def _check_top_up(self, top_up: tables.TopUpTable | None, run: tables.RunTable) -> None:
         if top_up is None or self.problems.at("top_up.max_attempts") or self.problems.at("run.attempts"):
             return
         if top_up.max_attempts < run.attempts:
             self.problems.add("top_up.max_attempts", f"is less than run.attempts ({run.attempts})")
 
-    def _check_notify(self, notify: NotifyTable | None) -> None:
+    def _check_notify(self, notify: tables.NotifyTable | None) -> None:
         if notify is None or self.problems.at("notify.urls"):
             return
         for index, url in enumerate(notify.urls):
@@ -334,7 +317,3 @@ class _Loader:
                 self.problems.add(f"notify.urls[{index}]", "must be a reference to a variable and nothing else", hint)
         if find_spec("apprise") is None:
             self.problems.add("notify", "needs Apprise, which is not installed", "pip install 'terminalbench[notify]'")
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"-\d+(\.\d+)?", text) is not None

@@ -1,6 +1,6 @@
 """Tasks left out of an experiment's runs, with a reason: a small TOML file beside the experiment."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,8 @@ def write_quarantine(experiment: Path, tasks: list[QuarantinedTask]) -> Path:
     file = quarantine_file(experiment)
     known = read_quarantine(experiment)
     text = file.read_text(encoding="utf-8") if file.exists() else HEADER.format(name=experiment.name)
-    for task in tasks:
-        if (task.dataset, task.id) in known:
-            continue
-        entry = {"id": task.id, "dataset": task.dataset, "reason": task.reason, "since": task.since or ""}
-        text += f"\n[[task]]\n{tomlkit.dumps({k: v for k, v in entry.items() if v})}"
+    for task in (task for task in tasks if (task.dataset, task.id) not in known):
+        text += f"\n[[task]]\n{tomlkit.dumps({k: v for k, v in asdict(task).items() if v})}"
     write_text(file, text)
     return file
 

@@ -267,16 +267,8 @@ def make_plan(
         PlannedTask(TaskRef(t.id, t.dataset, t.family), labels[t.dataset], t.source.config, t.source.found)
         for t in tasks
     )
-    jobs = tuple(
-        JobSpec(
-            name=f"{stamp}__{profile.key}",
-            profile=profile.key,
-            profile_id=profile.id,
-            attempts=experiment.run.attempts,
-            tasks=planned,
-        )
-        for profile in profiles
-    )
+    attempts = experiment.run.attempts
+    jobs = tuple(JobSpec(f"{stamp}__{p.key}", p.key, p.id, attempts, planned) for p in profiles)
     baseline = experiment.baseline if experiment.baseline in profiles else profiles[0]
     return Plan(
         slug=experiment.slug,
@@ -293,27 +285,22 @@ def make_plan(
         declared=Declared(
             tasks=tuple(f"{task.dataset}/{task.id}" for task in tasks),
             profiles=tuple(profile.key for profile in profiles),
-            attempts=experiment.run.attempts,
+            attempts=attempts,
         ),
         labels={**experiment.labels, **selection.labels},
         artifacts=tuple(experiment.artifacts.targets),
         selected_tasks=selection.tasks,
         selected_profiles=selection.profiles,
-        excluded=_quarantined(experiment, tasks),
+        excluded=_quarantined(experiment, planned),
         notes=experiment.notes,
     )
 
 
-def _quarantined(experiment: Experiment, tasks: list[Task]) -> tuple[Exclusion, ...]:
-    reasons = [(task, experiment.quarantine.get((task.dataset, task.id))) for task in tasks]
+def _quarantined(experiment: Experiment, tasks: tuple[PlannedTask, ...]) -> tuple[Exclusion, ...]:
     return tuple(
-        Exclusion(
-            reason=f"quarantined: {reason}",
-            task=TaskRef(task.id, task.dataset, task.family),
-            kind=ExclusionKind.QUARANTINED,
-        )
-        for task, reason in reasons
-        if reason is not None
+        Exclusion(f"quarantined: {reason}", task=task.ref, kind=ExclusionKind.QUARANTINED)
+        for task in tasks
+        if (reason := experiment.quarantine.get((task.ref.dataset, task.ref.id))) is not None
     )
 
 
@@ -339,9 +326,8 @@ def select_profiles(experiment: Experiment, wanted: tuple[str, ...]) -> list[Pro
     known = [profile.key for profile in experiment.profiles]
     for name in wanted:
         if name not in known:
-            raise UserError(
-                f'no profile is called "{name}"', where=str(experiment.file), hint=did_you_mean(name, known)
-            )
+            what = f'no profile is called "{name}"'
+            raise UserError(what, where=str(experiment.file), hint=did_you_mean(name, known))
     return [profile for profile in experiment.profiles if not wanted or profile.key in wanted]
 
 

@@ -13,13 +13,13 @@ from terminalbench.index.results import open_results
 from terminalbench.live.feed import Feed
 from terminalbench.text.numbers import tokens
 
-# The luck of seed 24 on task a: crash, fail, pass, fail, crash, pass; on task b it always passes.
+# The luck of seed 599 on task a: crash (run again: pass), fail, pass, pass, crash; on task b it always passes.
 PROFILES = """
 [profiles.oracle]
 agent = "oracle"
 [profiles.lucky]
 agent = "simulated"
-options = { solve_probability = { a = 0.5, b = 1.0 }, error_probability = 0.4, seed = 24, cost_per_mtok_usd = 50.0 }
+options = { solve_probability = { a = 0.5, b = 1.0 }, error_probability = 0.4, seed = 599, cost_per_mtok_usd = 50.0 }
 [top_up]
 interval_width = 0.01
 max_attempts = 5

@@ -43,7 +43,7 @@ from pydantic import Field, field_validator
 
 from terminalbench.errors import TbenchError
 from terminalbench.files import read_json, write_json
-from terminalbench.harbor.attempts import ATTEMPT
+from terminalbench.harbor.attempts import ATTEMPT, first_wave
 from terminalbench.version import __version__
 
 SAVE_INTERVAL_SEC = 1.0
@@ -179,6 +179,10 @@ class AttemptBook:
             trials[trial] = Claim(next(n for n in range(1, len(taken) + 2) if n not in taken), 0)
         return trials[trial]
 
+    def finished(self, cell: str, attempt: int) -> int:
+        """How many trials of a cell had this number when the book was opened."""
+        return sum(claim.attempt == attempt for claim in self._trials.get(cell, {}).values())
+
 
 def _kept_metadata(result: Path) -> dict[str, Any]:
     """The metadata of a finished trial's agent; empty when it has none or cannot be read (Harbor skips it then)."""
@@ -284,14 +288,24 @@ class SimulatedAgent(BaseAgent):
     def _claimed(self, task: Task, model: str) -> Claim:
         """This trial's attempt: claimed once, also when a task has several steps."""
         if self._claim is None:
-            trial_dir = self.logs_dir.parent
-            book = self._books.get(trial_dir.parent)
-            if book is None:
-                book = self._books[trial_dir.parent] = AttemptBook(trial_dir.parent)
-            self._claim = book.claim(_cell_of(task.name, model, self.options), trial_dir.name)
+            trial_dir, cell = self.logs_dir.parent, _cell_of(task.name, model, self.options)
+            self._claim = self._book(trial_dir.parent).claim(cell, trial_dir.name)
             if told := self.extra_env.get(ATTEMPT):
-                self._claim = Claim(int(told), self._claim.retry)
+                before = self._ran_before(trial_dir.parent, cell, int(told))
+                self._claim = Claim(int(told), self._claim.retry + before)
         return self._claim
+
+    def _book(self, job_dir: Path) -> AttemptBook:
+        book = self._books.get(job_dir)
+        if book is None:
+            book = self._books[job_dir] = AttemptBook(job_dir)
+        return book
+
+    def _ran_before(self, job_dir: Path, cell: str, attempt: int) -> int:
+        """How often earlier waves have finished this attempt: it is run again because it broke, and has new luck."""
+        name = first_wave(job_dir.name)
+        waves = [folder for folder in job_dir.parent.iterdir() if folder != job_dir and first_wave(folder.name) == name]
+        return sum(self._book(folder).finished(cell, attempt) for folder in waves)
 
 
 class _Tape:

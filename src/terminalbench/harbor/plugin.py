@@ -1,9 +1,7 @@
 """The Harbor plugin that writes `events.jsonl`: what happens to a job and its trials, as it happens.
 
     harbor run -c job.json -y --plugin terminalbench.harbor.plugin:EventPlugin \\
-        --pk events=<path of events.jsonl> --pk 'profile="<key>"' [--pk gate=<path of gate.json>] \\
-        [--pk shared=<gate of several batches>] [--pk price=<the profile's price as JSON>] \\
-        [--pk heartbeat_sec=10] [--pk grace_sec=600] [--pk fixed_slots=true]
+        --pk events=<path of events.jsonl> --pk 'profile="<key>"' [--pk gate=<path of gate.json>] ...
 
 Several Harbor processes append to the same file. Hooks run on Harbor's event loop, and one that raises ends the
 job, so a hook only notes what happened and never raises; a thread of its own writes the lines.

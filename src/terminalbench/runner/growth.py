@@ -68,6 +68,7 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
     jobs = tuple(
         _grown(kept[job.profile], job) if job.profile in kept else _added(job, stamp, refs) for job in new.jobs
     )
+    late = ["[top_up] was declared after the batch had started"] if new.top_up and not old.top_up else []
     known = {profile.key for profile in old.profiles}
     added = tuple(profile for profile in new.profiles if profile.key not in known)
     return msgspec.structs.replace(
@@ -76,7 +77,7 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
         profiles=(*old.profiles, *added),
         settings=dataclasses.replace(old.settings, **{name: getattr(new.settings, name) for name in FREE_TO_CHANGE}),
         top_up=new.top_up,
-        departures=(*old.departures, *_late_rule(old, new)),
+        departures=(*old.departures, *late),
         notes=new.notes,
     )
 
@@ -97,10 +98,6 @@ def _changed_settings(old: Plan, new: Plan) -> list[str]:
     if old.top_up is not None and new.top_up != old.top_up:
         problems.append("top_up: the rule may not change once attempts depend on it")
     return problems
-
-
-def _late_rule(old: Plan, new: Plan) -> list[str]:
-    return ["[top_up] was declared after the batch had started"] if new.top_up and not old.top_up else []
 
 
 def _changed_jobs(old: Plan, new: Plan) -> list[str]:

@@ -11,10 +11,9 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Plan
-from terminalbench.files import read_json, read_jsonl
+from terminalbench.files import read_jsonl
+from terminalbench.index.plans import plan_or_none
 from terminalbench.live.processes import LiveProcess, executor, forget_dead_workers, live_processes
 from terminalbench.records import Event
 from terminalbench.runner.executors.local import ancestors
@@ -143,12 +142,8 @@ def stop_containers(containers: tuple[Container, ...]) -> None:
 
 
 def _engine(batch: Batch) -> str | None:
-    try:
-        plan: Plan = read_json(batch.plan_json, Plan)
-    except (OSError, TbenchError):
-        return None
-    engine = plan.settings.container_env
-    return engine if engine in _ENGINES else None
+    plan = plan_or_none(batch)
+    return plan.settings.container_env if plan is not None and plan.settings.container_env in _ENGINES else None
 
 
 def _projects(batch: Batch) -> set[str]:

@@ -173,7 +173,6 @@ def run_jobs(
         listener.tick()
 
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
-    side_by_side = plan.settings.profiles_parallel
     gate = put_up_gate(batch, plan, spent or Spent())
     control = control_of(batch, plan)
 
@@ -187,7 +186,7 @@ def run_jobs(
     supervisor = Supervisor(
         batch,
         launches,
-        side_by_side,
+        plan.settings.profiles_parallel,
         watch,
         tick,
         closed,

@@ -61,9 +61,9 @@ def test_what_a_process_wrote_just_before_it_ended_is_known_when_it_is_judged(
     monkeypatch.setattr(supervise, "_POLL_SEC", 0.0)
     seen: list[str] = []
     launch = Launch(plan.jobs[0], lambda _job: {}, lambda _job: [], {})
-    (end,) = Supervisor(batch, [launch], 0, lambda event: seen.append(event.kind), lambda: None).run()
+    left_over = Supervisor(batch, [launch], 0, lambda event: seen.append(event.kind), lambda: None).run()
     assert len(pretender.started) == 2, "the trial was to be run again"
-    assert end.left_over == {}
+    assert left_over == {}
     assert seen == ["control"]
 
 

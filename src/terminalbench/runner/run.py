@@ -29,7 +29,7 @@ from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal, co
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor
-from terminalbench.records import Event, TaskRef
+from terminalbench.records import Event
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.guard import Guard, Observer
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
@@ -43,7 +43,8 @@ from terminalbench.runner.preflight import (
 )
 from terminalbench.runner.provenance import pinned, provenance
 from terminalbench.runner.scrub import scrub_leftovers
-from terminalbench.runner.supervise import JobEnd, Launch, Supervisor
+from terminalbench.runner.supervise import Launch, Supervisor
+from terminalbench.runner.waves import Cell
 
 
 @dataclass(frozen=True)
@@ -197,12 +198,12 @@ def run_jobs(
     )
     with announced(batch):
         guard.begin()
-        ends = supervisor.run()
+        left_over = supervisor.run()
         guard.end()
     if supervisor.stop_reason is not None:
         listener.stopped(supervisor.stop_reason)
     scrub_leftovers(batch, secrets)
-    plan = _with_left_overs(plan, ends)
+    plan = _with_left_overs(plan, left_over)
     write_json(batch.plan_json, plan)
     problems = (*copy_artifacts(batch, plan), *notifier.finish())
     return RunResult(batch, plan, bool(supervisor.signals), problems, stopped=supervisor.stop_reason)
@@ -253,12 +254,11 @@ def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
     return gate
 
 
-def _with_left_overs(plan: Plan, ends: list[JobEnd]) -> Plan:
+def _with_left_overs(plan: Plan, left_over: Mapping[tuple[str, Cell], Refusal]) -> Plan:
     """What Harbor could not run to an end becomes part of the plan, as errored; what was held back, as not run."""
-    refs: dict[tuple[str, str], TaskRef] = {(t.label, t.ref.id): t.ref for job in plan.jobs for t in job.tasks}
+    refs = {(t.label, t.ref.id): t.ref for job in plan.jobs for t in job.tasks}
     found = [
-        Exclusion(why.reason, profile=end.profile, task=refs[cell], kind=why.kind)
-        for end in ends
-        for cell, why in end.left_over.items()
+        Exclusion(why.reason, profile=profile, task=refs[cell], kind=why.kind)
+        for (profile, cell), why in left_over.items()
     ]
     return msgspec.structs.replace(plan, excluded=(*plan.excluded, *found)) if found else plan

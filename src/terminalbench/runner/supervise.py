@@ -72,15 +72,6 @@ def log_tail(log: Path, secrets: Secrets, lines: int = 3) -> str:
     return secrets.one_line(raised[-1] if raised else " ".join(kept[-lines:]))
 
 
-@dataclass(frozen=True)
-class JobEnd:
-    """How a profile's jobs ended: the waves that ran, and why each cell that is left over did not run to its end."""
-
-    profile: str
-    waves: tuple[JobSpec, ...]
-    left_over: dict[Cell, Refusal] = field(default_factory=dict)
-
-
 @dataclass
 class _Line:
     """One profile on its way through its waves."""
@@ -95,6 +86,11 @@ class _Line:
     heard_at: float = 0.0
     silent: str | None = None
     requeued: set[Cell] = field(default_factory=set)
+
+    @property
+    def profile(self) -> str:
+        """What it runs."""
+        return self.launch.job.profile
 
     def why_hung(self, now: float) -> str | None:
         """Why its Harbor process is taken to hang, or None."""
@@ -137,8 +133,11 @@ class Supervisor:
             return Refusal(self.stop_reason, ExclusionKind.DISK_FULL)
         return self.closed(profile)
 
-    def run(self) -> list[JobEnd]:
-        """Run everything to its end. After a signal nothing new starts, and running trials are cancelled."""
+    def run(self) -> dict[tuple[str, Cell], Refusal]:
+        """Run everything to its end; why each cell that is left over did not run to its end, by profile and cell.
+
+        After a signal nothing new starts, and running trials are cancelled.
+        """
         waiting = deque(_Line(launch) for launch in self.launches)
         running: list[_Line] = []
         ended: list[_Line] = []
@@ -151,16 +150,16 @@ class Supervisor:
                 self._abandon(running)
                 raise
         for line in waiting:
-            reason = self.why_over(line.launch.job.profile)
+            reason = self.why_over(line.profile)
             line.left_over = dict.fromkeys(wanted(line.launch.job), reason) if reason and not self.signals else {}
-        return [JobEnd(line.launch.job.profile, tuple(line.waves), line.left_over) for line in [*ended, *waiting]]
+        return {(line.profile, cell): why for line in [*ended, *waiting] for cell, why in line.left_over.items()}
 
     def _run(self, waiting: deque[_Line], running: list[_Line], ended: list[_Line]) -> None:
         limit = self.side_by_side or len(waiting)
         while running or (waiting and not self.signals and self.stop_reason is None):
             while waiting and len(running) < limit and not self.signals and self.stop_reason is None:
                 line = waiting.popleft()
-                if reason := self.why_over(line.launch.job.profile):
+                if reason := self.why_over(line.profile):
                     line.left_over = dict.fromkeys(wanted(line.launch.job), reason)
                     ended.append(line)
                     continue
@@ -241,7 +240,7 @@ class Supervisor:
         self._retire(line)
         if not missing or self.signals:
             return False
-        reason = self.why_over(line.launch.job.profile)
+        reason = self.why_over(line.profile)
         if reason is not None:
             line.left_over = dict.fromkeys(missing, reason)
             return False

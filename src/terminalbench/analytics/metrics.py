@@ -82,18 +82,11 @@ def _identity_of(batch: str, cell: CellState) -> dict[str, Value]:
     """The first columns of a cell."""
     row, task = cell.row, cell.task
     trial = row.trial if row is not None else None
-    cells = (
-        batch,
-        task.id,
-        task.dataset,
-        task.family,
-        cell.profile,
-        cell.attempt,
-        row.key if row is not None else None,
-    )
+    planned = (batch, task.id, task.dataset, task.family, cell.profile, cell.attempt)
+    ended = (row.key if row is not None else None, str(cell.outcome), cell.reason)
     told = [getattr(trial, name, None) for name in _OF_TRIAL]
     suspect = "; ".join(trial.suspect) if trial is not None else None
-    return dict(zip(IDENTITY, (*cells, str(cell.outcome), cell.reason, *told, suspect), strict=True))
+    return dict(zip(IDENTITY, (*planned, *ended, *told, suspect), strict=True))
 
 
 def _csv_line(values: Sequence[Any]) -> bytes:

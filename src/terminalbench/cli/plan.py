@@ -195,10 +195,8 @@ def _profile_lines(planned: "PlannedBatch") -> list[str]:
             lines.append(f"  {'':<{width}}  {profile.description}")
         if profile.key == baseline.key:
             continue
-        changes = [d.summary() for d in differences(baseline.content, profile.content)] or [
-            "the same treatment as the baseline"
-        ]
-        for change in changes:
+        changes = [d.summary() for d in differences(baseline.content, profile.content)]
+        for change in changes or ["the same treatment as the baseline"]:
             lines += textwrap.wrap(
                 change,
                 _WIDTH,

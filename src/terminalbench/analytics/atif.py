@@ -55,9 +55,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     @property
     def media(self) -> tuple[str, ...]:
         """The kinds of media in it."""
-        parts = [part for part in _items(self.content) if isinstance(part, dict)]
-        kinds = [part.get("type") for part in parts if not isinstance(part.get("text"), str)]
-        return tuple(kind for kind in kinds if kind in ("image", "audio"))
+        return _media(self.content)
 
     @property
     def exit_code(self) -> int | None:
@@ -111,6 +109,11 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     def text(self) -> str:
         """What was said."""
         return _words(self.message)
+
+    @property
+    def media(self) -> tuple[str, ...]:
+        """The kinds of media in what was said: the dashboard names them."""
+        return _media(self.message)
 
     @property
     def reasoning(self) -> str:
@@ -354,6 +357,12 @@ def _words(raw: Any) -> str:
         return msgspec.json.encode(raw).decode()
     texts = [part.get("text") if isinstance(part, dict) else part for part in raw]
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _media(raw: Any) -> tuple[str, ...]:
+    """The kinds of media in a message or an observation."""
+    parts = [part for part in _items(raw) if isinstance(part, dict) and not isinstance(part.get("text"), str)]
+    return tuple(part["type"] for part in parts if part.get("type") in ("image", "audio"))
 
 
 def _tokens(raw: Mapping[str, Any]) -> Tokens:

@@ -57,6 +57,11 @@ class Table:
     columns: Sequence[str]
     rows: Iterable[Sequence[Any]]
 
+    @classmethod
+    def of(cls, items: Iterable[Any], columns: Mapping[str, str]) -> "Table":
+        """A row an item: each column is a path of attributes, None where one on the way is."""
+        return cls(list(columns), [[_at(item, path) for path in columns.values()] for item in items])
+
     def csv(self) -> bytes:
         """As CSV; text that a spreadsheet would run as a formula is quoted with an apostrophe."""
         out = io.StringIO()
@@ -64,6 +69,12 @@ class Table:
         writer.writerow(self.columns)
         writer.writerows([_cell(value) for value in row] for row in self.rows)
         return out.getvalue().encode("utf-8", "replace")
+
+
+def _at(item: Any, path: str) -> Any:
+    for name in path.split("."):
+        item = getattr(item, name) if item is not None else None
+    return item
 
 
 def _cell(value: Any) -> Any:

@@ -72,6 +72,11 @@ class BatchSummary(msgspec.Struct, frozen=True):
     labels: str | None
 
     @property
+    def profile_names(self) -> str:
+        """Its profiles in one line."""
+        return " ".join(counts.profile for counts in self.profiles)
+
+    @property
     def complete(self) -> bool:
         """Whether everything planned has a verdict."""
         return self.not_measured == 0 and self.trials > 0

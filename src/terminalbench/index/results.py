@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import BadLine, each_jsonl, encode_json, write_bytes
@@ -282,17 +284,13 @@ def _record(batch: str, row: TrialRow | None, cell: CellState | None = None) -> 
 def _finding(batch: str, finding: Finding) -> dict[str, Any]:
     value = finding.value
     text = None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return {
+    told = {
         "batch": batch,
-        "trial": finding.trial,
-        "analyzer": finding.analyzer,
-        "version": finding.version,
-        "name": finding.name,
         "value": text,
         "number": float(value) if isinstance(value, bool | int | float) else None,
-        "reason": finding.reason,
         "steps": ",".join(map(str, finding.steps)) or None,
     }
+    return dict.fromkeys(FINDINGS) | asdict(finding) | told
 
 
 def _library(name: str) -> Any:

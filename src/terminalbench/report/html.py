@@ -1,5 +1,6 @@
 """A report as one HTML file: no script, no network, nothing from outside; what agents wrote is text."""
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
@@ -120,9 +121,7 @@ def _attempts(cell: Sequence[TrialRef], linked: Sequence[Outcome]) -> Markup:
 
 def _cells(refs: Sequence[TrialRef]) -> list[tuple[int, int, int]]:
     """The cells behind trials, in order, and how many of the trials each holds: (task, profile, count)."""
-    counts: dict[tuple[int, int], int] = {}
-    for ref in refs:
-        counts[ref.task, ref.profile] = counts.get((ref.task, ref.profile), 0) + 1
+    counts = Counter((ref.task, ref.profile) for ref in refs)
     return [(task, profile, count) for (task, profile), count in counts.items()]
 
 

@@ -26,6 +26,10 @@ TASKS_PER_PAGE = 60
 REASONS = 40
 EXAMPLE_STEPS = 6
 SHOWS = ("all", "differ", "unmeasured")
+_CELL_COLUMNS = {
+    "dataset": "task.dataset", "task": "task.id", "family": "task.family", "profile": "profile", "attempt": "attempt",
+    "outcome": "outcome", "reason": "reason", "trial": "row.key", "cost_usd": "row.usage.cost_usd",
+}  # fmt: skip
 _PROFILE_COLUMNS = (
     "profile", "planned", "passed", "failed", "not_measured", "coverage", "pass_rate", "pass_rate_of_planned",
     "cost_usd", "cost_unknown_trials", "tokens", "tokens_unknown_trials", "cost_per_pass_usd", "mean_wall_sec",
@@ -189,16 +193,7 @@ def _profile_table(view: BatchView) -> Table:
 
 
 def _cell_table(view: BatchView) -> Table:
-    columns = ("dataset", "task", "family", "profile", "attempt", "outcome", "reason", "trial", "cost_usd")
-    rows = [
-        (
-            c.task.dataset, c.task.id, c.task.family, c.profile, c.attempt, c.outcome.value, c.reason,
-            f"{c.row.job}/{c.row.name}" if c.row else None,
-            c.row.usage.cost_usd if c.row else None,
-        )
-        for c in view.cells
-    ]  # fmt: skip
-    return Table(columns, rows)
+    return Table.of(view.cells, _CELL_COLUMNS)
 
 
 def _failure_table(failures: Failures) -> Table:

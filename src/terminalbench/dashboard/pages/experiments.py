@@ -5,11 +5,19 @@ from dataclasses import dataclass
 
 from terminalbench.dashboard.frame import Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.site import Site
-from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_batches, find_experiments
+from terminalbench.index.pages import (
+    BatchFilter,
+    BatchSummary,
+    ExperimentSummary,
+    Window,
+    find_batches,
+    find_experiments,
+)
 from terminalbench.index.totals import ProfileTotals
 
 PAGE_SIZE = 50
 _TREND_BATCHES = 60
+_EXPERIMENT = {name: name for name in ExperimentSummary.__struct_fields__}
 _COLUMNS = ("batch", "created_at", "profile", "profile_id", "planned", "measured", "passed", "rate", "cost_usd")
 
 
@@ -22,23 +30,11 @@ def experiments_page(site: Site, ask: Ask) -> Page:
     def everything() -> list:
         return find_experiments(site.index, text, Window(size=None)).items
 
-    names = (
-        "slug",
-        "name",
-        "batches",
-        "trials",
-        "passed",
-        "failed",
-        "cost_usd",
-        "cost_unknown",
-        "newest",
-        "newest_batch",
-    )
     return Page(
         title="Experiments",
         template="experiments.html",
         values={"found": found, "window": window, "text": text},
-        tables={"experiments": lambda: Table(names, [[getattr(e, n) for n in names] for e in everything()])},
+        tables={"experiments": lambda: Table.of(everything(), _EXPERIMENT)},
         document=everything,
         feed="",
         section="experiments/",

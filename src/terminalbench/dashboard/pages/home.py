@@ -6,10 +6,11 @@ from terminalbench.index.pages import BatchFilter, BatchSummary, Window, find_ba
 
 PAGE_SIZE = 50
 STATES = ("live", "complete", "incomplete")
-COLUMNS = (
-    "batch", "experiment", "number", "name", "created_at", "planned", "trials", "passed", "failed", "not_measured",
-    "cost_usd", "cost_unknown_trials", "simulated", "profiles",
-)  # fmt: skip
+_SAME = ("name", "created_at", "planned", "trials", "passed", "failed", "not_measured", "cost_usd")
+COLUMNS = {
+    "batch": "batch", "experiment": "slug", "number": "number", **{name: name for name in _SAME},
+    "cost_unknown_trials": "cost_unknown", "simulated": "simulated", "profiles": "profile_names",
+}  # fmt: skip
 
 
 def home_page(site: Site, ask: Ask) -> Page:
@@ -34,16 +35,8 @@ def home_page(site: Site, ask: Ask) -> Page:
             "states": STATES,
             "live": {key: site.live_state(key) for key in live},
         },
-        tables={"batches": lambda: Table(COLUMNS, [_row(batch) for batch in all_found()])},
+        tables={"batches": lambda: Table.of(all_found(), COLUMNS)},
         document=lambda: {"batches": all_found(), "live": list(live)},
         feed="",
         section="",
     )
-
-
-def _row(batch: BatchSummary) -> tuple[object, ...]:
-    return (
-        batch.batch, batch.slug, batch.number, batch.name, batch.created_at, batch.planned, batch.trials, batch.passed,
-        batch.failed, batch.not_measured, batch.cost_usd, batch.cost_unknown, batch.simulated,
-        " ".join(counts.profile for counts in batch.profiles),
-    )  # fmt: skip

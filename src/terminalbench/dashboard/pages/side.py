@@ -13,9 +13,8 @@ from terminalbench.dashboard.frame import Ask, Crumb, NotFound, Page, Table
 from terminalbench.dashboard.links import batch_path, pair_path, trial_path
 from terminalbench.dashboard.pages.files import exported
 from terminalbench.dashboard.pages.steps import StepView, arguments_text, step_views
-from terminalbench.dashboard.pages.trial import documents
+from terminalbench.dashboard.pages.trial import documents, page_number
 from terminalbench.dashboard.site import Site
-from terminalbench.index.queries import TrialRow
 
 LINES_PER_PAGE = 60
 COMPARED_STEPS = 2000
@@ -45,7 +44,9 @@ def side_page(site: Site, ask: Ask) -> Page:
     divergence = _divergence(sides)
     fork = _fork(lines, left, right, divergence)
     pages = max(1, -(-len(lines) // LINES_PER_PAGE))
-    number = _page(parts.get("page", "1"), pages)
+    number = page_number(parts.get("page", "1"))
+    if number > pages:
+        raise NotFound("no such page")
     first = (number - 1) * LINES_PER_PAGE
     base = ask.path if "page" not in parts else ask.path.rstrip("/").rpartition("/")[0] + "/"
     values: dict[str, Any] = {
@@ -60,7 +61,7 @@ def side_page(site: Site, ask: Ask) -> Page:
         "number": number,
         "pages": pages,
         "page_link": lambda page: base if page == 1 else f"{base}{page}/",
-        "other_way": _swapped(sides),
+        "other_way": pair_path(sides[1]["path"], sides[0]["path"]),
         "exported": lambda size: exported(size, static=ask.static),
     }
     one, two = sides
@@ -84,7 +85,7 @@ def _side(site: Site, batch: str, job: str, name: str) -> dict[str, Any]:
         "path": trial_path(batch, job, name),
         "trajectory": trajectory,
         "problem": found[0].problem if found else "it left no trajectory",
-        "elapsed": _elapsed(row),
+        "elapsed": row.trial.wall_sec if row.trial else None,
     }
 
 
@@ -113,44 +114,16 @@ def _fork(
     return min(places) if places else first_difference(lines)
 
 
-def _elapsed(row: TrialRow) -> float | None:
-    return row.trial.wall_sec if row.trial else None
-
-
-def _page(text: str, pages: int) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 8 and 1 <= int(text) <= pages):
-        raise NotFound("no such page")
-    return int(text)
-
-
 def _shown(
     lines: list[Beside], left: Trajectory | None, right: Trajectory | None
 ) -> list[tuple[Beside, StepView | None, StepView | None]]:
-    views = [
-        _views(trajectory, [p for p in positions if p is not None])
-        for trajectory, positions in (
-            (left, [line.left for line in lines]),
-            (right, [line.right for line in lines]),
-        )
-    ]
-    return [
-        (
-            line,
-            views[0].get(line.left) if line.left is not None else None,
-            views[1].get(line.right) if line.right is not None else None,
-        )
-        for line in lines
-    ]
-
-
-def _views(trajectory: Trajectory | None, positions: list[int]) -> dict[int, StepView]:
-    if trajectory is None or not positions:
-        return {}
-    return {view.position - 1: view for view in step_views(trajectory, min(positions), max(positions) + 1)}
-
-
-def _swapped(sides: list[dict[str, Any]]) -> str:
-    return pair_path(sides[1]["path"], sides[0]["path"])
+    columns = []
+    for trajectory, positions in ((left, [line.left for line in lines]), (right, [line.right for line in lines])):
+        known = [position for position in positions if position is not None]
+        found = step_views(trajectory, min(known), max(known) + 1) if trajectory is not None and known else ()
+        views: dict[int | None, StepView] = {view.position - 1: view for view in found}
+        columns.append([views.get(position) for position in positions])
+    return list(zip(lines, *columns, strict=True))
 
 
 def _calls(trajectory: Trajectory | None, position: int | None) -> str | None:

@@ -56,12 +56,12 @@ def trial_page(site: Site, ask: Ask) -> Page:
     """The page of a trial: the first steps, or the page of steps the path names."""
     row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])
     found = documents(site, ask.batch, row)
-    number = _number(ask.parts.get("document", "1"))
+    number = page_number(ask.parts.get("document", "1"))
     if number > max(1, len(found)):
         raise NotFound("there is no such trajectory")
     document = found[number - 1] if found else None
     trajectory = document.trajectory if document else None
-    steps = step_page(trajectory, _number(ask.parts.get("page", "1"))) if trajectory else StepPage(1, 1, 0, [])
+    steps = step_page(trajectory, page_number(ask.parts.get("page", "1"))) if trajectory else StepPage(1, 1, 0, [])
     path = trial_path(ask.batch, row.job, row.name)
     where = places(trajectory) if trajectory else {}
     own = found[0].trajectory if found else None
@@ -102,7 +102,8 @@ def trial_page(site: Site, ask: Ask) -> Page:
     )
 
 
-def _number(text: str) -> int:
+def page_number(text: str) -> int:
+    """A number in a path, at least 1. Raises NotFound."""
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 8):
         raise NotFound("no such page")
     return max(1, int(text))
@@ -203,7 +204,7 @@ def raw_step(site: Site, ask: Ask) -> Download:
     """The whole text of one block of a step: `<document>/<position>/<block>.txt`."""
     row = site.trial(ask.batch, ask.parts["job"], ask.parts["trial"])
     try:
-        document, position, block = (_number(part) for part in ask.parts["path"].removesuffix(".txt").split("/"))
+        document, position, block = (page_number(part) for part in ask.parts["path"].removesuffix(".txt").split("/"))
     except ValueError:
         raise NotFound("no such text") from None
     found = documents(site, ask.batch, row)

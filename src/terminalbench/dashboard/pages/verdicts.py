@@ -15,10 +15,14 @@ from terminalbench.index.queries import BatchView
 if TYPE_CHECKING:
     from terminalbench.analytics.model import Comparison
 
-CONTRAST_COLUMNS = (
-    "new", "old", "metric", "rule", "verdict", "difference", "low", "high", "level", "p", "p_adjusted", "tasks",
-    "trials", "wins", "losses", "ties", "difference_other_way", "smallest_detectable", "trials_needed", "sentence",
-)  # fmt: skip
+CONTRAST_COLUMNS = {
+    "new": "new", "old": "old", "metric": "metric", "rule": "rule", "verdict": "verdict",
+    "difference": "estimate.difference", "low": "estimate.interval.low", "high": "estimate.interval.high",
+    "level": "estimate.interval.level", "p": "estimate.p", "p_adjusted": "p_adjusted", "tasks": "estimate.units",
+    "trials": "estimate.trials", "wins": "estimate.wins", "losses": "estimate.losses", "ties": "estimate.ties",
+    "difference_other_way": "other_way.difference", "smallest_detectable": "smallest_detectable",
+    "trials_needed": "trials_needed", "sentence": "sentence",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,17 +98,7 @@ def picked_verdict(site: Site, pairs: Sequence[tuple[Side, Side]]) -> Said:
 
 def contrast_table(said: Said) -> Table:
     """The contrasts as rows of a file."""
-    rows = []
-    for c in said.comparison.contrasts if said.comparison else ():
-        e, i = c.estimate, c.estimate.interval
-        rows.append(
-            (
-                c.new, c.old, c.metric, c.rule, c.verdict, e.difference, i.low if i else None, i.high if i else None,
-                i.level if i else None, e.p, c.p_adjusted, e.units, e.trials, e.wins, e.losses, e.ties,
-                c.other_way.difference, c.smallest_detectable, c.trials_needed, c.sentence,
-            )
-        )  # fmt: skip
-    return Table(CONTRAST_COLUMNS, rows)
+    return Table.of(said.comparison.contrasts if said.comparison else (), CONTRAST_COLUMNS)
 
 
 def task_table(said: Said) -> Table:

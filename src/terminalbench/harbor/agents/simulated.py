@@ -296,10 +296,9 @@ class SimulatedAgent(BaseAgent):
         return self._claim
 
     def _book(self, job_dir: Path) -> AttemptBook:
-        book = self._books.get(job_dir)
-        if book is None:
-            book = self._books[job_dir] = AttemptBook(job_dir)
-        return book
+        if job_dir not in self._books:
+            self._books[job_dir] = AttemptBook(job_dir)
+        return self._books[job_dir]
 
     def _ran_before(self, job_dir: Path, cell: str, attempt: int) -> int:
         """How often earlier waves have finished this attempt: it is run again because it broke, and has new luck."""

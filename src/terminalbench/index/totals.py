@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import fsum, sqrt
-from statistics import NormalDist
 from typing import Protocol
 
 import msgspec
@@ -60,6 +59,8 @@ def _mean(values: list[float]) -> float | None:
 
 def wilson(rate: float, count: float, alpha: float = 0.05) -> tuple[float, float]:
     """Wilson's interval of a rate seen in `count` independent trials; `count` may be an effective number."""
+    from statistics import NormalDist
+
     z = NormalDist().inv_cdf(1 - alpha / 2)
     scale = 1 + z * z / count
     centre = (rate + z * z / (2 * count)) / scale

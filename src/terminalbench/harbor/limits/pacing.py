@@ -4,7 +4,6 @@ A *lane* is what shares a rate limit: one provider's model. Endings of trials th
 say nothing new: they neither raise it further nor lower it.
 """
 
-import random
 from typing import Any
 
 import msgspec
@@ -77,6 +76,8 @@ def retry_at(ended_at: float, tries: int, luck: float) -> float:
 
 def draw(*seeds: object) -> float:
     """A number from 0 to 1 that is the same for the same seeds."""
+    import random
+
     return random.Random(":".join(map(str, seeds))).random()  # noqa: S311 - nothing secret about it
 
 

@@ -7,7 +7,7 @@ lock=requirements-dev.lock
 uv_version=0.13.7
 wanted='import sys; sys.exit(not ((3, 12) <= sys.version_info[:2] < (3, 15)))'
 
-fingerprint() { cat "$lock" pyproject.toml src/terminalbench/__init__.py "$0" | cksum | cut -d' ' -f1; }
+fingerprint() { cat "$lock" pyproject.toml src/terminalbench/version.py "$0" | cksum | cut -d' ' -f1; }
 works() { [ -n "$1" ] && "$1" -c "$wanted" >/dev/null 2>&1; }
 
 print="$(pwd) $(fingerprint)"

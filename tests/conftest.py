@@ -41,6 +41,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, flag in (("docker", "--run-docker"), ("paid", "--run-paid")):
             if item.get_closest_marker(marker) and not config.getoption(flag):
                 item.add_marker(pytest.mark.skip(reason=f"needs {flag}"))
+    items[:] = _slow_first(items, getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Each worker begins with its share of the tests that run whole batches: at the end only short ones are left."""
+    slow = [item for item in items if item.path.parent.name in ("e2e", "chaos")]
+    rest = [item for item in items if item.path.parent.name not in ("e2e", "chaos")]
+    share = -(-len(rest) // workers)
+    return [item for i in range(workers) for item in (*slow[i::workers], *rest[i * share : (i + 1) * share])]
 
 
 @dataclass(frozen=True)

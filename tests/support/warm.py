@@ -6,7 +6,9 @@ process use the real `spawn`.
 """
 
 import array
+import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -20,6 +22,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from terminalbench.runner.executors.local import spawn
 
@@ -211,7 +215,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], int
         sys.argv = arguments[1:]
         return importlib.import_module(arguments[1]).main
     sys.argv = [Path(request["argv"][0]).name, *arguments]
-    return importlib.import_module("harbor.cli.main").app
+    return COMMAND
 
 
 if __name__ == "__main__":
@@ -219,5 +223,15 @@ if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file, which Python puts there
     for name in LOADED:
         importlib.import_module(name)
+    COMMAND = typer.main.get_command(importlib.import_module("harbor.cli.main").app)  # made anew by every `app()`
+    gc.collect()
+    gc.freeze()  # a forked process would copy each page that a collection looks at
     program = serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.exit(program())
+    try:
+        code = program()
+    except SystemExit as error:
+        code = error.code
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))

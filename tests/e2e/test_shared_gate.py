@@ -50,6 +50,7 @@ def test_together_they_overspend_by_at_most_one_trial_a_slot(lab) -> None:
         out, err = process.communicate(timeout=LIMIT_SEC)
         assert process.returncode in (1, 3), out + err
         assert f"the budget of ${BUDGET_USD:.2f} of the shared gate night.json is used up" in out
+        assert f"raise budget_usd in {lab.root / 'night.json'}, then: tbench resume results/" in out
     for slug in ("one", "two"):
         held = [event.error or "" for event in events(lab, slug) if event.kind == "trial_held"]
         assert all("of the shared gate night.json is used up" in text for text in held)

@@ -61,6 +61,15 @@ def test_the_functions_print_nothing(project, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("labels", [{"a": 1}, {"a b": "x"}, {1: "x"}])
+def test_a_label_that_no_plan_could_hold_is_refused_before_a_batch_is_taken(project, labels: dict) -> None:
+    from support.experiments import BASE, ORACLE
+
+    with pytest.raises(UserError, match="label .*the name must be of"):
+        terminalbench.run(project.experiment(BASE + ORACLE), labels=labels)
+    assert not (project.root / "results").exists()
+
+
 def test_a_batch_cannot_run_outside_the_main_thread(project) -> None:
     from support.experiments import BASE, ORACLE
 

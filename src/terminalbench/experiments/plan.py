@@ -3,6 +3,7 @@
 Harbor runs a job's trials attempt by attempt, in each attempt task by task; the cells are listed in that order.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,7 +18,15 @@ from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, Task
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.tables import AnalysisTable, NotifyTable, ProfilePrice, RunTable, TopUpTable
+from terminalbench.experiments.tables import (
+    SLUG,
+    SLUG_DOC,
+    AnalysisTable,
+    NotifyTable,
+    ProfilePrice,
+    RunTable,
+    TopUpTable,
+)
 from terminalbench.records import TaskRef
 
 HARBOR_PARALLEL = 4
@@ -245,6 +254,11 @@ class Selection:
     tasks: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in self.labels.items():
+            if not (isinstance(name, str) and re.fullmatch(SLUG, name) and isinstance(value, str)):
+                raise UserError(f"label {name!r}: the name must be of {SLUG_DOC}, the value a text, not {value!r}")
 
 
 def make_plan(

@@ -20,9 +20,10 @@ def next_steps(view: BatchView, place: str, *, interrupted: bool, nothing_ran: b
     lines = ["nothing was missing, so nothing ran"] if nothing_ran and not open_cells else []
     why = {e.kind for cell in open_cells if (e := excluded(cell.profile, cell.task)) is not None}
     if ExclusionKind.BUDGET in why and not interrupted:
-        lines.append(
-            "the budget is used up; raise run.budget_usd in the experiment file, then: tbench resume FILE.toml"
-        )
+        own = [] if view.plan.settings.budget_usd is None else ["run.budget_usd in the experiment file"]
+        shared = [] if view.plan.gate is None else [f"budget_usd in {view.plan.gate}"]
+        raised = " or ".join([*own, *shared])
+        lines.append(f"the budget is used up; raise {raised}, then: tbench resume {place if shared else 'FILE.toml'}")
     elif interrupted or open_cells:
         lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: tbench resume {place}")
     if left_out:

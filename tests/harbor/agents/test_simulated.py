@@ -347,9 +347,16 @@ class TestAttemptBook:
             "torn": '{"agent_result": {"meta',
             "other-agent": json.dumps({"agent_result": {"metadata": {"attempt": 1, "cell": "a"}}}),
             "never-ran": json.dumps({"agent_result": None}),
+            "cut-off": json.dumps(
+                {
+                    "agent_result": {"metadata": {**metadata, "attempt": 3}},
+                    "exception_info": {"exception_type": "CancelledError"},
+                }
+            ),
         }
         for name, text in contents.items():
             (tmp_path / name).mkdir()
             (tmp_path / name / "result.json").write_text(text)
         book = AttemptBook(tmp_path)
+        assert [book.finished("a", attempt) for attempt in range(1, 5)] == [0, 1, 0, 1]
         assert [book.claim("a", f"new{n}").attempt for n in range(3)] == [1, 3, 5]

@@ -158,8 +158,7 @@ class Claim(NamedTuple):
 class AttemptBook:
     """Numbers the attempts of each cell (task, model, options) of a job without our plugin, in the order they begin.
 
-    A resumed job keeps its finished trials, and a new trial gets the lowest number that is free, so that it is
-    what the trial it replaces would have been. A trial that Harbor retries keeps its number and counts the retries.
+    A new trial gets the lowest number that no finished one has. One that Harbor retries keeps it and counts them.
     """
 
     def __init__(self, job_dir: Path) -> None:
@@ -185,10 +184,12 @@ class AttemptBook:
 
 
 def _kept_metadata(result: Path) -> dict[str, Any]:
-    """The metadata of a finished trial's agent; empty when it has none or cannot be read (Harbor skips it then)."""
+    """The metadata of a finished trial's agent; empty when it has none, was cut off, or cannot be read."""
     try:
         content = read_json(result, dict[str, Any])
     except (OSError, TbenchError):
+        return {}
+    if (content.get("exception_info") or {}).get("exception_type") == "CancelledError":
         return {}
     for holder in (content, *(content.get("step_results") or ())):
         metadata = (holder.get("agent_result") or {}).get("metadata")
@@ -302,8 +303,8 @@ class SimulatedAgent(BaseAgent):
 
     def _ran_before(self, job_dir: Path, cell: str, attempt: int) -> int:
         """How often earlier waves have finished this attempt: it is run again because it broke, and has new luck."""
-        name = first_wave(job_dir.name)
-        waves = [folder for folder in job_dir.parent.iterdir() if folder != job_dir and first_wave(folder.name) == name]
+        others = (folder for folder in job_dir.parent.iterdir() if folder != job_dir)
+        waves = [folder for folder in others if first_wave(folder.name) == first_wave(job_dir.name)]
         return sum(self._book(folder).finished(cell, attempt) for folder in waves)
 
 

@@ -104,7 +104,7 @@ class EventPlugin(BaseJobPlugin):
         self._interrupted = False
         self._writer = EventWriter(self._path)
         self._job = ""
-        self._job_dir = Path()
+        self._job_dir = self._path.parent
         self._planned = 0
         self._retry: Any = None
         self._attempts: dict[str, int] = {}

@@ -128,13 +128,14 @@ def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
         click.echo(summary(view), nl=False)
         place = os.path.relpath(ended.batch.folder)
         here = Path(place).parts[0] == "results"
-        where = "" if here else f" --results {os.path.relpath(ended.batch.folder.parent.parent)}"
+        results = "" if here else os.path.relpath(ended.batch.folder.parent.parent)
+        where = f" --results {results}" if results else ""
         click.echo(f"\nbatch {view.plan.batch}: {place}")
         for line in next_steps(view, place, interrupted=interrupted, nothing_ran=ended.nothing_ran):
             click.echo(line)
         click.echo(f"who is better, and how sure: tbench compare {place}")
         click.echo(f"what each trial did: tbench analyze {place}, tbench show <trial>{where}")
-        click.echo(f"in a browser: tbench view{where}, harbor view {place}/runs")
+        click.echo(f"in a browser: {f'tbench view {results}'.strip()}, harbor view {place}/runs")
     if interrupted:
         return EXIT_INTERRUPTED
     if ended.complete:

@@ -111,3 +111,14 @@ def test_a_file_that_is_no_shared_gate_is_refused_before_a_batch_is_taken(lab, t
     assert "night.json: is no shared gate: " in ran.stderr
     assert not (lab.root / "results").exists()
     assert (lab.root / "night.json").read_text() == text
+
+
+def test_a_gate_that_is_not_there_is_said(lab) -> None:
+    told = lab.tbench("ctl", "resume", "--gate", lab.root / "nihgt.json", "--reason", "go")
+    assert (told.returncode, "nihgt.json: there is no such gate" in told.stderr) == (2, True)
+    assert not list(lab.root.glob("nihgt*"))
+    file = lab.experiment(scripted("p"), tasks=("a",))
+    ran = lab.tbench("run", file, "--gate", lab.root / "nowhere" / "night.json")
+    assert (ran.returncode, "the folder of this shared gate does not exist" in ran.stderr) == (2, True)
+    assert not (lab.root / "nowhere").exists()
+    assert not (lab.root / "results").exists()

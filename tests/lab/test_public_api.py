@@ -70,6 +70,17 @@ def test_a_label_that_no_plan_could_hold_is_refused_before_a_batch_is_taken(proj
     assert not (project.root / "results").exists()
 
 
+def test_one_name_is_no_list_of_names_and_a_metric_has_a_name(project) -> None:
+    from support.experiments import BASE, ORACLE
+
+    file = project.experiment(BASE + ORACLE)
+    for work in (terminalbench.plan, terminalbench.run):
+        with pytest.raises(UserError, match="profiles are a list of names"):
+            work(file, profiles="oracle")
+    with pytest.raises(UserError, match='no metric "pas"'):
+        terminalbench.compare(file, metric="pas")  # ty: ignore[invalid-argument-type]
+
+
 def test_a_batch_cannot_run_outside_the_main_thread(project) -> None:
     from support.experiments import BASE, ORACLE
 

@@ -4,7 +4,7 @@ Harbor runs a job's trials attempt by attempt, in each attempt task by task; the
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -251,11 +251,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 class Selection:
     """Which tasks and profiles of an experiment to plan (empty means all), and labels besides those of its file."""
 
-    tasks: tuple[str, ...] = ()
-    profiles: tuple[str, ...] = ()
+    tasks: Sequence[str] = ()
+    profiles: Sequence[str] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for what, given in (("tasks", self.tasks), ("profiles", self.profiles)):
+            if isinstance(given, str):
+                raise UserError(f"{what} are a list of names, not one text", hint=f'{what}=["{given}"]')
         for name, value in self.labels.items():
             if not (isinstance(name, str) and re.fullmatch(SLUG, name) and isinstance(value, str)):
                 raise UserError(f"label {name!r}: the name must be of {SLUG_DOC}, the value a text, not {value!r}")
@@ -303,8 +306,8 @@ def make_plan(
         ),
         labels={**experiment.labels, **selection.labels},
         artifacts=tuple(experiment.artifacts.targets),
-        selected_tasks=selection.tasks,
-        selected_profiles=selection.profiles,
+        selected_tasks=tuple(selection.tasks),
+        selected_profiles=tuple(selection.profiles),
         excluded=_quarantined(experiment, planned),
         notes=experiment.notes,
     )
@@ -323,7 +326,7 @@ def _profile_record(profile: Profile, root: Path) -> ProfileRecord:
     return ProfileRecord(profile.key, profile.id, profile.content, profile.description, env_file, profile.price)
 
 
-def select_tasks(experiment: Experiment, wanted: tuple[str, ...]) -> list[Task]:
+def select_tasks(experiment: Experiment, wanted: Sequence[str]) -> list[Task]:
     """The tasks called `wanted` (`id` or `dataset/id`), in the order of the file."""
     if not wanted:
         return list(experiment.tasks)
@@ -335,7 +338,7 @@ def select_tasks(experiment: Experiment, wanted: tuple[str, ...]) -> list[Task]:
     return [task for key, task in full.items() if key in wanted or task.id in wanted]
 
 
-def select_profiles(experiment: Experiment, wanted: tuple[str, ...]) -> list[Profile]:
+def select_profiles(experiment: Experiment, wanted: Sequence[str]) -> list[Profile]:
     """The profiles called `wanted`, in the order of the file."""
     known = [profile.key for profile in experiment.profiles]
     for name in wanted:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from terminalbench.analytics.compare import compare_views
 from terminalbench.analytics.gate import FailIf, gate
 from terminalbench.analytics.model import Comparison, Metric
 from terminalbench.analytics.settings import Asked
-from terminalbench.errors import GateFailed, Incomplete
+from terminalbench.errors import GateFailed, Incomplete, UserError, did_you_mean
 from terminalbench.lab.select import Named, select
 
 
@@ -25,6 +26,8 @@ def compare(
     Several batches are pooled where a profile is the same treatment. `contrasts` are pairs (new, old); without them
     those that the plan declares are computed, or each profile against the `baseline`.
     """
+    if metric not in (known := get_args(Metric.__value__)):
+        raise UserError(f'there is no metric "{metric}"', hint=did_you_mean(metric, known))
     selected = select(*batches, results=results, root=root, with_data=True)
     pairs = tuple((new, old) for new, old in contrasts)
     asked = Asked(baseline=baseline, contrasts=pairs, metric=metric, k=k, analysis=selected.analysis)

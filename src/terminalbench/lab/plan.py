@@ -79,7 +79,7 @@ def plan(
 
     `tasks` and `profiles` pick some of the experiment; `batch` plans into a batch that exists.
     """
-    selection = Selection(tuple(tasks), tuple(profiles), dict(labels or {}))
+    selection = Selection(tasks, profiles, labels or {})
     return plan_batch(open_experiment(experiment, root), selection, batch).plan
 
 

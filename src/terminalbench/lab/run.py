@@ -78,7 +78,7 @@ def run(
     one deadline, one set of rate limits and orders.
     """
     opened, told = open_experiment(experiment, root), listener_of(listener)
-    prepared = prepare_run(opened, Selection(tuple(tasks), tuple(profiles), dict(labels or {})))
+    prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}))
     if strict:
         refuse_left_out(prepared.plan.excluded, str(opened.file))
     shared = Path(gate) if gate is not None else None

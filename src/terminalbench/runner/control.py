@@ -40,6 +40,8 @@ def give_to_all(gate: Path, order: Order) -> list[str]:
     Each batch that runs now has it in its events. `resume` is for the batches of tomorrow, too: it takes back what was
     cancelled, also when none runs.
     """
+    if not gate.is_file():
+        raise UserError("there is no such gate", where=str(gate))
     batches = [batch for name in read_shared(gate).batches if _runs(batch := Batch(Path(name)))]
     if not batches and order.action != "resume":
         raise UserError("no batch that shares this gate is running", where=str(gate))

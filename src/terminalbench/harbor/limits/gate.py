@@ -45,6 +45,8 @@ def read_shared(path: Path) -> SharedState:
     try:
         return msgspec.json.decode(path.read_bytes(), type=SharedState)
     except FileNotFoundError:
+        if not path.absolute().parent.is_dir():
+            raise UserError("the folder of this shared gate does not exist", where=str(path)) from None
         return SharedState()
     except (OSError, msgspec.DecodeError) as error:
         hint = 'a shared gate is JSON such as {"budget_usd": 20.0}; name another file, or remove this one'

@@ -9,11 +9,8 @@ from terminalbench.analytics import power, stats
 from terminalbench.analytics.checks import Comparability, comparability
 from terminalbench.analytics.contrast import (
     PENDING,
-    WAYS,
     CountedWay,
     Looks,
-    Sample,
-    Way,
     coverage,
     discordant,
     ended_only,
@@ -21,14 +18,12 @@ from terminalbench.analytics.contrast import (
     judge,
     looks_early,
     looks_now,
-    sample,
     sequential_record,
     size_of,
-    task_differences,
-    value_of,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Row, Verdict
 from terminalbench.analytics.rows import rows_of
+from terminalbench.analytics.sample import WAYS, Sample, Way, sample, task_differences, values_of
 from terminalbench.analytics.settings import Asked, Settings, settings_of
 from terminalbench.analytics.summary import ProfileRows, by_profile, summarise
 from terminalbench.errors import UserError, did_you_mean
@@ -266,7 +261,7 @@ def _too_early(looks: Looks) -> str | None:
 
 def _alone(prepared: _Prepared, with_value: set[TaskRef], settings: Settings) -> tuple[list[TaskRef], ...]:
     """Tasks with a value only under new, only under old, and under neither; those that changed stand apart."""
-    value = value_of(settings.metric, settings.rule)
+    value = values_of(settings.metric, settings.rule)[0]
     sides = (prepared.new, prepared.old)
     having = [{task for task, rows in side.tasks.items() if any(value(r) is not None for r in rows)} for side in sides]
     lists: tuple[list[TaskRef], list[TaskRef], list[TaskRef]] = ([], [], [])

@@ -1,61 +1,19 @@
 """Two profiles on their common tasks: the estimate both ways, the looks, and what both ways allow to say. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from terminalbench.analytics import power, stats
-from terminalbench.analytics.model import Estimate, Interval, Metric, Row, Sequential, TaskDifference, Verdict
+from terminalbench.analytics.model import Estimate, Interval, Row, Sequential, Verdict
+from terminalbench.analytics.sample import Sample, Way, values_of
 from terminalbench.analytics.settings import Settings
-from terminalbench.analytics.summary import ProfileRows, unit_of
+from terminalbench.analytics.summary import ProfileRows
 from terminalbench.records import Outcome, TaskRef
 
-type Way = Literal["exclude", "fail"]
-"""`exclude`: measured trials only; `fail`: all that were planned, those not measured as not passed."""
-WAYS: tuple[Way, Way] = ("exclude", "fail")
 PENDING = (Outcome.NOT_RUN, Outcome.CANCELLED)
-_FIELDS = {"cost": "cost_usd", "tokens": "tokens", "time": "agent_sec"}
-
-
-def value_of(metric: Metric, way: Way) -> Callable[[Row], float | None]:
-    """What a row contributes: None when it says nothing."""
-    if metric != "pass":
-        field = _FIELDS[metric]
-        return lambda row: getattr(row, field) if row.measured or way == "fail" else None
-    if way == "fail":
-        return lambda row: float(row.outcome is Outcome.PASSED)
-    return lambda row: float(row.outcome is Outcome.PASSED) if row.measured else None
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The common tasks of two profiles in one way of counting, with the values of each."""
-
-    tasks: list[TaskRef]
-    new: stats.Cells
-    old: stats.Cells
-    paired: stats.Paired
-    by_family: bool
-
-
-def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric: Metric, way: Way) -> Sample | None:
-    """The sample of `tasks` that have a value under both; None when there is none."""
-    value = value_of(metric, way)
-    kept: list[TaskRef] = []
-    numbers: tuple[list[tuple[float, float, float]], ...] = ([], [])
-    for task in tasks:
-        values = [[v for row in side.tasks[task] if (v := value(row)) is not None] for side in (new, old)]
-        if all(values):
-            kept.append(task)
-            for side, found in zip(numbers, values, strict=True):
-                side.append((len(found), sum(found), sum(v * v for v in found)))
-    if not kept:
-        return None
-    cells = [stats.Cells(*np.array(side, dtype=float).T) for side in numbers]
-    pairs = stats.paired(cells[0].mean - cells[1].mean, [unit_of(task) for task in kept])
-    return Sample(kept, cells[0], cells[1], pairs, any(task.family is not None for task in kept))
 
 
 def estimate(found: Sample | None, settings: Settings) -> Estimate:
@@ -82,20 +40,12 @@ def estimate(found: Sample | None, settings: Settings) -> Estimate:
     )
 
 
-def task_differences(found: Sample | None) -> list[TaskDifference]:
-    """Each common task with both means."""
-    if found is None:
-        return []
-    ours, theirs = found.new.mean.tolist(), found.old.mean.tolist()
-    return [TaskDifference(task, a, b, a - b) for task, a, b in zip(found.tasks, ours, theirs, strict=True)]
-
-
 def coverage(profile: ProfileRows, tasks: Sequence[TaskRef], settings: Settings) -> float | None:
     """Share of the planned trials of `tasks` that have a measured value.
 
     Trials of batches still to come are missing, as all are that did not run, unless an early look was declared.
     """
-    value = value_of(settings.metric, "exclude")
+    value, _ = values_of(settings.metric, "exclude")
     rows = [row for task in tasks for row in profile.tasks[task]]
     planned = len(rows) + (0 if looks_early(settings) else still_to_plan(profile, settings))
     return sum(value(row) is not None for row in rows) / planned if rows else None
@@ -108,11 +58,11 @@ def still_to_plan(profile: ProfileRows, settings: Settings) -> int:
 
 def discordant(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way) -> tuple[int, int]:
     """Pairs of attempts that only `new` passed, and that only `old` passed; paired in the order they were planned."""
-    value = value_of("pass", way)
+    value = values_of("pass", way)
     wins = losses = 0
     for task in tasks:
         for ours, theirs in zip(new.tasks[task], old.tasks[task], strict=False):
-            a, b = value(ours), value(theirs)
+            a, b = value[0](ours), value[1](theirs)
             if a is not None and b is not None:
                 wins += a > b
                 losses += a < b

@@ -1,0 +1,84 @@
+"""The common tasks of two profiles, with the values of each, in one way of counting what was not measured. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from terminalbench.analytics import stats
+from terminalbench.analytics.model import Metric, Row, TaskDifference
+from terminalbench.analytics.summary import ProfileRows, unit_of
+from terminalbench.records import Outcome, TaskRef
+
+type Way = Literal["exclude", "fail", "low", "high"]
+"""`exclude`: measured trials only; `fail`: all that were planned, those not measured as not passed.
+
+`low` and `high` are the worst and the best that can have become of `new`: of the trials not measured, one side's as
+not passed and the other's as passed. Whatever they would have been lies between those two.
+"""
+WAYS: tuple[Way, Way] = ("exclude", "fail")
+BOUNDS: tuple[Way, Way] = ("low", "high")
+type Value = Callable[[Row], float | None]
+"""What a row contributes: None when it says nothing."""
+_FIELDS = {"cost": "cost_usd", "tokens": "tokens", "time": "agent_sec"}
+
+
+def values_of(metric: Metric, way: Way) -> tuple[Value, Value]:
+    """What a row of `new` and one of `old` contribute. What a trial would have cost has no bound."""
+    if metric != "pass":
+        field = _FIELDS[metric]
+        found: Value = lambda row: getattr(row, field) if row.measured or way != "exclude" else None  # noqa: E731
+        return found, found
+    if way == "exclude":
+        return _measured, _measured
+    lacking = {"fail": (0.0, 0.0), "low": (0.0, 1.0), "high": (1.0, 0.0)}[way]
+    return _with(lacking[0]), _with(lacking[1])
+
+
+def _measured(row: Row) -> float | None:
+    return float(row.outcome is Outcome.PASSED) if row.measured else None
+
+
+def _with(lacking: float) -> Value:
+    return lambda row: float(row.outcome is Outcome.PASSED) if row.measured else lacking
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The common tasks of two profiles in one way of counting, with the values of each."""
+
+    tasks: list[TaskRef]
+    new: stats.Cells
+    old: stats.Cells
+    paired: stats.Paired
+    by_family: bool
+
+
+def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric: Metric, way: Way) -> Sample | None:
+    """The sample of `tasks` that have a value under both; None when there is none."""
+    value = values_of(metric, way)
+    kept: list[TaskRef] = []
+    numbers: tuple[list[tuple[float, float, float]], ...] = ([], [])
+    for task in tasks:
+        values = [
+            [v for row in side.tasks[task] if (v := of(row)) is not None]
+            for side, of in zip((new, old), value, strict=True)
+        ]
+        if all(values):
+            kept.append(task)
+            for side, found in zip(numbers, values, strict=True):
+                side.append((len(found), sum(found), sum(v * v for v in found)))
+    if not kept:
+        return None
+    cells = [stats.Cells(*np.array(side, dtype=float).T) for side in numbers]
+    pairs = stats.paired(cells[0].mean - cells[1].mean, [unit_of(task) for task in kept])
+    return Sample(kept, cells[0], cells[1], pairs, any(task.family is not None for task in kept))
+
+
+def task_differences(found: Sample | None) -> list[TaskDifference]:
+    """Each common task with both means."""
+    if found is None:
+        return []
+    ours, theirs = found.new.mean.tolist(), found.old.mean.tolist()
+    return [TaskDifference(task, a, b, a - b) for task, a, b in zip(found.tasks, ours, theirs, strict=True)]

@@ -129,15 +129,17 @@ def test_departures_are_shown(batch: Batch) -> None:
     asked = Asked(baseline="q", analysis=AnalysisTable(alpha=0.2))
     found = settings_of([view(batch, analysis=analysis, declared=declared)], asked)
     assert (found.alpha, found.baseline, found.contrasts) == (0.05, "q", (("p", "q"),))
-    assert found.departures == (
+    assert tuple(map(str, found.departures)) == (
         "baseline: p was declared, q is used",
         "attempts: 1 were declared, 2 are planned now",
         "tasks: d/b were added to the declared 1",
         "profiles: q were added to the declared 1",
-        "analysis.alpha: 0.05 was declared and is used; the file now says 0.2",
+        "analysis: alpha = 0.05 was declared and is used; the file now says 0.2",
     )
     found = settings_of([view(batch)], Asked(contrasts=(("p", "q"),)))
-    assert found.departures == ("p vs q was not declared",), "the declared pair, turned round: none is left out"
+    assert list(map(str, found.departures)) == ["contrasts: p vs q was not declared"], (
+        "the declared pair, turned round: none is left out"
+    )
 
 
 def test_batches_that_declare_different_things_say_so(tmp_path: Path, batch: Batch) -> None:
@@ -153,9 +155,9 @@ def test_looks_over_several_batches_are_declared_before_the_first(tmp_path: Path
     assert (planned.planned_trials, planned.warnings, planned.departures) == (8, (), ())
     assert settings_of([view(one, analysis={"looks": "any"}) for one in (batch, later)]).warnings == ()
     fewer = settings_of([view(one, analysis={"looks": 2, "planned_trials": 6}) for one in (batch, later)])
-    assert fewer.departures == (
-        "planned_trials: 6 were declared, p has 8",
-        "planned_trials: 6 were declared, q has 8",
+    assert tuple(map(str, fewer.departures)) == (
+        "planned-trials: 6 were declared, p has 8",
+        "planned-trials: 6 were declared, q has 8",
     )
 
 

@@ -14,6 +14,7 @@ from terminalbench.analytics.run import AnalysisRequest, run_analysis
 from terminalbench.analytics.selection import Filter
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.plan import Departure, DepartureKind
 from terminalbench.files import read_json, write_json
 
 FILE = 'schema_version = 2\nslug = "s"\n[tasks]\nitems = [{ id = "a" }]\n' + ORACLE
@@ -43,13 +44,13 @@ def test_a_hand_picked_part_says_what_it_leaves_out(tmp_path: Path, tbench: Any)
     picked = tbench("analyze", batch.folder, "--tasks", *"abcdefg")
     assert "q vs p: +100.0 pt" in picked.out
     said = "only 7 of 12 planned tasks were picked for this analysis"
-    assert f"note: {said}\n" in picked.out
+    assert f"note: picked: {said}\n" in picked.out
     selection = batch.analytics / "selection"
     for words in (said, "7 tasks x 2 profiles x 1 attempt, 14 of 24 planned trials"):
         assert in_reports(selection, words) == [True, True], words
     assert in_reports(selection, "All 14 picked trials were measured. 24 were planned.") == [True, True]
-    assert read_json(selection / "comparison.json", Comparison).departures == [said]
-    assert read_json(selection / "statistical_tests.json")["departures"] == [said]
+    assert read_json(selection / "comparison.json", Comparison).departures == [Departure(DepartureKind.PICKED, said)]
+    assert read_json(selection / "statistical_tests.json")["departures"] == [{"kind": "picked", "text": said}]
     everything = tbench("analyze", batch.folder, "--tasks", *tasks)
     assert "were picked" not in everything.out, "nothing was left out"
 
@@ -63,7 +64,7 @@ def test_a_hand_picked_part_says_what_it_leaves_out(tmp_path: Path, tbench: Any)
             [
                 "only 2 of 3 planned profiles were picked for this analysis: "
                 "Holm's adjustment leaves out sim vs nop, nop vs oracle",
-                "baseline: nop was declared, sim is used",
+                "nop was declared as baseline, sim is used",
             ],
         ),
         (
@@ -71,7 +72,7 @@ def test_a_hand_picked_part_says_what_it_leaves_out(tmp_path: Path, tbench: Any)
             ("sim", "oracle"),
             [
                 "only 2 of 3 planned profiles were picked for this analysis: Holm's adjustment leaves out sim vs nop",
-                "baseline: nop was declared, sim is used",
+                "nop was declared as baseline, sim is used",
                 "no declared contrast is left: each profile is compared with sim",
             ],
         ),
@@ -92,7 +93,7 @@ def test_contrasts_that_a_choice_of_profiles_drops_are_named(
         ran(batch, profile, passed, "ab")
     done = run_analysis(AnalysisRequest((batch,), Filter(profiles=picked)))
     assert done.comparison is not None
-    assert done.comparison.departures == departures
+    assert [one.text for one in done.comparison.departures] == departures
 
 
 def test_a_profile_that_has_none_of_the_picked_tasks_is_left_out(tmp_path: Path) -> None:
@@ -108,7 +109,9 @@ def test_a_profile_that_has_none_of_the_picked_tasks_is_left_out(tmp_path: Path)
     done = run_analysis(AnalysisRequest((batch,), Filter(tasks=("b",))))
     assert list(done.profiles) == ["p"]
     assert done.comparison is not None
-    assert "only 1 of 2 planned profiles were picked for this analysis" in done.comparison.departures
+    assert "only 1 of 2 planned profiles were picked for this analysis" in [
+        one.text for one in done.comparison.departures
+    ]
 
 
 @pytest.fixture
@@ -146,7 +149,7 @@ def test_the_names_of_several_batches_are_known_together(two: list[Batch], proje
     experiment = project.experiment(FILE)
     done = tbench("analyze", experiment, "--batch", "all", "--tasks", "a", "c")
     assert done.code == 0, done.err
-    assert "note: s/0: only 1 of 2 planned tasks were picked for this analysis" in done.out
+    assert "note: picked: s/0: only 1 of 2 planned tasks were picked for this analysis" in done.out
     assert "s/1: only" not in done.out
     done = tbench("analyze", experiment, "--batch", "all", "--profiles", "q", "r")
     assert done.code == 0, done.err

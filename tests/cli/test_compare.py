@@ -9,7 +9,9 @@ import pytest
 from support.pipes import unread
 from support.results import make_plan, make_trial
 from terminalbench.analytics.model import Comparison
+from terminalbench.cli.compare import DEPARTURES
 from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.plan import DepartureKind
 from terminalbench.files import write_json
 
 ANALYSIS = {"alpha": 0.05, "infra_errors": "exclude"}
@@ -209,7 +211,7 @@ def test_an_experiment_file_means_its_latest_batch_and_shows_departures(project,
     batch(project.root / "results", {"p": "xx " * 8, "q": "++ " * 8})
     ran = tbench("compare", file)
     assert ran.code == 0, ran.err
-    assert "analysis.alpha: 0.05 was declared and is used; the file now says 0.2" in ran.out
+    assert "analysis: alpha = 0.05 was declared and is used; the file now says 0.2" in ran.out
 
 
 def test_one_profile_is_described_and_not_gated(tmp_path: Path, tbench) -> None:
@@ -272,3 +274,27 @@ def test_what_cannot_be_compared_is_named(tmp_path: Path, tbench) -> None:
     slug = tbench("compare", made.folder.parent)
     assert (slug.code, f"name one of its batches, as {made.folder}" in slug.err) == (2, True)
     assert "no task has a known number of tokens under both" in tbench("compare", made.folder, "--metric", "tokens").out
+
+
+def test_a_departure_holds_the_gate_until_it_is_accepted_by_name(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"a": "++ " * 8, "b": "xx " * 8})
+    plan = msgspec.json.decode(made.plan_json.read_bytes())
+    plan["declared"] = {"attempts": 1, "tasks": [f"d/{t}" for t in "abcdefgh"], "profiles": ["a", "b"]}
+    write_json(made.plan_json, plan)
+    assert tbench("compare", made.folder).code == 0
+    held = tbench("compare", made.folder, "--fail-if", "worse")
+    assert held.code == 3
+    assert "attempts: 1 were declared, 2 are planned now" in held.out
+    assert "departs from the declared plan in attempts" in held.err
+    assert "--accept attempts" in held.err
+    assert tbench("compare", made.folder, "--fail-if", "worse", "--accept", "tasks").code == 3
+    assert tbench("compare", made.folder, "--fail-if", "worse", "--accept", "attempts").code == 100
+    better = ("--compare", "a", "b", "--fail-if", "worse", "--accept", "attempts")
+    assert "--accept contrasts" in tbench("compare", made.folder, *better).err
+    assert tbench("compare", made.folder, *better, "--accept", "contrasts").code == 0
+    assert tbench("compare", made.folder, "--accept", "anything").code == 2
+    assert tbench("compare", made.folder, "--accept", "attempts").code == 2, "there is no gate to accept it for"
+
+
+def test_every_departure_can_be_accepted() -> None:
+    assert {kind.value for kind in DepartureKind} == set(DEPARTURES)

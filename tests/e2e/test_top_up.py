@@ -60,7 +60,7 @@ def test_no_rule_means_no_top_up_and_one_declared_late_is_a_departure(done) -> N
     ran = lab.tbench("resume", file, "--top-up")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     late = read_json(lab.batch().plan_json, Plan)
-    assert late.departures == ("[top_up] was declared after the batch had started",)
+    assert list(map(str, late.departures)) == ["top-up: the rule was declared after the batch had started"]
     shown = lab.tbench("compare", lab.batch().folder)
     assert "declared after the batch had started" in shown.stdout
     wrong = lab.tbench("resume", file, "--top-up", "--attempts", "9")

@@ -7,10 +7,12 @@
 | not-equivalent | equivalent | better, worse | inconclusive |
 """
 
+from collections.abc import Collection
 from typing import Literal
 
 from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.errors import UserError
+from terminalbench.experiments.plan import DepartureKind
 
 type FailIf = Literal["worse", "not-better", "not-equivalent"]
 type Held = Literal["held", "failed", "undecided"]
@@ -34,6 +36,11 @@ def gate(comparison: Comparison, fail_if: FailIf) -> dict[str, Held]:
             "--fail-if not-equivalent needs a margin", hint="set analysis.equivalence_margin before the run"
         )
     return {f"{contrast.new} vs {contrast.old}": _held(contrast, fail_if) for contrast in comparison.contrasts}
+
+
+def unaccepted(comparison: Comparison, accept: Collection[str]) -> list[DepartureKind]:
+    """The kinds of departures that no person has accepted, each once: a gate stays undecided for them."""
+    return [kind for kind in dict.fromkeys(one.kind for one in comparison.departures) if kind not in accept]
 
 
 def _held(contrast: Contrast, fail_if: FailIf) -> Held:

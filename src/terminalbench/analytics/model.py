@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from terminalbench.experiments.plan import Departure
 from terminalbench.index.totals import Spend
 from terminalbench.records import Outcome, TaskRef
 from terminalbench.text.numbers import Metric
@@ -213,7 +214,7 @@ class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     contrasts: list[Contrast]
     pareto: list[str] = []
     warnings: list[str] = []
-    departures: list[str] = []
+    departures: list[Departure] = []
     rule: Literal["exclude", "fail"] = msgspec.field(default_factory=lambda: "exclude")
     coverage: float = msgspec.field(default_factory=lambda: 0.9)
     hypothesis: str | None = None

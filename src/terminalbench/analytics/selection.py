@@ -14,7 +14,7 @@ from terminalbench.analytics.findings.cache import FindingsCache
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan import Departure, DepartureKind, JobSpec, Plan, PlannedTask
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
@@ -195,25 +195,25 @@ def _selected(view: BatchView, wanted: Filter) -> BatchView:
     return BatchView(view.batch, plan, cells, again, len(view.cells) if fewer else None)
 
 
-def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str], baseline: str) -> list[str]:
+def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str], baseline: str) -> list[Departure]:
     """What a hand-picked part of a batch departs from: a choice made after looking can give any verdict."""
-    found = []
+    found: list[str] = []
     planned = {task.ref for job in plan.jobs for task in job.tasks}
     if len(tasks) < len(planned):
         found.append(f"only {len(tasks)} of {len(planned)} planned tasks were picked for this analysis")
     everyone = list(dict.fromkeys(job.profile for job in plan.jobs))
     if len(profiles) == len(everyone):
-        return found
+        return [Departure(DepartureKind.PICKED, text) for text in found]
     declared = [(new, old) for new, old in plan.analysis.contrasts or ()]
     pairs = declared or [(name, plan.baseline) for name in everyone if name != plan.baseline]
     lost = [f"{new} vs {old}" for new, old in pairs if new not in profiles or old not in profiles]
     holm = f": Holm's adjustment leaves out {some(lost)}" if lost and len(profiles) > 1 else ""
     found.append(f"only {len(profiles)} of {len(everyone)} planned profiles were picked for this analysis{holm}")
     if baseline != plan.baseline:
-        found.append(f"baseline: {plan.baseline} was declared, {baseline} is used")
+        found.append(f"{plan.baseline} was declared as baseline, {baseline} is used")
     if declared and len(lost) == len(declared) and len(profiles) > 1:
         found.append(f"no declared contrast is left: each profile is compared with {baseline}")
-    return found
+    return [Departure(DepartureKind.PICKED, text) for text in found]
 
 
 def _called(ref: TaskRef, name: str) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from terminalbench.analytics.model import Metric
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan import Departure, DepartureKind, Plan
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
 from terminalbench.text.numbers import some
@@ -37,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     profiles: dict[str, dict[str, Any]] = {}
     warnings: tuple[str, ...] = ()
-    departures: tuple[str, ...] = ()
+    departures: tuple[Departure, ...] = ()
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,56 +152,65 @@ def _looks_of_each(views: Sequence[BatchView]) -> list[str]:
     ]
 
 
-def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str], asked: Asked) -> list[str]:
+def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str], asked: Asked) -> list[Departure]:
     """What is asked or was run in another way than was declared before the first trial."""
     plan = views[0].plan
     found = []
     baseline = names[views[0].batch, plan.baseline]
     if asked.baseline is not None and asked.baseline != baseline:
-        found.append(f"baseline: {baseline} was declared, {asked.baseline} is used")
+        found.append(Departure(DepartureKind.BASELINE, f"{baseline} was declared, {asked.baseline} is used"))
     declared = _declared_contrasts(views, names, baseline)
-    found += [f"{new} vs {old} was not declared" for new, old in asked.contrasts if (new, old) not in declared]
+    other = [f"{new} vs {old} was not declared" for new, old in asked.contrasts if (new, old) not in declared]
     shown_now = {frozenset(pair) for pair in asked.contrasts}
     hidden = [pair for pair in declared if frozenset(pair) not in shown_now] if shown_now else []
     if hidden:
         shown = some([f"{new} vs {old}" for new, old in hidden])
-        found.append(f"declared and not asked for now, so Holm's adjustment leaves it out: {shown}")
+        other.append(f"declared and not asked for now, so Holm's adjustment leaves it out: {shown}")
+    found += [Departure(DepartureKind.CONTRASTS, text) for text in other]
     found += _more_than_planned(views, names)
     for view in views:
-        found += [f"{view.batch}: {line}" if len(views) > 1 else line for line in _growth(view.plan)]
+        grown = (*view.plan.departed(), *_growth(view.plan))
+        found += [msgspec.structs.replace(d, text=f"{view.batch}: {d.text}") if len(views) > 1 else d for d in grown]
     if asked.analysis is not None:
         pairs = [(key, getattr(plan.analysis, key), getattr(asked.analysis, key)) for key in _DECLARED]
         found += [
-            f"analysis.{key}: {before!r} was declared and is used; the file now says {now!r}"
+            Departure(DepartureKind.ANALYSIS, f"{key} = {before!r} was declared and is used; the file now says {now!r}")
             for key, before, now in pairs
             if before != now
         ]
     return found
 
 
-def _more_than_planned(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[str]:
+def _more_than_planned(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[Departure]:
     """Profiles with more trials over all batches than were declared."""
     declared = views[0].plan.analysis.planned_trials
     if declared is None:
         return []
     planned = Counter(names[view.batch, cell.profile] for view in views for cell in view.cells)
     more = {name: count for name, count in planned.items() if count > declared}
-    return [f"planned_trials: {declared} were declared, {name} has {count}" for name, count in more.items()]
+    return [
+        Departure(DepartureKind.PLANNED_TRIALS, f"{declared} were declared, {name} has {count}")
+        for name, count in more.items()
+    ]
 
 
-def _growth(plan: Plan) -> list[str]:
+def _growth(plan: Plan) -> list[Departure]:
     """What was added to a batch after its first trial."""
     declared = plan.declared
-    found = list(plan.departures)
     if declared is None:
-        return found
+        return []
+    found = []
     attempts = max((job.attempts for job in plan.jobs), default=0)
     if declared.attempts != attempts:
-        found.append(f"attempts: {declared.attempts} were declared, {attempts} are planned now")
+        text = f"{declared.attempts} were declared, {attempts} are planned now"
+        found.append(Departure(DepartureKind.ATTEMPTS, text))
     tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in plan.jobs for task in job.tasks)
     profiles = [job.profile for job in plan.jobs]
-    for what, now, before in (("tasks", list(tasks), declared.tasks), ("profiles", profiles, declared.profiles)):
+    for kind, now, before in (
+        (DepartureKind.TASKS, list(tasks), declared.tasks),
+        (DepartureKind.PROFILES, profiles, declared.profiles),
+    ):
         added = [name for name in now if name not in before]
         if added:
-            found.append(f"{what}: {some(added)} were added to the declared {len(before)}")
+            found.append(Departure(kind, f"{some(added)} were added to the declared {len(before)}"))
     return found

@@ -13,6 +13,11 @@ from terminalbench.cli.output import print_json
 
 METRICS = ("pass", "cost", "tokens", "time")
 GATES = ("worse", "not-better", "not-equivalent")
+DEPARTURES = (
+    "baseline", "contrasts", "analysis", "attempts", "tasks", "profiles", "planned-trials", "top-up", "picked",
+    "changed-tasks", "other",
+)  # fmt: skip
+"""`DepartureKind`, which is not loaded for a help text; a test compares them."""
 
 
 @click.command("compare")
@@ -35,6 +40,13 @@ GATES = ("worse", "not-better", "not-equivalent")
     type=click.Choice(GATES),
     help="Exit with 100 when a contrast is so, with 3 when one is inconclusive.",
 )
+@click.option(
+    "--accept",
+    multiple=True,
+    type=click.Choice(DEPARTURES),
+    metavar="NAME",
+    help="Judge the gate although this departs from the declared plan; may be given several times.",
+)
 @results_option
 @json_option
 @root_option
@@ -45,6 +57,7 @@ def command(
     metric: Any,
     k: int | None,
     fail_if: Any,
+    accept: tuple[str, ...],
     results: Path | None,
     as_json: bool,
     root: Path | None,
@@ -54,6 +67,8 @@ def command(
     Without a target: the newest batch. Several batches are pooled where a profile is the same treatment. A batch may
     still be running; what is missing is said.
     """
+    if accept and fail_if is None:
+        raise click.UsageError("--accept goes with --fail-if")
     from terminalbench.cli.select import noted
     from terminalbench.lab.compare import compare, hold_gate
     from terminalbench.lab.select import select
@@ -66,7 +81,7 @@ def command(
     else:
         click.echo(comparison_text(comparison, _width()), nl=False)
     if fail_if is not None:
-        hold_gate(comparison, fail_if)
+        hold_gate(comparison, fail_if, accept)
 
 
 def _width() -> int:

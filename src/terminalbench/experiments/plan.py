@@ -141,6 +141,37 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
         return ExclusionKind.BUDGET if self.reason.startswith("the budget of ") else ExclusionKind.NOT_STARTED
 
 
+class DepartureKind(StrEnum):
+    """In what a batch or a question departs from what was declared: the name by which a person accepts it."""
+
+    BASELINE = "baseline"
+    CONTRASTS = "contrasts"
+    """A contrast that was not declared, or a declared one that is not asked for."""
+    ANALYSIS = "analysis"
+    """The `[analysis]` table of the file is another one now."""
+    ATTEMPTS = "attempts"
+    TASKS = "tasks"
+    PROFILES = "profiles"
+    PLANNED_TRIALS = "planned-trials"
+    TOP_UP = "top-up"
+    PICKED = "picked"
+    """Tasks or profiles were picked by hand, after the results."""
+    CHANGED_TASKS = "changed-tasks"
+    """A task was changed between trials of a batch."""
+    OTHER = "other"
+    """Recorded by an earlier version, as a sentence only."""
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """One departure from what was declared before the first trial, and its sentence."""
+
+    kind: DepartureKind
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
 class Declared(msgspec.Struct, frozen=True):
     """What a batch was to measure when its first trial had not started: tasks as `dataset/id`, profiles, attempts."""
 
@@ -196,9 +227,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     selected_profiles: tuple[str, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
     superseded: tuple[str, ...] = ()
-    departures: tuple[str, ...] = ()
+    departures: tuple[Departure | str, ...] = ()
     provenance: Provenance = Provenance()
     notes: tuple[str, ...] = ()
+
+    def departed(self) -> tuple[Departure, ...]:
+        """The departures that the batch has recorded; an earlier version wrote sentences."""
+        return tuple(d if isinstance(d, Departure) else Departure(DepartureKind.OTHER, d) for d in self.departures)
 
     def exclusions(self) -> Callable[[str, TaskRef], Exclusion | None]:
         """A function that says why a cell does not run, or None when it does; the first reason given counts.

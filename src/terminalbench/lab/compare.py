@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from terminalbench.analytics.compare import compare_views
-from terminalbench.analytics.gate import FailIf, gate
+from terminalbench.analytics.gate import FailIf, gate, unaccepted
 from terminalbench.analytics.model import Comparison, Metric
 from terminalbench.analytics.settings import Asked
 from terminalbench.errors import GateFailed, Incomplete, UserError, did_you_mean
@@ -34,9 +34,18 @@ def compare(
     return compare_views(selected.views(), asked)
 
 
-def hold_gate(comparison: Comparison, fail_if: FailIf) -> None:
-    """Raise GateFailed when a contrast is what it must not be, Incomplete when one is inconclusive."""
+def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = ()) -> None:
+    """Raise GateFailed when a contrast is what it must not be, Incomplete when one is inconclusive.
+
+    Departures from the declared plan leave it undecided, whatever the verdicts, unless `accept` names their kinds.
+    """
     held = gate(comparison, fail_if)
+    open_kinds = unaccepted(comparison, accept)
+    if open_kinds:
+        raise Incomplete(
+            f"it departs from the declared plan in {', '.join(open_kinds)}, so --fail-if {fail_if} stays undecided",
+            hint=f"to judge it all the same: {' '.join(f'--accept {kind}' for kind in open_kinds)}",
+        )
     failed = [name for name, answer in held.items() if answer == "failed"]
     undecided = [name for name, answer in held.items() if answer == "undecided"]
     if failed:

@@ -194,7 +194,7 @@ def _table(table: RunTable | AnalysisTable) -> str:
 
 
 def _notes(view: BatchView) -> tuple[str, ...]:
-    notes = [*view.plan.departures, *view.plan.notes]
+    notes = [*map(str, view.plan.departed()), *view.plan.notes]
     for item in view.plan.excluded:
         what = " on ".join(
             part for part in (item.profile, f"{item.task.dataset}/{item.task.id}" if item.task else None) if part

@@ -38,7 +38,7 @@ def comparison_text(comparison: Comparison, width: int = WIDTH) -> str:
     parts += [_profiles(comparison, width), _money(comparison.profiles, width), _estimates(comparison, width)]
     parts += [_details(contrast, width) for contrast in comparison.contrasts]
     parts.append(_list("Warnings", comparison.warnings, width))
-    parts.append(_list("Departures from the declared plan", comparison.departures, width))
+    parts.append(_list("Departures from the declared plan", list(map(str, comparison.departures)), width))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

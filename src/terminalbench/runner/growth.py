@@ -6,7 +6,15 @@ from collections.abc import Mapping
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan import (
+    Departure,
+    DepartureKind,
+    Exclusion,
+    ExclusionKind,
+    JobSpec,
+    Plan,
+    PlannedTask,
+)
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural
 
@@ -68,7 +76,11 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
     jobs = tuple(
         _grown(kept[job.profile], job) if job.profile in kept else _added(job, stamp, refs) for job in new.jobs
     )
-    late = ["[top_up] was declared after the batch had started"] if new.top_up and not old.top_up else []
+    late = (
+        [Departure(DepartureKind.TOP_UP, "the rule was declared after the batch had started")]
+        if new.top_up and not old.top_up
+        else []
+    )
     known = {profile.key for profile in old.profiles}
     added = tuple(profile for profile in new.profiles if profile.key not in known)
     return msgspec.structs.replace(

@@ -154,4 +154,6 @@ def test_an_index_of_an_earlier_version_is_brought_up_to_date(history: Path) -> 
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("DELETE FROM migrations WHERE name = ?", (name,))
         connection.commit()
+    stored = {path: path.read_bytes() for path in history.glob("index.db*")}
     assert past_trials(history, plan) == before
+    assert {path: path.read_bytes() for path in history.glob("index.db*")} == stored, "a plan writes nothing"

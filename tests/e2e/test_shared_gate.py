@@ -42,6 +42,10 @@ def events(lab, slug: str) -> list[Event]:
     return read_jsonl(batch(lab, slug).events_jsonl, Event).records
 
 
+def cells(lab, slug: str) -> list[dict]:
+    return json.loads(batch(lab, slug).index_json.read_text())["runs"]
+
+
 def test_together_they_overspend_by_at_most_one_trial_a_slot(lab) -> None:
     share_gate(lab.root / "night.json", budget_usd=BUDGET_USD)
     profile = scripted("p", cost_usd=1.0, sleep_sec=0.3)
@@ -60,14 +64,28 @@ def test_together_they_overspend_by_at_most_one_trial_a_slot(lab) -> None:
     assert {name: share["spent_usd"] for name, share in told.items()} == pytest.approx(
         {str(batch(lab, slug).folder): usd for slug, usd in zip(("one", "two"), spent, strict=True)}
     )
-    # A resume joins the same gate, and finds it closed: what it has spent is there once.
+    # The gate is closed for a resume and for a further batch: nothing is made, nothing is written.
+    before = (lab.root / "night.json").read_bytes(), events(lab, "one")
+    for command in (["resume", batch(lab, "one").folder],
+                    ["run", lab.root / "experiments" / "one.toml", "--gate", lab.root / "night.json"]):  # fmt: skip
+        refused = lab.tbench(*command)
+        assert refused.returncode == 2, refused.stdout + refused.stderr
+        used_up = (
+            f"{lab.root / 'night.json'}: the budget of ${BUDGET_USD:.2f} of the shared gate night.json is used up ("
+        )
+        assert used_up in refused.stderr
+        assert "raise budget_usd in it, or name another gate" in refused.stderr
+    assert not Batch(lab.root / "results" / "one" / "1").folder.exists()
+    assert ((lab.root / "night.json").read_bytes(), events(lab, "one")) == before
+    # A raised budget opens it for one more trial; what is still held says why it is held now.
+    raised = json.loads(before[0]) | {"budget_usd": sum(spent) + 1.0}
+    (lab.root / "night.json").write_text(json.dumps(raised))
     again = lab.tbench("resume", batch(lab, "one").folder)
-    assert again.returncode in (1, 3), again.stdout + again.stderr
-    assert cost(batch(lab, "one").folder) == pytest.approx(spent[0])
-    now = json.loads((lab.root / "night.json").read_text())["batches"]
-    assert {name: share["spent_usd"] for name, share in now.items()} == pytest.approx(
-        {name: share["spent_usd"] for name, share in told.items()}
-    )
+    assert again.returncode == 3, again.stdout + again.stderr
+    assert cost(batch(lab, "one").folder) == pytest.approx(spent[0] + 1.0)
+    reasons = {cell["reason"] for cell in cells(lab, "one") if cell["outcome"] == "not_run"}
+    assert reasons == {f"the budget of ${sum(spent) + 1:.2f} of the shared gate night.json is used up "
+                       f"(${sum(spent) + 1:.2f} spent)"}  # fmt: skip
 
 
 def test_one_429_and_one_order_hold_both(lab, tbench) -> None:
@@ -89,6 +107,8 @@ def test_one_429_and_one_order_hold_both(lab, tbench) -> None:
     for slug, process in (("one", one), ("two", other)):
         out, err = process.communicate(timeout=LIMIT_SEC)
         assert process.returncode in (1, 3), out + err
+        again = f"go on with it: tbench ctl resume --gate {lab.root / 'night.json'} --reason TEXT, then: tbench resume"
+        assert again in out
         orders = [event for event in events(lab, slug) if event.kind == "control" and event.detail.get("by")]
         assert [(event.error, event.detail["target"]) for event in orders] == [("enough", "*")]
     for command in (["run", lab.root / "experiments" / "one.toml", "--gate", lab.root / "night.json"],

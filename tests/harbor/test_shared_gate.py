@@ -1,5 +1,6 @@
 """One gate for several batches: what they spend together, who counts, and orders to all of them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from terminalbench.files import lock
 from terminalbench.harbor.limits.budget import GateState, Known
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, read_shared, share_gate
+from terminalbench.live.limits import read_limits
 from terminalbench.runner.control import Order, check_orders, give_to_all
 
 
@@ -138,3 +140,60 @@ def test_orders_stay_beside_the_gate_until_they_are_taken_back(tmp_path: Path) -
         give_to_all(night, Order("pause", (), "more"))
     assert give_to_all(night, Order("resume", (), "a new night")) == ["*"]
     assert not list(check_orders(night)), "also when no batch runs"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("{", "it is not JSON"),
+        ("", "it is not JSON"),
+        (b"\xff", "it is not JSON"),
+        ("[1]", "it is no JSON object"),
+        ('{"budget": 1}', 'it has no field "budget", did you mean "budget_usd"?'),
+        ('{"budget_usd": "x"}', 'budget_usd must be a number of dollars, at least 0, not "x"'),
+        ('{"budget_usd": -1}', "budget_usd must be a number of dollars, at least 0, not -1"),
+        ('{"deadline": "noon"}', '"deadline" is not as tbench writes it'),
+        (None, "it is a folder"),
+    ],
+)
+def test_a_file_that_is_no_shared_gate_says_what_it_is(tmp_path: Path, text: str | bytes | None, what: str) -> None:
+    path = tmp_path / "night.json"
+    if text is None:
+        path.mkdir()
+    else:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(UserError) as raised:
+        read_shared(path)
+    assert (raised.value.where, raised.value.what) == (str(path), f"is no shared gate: {what}")
+    assert raised.value.hint
+
+
+def test_a_pipe_is_no_shared_gate(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="it is no plain file"):
+        read_shared(tmp_path / "pipe")
+
+
+def test_a_budget_that_is_raised_while_batches_run_opens_the_gate(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
+    one, other = two
+    assert one.enter("t1", "p") is None
+    one.leave("t1", "p", 2.6)
+    for gate in two:
+        assert gate.enter("t2", "p") is not None
+    assert other.why_none(GateState(), ["p"]) is not None
+    assert other.why_none(GateState(free=["o"]), ["p", "o"]) is None, "one that costs nothing can start"
+    path = tmp_path / "night.json"
+    path.write_text(path.read_text().replace('"budget_usd": 2.5', '"budget_usd": 20.0'))
+    assert read_limits(other).shared_lines == ["shared gate night.json: $2.60 of $20.00 spent by 2 batches"]
+    assert other.why_none(GateState(), ["p"]) is None
+    assert other.enter("t3", "p") is None
+
+
+def test_orders_that_cannot_be_read_name_their_file(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
+    del two
+    shared_control(tmp_path / "night.json").write_text("nope")
+    for say in (lambda gate: list(check_orders(gate)), lambda gate: give_to_all(gate, Order("resume", (), "x"))):
+        with pytest.raises(
+            UserError, match=r"night\.control\.json: these orders cannot be read: it does not hold orders"
+        ):
+            say(tmp_path / "night.json")

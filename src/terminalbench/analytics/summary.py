@@ -10,7 +10,7 @@ import msgspec
 from terminalbench.analytics import stats
 from terminalbench.analytics.model import Interval, ProfileSummary, Row, TaskSummary
 from terminalbench.analytics.settings import Settings
-from terminalbench.index.totals import pass_rates, wilson
+from terminalbench.index.totals import Spend, pass_rates, wilson
 from terminalbench.records import Outcome, TaskRef, known_total
 
 _SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
@@ -59,6 +59,7 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
     rates = pass_rates(rows)
     at, hat = _pass_k(tasks, settings)
     each, each_interval = _cost_per_success(profile, settings)
+    spent = Spend.total(row.spent for row in rows)
     return ProfileSummary(
         profile=profile.profile,
         planned=len(rows),
@@ -73,11 +74,11 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
         interval=_rate_interval(sample, measured, settings.alpha) if sample is not None else None,
         pass_at=at,
         pass_hat=hat,
-        cost_usd=known_total(row.spent.cost_usd for row in rows),
-        cost_unknown_trials=sum(row.spent.cost_unknown for row in rows),
+        cost_usd=spent.cost_usd,
+        cost_unknown_trials=spent.cost_unknown,
         superseded_trials=sum(row.superseded for row in rows),
-        tokens=known_total(row.spent.tokens for row in rows),
-        tokens_unknown_trials=sum(row.spent.tokens_unknown for row in rows),
+        tokens=spent.tokens,
+        tokens_unknown_trials=spent.tokens_unknown,
         cost_per_success=each,
         cost_per_success_interval=each_interval,
         mean_agent_sec=sum(seconds) / len(seconds) if seconds else None,

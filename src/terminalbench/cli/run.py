@@ -131,7 +131,8 @@ def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
         results = "" if here else os.path.relpath(ended.batch.folder.parent.parent)
         where = f" --results {results}" if results else ""
         click.echo(f"\nbatch {view.plan.batch}: {place}")
-        for line in next_steps(view, place, interrupted=interrupted, nothing_ran=ended.nothing_ran):
+        how = {"interrupted": interrupted, "nothing_ran": ended.nothing_ran, "gate_stopped": ended.gate_stopped}
+        for line in next_steps(view, place, **how):
             click.echo(line)
         click.echo(f"who is better, and how sure: tbench compare {place}")
         click.echo(f"what each trial did: tbench analyze {place}, tbench show <trial>{where}")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from terminalbench.errors import TbenchError
 from terminalbench.experiments.plan import Plan
-from terminalbench.index.store import FILE_NAME, open_index
+from terminalbench.index.store import FILE_NAME, migrated_copy
 from terminalbench.records import Outcome, elapsed_sec
 
 _MOST = 2000
@@ -44,21 +45,25 @@ class PastTrial(msgspec.Struct, frozen=True):
 def past_trials(results_root: Path, plan: Plan) -> list[PastTrial]:
     """The newest trials of each planned profile, up to 2,000; of profiles alike (agent, model) where it has none.
 
-    None without a readable index; one of an earlier version is brought up to date.
+    None without a readable index; one of an earlier version is brought up to date in memory, and stays as it is.
     """
     path = results_root / FILE_NAME
     if not path.is_file():
         return []
     # A database in WAL mode needs its side files to be opened; where there are none, nothing is being written.
-    mode = "mode=ro" if path.with_name(f"{FILE_NAME}-wal").exists() else "mode=ro&immutable=1"
+    beside = all(path.with_name(f"{FILE_NAME}{suffix}").exists() for suffix in ("-wal", "-shm"))
+    mode = "mode=ro" if beside else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=5)) as connection:
-            return _trials(connection, plan)
-    except sqlite3.Error as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # no such table or column
-            return []
-    with open_index(results_root) as connection:
-        return _trials(connection, plan)
+            try:
+                return _trials(connection, plan)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # no such table or column
+                    raise
+            with closing(migrated_copy(connection, results_root)) as copy:
+                return _trials(copy, plan)
+    except (sqlite3.Error, TbenchError):
+        return []
 
 
 def _trials(connection: sqlite3.Connection, plan: Plan) -> list[PastTrial]:

@@ -110,6 +110,13 @@ def trial_rows(results_root: Path, batch: str) -> list[TrialRow]:
         return batch_rows(connection, batch)
 
 
+def held_trials(results_root: Path, batch: str) -> list[str]:
+    """The trials of a batch that were not let in, each as `<job>/<trial>`."""
+    query = "SELECT job || '/' || trial FROM trials WHERE batch = ? AND state = ? ORDER BY job, trial"
+    with open_index(results_root) as connection:
+        return [key for (key,) in connection.execute(query, (batch, ReadState.HELD))]
+
+
 def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState], list[TrialRow]]:
     """Give each planned cell the trial that counts for it; what is over was superseded.
 
@@ -135,8 +142,8 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
                 cells.append(_cell(job.profile, task.ref, attempt, row, reason))
             if found[planned:]:
                 by_cell["", "", f"{job.profile}/{task.label}/{task.ref.id}"] = found[planned:]
-    over = [row for found in by_cell.values() for row in found if row.state != ReadState.HELD]
-    return cells, [*aside, *over]
+    over = [*aside, *(row for found in by_cell.values() for row in found)]
+    return cells, [row for row in over if row.state != ReadState.HELD]
 
 
 def standing(outcome: str | None) -> int:

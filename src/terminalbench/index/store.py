@@ -288,6 +288,18 @@ def _migrate(connection: sqlite3.Connection, results_root: Path) -> None:
         keep_all_facts(connection, results_root)
 
 
+def migrated_copy(found: sqlite3.Connection, results_root: Path) -> sqlite3.Connection:
+    """An index of an earlier version in memory, with every table; the file stays as it is. The caller closes it."""
+    copy = _opened(":memory:")
+    try:
+        found.backup(copy)
+        _migrate(copy, results_root)
+    except (sqlite3.Error, TbenchError):
+        copy.close()
+        raise
+    return copy
+
+
 def _waiting(connection: sqlite3.Connection) -> bool:
     """Whether there is a migration to apply."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone() is None:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, assign_cells, batch_rows, row_outcome
-from terminalbench.records import Outcome, TaskRef, known_total
+from terminalbench.records import Outcome, TaskRef, Usage, known_total
 from terminalbench.text.outcomes import word
 
 
@@ -76,13 +76,25 @@ class Spend(msgspec.Struct, frozen=True):
     tokens: int | None = None
     tokens_unknown: int = 0
 
+    @classmethod
+    def total(cls, parts: Iterable["Spend"]) -> "Spend":
+        """All of it together. Where nothing is unknown, because nothing ran, it is nothing."""
+        every = list(parts)
+        costs, tokens = sum(part.cost_unknown for part in every), sum(part.tokens_unknown for part in every)
+        usd, known = known_total(part.cost_usd for part in every), known_total(part.tokens for part in every)
+        nothing = 0.0 if usd is None and not costs else usd
+        return cls(nothing, costs, 0 if known is None and not tokens else known, tokens)
+
 
 def spend(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> Spend:
-    """What trials cost together. One that never started costs nothing, nor does one of a `free` profile."""
+    """What trials cost together. One that never started costs nothing, nor does one of a `free` profile, nor none."""
     ran = [row for row in rows if row.state != ReadState.HELD]
-    costs = [0.0 if row.profile in free else row.usage.cost_usd for row in ran]
-    tokens = [0 if row.profile in free else row.usage.total_tokens for row in ran]
-    return Spend(known_total(costs), costs.count(None), known_total(tokens), tokens.count(None))
+    return Spend.total(Spend(0.0, 0, 0, 0) if row.profile in free else _spent(row.usage) for row in ran)
+
+
+def _spent(usage: Usage) -> Spend:
+    tokens = usage.total_tokens
+    return Spend(usage.cost_usd, int(usage.cost_usd is None), tokens, int(tokens is None))
 
 
 class ProfileTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +168,8 @@ def _totals(plan: Plan | None, cells: list[CellState], rows: list[TrialRow]) -> 
             outcomes=dict(Counter(cell.outcome.value for cell in found)),
             profile_id=ids.get(name),
             description=described.get(name),
-            superseded=len(tries[name]) - len(counted),
+            superseded=sum(row.state != ReadState.HELD for row in tries[name])
+            - sum(row.state != ReadState.HELD for row in counted),
             mean_wall_sec=sum(times) / len(times) if times else None,
             no_model=name in free,
             simulated=any(row.trial is not None and row.trial.simulated for row in tries[name]),

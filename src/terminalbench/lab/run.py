@@ -22,6 +22,7 @@ from terminalbench.live.processes import announced_batches
 from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money
 from terminalbench.runner import run as runner
+from terminalbench.runner.control import stopped_by_gate
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.preflight import refuse_left_out
 from terminalbench.runner.run import Listener, RunResult, prepare_run
@@ -50,6 +51,11 @@ class Ended:
     def measured(self) -> int:
         """How many of the planned trials have a verdict: passed or failed."""
         return sum(cell.measured for cell in self.view.cells)
+
+    @property
+    def gate_stopped(self) -> bool:
+        """Whether all batches of the gate that it shares were cancelled: until that is taken back, it cannot go on."""
+        return stopped_by_gate(self.view.plan.gate)
 
     @property
     def complete(self) -> bool:

@@ -34,7 +34,9 @@ def waiting_lines(state: LiveState, now: float) -> list[str]:
     """Where nothing new starts, and what trials wait for."""
     shut = {profile for profile, _ in state.held}
     where = f" in {', '.join(key for key in state.profiles if key in shut)}" if len(shut) < len(state.profiles) else ""
-    held = [f"nothing new starts{where}: waiting for the running trials"] if shut else []
+    runs = any(trial.profile in shut for trial in state.running)
+    why = "waiting for the running trials" if runs else "; ".join(dict.fromkeys(reason for _, reason in state.held))
+    held = [f"nothing new starts{where}: {why}"] if shut else []
     return [*held, *wait_lines(state, now)]
 
 

@@ -9,8 +9,13 @@ from terminalbench.runner.growth import is_quarantined
 from terminalbench.text.numbers import plural
 
 
-def next_steps(view: BatchView, place: str, *, interrupted: bool, nothing_ran: bool = False) -> list[str]:
-    """How to run what is missing of a batch, and what stands in the way: the budget, the quarantine, errors."""
+def next_steps(
+    view: BatchView, place: str, *, interrupted: bool, nothing_ran: bool = False, gate_stopped: bool = False
+) -> list[str]:
+    """How to run what is missing of a batch, and what stands in the way: the budget, the quarantine, errors.
+
+    `gate_stopped`: all batches of its gate were cancelled, and that was not taken back.
+    """
     excluded = view.plan.exclusions()
     not_run = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)]
     open_cells = [cell for cell in not_run if not is_quarantined(excluded(cell.profile, cell.task))]
@@ -25,7 +30,8 @@ def next_steps(view: BatchView, place: str, *, interrupted: bool, nothing_ran: b
         raised = " or ".join([*own, *shared])
         lines.append(f"the budget is used up; raise {raised}, then: tbench resume {place if shared else 'FILE.toml'}")
     elif interrupted or open_cells:
-        lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: tbench resume {place}")
+        first = f"tbench ctl resume --gate {view.plan.gate} --reason TEXT, then: " if gate_stopped else ""
+        lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: {first}tbench resume {place}")
     if left_out:
         lines.append(
             f"quarantined ({plural(left_out, 'trial')}): tbench check FILE.toml --release lets go of what is in order, "

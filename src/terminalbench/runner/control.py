@@ -1,8 +1,11 @@
 """Telling a live run what to do: every change is in the batch's control file, and in its events with the reason."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
@@ -50,7 +53,7 @@ def give_to_all(gate: Path, order: Order) -> list[str]:
 
 def check_orders(gate: Path) -> Iterator[str]:
     """What earlier orders to all batches of a gate mean for one that starts now; raises when it would not run."""
-    told = ControlFile(shared_control(gate)).read()
+    told = _orders_to_all(gate)
     again = f"tbench ctl resume --gate {gate} --reason TEXT takes it back"
     if ALL in told.stopped:
         raise UserError(f"all batches of this gate were {told.stopped[ALL]}", where=str(gate), hint=again)
@@ -58,6 +61,27 @@ def check_orders(gate: Path) -> Iterator[str]:
         for profile, reason in orders.items():
             who = "every profile" if profile == ALL else profile
             yield f"{gate.name}: {who} {how}, by an earlier order: {reason}; {again}"
+
+
+def stopped_by_gate(gate: str | None) -> bool:
+    """Whether all batches of a shared gate were cancelled, and that was not taken back."""
+    return gate is not None and ALL in _orders_to_all(Path(gate)).stopped
+
+
+def _orders_to_all(gate: Path) -> Control:
+    with _readable(shared_control(gate)):
+        return ControlFile(shared_control(gate)).read()
+
+
+@contextmanager
+def _readable(orders: Path) -> Generator[None]:
+    """Orders that cannot be read are an error that names their file."""
+    try:
+        yield
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it does not hold orders"
+        hint = "remove it: it holds what tbench ctl has said so far"
+        raise UserError(f"these orders cannot be read: {why}", where=str(orders), hint=hint) from error
 
 
 def _runs(batch: Batch) -> bool:
@@ -75,7 +99,8 @@ def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) ->
         targets = [ALL]
     else:
         targets = _targets(where, order, profiles, alive)
-    file.change(_change(order, targets, alive, shared=shared))
+    with _readable(file.path):
+        file.change(_change(order, targets, alive, shared=shared))
     for batch in batches:
         for target in targets:
             note(batch, order, target, alive.get(target))

@@ -27,18 +27,25 @@ from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import plan_or_none
-from terminalbench.index.queries import BatchView, CellState, view_batch
+from terminalbench.index.queries import BatchView, CellState, held_trials, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import forget_dead_workers, live_processes
 from terminalbench.records import ErrorClass, Event, EventKind, Outcome
 from terminalbench.registry import is_import_path
-from terminalbench.runner.control import check_orders
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.growth import extended, is_quarantined, refreshed, with_attempts
 from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.preflight import check_jobs, known_problems, prepare, refuse_a_full_disk, refuse_left_out
 from terminalbench.runner.provenance import as_planned, batch_commits, pinned, planned_ref
-from terminalbench.runner.run import Listener, RunResult, Spent, copy_artifacts, free_profiles, run_jobs
+from terminalbench.runner.run import (
+    Listener,
+    RunResult,
+    Spent,
+    check_shared_gate,
+    copy_artifacts,
+    free_profiles,
+    run_jobs,
+)
 from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
@@ -93,8 +100,9 @@ def resume(
             as_indexed = not (scanned.read or scanned.removed)
             return RunResult(batch, view.plan, False, problems, view, as_indexed=as_indexed)
         listener = listener or Listener()
-        if plan.gate is not None and request.first_round:
-            for text in check_orders(Path(plan.gate)):
+        if request.first_round:
+            spent = spent_so_far(view, request.used_sec)
+            for text in check_shared_gate(plan, missing, spent, str(batch.folder)):
                 listener.note(text)
         _end_leftovers(batch)
         scrub_leftovers(batch, secrets)  # only now: a container that was left behind would go on writing
@@ -256,9 +264,14 @@ def refuse_changed_folders(batch: Batch, plan: Plan) -> None:
 
 
 def _without_retried(batch: Batch, view: BatchView, retry_errors: str | None) -> BatchView:
-    """The view in which the errors that are run again are superseded, recorded before they are."""
+    """The view in which the errors that are run again are superseded, recorded before they are.
+
+    So is what was held back: its turn comes now, and the reason is one of the past.
+    """
     retried = (cell.row for cell in _not_quarantined(view) if _is_retried(cell, retry_errors))
-    again = [f"{row.job}/{row.name}" for row in retried if row is not None]
+    again = [row.key for row in retried if row is not None]
+    before = set(view.plan.superseded)
+    again += [key for key in held_trials(batch.folder.parent.parent, view.batch) if key not in before]
     if not again:
         return view
     plan = msgspec.structs.replace(view.plan, superseded=(*view.plan.superseded, *again))

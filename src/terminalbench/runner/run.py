@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,11 +115,10 @@ def run(
     `gate` is a file that it shares with other batches: their budget, deadline, rate limits and orders hold for it too.
     """
     listener = listener or Listener()
-    if gate is not None:  # refused before a batch is taken: a file that is none, orders that leave nothing to run
-        read_shared(gate)
-        for text in check_orders(gate.absolute()):
-            listener.note(text)
     plan = msgspec.structs.replace(prepared.plan, gate=str(gate.absolute()) if gate is not None else None)
+    jobs = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
+    for text in check_shared_gate(plan, [job.profile for job in jobs]):  # before a batch is taken
+        listener.note(text)
     if executor is not None:
         find_executor(executor)
         plan = msgspec.structs.replace(plan, settings=dataclasses.replace(plan.settings, executor=executor))
@@ -127,7 +126,6 @@ def run(
     with lock(batch.lock, f"tbench run {experiment.file.name}"):
         ControlFile(batch.control_json).clear()
         plan = record(experiment, prepared, plan, batch)
-        jobs = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
         return run_jobs(batch, plan, jobs, prepared.environments, listener)
 
 
@@ -178,10 +176,13 @@ def run_jobs(
     control = control_of(batch, plan)
 
     def closed(profile: str) -> Refusal | None:
-        state = gate.read()
+        try:
+            state, told = gate.read(), control.read()
+        except (OSError, msgspec.DecodeError):
+            return None  # a person is just writing one of the files: every trial asks again
         notifier.closed(state.shut)
         shut = state.why_shut(profile, state.clock.now())
-        stopped = control.read().why_stopped(profile) if shut is None else None
+        stopped = told.why_stopped(profile) if shut is None else None
         return shut if stopped is None else Refusal(stopped, ExclusionKind.STOPPED)
 
     supervisor = Supervisor(
@@ -234,8 +235,31 @@ def free_profiles(plan: Plan) -> list[str]:
     return sorted(plan.without_model() | priced)
 
 
+def check_shared_gate(plan: Plan, profiles: Iterable[str], spent: "Spent | None" = None, name: str = "") -> list[str]:
+    """What the gate that a plan shares means for trials of these profiles now; an error when none of them could start.
+
+    `name` is the folder of a batch that has joined it before, and has `spent` so much.
+    """
+    if plan.gate is None:
+        return []
+    gate = Gate(Path(name) / "gate.json", Path(plan.gate))
+    read_shared(Path(plan.gate))
+    notes = list(check_orders(Path(plan.gate)))
+    refusal = gate.why_none(_gate_state(plan, spent or Spent()), profiles)
+    if refusal is not None:
+        again = "raise budget_usd in it" if refusal.kind is ExclusionKind.BUDGET else "set a later deadline"
+        raise UserError(refusal.reason, where=plan.gate, hint=f"{again}, or name another gate")
+    return notes
+
+
 def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
     """The gate of a batch: its budget, its deadline, which counts from its start, and rate limits as they are met."""
+    gate = gate_of(batch, plan)
+    gate.create(_gate_state(plan, spent))
+    return gate
+
+
+def _gate_state(plan: Plan, spent: Spent) -> GateState:
     budget, seconds = plan.settings.budget_usd, plan.settings.run_timeout_sec
     state = GateState(budget_usd=budget, seed=plan.settings.seed or 0)
     if seconds is not None:
@@ -249,9 +273,7 @@ def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
     known = sum(own.usd for own in state.costs.values())
     state.spent_usd = known + spent.unknown * state.likely_usd("")
     state.priced = spent.unknown
-    gate = gate_of(batch, plan)
-    gate.create(state)
-    return gate
+    return state
 
 
 def _with_left_overs(plan: Plan, left_over: Mapping[tuple[str, Cell], Refusal]) -> Plan:

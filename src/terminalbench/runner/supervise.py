@@ -86,6 +86,7 @@ class _Line:
     heard_at: float = 0.0
     silent: str | None = None
     requeued: set[Cell] = field(default_factory=set)
+    held: bool = False
 
     @property
     def profile(self) -> str:
@@ -205,7 +206,7 @@ class Supervisor:
             alone = ["--pk", "fixed_slots=true"]
         write_json(self.batch.job_config(job.name), config)
         line.waves.append(job)
-        line.started = Counter()
+        line.started, line.held = Counter(), False
         line.heard_at, line.silent = time.monotonic(), None
         run = JobRun(
             job.name,
@@ -249,6 +250,8 @@ class Supervisor:
         why = line.silent or how_it_ended(code, last)
         if set(missing) <= line.requeued:
             why = "it was to be run again"
+        elif line.held:  # a job that is held to its end interrupts itself; what held it was lifted meanwhile
+            why = "what held it back was lifted"
         elif code == 0:
             why = "Harbor finished its job and left no readable result"
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
@@ -285,6 +288,8 @@ class Supervisor:
                 line.heard_at = time.monotonic()
                 if event.kind == "trial_started":
                     line.started[event.dataset or "", event.task or ""] += 1
+                elif event.kind == EventKind.TRIAL_HELD:
+                    line.held = True
                 elif event.kind == "control" and event.detail.get("done"):
                     line.requeued.add((event.dataset or "", event.task or ""))
             self.watch(event)

@@ -127,14 +127,28 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SharedState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """The limits that several batches share, their shares by the folder of the batch, and the models under pressure."""
+    """The limits that several batches share, their shares by the folder of the batch, and the models under pressure.
+
+    A person may write it, and change its budget while batches run. `shut_at_usd` was the budget when it was shut.
+    """
 
     budget_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
     deadline: float | None = None
     shut: Refusal | None = None
+    shut_at_usd: float | None = None
     lanes: dict[str, Lane] = {}
     clock: SharedClock = msgspec.field(default_factory=SharedClock.here)
     batches: dict[str, Share] = {}
+
+    @property
+    def closed(self) -> Refusal | None:
+        """Why nothing starts any more. A budget that is another one than `shut_at_usd` has opened the gate again."""
+        by_budget = self.shut is not None and self.shut.kind is ExclusionKind.BUDGET
+        return None if by_budget and self.shut_at_usd != self.budget_usd else self.shut
+
+    def close(self, refusal: Refusal) -> None:
+        """Nothing starts any more, until a person changes the budget or a further batch joins."""
+        self.shut, self.shut_at_usd = refusal, self.budget_usd
 
     def seen_by(self, batch: str, own: GateState, runs: Callable[[str], bool]) -> GateState:
         """All batches together as one state, for a trial of one of them.
@@ -150,7 +164,7 @@ class SharedState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True
             own,
             budget_usd=self.budget_usd,
             deadline=self.deadline,
-            shut=self.shut,
+            shut=self.closed,
             spent_usd=committed - sum(reserved.values()),
             reserved=reserved,
             costs={**others, **own.costs},

@@ -4,20 +4,22 @@ A trial reserves its likely cost before it starts and settles its real cost when
 cannot spend the same money. A closed gate lets running trials finish. docs/design/running.md says why it is a file.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from terminalbench.errors import UserError
+from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
-from terminalbench.files import changing, living_owner, write_json
+from terminalbench.files import changing, encode_line, living_owner, write_json
 from terminalbench.harbor.limits.budget import GateState, Known, Refusal, Share, SharedState
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.pacing import Lane, eased, pressed
+
+_LOCK = ".lock"
 
 
 def gate_of(batch: Batch, plan: Plan | None) -> "Gate":
@@ -41,16 +43,50 @@ def share_gate(path: Path, budget_usd: float | None = None, run_timeout_sec: flo
 
 
 def read_shared(path: Path) -> SharedState:
-    """The state of a shared gate; a file that is missing sets no limits."""
+    """The state of a shared gate; a file that is missing sets no limits. Raises a `UserError` when it is none."""
+    if not path.absolute().parent.is_dir():
+        hint = "make it first, or name another file"
+        raise UserError("the folder of this shared gate does not exist", where=str(path), hint=hint)
+    if path.exists() and (not path.is_file() or path.suffix == _LOCK):  # a pipe would be waited for, for ever
+        what = "it is a folder" if path.is_dir() else "it is no plain file, or a lock"
+        raise UserError(f"is no shared gate: {what}", where=str(path), hint="name a file, as night.json")
+    try:
+        return _shared_state(path)
+    except OSError as error:
+        raise UserError(f"is no shared gate: it cannot be read: {error.strerror}", where=str(path)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        hint = 'a shared gate is JSON such as {"budget_usd": 20.0}; mend it, or name another file'
+        raise UserError(f"is no shared gate: {_what_is_wrong(path)}", where=str(path), hint=hint) from error
+
+
+def _shared_state(path: Path) -> SharedState:
+    """The same for a run, which lives with a file that cannot be read for a moment."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=SharedState)
     except FileNotFoundError:
-        if not path.absolute().parent.is_dir():
-            raise UserError("the folder of this shared gate does not exist", where=str(path)) from None
         return SharedState()
-    except (OSError, msgspec.DecodeError) as error:
-        hint = 'a shared gate is JSON such as {"budget_usd": 20.0}; name another file, or remove this one'
-        raise UserError(f"is no shared gate: {error}", where=str(path), hint=hint) from error
+
+
+def _what_is_wrong(path: Path) -> str:
+    """What a file holds that is no shared gate: the first mistake in it."""
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "it is not JSON"
+    if not isinstance(found, dict):
+        return "it is no JSON object"
+    known = {known.name: known.type for known in msgspec.structs.fields(SharedState)}
+    for name, value in found.items():
+        if name not in known:
+            hint = did_you_mean(name, ["budget_usd"], limit=0)
+            return f'it has no field "{name}"' + (f", {hint}" if hint else "")
+        try:
+            msgspec.convert(value, known[name])
+        except msgspec.ValidationError:
+            if name == "budget_usd":
+                return f"budget_usd must be a number of dollars, at least 0, not {encode_line(value).decode().strip()}"
+            return f'"{name}" is not as tbench writes it'
+    return "it is not as tbench writes it"
 
 
 @dataclass
@@ -80,7 +116,7 @@ class Gate:
             write_json(self.path, state)
             return
         with changing(self.shared):
-            shared = read_shared(self.shared)
+            shared = _shared_state(self.shared)
             if state.deadline is not None:  # the batch's own deadline, by the clock that is shared
                 state.deadline += shared.clock.now() - state.clock.now()
             state.clock, shared.shut = shared.clock, None
@@ -93,10 +129,10 @@ class Gate:
         state = self._own()
         if self.shared is None:
             return state
-        shared = read_shared(self.shared)
+        shared = _shared_state(self.shared)
         deadlines = [moment for moment in (state.deadline, shared.deadline) if moment is not None]
         return msgspec.structs.replace(
-            state, shut=state.shut or shared.shut, lanes=shared.lanes, deadline=min(deadlines, default=None)
+            state, shut=state.shut or shared.closed, lanes=shared.lanes, deadline=min(deadlines, default=None)
         )
 
     def _own(self) -> GateState:
@@ -108,7 +144,7 @@ class Gate:
         moment = known.clock.now() if now is None else now
         refusal = known.refusal(profile, moment)
         if refusal is None and self.shared is not None:
-            refusal = self.all_batches(known, read_shared(self.shared)).refusal(profile, moment)
+            refusal = self.all_batches(known, _shared_state(self.shared)).refusal(profile, moment)
         unlimited = known.budget_usd is None and self.shared is None
         if (unlimited and refusal is None) or (refusal is not None and not refusal.final):
             return refusal  # nothing to reserve, or nothing to change
@@ -121,7 +157,7 @@ class Gate:
                 state = self.all_batches(state, found.shared)
                 refusal = state.refusal(profile, moment)
                 if refusal is not None and refusal.final:
-                    found.shared.shut = refusal
+                    found.shared.close(refusal)
             if refusal is None:
                 found.own.reserved = {**found.own.reserved, trial: state.likely_usd(profile)}
             return refusal
@@ -131,6 +167,16 @@ class Gate:
         seen = shared.seen_by(self._name, own, lambda name: living_owner(Batch(Path(name)).lock) is not None)
         seen.shared = self.shared.name if self.shared is not None else None
         return seen
+
+    def why_none(self, own: GateState, profiles: Iterable[str]) -> Refusal | None:
+        """Why no trial of these profiles could start if the batch joined its shared gate now; None when one could."""
+        if self.shared is None:
+            return None
+        shared = read_shared(self.shared)
+        shared.shut = None  # as `create` does
+        seen, now = self.all_batches(own, shared), shared.clock.now()
+        refusals = [seen.why_closed(profile, now) for profile in profiles]
+        return refusals[0] if refusals and None not in refusals else None
 
     def leave(self, trial: str, profile: str, cost_usd: float | None) -> None:
         """Settle a trial that has ended, with what it really cost; an unknown cost is taken to be the likely one."""
@@ -189,7 +235,7 @@ class Gate:
                 write_json(self.path, found.own)
             return
         with changing(self.shared), changing(self.path):
-            shared = read_shared(self.shared)
+            shared = _shared_state(self.shared)
             found = _Open(self._own(), shared)
             yield found
             write_json(self.path, found.own)

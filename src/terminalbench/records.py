@@ -155,7 +155,13 @@ class Phases(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether the treatment reached the agent: what was configured, what was seen to work."""
+    """Whether the treatment reached the agent: what was configured, what was seen to work, what the agent had.
+
+    From `told_by` on it is the agent's own account of its session (`told_by` says which), written inside the sandbox:
+    shown and compared, never a reason for an outcome. `tools` are the built-in ones, those of MCP servers are in
+    `mcp_tools` by server; `mcp_state` is how the session found each server; `mcp_undeclared` are servers that it had
+    and nothing declares. `left_out` counts names beyond what is kept.
+    """
 
     mcp_configured: list[str] | None = None
     mcp_connected: list[str] | None = None
@@ -166,6 +172,17 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
     hooks_digest: str | None = None
     source_commit: str | None = None
     cli_version: str | None = None
+    told_by: str | None = None
+    model: str | None = None
+    permission_mode: str | None = None
+    tools: list[str] | None = None
+    mcp_tools: dict[str, list[str]] | None = None
+    mcp_state: dict[str, str] | None = None
+    mcp_undeclared: list[str] | None = None
+    slash_commands: list[str] | None = None
+    skills: list[str] | None = None
+    agents: list[str] | None = None
+    left_out: int = 0
 
 
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from results_kit import claude, result, write_trial
 
-from terminalbench.harbor.read.delivery import server_of
 from terminalbench.harbor.read.results import read_trial
+from terminalbench.harbor.read.session_start import LONGEST_NAME, MOST_NAMES, server_of
 from terminalbench.records import Delivery, Trial
 
 NOTE = {
@@ -49,6 +49,13 @@ def test_real_session(tmp_path: Path) -> None:
         hooks_digest="sha256:1",
         source_commit="c0ffee",
         cli_version="2.1.325",
+        told_by="claude-code",
+        model="claude-sonnet-4-5",
+        permission_mode="bypassPermissions",
+        tools=["Bash", "Edit", "Read", "Write"],
+        mcp_tools={"lab": ["ping"]},
+        mcp_state={"lab": "connected", "broken": "failed"},
+        mcp_undeclared=["broken"],
     )
     assert trial.suspect == ["mcp_not_connected:broken"]
     assert trial.tool_calls == 2
@@ -132,6 +139,79 @@ def test_link_or_pipe_planted_by_the_agent_is_not_followed(tmp_path: Path, name:
         assert trial is not None
         assert trial.delivery == Delivery()
         assert trial.trajectory_paths == []
+
+
+def init(**fields: Any) -> str:
+    return json.dumps({"type": "system", "subtype": "init", "session_id": "s", **fields}) + "\n"
+
+
+def test_what_the_session_says_of_itself_is_bounded_and_cannot_act(tmp_path: Path) -> None:
+    text = init(
+        model="m\x1b[31m\nodel",
+        tools=["Bash", "Bash", 3, None, {"name": "Edit"}, "x" * 10_000, *(f"tool{n:04}" for n in range(5000))],
+        mcp_servers=[{"name": "lab\x07"}, "plain", {"status": "connected"}, 7],
+        permissionMode=["default"],
+        slash_commands="none",
+        skills=[],
+    )
+    delivery = read(tmp_path, {"claude-code.txt": text}).delivery
+    assert (delivery.model, delivery.permission_mode, delivery.slash_commands) == ("m␊odel", None, None)
+    assert delivery.tools is not None
+    assert len(delivery.tools) == MOST_NAMES
+    assert max(map(len, delivery.tools)) == LONGEST_NAME
+    assert {"Bash", "Edit"} < set(delivery.tools)
+    assert delivery.left_out == 5003 - MOST_NAMES
+    assert delivery.mcp_state == {"lab␇": "unknown", "plain": "unknown"}
+    assert delivery.skills == []
+
+
+def test_the_steps_of_a_task_are_several_sessions(tmp_path: Path) -> None:
+    steps = [{"step_name": "one"}, {"step_name": "two"}]
+    folder = write_trial(tmp_path, result(step_results=steps))
+    for step, model, tools in (("one", "m", ["Bash"]), ("two", "n", ["Bash", "Edit"])):
+        (folder / "steps" / step / "agent").mkdir(parents=True)
+        (folder / "steps" / step / "agent" / "claude-code.txt").write_text(init(model=model, tools=tools))
+    trial = read_trial(folder).trial
+    assert trial is not None
+    assert (trial.delivery.model, trial.delivery.tools) == ("m and n", ["Bash", "Edit"])
+
+
+def test_agents_without_a_stream_tell_in_their_trajectory(tmp_path: Path) -> None:
+    document = json.loads(trajectory("bash"))
+    tools = [{"type": "function", "function": {"name": "bash"}}, {"name": "mcp__lab__ping"}]
+    document["agent"] = {"name": "openhands", "version": "1.2", "model_name": "m", "tool_definitions": tools}
+    delivery = read(tmp_path, {"trajectory.json": json.dumps(document)}).delivery
+    assert (delivery.told_by, delivery.cli_version, delivery.model) == ("trajectory", "1.2", "m")
+    assert (delivery.tools, delivery.mcp_tools) == (["bash"], {"lab": ["ping"]})
+    document["agent"] = {"name": "terminus-2", "version": "unknown", "model_name": None}
+    assert read(tmp_path / "silent", {"trajectory.json": json.dumps(document)}).delivery.told_by is None
+
+
+def _named(agent: str) -> dict[str, Any]:
+    return {"agent_info": {"name": agent, "version": "1"}, "config": config(name=agent)}
+
+
+def test_codex_and_cursor_tell_in_logs_of_their_own(tmp_path: Path) -> None:
+    told = init(model="gpt", permissionMode="default", apiKeySource="env", cwd="/app")
+    cursor = read(tmp_path / "cursor", {"cursor-cli.txt": f"noise\n{told}"}, **_named("cursor-cli")).delivery
+    assert (cursor.told_by, cursor.model, cursor.permission_mode) == ("cursor-cli", "gpt", "default")
+    assert (cursor.tools, cursor.mcp_state) == (None, None), "it says nothing of them"
+    folder = write_trial(tmp_path / "codex", result(**_named("codex")))
+    day = folder / "agent" / "sessions" / "2026" / "01" / "02"
+    day.mkdir(parents=True)
+    turn = {"model": "gpt-5", "approval_policy": "never", "sandbox_policy": {"type": "danger-full-access"}}
+    events = [{"type": "session_meta", "payload": {"cli_version": "0.99"}}, {"type": "turn_context", "payload": turn}]
+    (day / "rollout-2026-01-02T03-04-05-x.jsonl").write_text("".join(f"{json.dumps(e)}\n" for e in events))
+    trial = read_trial(folder).trial
+    assert trial is not None
+    codex = trial.delivery
+    assert (codex.told_by, codex.cli_version, codex.model) == ("codex", "0.99", "gpt-5")
+    assert codex.permission_mode == "never, danger-full-access"
+    day.rename(tmp_path / "elsewhere")
+    day.symlink_to(tmp_path / "elsewhere")
+    linked = read_trial(folder).trial
+    assert linked is not None
+    assert linked.delivery.told_by is None, "a link that the agent made is not followed"
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def _cell(profile: str, task: TaskRef, attempt: int, outcome: Outcome, job: str,
         suspect=["not a single tool call"] if outcome is Outcome.FAILED and luck.random() < 0.05 else [],
         delivery=Delivery(
             mcp_configured=["canvas"] if mcp else None, mcp_connected=([] if luck.random() < 0.1 else ["canvas"]) if mcp else None,
-            mcp_calls={"canvas": luck.randint(0, 9)} if mcp else None, hooks_fired={"Stop": 1} if mcp else None, prompt_delivered=True if mcp else None,
+            mcp_calls={"mcp__canvas__draw": luck.randint(0, 9)} if mcp else None, hooks_fired={"Stop": 1} if mcp else None, prompt_delivered=True if mcp else None,
         ),
     )  # fmt: skip
     row = TrialRow(job, name, "finished", trial.error_message, profile, task.id, task.dataset, trial, usage)

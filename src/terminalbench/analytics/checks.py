@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.analytics import stats
+from terminalbench.analytics.conditions import unexplained
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.records import Outcome, TaskRef
@@ -33,6 +34,7 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     measured = [[row for row in side if row.measured] for side in rows]
     changed = [task for task in common if len(_digests(new, task) | _digests(old, task)) > 1]
     refused, warnings = _factors(new.profile, old.profile, measured, declared)
+    warnings += unexplained(new, old, declared)
     warnings += _same_treatment(new, old)
     warnings += _unequal_attempts(new, old, common)
     warnings += _in_time(new.profile, old.profile, measured)

@@ -9,7 +9,7 @@ import msgspec
 
 from terminalbench.experiments.plan import Departure
 from terminalbench.index.totals import Spend
-from terminalbench.records import Outcome, TaskRef
+from terminalbench.records import Delivery, Outcome, TaskRef
 from terminalbench.text.numbers import Metric
 
 type Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
@@ -37,6 +37,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     agent_version: str | None = None
     model: str | None = None
     profile_id: str | None = None
+    delivery: Delivery = Delivery()
     simulated: bool = False
     superseded: int = 0
     spent: Spend = Spend()

@@ -12,7 +12,7 @@ from terminalbench.index.totals import Spend, spend
 
 _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream", "--delete", "--no-delete"}
 """Arguments of `harbor run` that change nothing a trial measures."""
-_SAME = ("error_class", "started_at", "finished_at", "agent_version", "model", "simulated")
+_SAME = ("error_class", "started_at", "finished_at", "agent_version", "model", "delivery", "simulated")
 """What a row has from its trial as it is."""
 
 

@@ -257,9 +257,19 @@ def trial_columns(row: TrialRow | TrialReading) -> dict[str, Any]:
         return found
     found |= zip(_OF_TRIAL, _of_trial(trial), strict=True)
     found |= asdict(trial.phases)
+    had = trial.delivery
     return found | {
+        "cli_version": had.cli_version,
+        "session_model": had.model,
+        "permission_mode": had.permission_mode,
+        "tools": _json(had.tools),
+        "mcp_state": _json(had.mcp_state),
         "outcome": trial.outcome.value,
         "agent_status": trial.agent_status.value,
         "error_class": trial.error_class.value if trial.error_class is not None else None,
         "suspect": "; ".join(trial.suspect) or None,
     }
+
+
+def _json(value: list[str] | dict[str, str] | None) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()

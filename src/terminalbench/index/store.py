@@ -90,8 +90,21 @@ MIGRATIONS: list[tuple[str, str]] = [
         CREATE INDEX trials_by_profile_id ON trials (profile_id, started_at);
         """,
     ),
+    (
+        "006_sessions",
+        """
+        ALTER TABLE trials ADD COLUMN cli_version TEXT;
+        ALTER TABLE trials ADD COLUMN session_model TEXT;
+        ALTER TABLE trials ADD COLUMN permission_mode TEXT;
+        ALTER TABLE trials ADD COLUMN tools TEXT;
+        ALTER TABLE trials ADD COLUMN mcp_state TEXT;
+        UPDATE trials SET stamp = '';
+        UPDATE batches SET stamp = NULL;
+        """,
+    ),
 ]
-"""Applied once each, in order, and recorded. Never edit one that was released; add another.
+"""Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
+has the trials read anew by the next scan.
 
 After them what plans say is put beside the trials that are there: `index.plans.keep_all_facts`.
 """

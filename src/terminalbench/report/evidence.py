@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from terminalbench.analytics.labels import FAILURE_CLASS, STATES, is_label
+from terminalbench.harbor.read.session_start import server_of, spelled
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import reason
 from terminalbench.records import Delivery as Delivered
@@ -102,7 +103,7 @@ type _Given = list[tuple[Delivered, TrialRef]]
 
 def _server(profile: int, server: str, given: _Given) -> list[Delivery]:
     known = [(server in d.mcp_connected, ref) for d, ref in given if d.mcp_connected is not None]
-    counted = [(d.mcp_calls.get(server, 0), ref) for d, ref in given if d.mcp_calls is not None]
+    counted = [(_calls_of(server, d.mcp_calls), ref) for d, ref in given if d.mcp_calls is not None]
     calls = sum(count for count, _ in counted)
     connected = _part(profile, f"MCP server {server}: connected", known, len(given))
     used = [(count > 0, ref) for count, ref in counted]
@@ -110,6 +111,11 @@ def _server(profile: int, server: str, given: _Given) -> list[Delivery]:
         connected,
         _part(profile, f"MCP server {server}: called", used, len(given), f"{plural(calls, 'call')} in all"),
     ]
+
+
+def _calls_of(server: str, calls: Mapping[str, int]) -> int:
+    """Calls of one server's tools; in a tool's name the odd characters of a server's name became `_`."""
+    return sum(count for tool, count in calls.items() if server_of(tool) in (server, spelled(server)))
 
 
 def _hooks(profile: int, given: _Given) -> list[Delivery]:

@@ -1,6 +1,7 @@
 """One trial as plain text: how it ended, and its steps: who spoke, what was called, what came back."""
 
 import os
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ _TAIL_BYTES = 64 * 1024
 _CONFIG_LIMIT = 4 << 20
 _INSTRUCTION_LIMIT = 1 << 20
 _FIRST, _LAST = 5, 25
+_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _usage(usage: Usage) -> list[str]:
 
 
 def _delivery(delivery: Delivery) -> list[str]:
-    lines = []
+    lines = _had(delivery)
     if delivery.mcp_configured:
         connected = "unknown" if delivery.mcp_connected is None else ", ".join(delivery.mcp_connected) or "none"
         calls = sum((delivery.mcp_calls or {}).values()) if delivery.mcp_calls is not None else "unknown"
@@ -155,6 +157,37 @@ def _delivery(delivery: Delivery) -> list[str]:
     if delivery.prompt_delivered is not None:
         lines.append(f"  prompt    {'delivered' if delivery.prompt_delivered else 'not delivered'}")
     return lines
+
+
+def _had(delivery: Delivery) -> list[str]:
+    """What the agent says it had; nothing of an agent that does not tell."""
+    if delivery.told_by is None:
+        return []
+    told = {"model": delivery.model, "CLI": delivery.cli_version, "permission mode": delivery.permission_mode}
+    known = ", ".join(f"{what} {value}" for what, value in told.items() if value is not None)
+    lines = [f"  had       {known or 'nothing that it names'} (told by {delivery.told_by})"]
+    for what, names in (
+        ("built-in tool", delivery.tools),
+        *((f"tool of {server}", found) for server, found in (delivery.mcp_tools or {}).items()),
+        ("slash command", delivery.slash_commands),
+        ("skill", delivery.skills),
+        ("agent", delivery.agents),
+    ):
+        if names:
+            one, _, rest = what.partition(" of ")
+            shown = plural(len(names), one) + (f" of {rest}" if rest else "")
+            lines += _wrapped(f"{shown}: {', '.join(names)}")
+    states = [f"{name} {state}" for name, state in (delivery.mcp_state or {}).items() if state != "connected"]
+    lines += _wrapped(f"MCP servers not connected at the start: {', '.join(states)}") if states else []
+    undeclared = delivery.mcp_undeclared
+    lines += _wrapped(f"MCP servers that nothing declares: {', '.join(undeclared)}") if undeclared else []
+    if delivery.left_out:
+        lines += _wrapped(f"and {plural(delivery.left_out, 'further name')} that were not kept")
+    return lines
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=" " * 12, subsequent_indent=" " * 14, break_on_hyphens=False)
 
 
 def _verifier(folder: Path, shown: Shown) -> list[str]:

@@ -6,6 +6,7 @@ schema version.
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +19,12 @@ from terminalbench.files import decode_plain, is_plain
 from terminalbench.harbor.read import claude_stream
 from terminalbench.harbor.read.claude_stream import ResultEvent, Stream
 from terminalbench.harbor.read.result_file import HarborResult
+from terminalbench.harbor.read.session_start import SessionStart, codex_start, cursor_start, from_trajectory
 
 TRAJECTORY = "trajectory.json"
 SIZE_LIMIT = 512 << 20
+_OWN_START: dict[str, Callable[[Path], SessionStart | None]] = {"codex": codex_start, "cursor-cli": cursor_start}
+"""Agents whose own log, other than Claude Code's stream, tells how a session started."""
 
 
 class FinalMetrics(msgspec.Struct, frozen=True):
@@ -45,18 +49,26 @@ class _Subagent(msgspec.Struct, gc=False):
     steps: list[_Step] = []
 
 
+class _TrajectoryAgent(msgspec.Struct, gc=False):
+    version: Any = None
+    model_name: Any = None
+    tool_definitions: Any = None
+
+
 class _Trajectory(msgspec.Struct, gc=False):
     steps: list[_Step]
+    agent: _TrajectoryAgent | None = None
     final_metrics: FinalMetrics | None = None
     subagent_trajectories: list[_Subagent] | None = None
 
 
 @dataclass(frozen=True)
 class TrajectorySummary:
-    """How often each tool was called, subagents included, and the totals."""
+    """How often each tool was called, subagents included, the totals, and what its agent says it had."""
 
     calls: Counter[str]
     final_metrics: FinalMetrics | None
+    start: SessionStart | None = None
 
 
 def summarize(path: Path) -> TrajectorySummary | None:
@@ -66,7 +78,9 @@ def summarize(path: Path) -> TrajectorySummary | None:
         return None
     steps = [step for part in (document, *(document.subagent_trajectories or ())) for step in part.steps]
     called = Counter([call.function_name or "" for step in steps for call in step.tool_calls or ()])
-    return TrajectorySummary(called, document.final_metrics)
+    agent = document.agent
+    start = from_trajectory(agent.model_name, agent.version, agent.tool_definitions) if agent is not None else None
+    return TrajectorySummary(called, document.final_metrics, start)
 
 
 class AgentLogs:
@@ -82,7 +96,17 @@ class AgentLogs:
             claude_stream.read_stream(folder / claude_stream.FILE_NAME) if streams else None for folder in self.folders
         ]
         self.streams: list[Stream] = [stream for stream in self.by_folder if stream is not None]
+        self._own_start = _OWN_START.get(agent.name) if agent is not None else None
         self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / TRAJECTORY)]
+
+    @property
+    def starts(self) -> list[SessionStart]:
+        """What the agent said it had, once for each of its runs that told: in its own log, else in its trajectory."""
+        own = [stream.init for stream in self.streams]
+        if self._own_start is not None:
+            own += [self._own_start(folder) for folder in self.folders]
+        found = [start for start in own if start is not None]
+        return found or [summary.start for summary in self.summaries if summary.start is not None]
 
     @property
     def session(self) -> ResultEvent | None:

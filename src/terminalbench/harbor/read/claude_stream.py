@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from terminalbench.files import open_plain
+from terminalbench.harbor.read.session_start import SessionStart, from_init
 
 FILE_NAME = "claude-code.txt"
 SOURCE = "claude-code"
@@ -61,22 +62,6 @@ class ResultEvent(msgspec.Struct, frozen=True):
     errors: list[str] = []
 
 
-class ServerStatus(msgspec.Struct, frozen=True):
-    """An MCP server as the session saw it when it started."""
-
-    name: str
-    status: str | None = None
-
-
-class InitEvent(msgspec.Struct, frozen=True):
-    """The session as it was set up."""
-
-    model: str | None = None
-    tools: list[str] = []
-    mcp_servers: list[ServerStatus] = []
-    claude_code_version: str | None = None
-
-
 class Stream:
     """What a session's stream says. `calls` is None when the stream is too long to be counted.
 
@@ -84,7 +69,7 @@ class Stream:
     """
 
     def __init__(self) -> None:
-        self.init: InitEvent | None = None
+        self.init: SessionStart | None = None
         self.result: ResultEvent | None = None
         self.calls: Counter[str] | None = Counter()
         self.hooks: Counter[str] = Counter()
@@ -125,7 +110,6 @@ class _Event(msgspec.Struct):
 
 _MARK = re.compile(rb'"type":\s?"(?:assistant|result)"|"subtype":\s?"(?:init|hook_started|hook_response)"')
 _event = msgspec.json.Decoder(_Event)
-_init = msgspec.json.Decoder(InitEvent)
 _result = msgspec.json.Decoder(ResultEvent)
 
 
@@ -185,7 +169,7 @@ def _take(found: Stream, line: bytes) -> None:
         elif event.type == "assistant":
             _take_message(found, event.message)
         elif event.type == "system" and event.subtype == "init":
-            found.init = _init.decode(line)
+            found.init = from_init(line, SOURCE)
         elif event.type == "system" and event.hook_event:
             if event.outcome == "cancelled":
                 found.late_hooks[event.hook_event] += 1

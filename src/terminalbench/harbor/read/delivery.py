@@ -12,13 +12,21 @@ from typing import Any
 import msgspec
 
 from terminalbench.files import decode_plain
-from terminalbench.harbor.read.claude_stream import InitEvent, Stream
+from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.result_file import AgentConfig
+from terminalbench.harbor.read.session_start import (
+    SessionStart,
+    builtin_tools,
+    merged,
+    one_of,
+    server_of,
+    server_tools,
+    spelled,
+)
 from terminalbench.records import Delivery
 
 FILE_NAME = "delivery.json"
 _SIZE_LIMIT = 1 << 20
-_PREFIX = "mcp__"
 
 
 class DeliveryNote(msgspec.Struct, frozen=True):
@@ -60,24 +68,18 @@ def _note(told: Any) -> DeliveryNote | None:
     )
 
 
-def server_of(tool: str) -> str | None:
-    """The MCP server behind a tool called `mcp__<server>__<tool>`; None for any other tool."""
-    if not tool.startswith(_PREFIX):
-        return None
-    server, separator, _ = tool.removeprefix(_PREFIX).partition("__")
-    return server if server and separator else None
-
-
 def deliver(
     config: AgentConfig,
     notes: Sequence[DeliveryNote],
     streams: Sequence[Stream],
+    starts: Sequence[SessionStart],
     calls: Counter[str] | None,
 ) -> Delivery:
     """The evidence of delivery. `calls` counts every tool call of the trial, None when they were not counted."""
     note = notes[-1] if notes else DeliveryNote()
-    inits = [stream.init for stream in streams if stream.init is not None]
-    configured = _configured(config, notes, inits)
+    declared = _declared(config, notes)
+    states = _states(starts)
+    configured = list(dict.fromkeys([*declared, *(states or ())])) or None
     used = None if calls is None else {name: count for name, count in sorted(calls.items()) if server_of(name)}
     fired = sum((stream.hooks for stream in streams), Counter())
     # Only our agent asks the CLI to stream hook events; without it, silence proves nothing.
@@ -85,14 +87,25 @@ def deliver(
     asked = bool(notes) and bool(config.kwargs.get("append_system_prompt"))
     return Delivery(
         mcp_configured=configured,
-        mcp_connected=_connected(configured, inits, used),
+        mcp_connected=_connected(configured, starts, states, used),
         mcp_calls=used if used or configured else None,
         hooks_fired=dict(sorted(fired.items())) if fired or watched else None,
         prompt_delivered=True if note.prompt_digest is not None else False if asked else None,
         prompt_digest=note.prompt_digest,
         hooks_digest=note.hooks_digest,
         source_commit=note.source_commit,
-        cli_version=note.cli_version or (inits[-1].claude_code_version if inits else None),
+        cli_version=one_of(start.version for start in starts) or note.cli_version,
+        told_by=one_of(start.source for start in starts),
+        model=one_of(start.model for start in starts),
+        permission_mode=one_of(start.permission_mode for start in starts),
+        tools=builtin_tools(starts),
+        mcp_tools=server_tools(starts) or None,
+        mcp_state=states,
+        mcp_undeclared=None if states is None else sorted(states.keys() - declared),
+        slash_commands=merged(start.slash_commands for start in starts),
+        skills=merged(start.skills for start in starts),
+        agents=merged(start.agents for start in starts),
+        left_out=sum(start.left_out for start in starts),
     )
 
 
@@ -103,18 +116,27 @@ def not_connected(delivery: Delivery) -> list[str]:
     return [name for name in delivery.mcp_configured if name not in delivery.mcp_connected]
 
 
-def _configured(config: AgentConfig, notes: Sequence[DeliveryNote], inits: Sequence[InitEvent]) -> list[str] | None:
+def _declared(config: AgentConfig, notes: Sequence[DeliveryNote]) -> list[str]:
+    """The servers that the configuration names, and those that our agent was given, which are the task's too."""
     names = [server.name for server in config.mcp_servers]
     given = config.kwargs.get("mcp_config")
     servers = given.get("mcpServers") if isinstance(given, dict) else None
     names += list(servers) if isinstance(servers, dict) else []
     names += [name for note in notes for name in note.mcp_servers]
-    names += [server.name for init in inits for server in init.mcp_servers]
-    return list(dict.fromkeys(names)) or None
+    return list(dict.fromkeys(names))
+
+
+def _states(starts: Sequence[SessionStart]) -> dict[str, str] | None:
+    """How the sessions found each server, the last one's word; None when none tells."""
+    told = [start.mcp_servers for start in starts if start.mcp_servers is not None]
+    return {name: state for servers in told for name, state in servers.items()} if told else None
 
 
 def _connected(
-    configured: list[str] | None, inits: Sequence[InitEvent], used: dict[str, int] | None
+    configured: list[str] | None,
+    starts: Sequence[SessionStart],
+    states: dict[str, str] | None,
+    used: dict[str, int] | None,
 ) -> list[str] | None:
     """Servers the session reported as connected, offered tools of, or called. None when nothing tells.
 
@@ -123,8 +145,8 @@ def _connected(
     """
     if configured is None:
         return None
-    up = {server.name for init in inits for server in init.mcp_servers if server.status == "connected"}
-    spelled = {"".join(c if c.isalnum() or c in "-_" else "_" for c in name): name for name in configured}
-    seen = {server_of(tool) for tool in (*(tool for init in inits for tool in init.tools), *(used or {}))}
-    up |= {spelled.get(server, server) for server in seen if server}
-    return [name for name in configured if name in up] if inits or up else None
+    up = {name for name, state in (states or {}).items() if state == "connected"}
+    by_spelling = {spelled(name): name for name in configured}
+    seen = {server_of(tool) for tool in (*(tool for start in starts for tool in start.tools or ()), *(used or {}))}
+    up |= {by_spelling.get(server, server) for server in seen if server}
+    return [name for name in configured if name in up] if states is not None or up else None

@@ -192,7 +192,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         finished_at=iso(result.finished_at),
         usage=used,
         tool_calls=None if calls is None else calls.total(),
-        delivery=deliver(result.config.agent, notes, logs.streams, calls),
+        delivery=deliver(result.config.agent, notes, logs.streams, logs.starts, calls),
         simulated=simulated,
         result_path=f"{trial_dir.name}/{RESULT}",
         trajectory_paths=[str(path.relative_to(trial_dir.parent)) for path in logs.trajectory_paths],

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/compare.py [--tasks 500] [--attempts 5]
 
 "naive" is what one writes in a notebook: a group-by and a paired t-test. "like for like" adds what a comparison needs
-and scipy offers: a permutation test with as many draws, both ways of counting, Wilson and bootstrap intervals. Ours
+and scipy offers: a permutation test, both ways of counting, Wilson and bootstrap intervals. Ours has exact p, and
 also does Holm, per-task Jeffreys intervals, pass@k, coverage, checks, sizes and verdicts.
 """
 
@@ -18,13 +18,13 @@ import numpy as np
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import Settings
-from terminalbench.analytics.stats import BOOTSTRAP_DRAWS, DRAWS
 from terminalbench.index.totals import Spend
 from terminalbench.records import Outcome, TaskRef
 
 PROFILES = {"text": 0.0, "codegraph": 0.05, "codecanvas": 0.15}
 CONTRASTS = (("codegraph", "text"), ("codecanvas", "text"))
 ROUNDS = 3
+DRAWS, BOOTSTRAP_DRAWS = 20_000, 2_000
 
 
 def make_rows(tasks: int, attempts: int) -> list[Row]:

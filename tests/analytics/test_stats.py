@@ -1,19 +1,21 @@
 """The formulas, against statsmodels, scipy.stats and brute force."""
 
-from itertools import combinations, product
+from itertools import combinations
 from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as limits
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
-from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from terminalbench.analytics import stats
 from terminalbench.analytics.power import fewest_units, planned_moment, smallest_detectable, units_needed
+from terminalbench.analytics.signs import sign_flip_p
+from terminalbench.analytics.special import beta_cdf, student_quantile
 from terminalbench.analytics.stats import e_value, look_reached, nominal_level, obrien_fleming
 from terminalbench.index.totals import wilson
 
@@ -53,43 +55,16 @@ def test_holm_does_not_count_what_was_not_tested() -> None:
     assert stats.holm([0.01, None, 0.04]) == [0.02, None, 0.04]
 
 
-@pytest.mark.parametrize(("wins", "losses", "both"), [(9, 2, 5), (3, 4, 0), (1, 0, 3), (8, 8, 2), (0, 6, 1)])
-def test_the_sign_flip_of_single_attempts_is_exact_mcnemar(wins: int, losses: int, both: int) -> None:
-    expected = mcnemar([[both, losses], [wins, 4]], exact=True).pvalue
-    assert stats.sign_flip_p([1.0] * wins + [-1.0] * losses + [0.0] * both) == pytest.approx(min(1.0, expected))
+@pytest.mark.parametrize(
+    ("passed", "freedom"), [(0.9, 1), (0.975, 2), (0.975, 19), (0.99999, 3.7), (0.975, 49.3), (0.995, 5000)]
+)
+def test_students_quantile_is_that_of_scipy(passed: float, freedom: float) -> None:
+    assert student_quantile(passed, freedom) == pytest.approx(scipy_stats.t.ppf(passed, freedom), rel=1e-9)
 
 
-def test_random_signs_agree_with_all_signs(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.array([0.2, 0.4, -0.2, 0.6, 0.2, 1.0, -0.4, 0.2, 0.2, -0.6, 0.8, 0.2, 0.4, -0.2])
-    exact = stats.sign_flip_p(values)
-    monkeypatch.setattr(stats, "EXACT_UP_TO", 3)
-    drawn = stats.sign_flip_p(values)
-    assert drawn == pytest.approx(exact, abs=0.01)
-    monkeypatch.setattr(stats, "_AT_ONCE", 1000)
-    assert stats.sign_flip_p(values) == drawn
-
-
-@given(st.lists(st.sampled_from([-1.0, -0.4, -0.2, 0.0, 0.2, 0.6, 1.0]), min_size=1, max_size=40), st.randoms())
-def test_the_sign_flip_knows_neither_order_nor_direction(values: list[float], random) -> None:
-    p = stats.sign_flip_p(values)
-    shuffled = random.sample(values, len(values))
-    assert stats.sign_flip_p(shuffled) == p
-    assert stats.sign_flip_p([-value for value in values]) == p
-    assert stats.sign_flip_p([1000 * value for value in values]) == p
-    assert 0 < p <= 1
-
-
-def test_a_p_below_what_draws_can_show_is_bounded_not_made_up() -> None:
-    assert stats.sign_flip_p([1.0] * 16) == 2 / 2**16
-    exact = 2 / 2**80
-    assert exact < stats.sign_flip_p([1.0] * 80) < 1e-16
-    assert stats.sign_flip_p([1.0] * 30 + [-1.0] * 10) >= 0.0005, "McNemar says 0.0022"
-
-
-def test_brute_force_signs() -> None:
-    values = [0.3, -0.1, 0.5, 0.2]
-    sums = [abs(sum(s * v for s, v in zip(signs, values, strict=True))) for signs in product((1, -1), repeat=4)]
-    assert stats.sign_flip_p(values) == np.mean([total >= abs(sum(values)) - 1e-12 for total in sums])
+@given(st.floats(0.3, 900), st.floats(0.3, 900), st.floats(0, 1))
+def test_the_beta_function_is_that_of_scipy(a: float, b: float, x: float) -> None:
+    assert beta_cdf(x, a, b) == pytest.approx(scipy_stats.beta.cdf(x, a, b), abs=1e-11)
 
 
 def test_the_mean_interval_is_students() -> None:
@@ -103,13 +78,67 @@ def test_the_mean_interval_is_students() -> None:
 def test_families_are_clusters() -> None:
     import statsmodels.api as sm
 
-    values = np.array([0.2, -0.4, 0.6, 0.0, 0.2, 1.0, 0.8, -0.2])
+    values = [0.2, -0.4, 0.6, 0.0, 0.2, 1.0, 0.8, -0.2]
     units = list("aabbbcdd")
-    fit = sm.OLS(values, np.ones(8)).fit(
+    fit = sm.OLS(np.array(values), np.ones(8)).fit(
         cov_type="cluster", cov_kwds={"groups": np.array([ord(u) for u in units]), "use_correction": False}
     )
     error = stats.paired(values, units).standard_error()
     assert error == pytest.approx(fit.bse[0] * np.sqrt(4 / 3))
+
+
+@pytest.mark.parametrize(("count", "odd"), [(6, 0), (29, 0), (49, 1), (49, 2), (98, 1), (200, 10), (400, 30)])
+@pytest.mark.parametrize("margin", [0.05, 0.1])
+def test_the_bound_of_two_values_is_clopper_and_pearsons(count: int, odd: int, margin: float) -> None:
+    sample = stats.paired([-1.0] * odd + [0.0] * (count - odd))
+    exact = scipy_stats.beta.sf(margin, odd + 1, count - odd)
+    assert stats.beyond_p(sample, -margin, -1.0) == pytest.approx(exact, abs=1e-7)
+    low = stats.bound(sample, 0.05, -1.0)
+    assert -low == pytest.approx(
+        scipy_stats.binomtest(odd, count, alternative="less").proportion_ci(0.95).high, abs=1e-4
+    )
+
+
+@limits(max_examples=20, deadline=None)
+@given(st.lists(st.sampled_from([-1.0, -0.6, -0.2, 0.0, 0.2, 0.4, 1.0]), min_size=2, max_size=30))
+def test_the_bound_is_where_p_falls_to_alpha(values: list[float]) -> None:
+    sample = stats.paired(values)
+    found = stats.equivalence_interval(sample, 0.05)
+    assert -1 <= found.low <= sample.mean <= found.high <= 1
+    for at, far in ((found.low, -1.0), (found.high, 1.0)):
+        assert at == far or stats.beyond_p(sample, at, far) <= 0.05
+        nearer = at + 0.01 * (sample.mean - at)
+        assert abs(at - sample.mean) < 1e-4 or stats.beyond_p(sample, nearer, far) >= stats.beyond_p(sample, at, far)
+    turned = stats.equivalence_interval(stats.paired([-value for value in values]), 0.05)
+    assert (-turned.high, -turned.low) == pytest.approx((found.low, found.high), abs=1e-5)
+
+
+def test_weights_at_random_agree_with_the_integral() -> None:
+    values = [-0.6, -0.2, -0.2, 0.0, 0.0, 0.0, 0.2, 0.4, 1.0]
+    weights = np.random.default_rng(5).dirichlet(np.ones(len(values) + 1), 200_000)
+    drawn = (weights @ np.array([*values, -1.0]) <= -0.3).mean()
+    assert stats.beyond_p(stats.paired(values), -0.3, -1.0) == pytest.approx(drawn, abs=0.003)
+
+
+def test_the_bound_counts_a_family_once() -> None:
+    values = [0.2, -0.4, 0.6, 0.0, 0.2, 1.0, 0.8, -0.2]
+    alone = stats.equivalence_interval(stats.paired(values), 0.05)
+    together = stats.equivalence_interval(stats.paired(values, list("aabbccdd")), 0.05)
+    assert together.low < alone.low
+    assert stats.equivalence_interval(stats.paired(values, list("abcdefgh")), 0.05) == alone
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.1])
+def test_equivalence_errs_at_the_margin_no_more_than_promised(margin: float) -> None:
+    """Exact, no simulation: a share of `margin` of all tasks is lost outright, the others tie; 20 to 200 of them."""
+    for count in range(20, 201):
+        fitting = 0
+        while (
+            fitting < count
+            and stats.beyond_p(stats.paired([-1.0] * fitting + [0.0] * (count - fitting)), -margin, -1.0) <= 0.05
+        ):
+            fitting += 1
+        assert scipy_stats.binom.cdf(fitting - 1, count, margin) <= 0.05 + 1e-9
 
 
 def test_no_variation_is_no_certainty() -> None:
@@ -125,7 +154,7 @@ def test_no_variation_is_no_certainty() -> None:
 
 
 def cells(*tasks: list[float]) -> stats.Cells:
-    return stats.Cells(*np.array([(len(t), sum(t), sum(v * v for v in t)) for t in tasks], dtype=float).T)
+    return stats.Cells(*zip(*[(len(t), sum(t), sum(v * v for v in t)) for t in tasks], strict=True))
 
 
 def test_the_suite_interval_of_one_task_is_welchs() -> None:
@@ -170,8 +199,10 @@ def test_a_ratio_of_totals_and_its_interval() -> None:
     found = stats.ratio_interval(costs, passes, 0.05)
     assert found is not None
     assert found.low < 100 / 40 < found.high
-    assert stats.ratio_interval(costs, passes, 0.05) == found
-    assert stats.ratio_interval([1.0, 1.0], [1.0, 0.0], 0.05) is None, "a quarter of the draws has no success"
+    for ratio in (found.low, found.high):  # where a paired t-test of "costs = ratio * passes" reaches its level
+        gaps = [cost - ratio * passed for cost, passed in zip(costs, passes, strict=True)]
+        assert scipy_stats.ttest_1samp(gaps, 0).pvalue == pytest.approx(0.05)
+    assert stats.ratio_interval([1.0, 1.0], [1.0, 0.0], 0.05) is None, "there may be no success at all"
     assert stats.ratio_interval([1.0, 1.0], [0.0, 0.0], 0.05) is None
 
 
@@ -228,5 +259,5 @@ def test_power_is_what_it_says() -> None:
     gap = smallest_detectable(0.4, 60, 0.05)
     assert gap is not None
     chances = [(0.4 + gap) / 2, (0.4 - gap) / 2, 0.6]
-    found = [stats.sign_flip_p(random.choice([1.0, -1.0, 0.0], 60, p=chances), seed=n) <= 0.05 for n in range(300)]
+    found = [sign_flip_p(random.choice([1, -1, 0], 60, p=chances).tolist()) <= 0.05 for _ in range(300)]
     assert np.mean(found) == pytest.approx(0.8, abs=0.08)

@@ -22,6 +22,7 @@ from terminalbench.analytics.allocate import TopUp, allocate
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Interval, Row
 from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.signs import decision_p
 from terminalbench.index.totals import wilson
 from terminalbench.records import Outcome, TaskRef
 
@@ -61,17 +62,17 @@ WORLDS = (SAME, VARIED, FIVE, TEN)
 
 def cells(passed: np.ndarray, attempts: int) -> stats.Cells:
     """Counts of passes as values of tasks."""
-    return stats.Cells(np.full(len(passed), float(attempts)), passed.astype(float), passed.astype(float))
+    return stats.Cells([attempts] * len(passed), passed.tolist(), passed.tolist())
 
 
 def rejections(world: World, tasks: int, attempts: int, reps: int, seed: int = 1) -> dict[str, float]:
     """How often each test says that two profiles differ."""
     random = np.random.default_rng((seed, tasks, attempts))
     hits = {"sign-flip": 0, "naive z": 0}
-    for rep in range(reps):
+    for _ in range(reps):
         old, new = world.draw(random, tasks)
         a, b = random.binomial(attempts, old), random.binomial(attempts, new)
-        hits["sign-flip"] += stats.sign_flip_p((b - a) / attempts, seed=rep) <= ALPHA
+        hits["sign-flip"] += decision_p((b - a).tolist()) <= ALPHA
         trials = tasks * attempts
         rates = a.sum() / trials, b.sum() / trials
         error = np.sqrt(sum(rate * (1 - rate) for rate in rates) / trials)
@@ -86,7 +87,9 @@ def coverage(world: World, tasks: int, attempts: int, reps: int, seed: int = 2) 
     for _ in range(reps):
         old, new = world.draw(random, tasks)
         a, b = cells(random.binomial(attempts, old), attempts), cells(random.binomial(attempts, new), attempts)
-        found = stats.mean_interval(stats.paired(b.mean - a.mean), ALPHA, (-1.0, 1.0))
+        found = stats.mean_interval(
+            stats.paired([x - y for x, y in zip(b.mean, a.mean, strict=True)]), ALPHA, (-1.0, 1.0)
+        )
         inside["tasks like these"] += found is not None and found.low <= truth <= found.high
         suite = stats.suite_interval(b, a, ALPHA) if attempts > 1 else None
         inside["these tasks"] += suite is not None and suite.low <= (new - old).mean() <= suite.high
@@ -101,7 +104,7 @@ def rate_coverage(tasks: int, attempts: int, reps: int, seed: int = 3) -> dict[s
     inside = {"effective n": 0, "pooled": 0}
     for _ in range(reps):
         passed = random.binomial(attempts, random.beta(0.5, 0.6, tasks))
-        sample = stats.paired(passed / attempts)
+        sample = stats.paired((passed / attempts).tolist())
         trials = tasks * attempts
         for name, count in (("effective n", stats.effective_count(sample, trials)), ("pooled", trials)):
             low, high = wilson(sample.mean, count, ALPHA)
@@ -114,10 +117,10 @@ def looking(world: World, tasks: int, looks: int, reps: int, seed: int = 4) -> d
     random = np.random.default_rng(seed)
     levels = [stats.nominal_level(look, looks, ALPHA) for look in range(1, looks + 1)]
     hits = {"O'Brien-Fleming": 0, "e-value": 0, "as if each look were the only one": 0, "one look, at the end": 0}
-    for rep in range(reps):
+    for _ in range(reps):
         old, new = world.draw(random, tasks)
         a, b = random.random((looks, tasks)) < old, random.random((looks, tasks)) < new
-        ps = [stats.sign_flip_p(b[:n].mean(axis=0) - a[:n].mean(axis=0), seed=rep) for n in range(1, looks + 1)]
+        ps = [decision_p((b[:n].sum(axis=0) - a[:n].sum(axis=0)).tolist()) for n in range(1, looks + 1)]
         wins, losses = (b & ~a).ravel().cumsum(), (a & ~b).ravel().cumsum()
         hits["O'Brien-Fleming"] += any(p <= level for p, level in zip(ps, levels, strict=True))
         hits["e-value"] += any(
@@ -199,15 +202,19 @@ def equivalences(n: int, attempts: int, margin: float, reps: int, seed: int = 7)
     random = np.random.default_rng((seed, n, attempts))
     for _ in range(reps):
         old, new = SAME.draw(random, n)
-        said["identical"] += _within(stats.cautious_interval, random, (old, new), attempts, margin)
+        said["identical"] += _within(_for_margin, random, (old, new), attempts, margin)
         old = random.beta(0.02, 0.02, n)
         rare = random.random(n) < margin
         chances = np.where(rare, 0.0, old), np.where(rare, 1.0, old)
         state = random.bit_generator.state
-        said["rare"] += _within(stats.cautious_interval, random, chances, attempts, margin)
+        said["rare"] += _within(_for_margin, random, chances, attempts, margin)
         random.bit_generator.state = state
         said["rare, by Student's interval alone"] += _within(stats.mean_interval, random, chances, attempts, margin)
     return {name: count / reps for name, count in said.items()}
+
+
+def _for_margin(sample: stats.Paired, alpha: float, _: tuple[float, float]) -> Interval:
+    return stats.equivalence_interval(sample, alpha)
 
 
 def _within(
@@ -218,7 +225,7 @@ def _within(
     margin: float,
 ) -> bool:
     old, new = (random.binomial(attempts, chance) / attempts for chance in chances)
-    found = interval(stats.paired(new - old), ALPHA, (-1.0, 1.0))
+    found = interval(stats.paired((new - old).tolist()), ALPHA, (-1.0, 1.0))
     return found is not None and -margin < found.low and found.high < margin
 
 

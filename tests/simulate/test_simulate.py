@@ -31,8 +31,8 @@ def test_identical_profiles_are_seldom_told_apart(world: World, tasks: int, atte
 @pytest.mark.parametrize("world", [SAME, VARIED, FIVE, TEN], ids=lambda w: w.name)
 @pytest.mark.parametrize(("tasks", "attempts"), [(20, 1), (20, 10), (50, 3), (500, 5)])
 def test_intervals_hold_the_truth_as_often_as_they_say(world: World, tasks: int, attempts: int) -> None:
-    for question, share in coverage(world, tasks, attempts, 1000).items():
-        assert 0.93 <= share <= 0.97, question
+    for question, share in coverage(world, tasks, attempts, 300).items():
+        assert 0.91 <= share <= 0.98, question
 
 
 def test_pairing_finds_what_pooling_misses() -> None:
@@ -67,9 +67,9 @@ def test_a_top_up_keeps_its_errors_in_bounds() -> None:
 
 
 def test_rare_tasks_that_nobody_saw_make_no_equivalence() -> None:
-    found = equivalences(20, 5, 0.05, 400)
+    found = equivalences(20, 5, 0.05, 80)
     assert found["rare"] <= 0.05 < found["rare, by Student's interval alone"]
-    assert equivalences(100, 5, 0.1, 100)["identical"] > 0.9
+    assert equivalences(100, 5, 0.1, 20)["identical"] > 0.9
 
 
 def test_the_page_reports_the_figures_that_were_measured() -> None:

@@ -133,7 +133,11 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
 
 def _counted(prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int) -> CountedWay:
     found = prepared.samples[way]
-    narrow = stats.cautious_interval(found.paired, settings.alpha / family, (-1.0, 1.0)) if found is not None else None
+    narrow = (
+        stats.equivalence_interval(found.paired, settings.alpha / family)
+        if found is not None and settings.margin is not None and settings.metric == "pass"
+        else None
+    )
     return CountedWay(prepared.estimates[way], p, discordant(prepared.new, prepared.old, prepared.tasks, way), narrow)
 
 

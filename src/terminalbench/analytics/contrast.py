@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Literal
 
-import numpy as np
-
-from terminalbench.analytics import power, stats
+from terminalbench.analytics import power, signs, stats
 from terminalbench.analytics.model import Estimate, Interval, Row, Sequential, Verdict
 from terminalbench.analytics.sample import Sample, Way, values_of
 from terminalbench.analytics.settings import Settings
@@ -21,23 +20,31 @@ def estimate(found: Sample | None, settings: Settings) -> Estimate:
     if found is None:
         return Estimate(units=0, trials=0)
     pairs = found.paired
-    sums = pairs.unit_sums()
+    values = unit_values(found, settings)
     better, reach = (1, (-1.0, 1.0)) if settings.metric == "pass" else (-1, None)
     return Estimate(
         units=pairs.unit_count,
         tasks=len(found.tasks),
-        trials=int(found.new.count.sum() + found.old.count.sum()),
-        new=float(found.new.mean.mean()),
-        old=float(found.old.mean.mean()),
+        trials=round(sum(found.new.count) + sum(found.old.count)),
+        new=fsum(found.new.mean) / len(found.tasks),
+        old=fsum(found.old.mean) / len(found.tasks),
         difference=pairs.mean,
         error=pairs.standard_error(),
         interval=stats.mean_interval(pairs, settings.alpha, reach),
         suite_interval=stats.suite_interval(found.new, found.old, settings.alpha, reach),
-        p=stats.sign_flip_p(sums, settings.seed),
-        wins=int((better * sums > 0).sum()),
-        losses=int((better * sums < 0).sum()),
-        ties=int((sums == 0).sum()),
+        p=signs.decision_p(values),
+        wins=sum(better * value > 0 for value in values),
+        losses=sum(better * value < 0 for value in values),
+        ties=sum(value == 0 for value in values),
     )
+
+
+def unit_values(found: Sample, settings: Settings) -> list[int]:
+    """Each unit's sum of differences as a whole number: exact for the pass rate."""
+    if settings.metric != "pass":
+        return signs.on_grid(found.paired.unit_sums())
+    counts = [[(round(t), round(n)) for t, n in zip(c.total, c.count, strict=True)] for c in (found.new, found.old)]
+    return stats.by_unit(signs.lattice(*counts)[0], found.paired.units)
 
 
 def coverage(profile: ProfileRows, tasks: Sequence[TaskRef], settings: Settings) -> float | None:
@@ -145,7 +152,8 @@ class CountedWay:
 
     def direction(self) -> int:
         """+1 where new has more of the metric, -1 where it has less."""
-        return int(np.sign(self.estimate.difference or 0.0))
+        found = self.estimate.difference or 0.0
+        return (found > 0) - (found < 0)
 
 
 def judge(ways: Sequence[CountedWay], looks: Looks, settings: Settings) -> Verdict:

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from terminalbench.analytics import stats
 from terminalbench.analytics.model import Metric, Row, TaskDifference
 from terminalbench.analytics.summary import ProfileRows, unit_of
@@ -71,8 +69,9 @@ def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric:
                 side.append((len(found), sum(found), sum(v * v for v in found)))
     if not kept:
         return None
-    cells = [stats.Cells(*np.array(side, dtype=float).T) for side in numbers]
-    pairs = stats.paired(cells[0].mean - cells[1].mean, [unit_of(task) for task in kept])
+    cells = [stats.Cells(*zip(*side, strict=True)) for side in numbers]
+    differences = [a - b for a, b in zip(cells[0].mean, cells[1].mean, strict=True)]
+    pairs = stats.paired(differences, [unit_of(task) for task in kept])
     return Sample(kept, cells[0], cells[1], pairs, any(task.family is not None for task in kept))
 
 
@@ -80,5 +79,5 @@ def task_differences(found: Sample | None) -> list[TaskDifference]:
     """Each common task with both means."""
     if found is None:
         return []
-    ours, theirs = found.new.mean.tolist(), found.old.mean.tolist()
-    return [TaskDifference(task, a, b, a - b) for task, a, b in zip(found.tasks, ours, theirs, strict=True)]
+    means = zip(found.tasks, found.new.mean, found.old.mean, strict=True)
+    return [TaskDifference(task, new, old, new - old) for task, new, old in means]

@@ -1,69 +1,78 @@
-"""The formulas of a comparison: pure functions on arrays, nothing random without a seed. See docs/statistics.md.
+"""The formulas of a comparison: pure functions, nothing random without a seed. See docs/statistics.md.
 
-Only `scipy.special` is used: `scipy.stats` takes far longer to load and adds nothing to these formulas.
+Plain Python: numpy is loaded only where a plan declares looks.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import comb, exp, fsum, log, sqrt
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaincinv, betaln, gammaln, ndtr, stdtrit
+from functools import cached_property, lru_cache
+from math import atan, comb, exp, fsum, lgamma, log, log1p, pi, sin, sqrt
+from statistics import NormalDist
 
 from terminalbench.analytics.model import Interval
+from terminalbench.analytics.special import beta_cdf, beta_quantile, log_choose, normal_tail, student_quantile
 
 TASKS_LIKE_THESE = "What would it be on tasks like these?"
 THESE_TASKS = "What would it be if these same tasks were attempted again?"
-EXACT_UP_TO = 16
-"""So many non-zero differences are tested over all their signs; more by random signs."""
-DRAWS = 20_000
-BOOTSTRAP_DRAWS = 2_000
 _NOISE = 1e-9
-_AT_ONCE = 2**20
 _NODES_PER_STEP = 8
-_BET_PRIOR = 2.0
+_STEP = 0.125
 
 
 @dataclass(frozen=True)
 class Paired:
     """Per-task differences with the unit (task or family) each belongs to: the sample of a comparison."""
 
-    differences: NDArray[np.float64]
-    units: NDArray[np.intp]
+    differences: Sequence[float]
+    units: Sequence[int]
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """The estimate: tasks weigh equally, however many attempts each has."""
         return fsum(self.differences) / len(self.differences)  # whatever the order of the tasks
 
+    @cached_property
+    def unit_sizes(self) -> list[int]:
+        """How many tasks each unit has."""
+        return by_unit([1] * len(self.units), self.units)
+
     @property
     def unit_count(self) -> int:
         """How many independent units there are."""
-        return int(self.units.max()) + 1
+        return len(self.unit_sizes)
 
-    def unit_sums(self, centre: float = 0.0) -> NDArray[np.float64]:
+    def unit_sums(self, centre: float = 0.0) -> list[float]:
         """The differences to `centre`, added up by unit."""
-        sums = np.bincount(self.units, self.differences - centre, self.unit_count)
-        scale = float(np.abs(self.differences).max())
-        return np.where(np.abs(sums) <= _NOISE * scale, 0.0, sums)
+        sums = by_unit([value - centre for value in self.differences], self.units)
+        noise = _NOISE * max(map(abs, self.differences))
+        return [value if abs(value) > noise else 0.0 for value in sums]
 
     def standard_error(self) -> float | None:
         """Of the mean, clustered by unit; `sd / sqrt(tasks)` when every task is a unit. None for a single unit."""
         count = self.unit_count
         if count < 2:
             return None
-        return sqrt(count / (count - 1) * float((self.unit_sums(self.mean) ** 2).sum())) / len(self.differences)
+        squares = fsum(value * value for value in self.unit_sums(self.mean))
+        return sqrt(count / (count - 1) * squares) / len(self.differences)
 
 
-def paired(differences: ArrayLike, units: Sequence[object] | None = None) -> Paired:
+def by_unit[Number: (int, float)](values: Sequence[Number], units: Sequence[int]) -> list[Number]:
+    """The values added up by unit."""
+    if len(units) == max(units) + 1:  # each its own
+        return list(values)
+    sums: list[Number] = [0] * (max(units) + 1)
+    for value, unit in zip(values, units, strict=True):
+        sums[unit] += value
+    return sums
+
+
+def paired(differences: Sequence[float], units: Sequence[object] | None = None) -> Paired:
     """The sample of per-task differences; `units` names the family of each task, by default its own."""
-    values = np.asarray(differences, dtype=float)
+    values = [float(value) for value in differences]
     if units is None:
-        return Paired(values, np.arange(len(values)))
+        return Paired(values, range(len(values)))
     numbers: dict[object, int] = {}
-    return Paired(values, np.array([numbers.setdefault(unit, len(numbers)) for unit in units], dtype=np.intp))
+    return Paired(values, [numbers.setdefault(unit, len(numbers)) for unit in units])
 
 
 def mean_interval(sample: Paired, alpha: float, reach: tuple[float, float] | None = None) -> Interval | None:
@@ -77,7 +86,7 @@ def mean_interval(sample: Paired, alpha: float, reach: tuple[float, float] | Non
         return None
     mean, count = sample.mean, sample.unit_count
     if error > 0:
-        half = float(stdtrit(count - 1, 1 - alpha / 2)) * error
+        half = student_quantile(1 - alpha / 2, count - 1) * error
         low, high = mean - half, mean + half
         if reach is not None:
             low, high = max(low, reach[0]), min(high, reach[1])
@@ -88,43 +97,99 @@ def mean_interval(sample: Paired, alpha: float, reach: tuple[float, float] | Non
     return Interval(low, high, 1 - alpha, "exact, all tasks alike", TASKS_LIKE_THESE)
 
 
-def cautious_interval(sample: Paired, alpha: float, reach: tuple[float, float]) -> Interval | None:
-    """The interval a claim of "no difference" must fit: Student's, and never narrower than if all tasks were alike.
-
-    A few tasks that hardly vary say nothing of rare ones that would: those may be among the tasks not seen.
-    """
-    found = mean_interval(sample, alpha, reach)
-    if found is None:
-        return None
-    low, high = _unseen(sample, alpha, reach)
-    method = f"{found.method}, and tasks not seen"
-    return Interval(min(found.low, low), max(found.high, high), 1 - alpha, method, TASKS_LIKE_THESE)
-
-
 def _unseen(sample: Paired, alpha: float, reach: tuple[float, float]) -> tuple[float, float]:
     """Where the mean may lie if as many tasks as can have stayed unseen are as unlike the seen ones as possible."""
     mean, share = sample.mean, 1 - alpha ** (1 / sample.unit_count)
     return mean - share * (mean - reach[0]), mean + share * (reach[1] - mean)
 
 
+def beyond_p(sample: Paired, at: float, far: float) -> float:
+    """p of "the true mean is at `at` or beyond it, towards `far`", for differences that cannot leave -1 to 1.
+
+    One task (or family, of the largest size) is added at `far`, and the tasks get random Dirichlet weights; p is the
+    chance that their weighted mean lies beyond `at`. For differences of two values this is Clopper and Pearson's exact
+    bound; for all ties `1 - p ** (1 / n)` of all tasks can be unlike them.
+    """
+    side = 1.0 if far > at else -1.0
+    counts = {max(sample.unit_sizes) * abs(far - at): 1}
+    for total, size in zip(by_unit(sample.differences, sample.units), sample.unit_sizes, strict=True):
+        weight = round(side * (total - at * size), 12)
+        counts[weight] = counts.get(weight, 0) + 1
+    return positive_chance(counts)
+
+
+def positive_chance(counts: dict[float, int]) -> float:
+    """The chance that a sum of standard exponentials is positive, `counts` of them with each weight.
+
+    Gil-Pelaez' integral on a logarithmic scale, where equal steps converge exponentially. The part below the first
+    step is a geometric series.
+    """
+    if min(counts) >= 0:
+        return 1.0
+    scale = sqrt(fsum(count * weight * weight for weight, count in counts.items()))
+    weights = [(weight / scale, count) for weight, count in counts.items()]
+    found, turned, step = 0.0, 0.0, -10.0
+    while step < 80:
+        t = exp(step)
+        size = exp(-fsum(count * log1p((t * weight) ** 2) for weight, count in weights) / 2)
+        turned = size * sin(fsum(count * atan(t * weight) for weight, count in weights))
+        found += turned if step > -10 else turned / (1 - exp(-_STEP))
+        if size < 1e-13:
+            break
+        step += _STEP
+    return min(1.0, max(0.0, 0.5 + found * _STEP / pi))
+
+
+def bound(sample: Paired, alpha: float, far: float) -> float:
+    """How far towards `far` the true mean may lie, with error `alpha` on this side: where `beyond_p` falls to it."""
+    wanted = NormalDist().inv_cdf(alpha)
+
+    def above(at: float) -> float:
+        return NormalDist().inv_cdf(min(max(beyond_p(sample, at, far), 1e-15), 1 - 1e-15)) - wanted
+
+    near, there = sample.mean, far  # p is above alpha at `near`, at most alpha at `there`
+    if near == far or (at_near := above(near)) <= 0:
+        return near
+    at_there = -wanted - 8.0
+    for _ in range(60):
+        middle = near + (there - near) * at_near / (at_near - at_there)
+        found = above(middle)
+        if found > 0:
+            near, at_near, at_there = middle, found, at_there / 2
+        else:
+            there, at_there, at_near = middle, found, at_near / 2
+        if abs(there - near) < 1e-6 or -1e-4 < found <= 0:
+            break
+    return there
+
+
+def equivalence_interval(sample: Paired, alpha: float) -> Interval:
+    """What must lie within the margins for a claim of "no difference": each side has the whole `alpha` (TOST).
+
+    A few tasks that hardly vary say nothing of rare ones that would: the added task stands for those not seen.
+    """
+    low, high = (bound(sample, alpha, far) for far in (-1.0, 1.0))
+    return Interval(low, high, 1 - 2 * alpha, "one task added at the far end", TASKS_LIKE_THESE)
+
+
 @dataclass(frozen=True)
 class Cells:
     """One profile's values by task: how many, their sum, the sum of their squares."""
 
-    count: NDArray[np.float64]
-    total: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    count: Sequence[float]
+    total: Sequence[float]
+    squares: Sequence[float]
 
-    @property
-    def mean(self) -> NDArray[np.float64]:
+    @cached_property
+    def mean(self) -> list[float]:
         """The mean of each task."""
-        return self.total / self.count
+        return [total / count for total, count in zip(self.total, self.count, strict=True)]
 
-    @property
-    def error_squared(self) -> NDArray[np.float64]:
+    @cached_property
+    def error_squared(self) -> list[float]:
         """The squared standard error of each task's mean, from its attempts alone."""
-        spread = np.maximum(self.squares - self.total**2 / self.count, 0.0)
-        return spread / (self.count - 1) / self.count
+        every = zip(self.count, self.total, self.squares, strict=True)
+        return [max(squares - total**2 / count, 0.0) / (count - 1) / count for count, total, squares in every]
 
 
 def suite_interval(new: Cells, old: Cells, alpha: float, reach: tuple[float, float] | None = None) -> Interval | None:
@@ -132,54 +197,20 @@ def suite_interval(new: Cells, old: Cells, alpha: float, reach: tuple[float, flo
 
     None unless every task has two attempts under both, or when no task varied at all. `reach` bounds what it can be.
     """
-    if len(new.count) == 0 or min(new.count.min(), old.count.min()) < 2:
+    counts = [*new.count, *old.count]
+    if not counts or min(counts) < 2:
         return None
-    parts = np.concatenate([new.error_squared, old.error_squared])
-    total = float(parts.sum())
+    parts = [*new.error_squared, *old.error_squared]
+    total = fsum(parts)
     if total <= 0:
         return None
-    freedom = total**2 / float((parts**2 / np.concatenate([new.count - 1, old.count - 1])).sum())
-    half = float(stdtrit(freedom, 1 - alpha / 2)) * sqrt(total) / len(new.count)
-    mean = float((new.mean - old.mean).mean())
+    freedom = total**2 / fsum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
+    half = student_quantile(1 - alpha / 2, freedom) * sqrt(total) / len(new.count)
+    mean = (fsum(new.mean) - fsum(old.mean)) / len(new.count)
     low, high = mean - half, mean + half
     if reach is not None:
         low, high = max(low, reach[0]), min(high, reach[1])
     return Interval(low, high, 1 - alpha, f"t({freedom:.0f}), attempts only", THESE_TASKS)
-
-
-def sign_flip_p(differences: ArrayLike, seed: int = 0) -> float:
-    """Two-sided p of "no unit differs": how often random signs give a sum as far from zero.
-
-    Exact up to 16 non-zero differences, 20,000 seeded draws above. With one attempt it is McNemar's exact test. When no
-    draw comes as far, Hoeffding's bound on the exact p tells the very small ones apart that early looks ask for.
-    """
-    values = np.asarray(differences, dtype=float)
-    scale = float(np.abs(values).max()) if len(values) else 0.0
-    if scale == 0:
-        return 1.0
-    values = np.round(values / scale, 9)
-    observed = abs(float(values.sum())) - _NOISE * len(values)
-    sizes = np.sort(np.abs(values[values != 0]))
-    if len(sizes) <= EXACT_UP_TO:
-        sums = np.zeros(1)
-        for size in sizes:
-            sums = np.concatenate([sums + size, sums - size])
-        return float((np.abs(sums) >= observed).mean())
-    hits = int((np.abs(_random_sums(sizes, seed)) >= observed).sum())
-    drawn = (hits + 1) / (DRAWS + 1)
-    return drawn if hits else min(drawn, 2 * exp(-(observed**2) / (2 * float((sizes**2).sum()))))
-
-
-def _random_sums(sizes: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Sums of `sizes` under random signs, a random bit each; eight at a time, from a table of their 256 sums."""
-    groups = -(-len(sizes) // 8)
-    eights = np.zeros((groups, 8))
-    eights.ravel()[: len(sizes)] = sizes
-    tables = (eights @ np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).T).ravel()
-    drawn = np.frombuffer(np.random.default_rng(seed).bytes(DRAWS * groups), dtype=np.uint8).reshape(DRAWS, groups)
-    offsets = np.arange(0, 256 * groups, 256)
-    parts = np.array_split(drawn, -(-drawn.size // _AT_ONCE))
-    return 2 * np.concatenate([tables[part + offsets].sum(axis=1) for part in parts]) - sizes.sum()
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
@@ -207,8 +238,9 @@ def effective_count(sample: Paired, trials: int) -> float:
 @lru_cache(maxsize=4096)
 def jeffreys(passed: int, count: int, alpha: float) -> Interval:
     """Jeffreys' interval of one task's pass rate; 0 of n reaches down to 0, n of n up to 1."""
-    low, high = betaincinv(passed + 0.5, count - passed + 0.5, [alpha / 2, 1 - alpha / 2])
-    low, high = 0.0 if passed == 0 else float(low), 1.0 if passed == count else float(high)
+    a, b = passed + 0.5, count - passed + 0.5
+    low = 0.0 if passed == 0 else beta_quantile(alpha / 2, a, b)
+    high = 1.0 if passed == count else beta_quantile(1 - alpha / 2, a, b)
     return Interval(low, high, 1 - alpha, "Jeffreys", "How often would this task be solved?")
 
 
@@ -224,26 +256,21 @@ def pass_hat_k(count: int, passed: int, k: int) -> float:
     return comb(passed, k) / comb(count, k)
 
 
-def ratio_interval(above: ArrayLike, below: ArrayLike, alpha: float, seed: int = 0) -> Interval | None:
-    """Bootstrap interval, over units, of a ratio of totals. None when too many draws have nothing below the line."""
-    top, bottom = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
-    if len(top) < 2 or bottom.sum() <= 0:
+def ratio_interval(above: Sequence[float], below: Sequence[float], alpha: float) -> Interval | None:
+    """Fieller's interval, over units, of a ratio of totals. None where the total below the line may well be zero."""
+    count = len(above)
+    if count < 2 or fsum(below) <= 0:
         return None
-    drawn = _resamples(len(top), seed)
-    totals = bottom[drawn].sum(axis=1)
-    usable = totals > 0
-    if (~usable).mean() >= alpha / 2:
+    top, bottom = fsum(above) / count, fsum(below) / count
+    share = student_quantile(1 - alpha / 2, count - 1) ** 2 / (count - 1) / count
+    spread = share * fsum((a - top) ** 2 for a in above), share * fsum((b - bottom) ** 2 for b in below)
+    both = top * bottom - share * fsum((a - top) * (b - bottom) for a, b in zip(above, below, strict=True))
+    square = bottom**2 - spread[1]
+    if square <= 0:
         return None
-    low, high = np.quantile(top[drawn].sum(axis=1)[usable] / totals[usable], [alpha / 2, 1 - alpha / 2])
-    return Interval(
-        float(low), float(high), 1 - alpha, f"bootstrap over tasks, {BOOTSTRAP_DRAWS} draws", TASKS_LIKE_THESE
-    )
-
-
-@lru_cache(maxsize=2)
-def _resamples(count: int, seed: int) -> NDArray[np.int64]:
-    """Which units each bootstrap draw takes; the same for every profile of a report."""
-    return np.random.default_rng(seed).integers(0, count, (BOOTSTRAP_DRAWS, count))
+    root = sqrt(max(both**2 - square * (top**2 - spread[0]), 0.0))
+    low, high = (both - root) / square, (both + root) / square
+    return Interval(max(low, 0.0), high, 1 - alpha, f"Fieller, t({count - 1}) over tasks", TASKS_LIKE_THESE)
 
 
 def fisher_p(first: tuple[int, int], second: tuple[int, int]) -> float:
@@ -252,14 +279,11 @@ def fisher_p(first: tuple[int, int], second: tuple[int, int]) -> float:
     yes, rows, total = a + c, a + b, a + b + c + d
     if yes in (0, total) or rows in (0, total):
         return 1.0
-    seen = np.arange(max(0, yes - (c + d)), min(yes, rows) + 1)
-    log = _log_choose(rows, seen) + _log_choose(total - rows, yes - seen) - _log_choose(total, np.array(yes))
-    chances = np.exp(log)
-    return float(min(1.0, chances[chances <= chances[seen == a] * (1 + 1e-7)].sum()))
-
-
-def _log_choose(count: int, chosen: NDArray[np.int_]) -> NDArray[np.float64]:
-    return gammaln(count + 1) - gammaln(chosen + 1) - gammaln(count - chosen + 1)
+    chances = {
+        seen: exp(log_choose(rows, seen) + log_choose(total - rows, yes - seen) - log_choose(total, yes))
+        for seen in range(max(0, yes - (c + d)), min(yes, rows) + 1)
+    }
+    return min(1.0, fsum(chance for chance in chances.values() if chance <= chances[a] * (1 + 1e-7)))
 
 
 @lru_cache(maxsize=64)
@@ -277,11 +301,13 @@ def obrien_fleming(looks: int, alpha: float) -> tuple[float, ...]:
 
 def nominal_level(look: int, looks: int, alpha: float) -> float:
     """The two-sided p that decides at one look: tiny at first, near `alpha` at the end."""
-    return float(2 * ndtr(-obrien_fleming(looks, alpha)[look - 1]))
+    return 2 * normal_tail(obrien_fleming(looks, alpha)[look - 1])
 
 
 def _crossing(looks: int, constant: float) -> float:
     """Chance that a walk of standard normal steps leaves +-constant * sqrt(looks) within `looks` steps."""
+    import numpy as np
+
     bound = constant * sqrt(looks)
     if bound <= 0:
         return 1.0
@@ -308,9 +334,9 @@ def e_value(wins: int, losses: int) -> float:
 
 
 def _one_sided(wins: int, losses: int) -> float:
-    a = b = _BET_PRIOR
-    above = 1.0 - float(betainc(wins + a, losses + b, 0.5))
+    a, b = wins + 2.0, losses + 2.0
+    above = 1.0 - beta_cdf(0.5, a, b)
     if above <= 0:
         return 0.0
-    value = float(betaln(wins + a, losses + b) - betaln(a, b)) + log(above) - log(0.5) + (wins + losses) * log(2.0)
+    value = lgamma(a) + lgamma(b) - lgamma(a + b) + log(6.0) + log(above) - log(0.5) + (wins + losses) * log(2.0)
     return exp(min(value, 700.0))

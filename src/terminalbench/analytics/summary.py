@@ -53,8 +53,8 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
     tasks = [_task(task, found, settings) for task, found in profile.tasks.items()]
     passed = sum(task.passed for task in tasks)
     measured = sum(task.measured for task in tasks)
-    rated = [task for task in tasks if task.rate is not None]
-    sample = stats.paired([task.rate for task in rated], [unit_of(task.task) for task in rated]) if rated else None
+    rated = [(task.rate, unit_of(task.task)) for task in tasks if task.rate is not None]
+    sample = stats.paired(*zip(*rated, strict=True)) if rated else None
     seconds = [row.agent_sec for row in rows if row.agent_sec is not None]
     rates = pass_rates(rows)
     at, hat = _pass_k(tasks, settings)
@@ -132,7 +132,7 @@ def _cost_per_success(profile: ProfileRows, settings: Settings) -> tuple[float |
         sums[0] += row.spent.cost_usd or 0.0
         sums[1] += row.outcome is Outcome.PASSED
     costs, passes = zip(*sorted(units.values()), strict=True)
-    return spent / successes, stats.ratio_interval(costs, passes, settings.alpha, settings.seed)
+    return spent / successes, stats.ratio_interval(costs, passes, settings.alpha)
 
 
 def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support import warm
 from support.experiments import Project
 from terminalbench.cli.main import main
 
@@ -28,8 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell that starts the tests in the background lets all they start ignore Ctrl-C; a person's shell does not."""
+    if not hasattr(config, "workerinput"):
+        ours = contextlib.ExitStack()
+        ours.enter_context(warm.session())
+        config.add_cleanup(ours.close)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -40,13 +40,15 @@ TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
 class Lab:
     """A project with tasks `a` and `b`, and the command line as a real process.
 
-    With `prefix` commands run behind another one, as in a mount namespace; `seen_root` is the root seen from here.
+    With `prefix` commands run behind another one, as in a mount namespace; `seen_root` is the root seen from here. With
+    `fresh` every Harbor process is started, none forked: what depends on how Python starts there.
     """
 
     project: Project
     env: dict[str, str]
     prefix: list[str] = field(default_factory=list)
     seen_root: Path | None = None
+    fresh: bool = False
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -59,9 +61,13 @@ class Lab:
         items = ", ".join(f'{{ id = "{task}" }}' for task in tasks)
         return self.project.experiment(HEAD.format(run=run, items=items) + profiles, name)
 
-    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
+    def command(self, fresh: bool = False) -> list[str]:
+        """`tbench`; its Harbor processes are forked ones unless they have to be fresh (see `support.warm`)."""
+        return [*self.prefix, *(TBENCH if fresh or self.fresh or self.prefix else WARM.tbench())]
+
+    def start(self, *arguments: str | Path, fresh: bool = False) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*self.prefix, *TBENCH, *map(str, arguments)],
+            [*self.command(fresh), *map(str, arguments)],
             cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         self.started.append(process)
@@ -76,7 +82,7 @@ class Lab:
 
     def process(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in a process of its own: what depends on how Python is started."""
-        process = self.start(*arguments)
+        process = self.start(*arguments, fresh=True)
         out, err = process.communicate(timeout=240)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
@@ -85,7 +91,7 @@ class Lab:
 
         Harbor runs in processes of its own, forked from one that has loaded it (see `support.warm`). What a test does to a command while it runs needs `start`.
         """
-        if self.prefix:
+        if self.prefix or self.fresh:
             return self.process(*arguments)
         out, err = io.StringIO(), io.StringIO()
         before = dict(os.environ)

@@ -31,16 +31,16 @@ def decoys(lab, tmp_path):
         process.wait()
 
 
-def start(lab):
+def start(lab, fresh: bool = False):
     lab.env["XDG_STATE_HOME"] = str(lab.root / "state")
     file = lab.experiment(LONG)
-    process = lab.start("run", file)
+    process = lab.start("run", file, fresh=fresh)
     wait_for(lambda: at_work(lab) == 2, process)
     return file, process
 
 
 def test_it_lists_first_then_ends_ours_and_spares_the_rest(lab, decoys) -> None:
-    file, process = start(lab)
+    file, process = start(lab, fresh=True)
     status = json.loads(lab.tbench("status", "--json").stdout)
     assert [(s["state"], s["runner"], s["planned"]) for s in status] == [("running", process.pid, 2)]
     harbor = status[0]["harbor"][0]

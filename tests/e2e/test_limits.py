@@ -139,6 +139,7 @@ def test_a_clock_that_jumps_neither_ends_nor_extends_a_run(lab, offset: float, l
     flag = lab.root / "jumped"
     lab.project.write("jump/sitecustomize.py", CLOCK.format(offset=offset, flag=str(flag)))
     lab.env["PYTHONPATH"] = str(lab.root / "jump")
+    lab.fresh = True
     forward = offset > 0
     run = f"attempts = {3 if forward else 30}\nparallel = 1\nrun_timeout_sec = {limit_sec}"
     process = lab.start("run", lab.experiment(scripted("p", sleep_sec=0.5), tasks=("a",), run=run))

@@ -41,7 +41,7 @@ def worker(lab) -> int:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_batch_is_finished_without_loss(lab, how: signal.Signals) -> None:
     file = lab.experiment(slow(2), run="attempts = 3\nparallel = 1")
-    process = lab.start("run", file)
+    process = lab.start("run", file, fresh=how == signal.SIGKILL)  # the kernel tells Harbor of it
     wait_for(lambda: at_work(lab) == 3, process)
     harbor = worker(lab)
     assert alive(harbor)

@@ -9,7 +9,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable
@@ -25,7 +24,6 @@ from terminalbench.records import Event
 
 QUICK = '[profiles.sim]\nagent = "simulated"\nmodel = "simulated/x"\noptions = { solve_probability = 1.0 }\n'
 SLOW = scripted("slow", free=0, files={"agent.log": "begun\n\x1b[2J\x1b]0;owned\x07 at work\n"})
-TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
 _ALTERNATE, _NORMAL = "\x1b[?1049h", "\x1b[?1049l"
 
 
@@ -99,7 +97,7 @@ def screen(lab, tmp_path: Path):
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
         process = subprocess.Popen(
-            [*TBENCH, *map(str, arguments)], cwd=lab.root, env=lab.env, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal
+            [*lab.command(), *map(str, arguments)], cwd=lab.root, env=lab.env, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal
         )  # fmt: skip
         started.append(Screen(process, master, slave, before))
         return started[-1]

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import terminalbench
-from support.warm import Warm
+from support.warm import Forked, Warm
 from terminalbench.files import read_jsonl
 from terminalbench.harbor.read.results import TrialReading, read_job, read_trial
 from terminalbench.records import Event, Trial
@@ -29,6 +28,7 @@ ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.e
 SAFE = "terminalbench.harbor.verifier:SafeVerifier"
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
 TIMEOUT_SEC = 240
+WARM = Warm()
 
 # Passes when /app/answer.txt holds what the tests expect; writes 0 otherwise.
 TEST_SH = """#!/bin/bash
@@ -66,11 +66,6 @@ def _home() -> Path:
     return folder
 
 
-@cache
-def _warm() -> Warm:
-    return Warm(_home())
-
-
 @dataclass
 class Job:
     """One Harbor job of a test: its configuration, and after `run` what it left."""
@@ -93,20 +88,11 @@ class Job:
     def events_path(self) -> Path:
         return self.root / "events.jsonl"
 
-    def start(self, *extra: str) -> subprocess.Popen[str]:
+    def start(self, *extra: str) -> Forked:
         """Start `harbor run` in a process group of its own."""
-        start = "import sys; from harbor.cli.main import app; sys.exit(app())"
         command, env = self._command(*extra)
-        return subprocess.Popen(
-            [sys.executable, "-c", start, *command[1:]],
-            env=env,
-            cwd=self.root,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return WARM(command, env, cwd=self.root, **files)
 
     def _command(self, *extra: str) -> tuple[list[str], dict[str, str]]:
         environment = {"import_path": ENVIRONMENT} if ":" in ENVIRONMENT else {"type": ENVIRONMENT}
@@ -140,9 +126,7 @@ class Job:
 
     def run(self, *extra: str, expect: int | None = 0) -> str:
         """Run `harbor run` to its end and return what it printed."""
-        command, env = self._command(*extra)
-        files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        process = _warm()(command, env, cwd=self.root, **files)
+        process = self.start(*extra)
         try:
             output = process.communicate(timeout=TIMEOUT_SEC)[0].decode()
         finally:
@@ -217,7 +201,7 @@ def scripted(script: str = "true", **kwargs: Any) -> dict[str, Any]:
     return config
 
 
-def stop(process: subprocess.Popen[str]) -> None:
+def stop(process: Forked) -> None:
     """End a process group that is still there."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.e
 """Where the trials run: "module:Class", or one of Harbor's types, such as "docker"."""
 
 JOB_TIMEOUT_SEC = 540
+WARM = Warm()
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,6 @@ def once(folder: Path, produce: Callable[[Path], None]) -> Path:
     return folder
 
 
-@cache
-def _warm(home: Path) -> Warm:
-    return Warm(home)
-
-
 def run_harbor(folder: Path, config: dict[str, Any], *extra: str, home: Path, status: int = 0) -> str:
     """Run a job, or go on with it, in a process group of its own that ends with it; what Harbor printed."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +75,7 @@ def run_harbor(folder: Path, config: dict[str, Any], *extra: str, home: Path, st
     }
     command = ["harbor", "run", "-c", str(folder / "job.json"), "-y", *extra]
     files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    process = _warm(home)(command, env, cwd=folder, **files)
+    process = WARM(command, env, cwd=folder, **files)
     try:
         printed = process.communicate(timeout=JOB_TIMEOUT_SEC)[0].decode()
     finally:

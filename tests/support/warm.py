@@ -1,13 +1,16 @@
 """Harbor's processes in tests: forked from one that has loaded Harbor, because loading it takes longer than a small job.
 
 `Warm` stands in for `runner.executors.local.spawn`. Each process is a real one, in a group of its own, with its own
-environment, folder and files; it does what `harbor run` or `python -m <module>` does. Tests that start `tbench` as a
-process use the real `spawn`.
+environment, folder and files; it does what `harbor run` or `python -m <module>` does, and gets its signal when the process
+that asked for it ends. One loaded process serves a whole test session: `session` names its folder to all workers, and
+`support.tbench` is a `tbench` process that uses it. Some tests start `tbench` with the real `spawn` (see `Lab.fresh`).
 """
 
 import array
 import atexit
+import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -18,19 +21,19 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from terminalbench.runner.executors.local import spawn
-
 LOADED = (
-    "harbor.cli.main", "harbor.job", "harbor.trial.trial", "terminalbench.harbor.plugin", "terminalbench.harbor.verifier",
+    "harbor.cli.main", "harbor.job", "harbor.trial.trial", "harbor.trial.single_step", "harbor.agents.installed.base",
+    "harbor.cli.job_sharing", "terminalbench.harbor.plugin", "terminalbench.harbor.verifier",
     "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.agents.simulated",
-    "terminalbench.sandbox.environment",
+    "terminalbench.sandbox.environment", "dirhash", "rich._emoji_codes", "encodings.ascii",
 )  # fmt: skip
 _HEAD = struct.Struct("!I")
 _NULL = os.open(os.devnull, os.O_RDWR)
@@ -47,9 +50,11 @@ class Forked:
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while the process runs."""
+        if self.returncode is not None:
+            return self.returncode
         with selectors.DefaultSelector() as ready:
             ready.register(self._status, selectors.EVENT_READ)
-            return self.wait() if self.returncode is None and ready.select(0) else self.returncode
+            return self.wait() if ready.select(0) else None
 
     def wait(self) -> int:
         """Wait for the end."""
@@ -88,15 +93,27 @@ class Forked:
         return bytes(found["stdout"]), bytes(found["stderr"])
 
 
+FOLDER = "TBENCH_TESTS_WARM"
+"""The variable that names the folder of the loaded process, and the pid of the process that it ends with."""
+
+_ENV = dict(os.environ)
+
+
+@contextlib.contextmanager
+def session() -> Generator[None]:
+    """Name a folder for the loaded process of a test session to all that this process starts."""
+    with tempfile.TemporaryDirectory(prefix="tbench-warm-") as folder:
+        os.environ[FOLDER] = _ENV[FOLDER] = f"{os.getpid()}:{folder}"
+        yield
+
+
 class Warm:
-    """The process that has loaded Harbor, started at the first use; it ends with us, and what it has forked with it.
+    """Asks the process of this session that has loaded Harbor, which starts at the first use."""
 
-    Harbor notes the home folder when it is loaded: a process with another one is a fresh one.
-    """
-
-    def __init__(self, home: Path | None = None) -> None:
+    def __init__(self, where: str | None = None) -> None:
         self._server: socket.socket | None = None
-        self._home = os.environ.get("HOME") if home is None else str(home)
+        self._where = where
+        self._turn = threading.Lock()
 
     def __call__(
         self,
@@ -105,10 +122,8 @@ class Warm:
         number: int = signal.SIGKILL,
         cwd: Path | None = None,
         **files: Any,
-    ) -> "Forked | subprocess.Popen[bytes]":
+    ) -> Forked:
         """Start `argv` as `spawn` does."""
-        if env.get("HOME") != self._home:
-            return spawn(argv, env, number, cwd=cwd, **files)
         theirs, ours, pipes = [], {}, []
         for name in ("stdin", "stdout", "stderr"):
             given = files[name]
@@ -123,25 +138,52 @@ class Warm:
             else:
                 theirs.append(_NULL if given == subprocess.DEVNULL else given.fileno())
         status, reported = os.pipe()
-        pid = self._ask({"argv": argv, "env": dict(env), "cwd": str(cwd or Path.cwd())}, [*theirs, reported])
+        request = {"argv": argv, "env": dict(env), "cwd": str(cwd or Path.cwd()), "signal": int(number)}
+        pid = self._ask(request, [*theirs, reported])
         for descriptor in (*pipes, reported):
             os.close(descriptor)
         return Forked(pid, status, ours)
 
-    def _ask(self, request: dict[str, Any], descriptors: list[int]) -> int:
+    def tbench(self) -> list[str]:
+        """The command `tbench`, as a process that asks the loaded process too."""
+        self.connect()
+        return [sys.executable, str(Path(__file__).with_name("tbench.py")), _ENV[FOLDER]]
+
+    def connect(self) -> None:
+        """Connect to the loaded process, and start it if this is the first use in the session."""
         if self._server is None:
-            self._server, other = socket.socketpair()
-            argv = [sys.executable, "-u", __file__, str(other.fileno())]
-            env = {**os.environ, "HOME": self._home} if self._home else None
-            subprocess.Popen(
-                argv, env=env, pass_fds=(other.fileno(),), stdin=_NULL, stdout=_NULL, start_new_session=True
-            )
-            other.close()
+            self._server = _connect(self._where or _ENV[FOLDER])
+
+    def _ask(self, request: dict[str, Any], descriptors: list[int]) -> int:
+        self.connect()
+        assert self._server is not None
         data = json.dumps(request).encode()
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
-        self._server.sendmsg([_HEAD.pack(len(data))], [rights])
-        self._server.sendall(data)
-        return _HEAD.unpack(_exactly(self._server, 4))[0]
+        with self._turn:
+            self._server.sendmsg([_HEAD.pack(len(data))], [rights])
+            self._server.sendall(data)
+            return _HEAD.unpack(_exactly(self._server, 4))[0]
+
+
+def _connect(where: str) -> socket.socket:
+    """A connection to the loaded process, which the first that asks starts."""
+    owner, folder = where.split(":", 1)
+    path = Path(folder) / "socket"
+    with (Path(folder) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            home = Path(folder) / "home"
+            home.mkdir()
+            with socket.socket(socket.AF_UNIX) as listener, (Path(folder) / "log").open("wb") as log:
+                listener.bind(str(path))
+                listener.listen(64)
+                subprocess.Popen(
+                    [sys.executable, "-u", __file__, str(listener.fileno()), owner], env={**_ENV, "HOME": str(home)},
+                    pass_fds=(listener.fileno(),), stdin=_NULL, stdout=log, stderr=log, start_new_session=True,
+                )  # fmt: skip
+    made = socket.socket(socket.AF_UNIX)
+    made.connect(str(path))
+    return made
 
 
 def _exactly(source: socket.socket, size: int) -> bytes:
@@ -154,46 +196,73 @@ def _exactly(source: socket.socket, size: int) -> bytes:
     return data
 
 
-def serve(requests: socket.socket) -> Callable[[], int | None]:
-    """Fork a process for each request; returns in each forked process, with what it has to do."""
+@dataclass(frozen=True)
+class _Child:
+    """A forked process: where its end is told, who asked for it, and the signal it gets when that one ends."""
+
+    status: int
+    asked: socket.socket
+    signal: int
+
+
+def serve(listener: socket.socket, owner: int) -> Callable[[], int | None]:
+    """Fork a process for each request; returns in each forked process, with what it has to do. Ends with `owner`."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    running: dict[int, int] = {}
+    running: dict[int, _Child] = {}
+    ready = selectors.DefaultSelector()
+    for file, name in ((listener, "listener"), (woken, "woken"), (os.pidfd_open(owner), "owner")):
+        ready.register(file, selectors.EVENT_READ, name)
     while True:
-        with selectors.DefaultSelector() as ready:
-            ready.register(requests, selectors.EVENT_READ)
-            ready.register(woken, selectors.EVENT_READ)
-            events = [key.fileobj for key, _ in ready.select()]
-        if woken in events:
-            os.read(woken, 4096)
-            _report(running)
-        if requests not in events:
-            continue
-        head, rights, _, _ = requests.recvmsg(4, socket.CMSG_LEN(64))
-        if not head:
-            sys.exit(0)
-        descriptors = array.array("i", rights[0][2]).tolist()
-        request = json.loads(_exactly(requests, _HEAD.unpack(head)[0]))
-        pid = os.fork()
-        if pid == 0:
-            requests.detach()  # closed below; the object must not close the number again
-            return _become(request, descriptors)
-        running[pid] = descriptors.pop()
-        for descriptor in descriptors:
-            os.close(descriptor)
-        requests.sendall(_HEAD.pack(pid))
+        for key, _ in ready.select():
+            if key.data == "owner":
+                sys.exit(0)
+            elif key.data == "woken":
+                os.read(woken, 4096)
+                _report(running)
+            elif key.data == "listener":
+                ready.register(listener.accept()[0], selectors.EVENT_READ, "client")
+            elif program := _answer(key.fileobj, running, ready):
+                return program
 
 
-def _report(running: dict[int, int]) -> None:
+def _answer(client: Any, running: dict[int, _Child], ready: selectors.BaseSelector) -> Callable[[], int | None] | None:
+    """Start what the client asks for, or end it when the client has ended; a program in the forked process."""
+    head, rights, _, _ = client.recvmsg(4, socket.CMSG_LEN(64))
+    if not head:
+        ready.unregister(client)
+        client.close()
+        for pid in [pid for pid, child in running.items() if child.asked is client]:
+            os.kill(pid, running[pid].signal)
+        return None
+    descriptors = array.array("i", rights[0][2]).tolist()
+    request = json.loads(_exactly(client, _HEAD.unpack(head)[0]))
+    pid = os.fork()
+    if pid == 0:
+        for key in ready.get_map().values():
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.detach()  # closed below; the object must not close the number again
+        ready.close()
+        return _become(request, descriptors)
+    running[pid] = _Child(descriptors.pop(), client, request["signal"])
+    for descriptor in descriptors:
+        os.close(descriptor)
+    with contextlib.suppress(BrokenPipeError):
+        client.sendall(_HEAD.pack(pid))
+    return None
+
+
+def _report(running: dict[int, _Child]) -> None:
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
-        descriptor = running.pop(pid)
-        os.write(descriptor, _HEAD.pack(status))
-        os.close(descriptor)
+        child = running.pop(pid)
+        with contextlib.suppress(BrokenPipeError):  # the one that asked has ended
+            os.write(child.status, _HEAD.pack(status))
+        os.close(child.status)
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], int | None]:
@@ -206,8 +275,10 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], int
         os.dup2(descriptor, number)
     os.closerange(3, 1024)
     os.chdir(request["cwd"])
+    loaded_in = os.environ["HOME"]
     os.environ.clear()
     os.environ.update(request["env"])
+    _move_home(Path(loaded_in), Path.home())
     path = [entry for entry in request["env"].get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:0] = [entry for entry in path if entry not in sys.path]
     _, *arguments = request["argv"]  # of Python or of `harbor`
@@ -218,15 +289,25 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], int
     return COMMAND
 
 
+def _move_home(old: Path, new: Path) -> None:
+    """Harbor notes places in the home folder when it is loaded."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "harbor":
+            for key, value in list(vars(module).items()):
+                if isinstance(value, Path) and value.is_relative_to(old):
+                    setattr(module, key, new / value.relative_to(old))
+
+
 if __name__ == "__main__":
     os.environ |= {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     sys.path.pop(0)  # the folder of this file, which Python puts there
     for name in LOADED:
         importlib.import_module(name)
+    typer = importlib.import_module("typer")
     COMMAND = typer.main.get_command(importlib.import_module("harbor.cli.main").app)  # made anew by every `app()`
     gc.collect()
     gc.freeze()  # a forked process would copy each page that a collection looks at
-    program = serve(socket.socket(fileno=int(sys.argv[1])))
+    program = serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
     try:
         code = program()
     except SystemExit as error:

@@ -1,6 +1,7 @@
 """A secret in the environment and in the env file reaches no output of any command that does not need it."""
 
 import json
+from importlib import import_module
 
 import msgspec
 import pytest
@@ -69,7 +70,7 @@ def test_a_canary_written_into_the_experiment_is_refused_and_not_repeated(projec
 def test_job_configs_hold_references_only(project, tbench, experiment) -> None:
     assert tbench("plan", experiment, "--job-configs", "out").code == 0
     configs = [json.loads(f.read_text()) for f in sorted((project.root / "out").glob("*.job.json"))]
-    assert configs[0]["agents"][0]["env"] == {"MY_API_KEY": "${MY_API_KEY}"}
+    assert configs[0]["agents"][0]["env"] == {"MY_API_KEY": "${MY_API_KEY}", "ENABLE_TOOL_SEARCH": "false"}
 
 
 @pytest.mark.parametrize("more", [(), ("--debug",)])
@@ -86,6 +87,7 @@ def test_an_unexpected_error_does_not_show_what_an_env_file_gave(project, tbench
     def fail(_batch: object) -> None:
         raise RuntimeError(f"eu-west-1 refused {value}")
 
+    import_module("terminalbench.lab.run")  # loaded later, it would keep the stand-in for the tests that follow
     monkeypatch.setattr("terminalbench.index.queries.view_batch", fail)
     ran = tbench("watch", batch.folder, *more)
     assert ran.code == 1

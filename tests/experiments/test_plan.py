@@ -10,7 +10,8 @@ from support.experiments import BASE, ORACLE, good
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, next_number
 from terminalbench.experiments.config import load
-from terminalbench.experiments.plan import Plan, Selection, dataset_labels, make_plan
+from terminalbench.experiments.datasets import dataset_labels
+from terminalbench.experiments.plan import Plan, Selection, make_plan
 from terminalbench.files import encode_json
 from terminalbench.records import TaskRef
 
@@ -116,7 +117,7 @@ def test_labels_are_unique_and_free_of_harbors_separator(project) -> None:
     for folder in ("x/tasks", "y/tasks", "a__b", "c:"):
         project.task(folder, "t")
     items = ", ".join(f'{{ id = "t", dataset = "{d}" }}' for d in ("x/tasks", "y/tasks", "a__b", "c:", "n@1"))
-    labels = dataset_labels(good(project, BASE.replace('{ id = "a" }', items) + ORACLE))
+    labels = dataset_labels(good(project, BASE.replace('{ id = "a" }', items) + ORACLE).datasets)
     assert labels == {"x/tasks": "tasks", "y/tasks": "tasks-2", "a__b": "a_b", "c:": "c", "n@1": "n@1"}
 
 

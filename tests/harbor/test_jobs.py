@@ -14,6 +14,7 @@ from support.experiments import BASE, good
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import HARBOR_PARALLEL, make_plan
+from terminalbench.experiments.profiles import differences
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.harbor.jobs import PLUGIN, command, job_config, wave_config
 
@@ -157,8 +158,27 @@ def test_our_claude_code_gets_its_treatment(project) -> None:
             "mcp_extras": ["s"],
             "hooks": {"hooks": {"Stop": []}},
         },
-        "env": {"MY_TOKEN": "${MY_TOKEN}"},
+        "env": {"MY_TOKEN": "${MY_TOKEN}", "ENABLE_TOOL_SEARCH": "false"},
     }
+
+
+def test_built_in_conditions_are_alike_for_every_profile_of_an_agent(project) -> None:
+    """Whether a profile has MCP servers or not; its own `env` decides otherwise, and then the id tells it."""
+    project.server("s")
+    made = good(
+        project,
+        BASE
+        + '[profiles.plain]\nno_mcp = true\n[profiles.mcp]\nmcp_servers = ["s"]\n'
+        + '[profiles.search]\nno_mcp = true\nenv = { ENABLE_TOOL_SEARCH = "true" }\n',
+    )
+    plain, mcp, search = made.profiles
+    assert plain.content["conditions"] == mcp.content["conditions"] == {"ENABLE_TOOL_SEARCH": "false"}
+    assert "conditions" not in search.content
+    assert [d.aspect for d in differences(plain.content, search.content)] == [
+        "conditions.ENABLE_TOOL_SEARCH",
+        "env.ENABLE_TOOL_SEARCH",
+    ]
+    assert "conditions" not in differences(plain.content, mcp.content)[0].aspect
 
 
 def test_a_server_with_code_of_its_own_is_uploaded(project) -> None:

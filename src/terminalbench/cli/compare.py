@@ -15,7 +15,7 @@ METRICS = ("pass", "cost", "tokens", "time")
 GATES = ("worse", "not-better", "not-equivalent")
 DEPARTURES = (
     "baseline", "contrasts", "analysis", "attempts", "tasks", "profiles", "planned-trials", "top-up", "picked",
-    "changed-tasks", "other",
+    "changed-tasks", "changed-profiles", "other",
 )  # fmt: skip
 """`DepartureKind`, which is not loaded for a help text; a test compares them."""
 

@@ -15,13 +15,16 @@ from terminalbench.cli.output import print_json
 @json_option
 @root_option
 def command(experiment: Path, a: str, b: str, as_json: bool, root: Path | None) -> None:
-    """Show what differs between profiles A and B, prompt and configuration text included."""
+    """Show what differs between profiles A and B, prompt and configuration text included.
+
+    KEY@N is a profile as batch N was planned with it: `tbench diff FILE mine@0 mine` shows which files changed since.
+    """
     from terminalbench.experiments.config import load
-    from terminalbench.experiments.plan import select_profiles
     from terminalbench.experiments.profiles import differences
+    from terminalbench.lab.plan import treatment
 
     loaded = load(experiment, root)
-    old, new = (select_profiles(loaded, (key,))[0] for key in (a, b))
+    old, new = (treatment(loaded, name) for name in (a, b))
     found = differences(old.content, new.content)
     if as_json:
         aspects = [{"aspect": d.aspect, a: d.old, b: d.new} for d in found]

@@ -22,6 +22,11 @@ from terminalbench.cli.select import Where, on_batch
     is_flag=True,
     help="Add attempts where profiles disagree or are unstable, under the [top_up] rule of the plan.",
 )
+@click.option(
+    "--accept-changed",
+    is_flag=True,
+    help="Go on although code, skills or tasks changed since the plan; compare shows it as a departure.",
+)
 @watch_option
 @json_option
 @on_batch

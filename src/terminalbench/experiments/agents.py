@@ -46,6 +46,10 @@ class AgentRecord:
         "Options besides those its class names: a list, or a table with the choices of each."
     )
     any_options: bool = key("Options are handed over unchecked.", default=False)
+    conditions: dict[str, str] = key(
+        "Variables that each of its profiles has unless it sets them itself, so that all of them run alike.",
+        factory=dict,
+    )
     logins: list[str] = key("Variables that stand in for the key of its provider.", factory=list)
     program: str | None = key("The program that its installation puts into the sandbox.")
     installer: str | None = key("The host that its installation starts from.")

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -96,6 +96,28 @@ def load(path: Path | str, root: Path | str | None = None) -> Experiment:
         what = f"is of an older shape ({shape}); only schema_version = {SCHEMA_VERSION} is accepted"
         raise UserError(what, where=str(file), hint=f"convert it: tbench migrate {file}")
     return _Loader(file, project_root(file, root), raw).load()
+
+
+def select_tasks(experiment: Experiment, wanted: Sequence[str]) -> list[Task]:
+    """The tasks called `wanted` (`id` or `dataset/id`), in the order of the file."""
+    if not wanted:
+        return list(experiment.tasks)
+    full = {f"{task.dataset}/{task.id}": task for task in experiment.tasks}
+    for name in wanted:
+        if name not in full and not any(task.id == name for task in experiment.tasks):
+            known = list(dict.fromkeys(task.id for task in experiment.tasks))
+            raise UserError(f'no task is called "{name}"', where=str(experiment.file), hint=did_you_mean(name, known))
+    return [task for key, task in full.items() if key in wanted or task.id in wanted]
+
+
+def select_profiles(experiment: Experiment, wanted: Sequence[str]) -> list[Profile]:
+    """The profiles called `wanted`, in the order of the file."""
+    known = [profile.key for profile in experiment.profiles]
+    for name in wanted:
+        if name not in known:
+            what = f'no profile is called "{name}"'
+            raise UserError(what, where=str(experiment.file), hint=did_you_mean(name, known))
+    return [profile for profile in experiment.profiles if not wanted or profile.key in wanted]
 
 
 def project_root(file: Path, root: Path | None) -> Path:

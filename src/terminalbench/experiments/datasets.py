@@ -7,6 +7,7 @@ network. A dataset of Harbor's own registry (or of a registry address) is looked
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -217,3 +218,23 @@ def _registry_task(entry: dict[str, Any], file: Path) -> dict[str, Any]:
     if entry.get("git_url"):
         return {k: entry[k] for k in ("git_url", "git_commit_id", "path") if entry.get(k)}
     return {"path": str((file.parent / entry["path"]).resolve())}
+
+
+def dataset_labels(datasets: Mapping[str, Dataset], known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A short unique label for each dataset; `known` ones stay. Harbor joins labels with "__": none may hold it."""
+    labels: dict[str, str] = dict(known or {})
+    for name, dataset in datasets.items():
+        if name in labels:
+            continue
+        base = Path(name).name if "/" in name or name.endswith(".json") else name
+        if dataset.folder is not None and not base.strip("."):
+            base = dataset.folder.resolve().name
+        for mark in ("__", "::"):  # the second is ours, see `harbor.result_file.task_source`
+            while mark in base:
+                base = base.replace(mark, mark[0])
+        base = base.rstrip(":") or "tasks"
+        label, number = base, 2
+        while label in labels.values():
+            label, number = f"{base}-{number}", number + 1
+        labels[name] = label
+    return labels

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
+from terminalbench.experiments.agent_code import agent_code, option_files
 from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names
 from terminalbench.experiments.mcp import check_code, held_in, read_mcp
 from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile
@@ -151,6 +152,8 @@ class _Resolver:
             env=self._env(),
             env_file=self._env_file(),
             workflow=self._file("workflow"),
+            code=self._code(),
+            option_files=self._option_files(),
             description=self._text("description"),
             price=FREE if self.values.get("price") == 0 else self.values.get("price"),
         )
@@ -230,6 +233,28 @@ class _Resolver:
         for secret in secrets_in(options, at):
             self.problems.add(secret, "looks like a secret", "put it in the env file and name the variable in env")
         return options
+
+    def _code(self) -> dict[str, str]:
+        """Digests of the code of an agent of one's own; one whose code cannot be found is noted."""
+        path = self.info.import_path
+        if path is None:
+            return {}
+        try:
+            found = agent_code(path, self.root)
+        except OSError as error:
+            self._wrong("agent", f"its code cannot be read: {error.filename}: {error.strerror}")
+            return {}
+        if found is None:
+            self.shared.notes.append(f"{self.at}: the code of agent {self.info.name} was not found; its id misses it")
+        return found or {}
+
+    def _option_files(self) -> dict[str, str]:
+        """Digests of the project's files and folders that options name by their path."""
+        try:
+            return option_files(self.values.get("options") or {}, self.root)
+        except OSError as error:
+            self._wrong("options", f"cannot read {error.filename}: {error.strerror}")
+            return {}
 
     def _skills(self) -> tuple[Folder, ...]:
         folders: list[Folder] = []

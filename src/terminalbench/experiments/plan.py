@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.errors import UserError, did_you_mean
+from terminalbench.errors import UserError
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment, Task
-from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.config import Experiment, select_profiles, select_tasks
+from terminalbench.experiments.datasets import dataset_labels
+from terminalbench.experiments.profiles import RECIPE, Difference, Profile, changes_since
 from terminalbench.experiments.tables import (
     SLUG,
     SLUG_DOC,
@@ -75,7 +76,10 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A profile as it was when planned: everything its id is made of, the path of its env file, its declared price."""
+    """A profile as it was when planned: everything its id is made of, the path of its env file, its declared price.
+
+    `recipe` says which aspects the content has; a plan of an earlier version has the first.
+    """
 
     key: str
     id: str
@@ -83,6 +87,11 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str | None = None
     env_file: str | None = None
     price: ProfilePrice | None = None
+    recipe: int = 1
+
+    def changes(self, now: Mapping[str, Any]) -> list[Difference]:
+        """What makes a profile of content `now` another treatment than this one, as far as it is known."""
+        return changes_since(self.content, self.recipe, now)
 
 
 class ExclusionKind(StrEnum):
@@ -158,6 +167,8 @@ class DepartureKind(StrEnum):
     """Tasks or profiles were picked by hand, after the results."""
     CHANGED_TASKS = "changed-tasks"
     """A task was changed between trials of a batch."""
+    CHANGED_PROFILES = "changed-profiles"
+    """So was the code of an agent, a skill or an MCP server."""
     OTHER = "other"
     """Recorded by an earlier version, as a sentence only."""
 
@@ -204,8 +215,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
     trials (`<job>/<trial>`) that were run again on request. `analysis`, `top_up` and `declared` are what was declared
-    before the first trial; they stay as they are when the batch grows. `departures` are decided after it. `labels` are
-    for people and for later selection; they decide nothing. `gate` is the gate it shares with other batches.
+    before the first trial; they stay as they are when the batch grows. `departures` are decided after it. `task_files`
+    are digests of the files of each task (`dataset/id`) that lies in a folder; of a task that is not there, they are
+    unknown. `labels` are for people and for later selection; they decide nothing. `gate` is the gate it shares with
+    other batches.
     """
 
     slug: str
@@ -228,6 +241,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     excluded: tuple[Exclusion, ...] = ()
     superseded: tuple[str, ...] = ()
     departures: tuple[Departure | str, ...] = ()
+    task_files: dict[str, dict[str, str]] = {}
     provenance: Provenance = Provenance()
     notes: tuple[str, ...] = ()
 
@@ -251,6 +265,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
         return find
 
+    def record(self, profile: str) -> ProfileRecord | None:
+        """A profile as it was planned; None where the plan does not tell."""
+        return next((record for record in self.profiles if record.key == profile), None)
+
     def without_model(self) -> frozenset[str]:
         """The profiles whose agent calls no model: they cost nothing, which is not unknown."""
         root = Path(self.provenance.root) if self.provenance.root else None
@@ -258,7 +276,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def price_of(self, profile: str) -> ProfilePrice | None:
         """The price that a profile declares."""
-        return next((record.price for record in self.profiles if record.key == profile), None)
+        record = self.record(profile)
+        return record.price if record is not None else None
 
     def runnable(self, job: JobSpec) -> JobSpec:
         """The job without what is excluded."""
@@ -313,7 +332,7 @@ def make_plan(
     selection = selection or Selection()
     tasks = select_tasks(experiment, selection.tasks)
     profiles = select_profiles(experiment, selection.profiles)
-    labels = dataset_labels(experiment, known_labels or {})
+    labels = dataset_labels(experiment.datasets, known_labels or {})
     stamp = now.strftime("%Y-%m-%d__%H-%M-%S")
     planned = tuple(
         PlannedTask(TaskRef(t.id, t.dataset, t.family), labels[t.dataset], t.source.config, t.source.found)
@@ -358,49 +377,8 @@ def _quarantined(experiment: Experiment, tasks: tuple[PlannedTask, ...]) -> tupl
 
 def _profile_record(profile: Profile, root: Path) -> ProfileRecord:
     env_file = from_root(profile.env_file, root) if profile.env_file else None
-    return ProfileRecord(profile.key, profile.id, profile.content, profile.description, env_file, profile.price)
-
-
-def select_tasks(experiment: Experiment, wanted: Sequence[str]) -> list[Task]:
-    """The tasks called `wanted` (`id` or `dataset/id`), in the order of the file."""
-    if not wanted:
-        return list(experiment.tasks)
-    full = {f"{task.dataset}/{task.id}": task for task in experiment.tasks}
-    for name in wanted:
-        if name not in full and not any(task.id == name for task in experiment.tasks):
-            known = list(dict.fromkeys(task.id for task in experiment.tasks))
-            raise UserError(f'no task is called "{name}"', where=str(experiment.file), hint=did_you_mean(name, known))
-    return [task for key, task in full.items() if key in wanted or task.id in wanted]
-
-
-def select_profiles(experiment: Experiment, wanted: Sequence[str]) -> list[Profile]:
-    """The profiles called `wanted`, in the order of the file."""
-    known = [profile.key for profile in experiment.profiles]
-    for name in wanted:
-        if name not in known:
-            what = f'no profile is called "{name}"'
-            raise UserError(what, where=str(experiment.file), hint=did_you_mean(name, known))
-    return [profile for profile in experiment.profiles if not wanted or profile.key in wanted]
-
-
-def dataset_labels(experiment: Experiment, known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A short unique label for each dataset; `known` ones stay. Harbor joins labels with "__": none may hold it."""
-    labels: dict[str, str] = dict(known or {})
-    for name, dataset in experiment.datasets.items():
-        if name in labels:
-            continue
-        base = Path(name).name if "/" in name or name.endswith(".json") else name
-        if dataset.folder is not None and not base.strip("."):
-            base = dataset.folder.resolve().name
-        for mark in ("__", "::"):  # the second is ours, see `harbor.result_file.task_source`
-            while mark in base:
-                base = base.replace(mark, mark[0])
-        base = base.rstrip(":") or "tasks"
-        label, number = base, 2
-        while label in labels.values():
-            label, number = f"{base}-{number}", number + 1
-        labels[name] = label
-    return labels
+    told = (profile.description, env_file, profile.price, RECIPE)
+    return ProfileRecord(profile.key, profile.id, profile.content, *told)
 
 
 def from_root(path: Path, root: Path) -> str:

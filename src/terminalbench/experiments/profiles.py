@@ -28,6 +28,11 @@ environments, caches, and files that hold secrets by custom."""
 _IS_NOT_SOURCE = re.compile("|".join(map(fnmatch.translate, NOT_SOURCE)))
 _PASSING = re.compile("|".join(map(fnmatch.translate, (".git", ".hg", "__pycache__", "*.pyc"))))
 """What changes by itself in a folder that is handed over as it is."""
+RECIPE = 2
+"""Which aspects the content of a profile has. 2 added `agent_code`, `option_files` and `conditions`."""
+_SINCE_2 = ("agent_code", "option_files", "conditions")
+ON_DISK = ("agent_code", "option_files", "skills", "mcp_code")
+"""Aspects that are digests of files which a trial reads when it starts; a JobConfig holds all others itself."""
 _SERVER_FILES = {".mcp.json", "USAGE.md", "hooks.json"}
 
 
@@ -98,6 +103,8 @@ class Profile:
     env: dict[str, str] = field(default_factory=dict)
     env_file: Path | None = None
     workflow: TextFile | None = None
+    code: dict[str, str] = field(default_factory=dict)
+    option_files: dict[str, str] = field(default_factory=dict)
     description: str | None = None
     price: ProfilePrice | None = None
 
@@ -114,6 +121,10 @@ class Profile:
         data = json.loads(self.hooks.text)
         return data if "hooks" in data else {"hooks": data}
 
+    def conditions(self) -> dict[str, str]:
+        """The variables that every profile of this agent has alike, where its own `env` does not decide otherwise."""
+        return {name: value for name, value in self.agent.conditions.items() if name not in self.env}
+
     def local_servers(self) -> dict[str, Folder]:
         """Folders of MCP servers that carry code of their own and are not installed from git."""
         if self.mcp_git_source is not None:
@@ -126,9 +137,11 @@ class Profile:
         aspects = {
             "agent": self.agent.import_path if self.agent.import_path == self.agent.name else self.agent.name,
             "agent_version": self.agent_version,
+            "agent_code": self.code or None,
             "model": self.model,
             "reasoning": self.reasoning,
             "options": self.options or None,
+            "option_files": self.option_files or None,
             "system_prompt": self.system_prompt,
             "skills": {f.path.name: f.digest for f in self.skills} or None,
             "mcp_servers": self.mcp.servers or None,
@@ -136,6 +149,7 @@ class Profile:
             "mcp_git_ref": self.mcp_git_ref,
             "mcp_code": {name: folder.digest for name, folder in self.local_servers().items()} or None,
             "hooks": self.hooks_config(),
+            "conditions": self.conditions() or None,
             "env": self.env or None,
             "workflow": self.workflow.text if self.workflow else None,
         }
@@ -144,8 +158,13 @@ class Profile:
     @cached_property
     def id(self) -> str:
         """Stable id: equal for profiles that treat the agent alike, whatever they are called."""
-        canonical = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return f"p{_digest(canonical.encode())[:12]}"
+        return content_id(self.content)
+
+
+def content_id(content: Mapping[str, Any]) -> str:
+    """The id of a profile with this content."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"p{_digest(canonical.encode())[:12]}"
 
 
 def has_code(folder: Path) -> bool:
@@ -179,6 +198,11 @@ class Difference:
     old: Any
     new: Any
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether it is in files that a trial reads when it starts."""
+        return self.aspect.partition(".")[0] in ON_DISK
+
     def summary(self) -> str:
         """One line: short values in full, texts as a count of changed lines."""
         if isinstance(self.old, str) and isinstance(self.new, str) and "\n" in self.old + self.new:
@@ -200,6 +224,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differen
     before, after = dict(_aspects(old)), dict(_aspects(new))
     names = list(dict.fromkeys([*before, *after]))
     return [Difference(n, before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)]
+
+
+def changes_since(planned: Mapping[str, Any], recipe: int, now: Mapping[str, Any]) -> list[Difference]:
+    """What makes `now` another treatment than what was planned; what an earlier recipe did not record is unknown."""
+    unknown = _SINCE_2 if recipe < RECIPE else ()
+    known = ({name: value for name, value in content.items() if name not in unknown} for content in (planned, now))
+    return differences(*known)
 
 
 def _aspects(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -152,7 +152,8 @@ def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:
         config["skills"] = [str(folder.path) for folder in profile.skills]
     if profile.mcp.servers and not agent.hooks:
         config["mcp_servers"] = [_native_server(name, entry) for name, entry in profile.mcp.servers.items()]
-    env = {**{name: f"${{{name}}}" for name in references(profile.mcp.servers)}, **profile.env}
+    named = {name: f"${{{name}}}" for name in references(profile.mcp.servers)}
+    env = {**named, **profile.conditions(), **profile.env}
     if env:
         config["env"] = env
     return config

@@ -90,11 +90,11 @@ class BatchView(msgspec.Struct, frozen=True):
         return [cell.row for cell in self.cells if cell.row is not None] + self.superseded
 
 
-def view_batch(batch: Batch, results_root: Path | None = None) -> BatchView:
-    """The state of a batch, from its plan and the index. Call `scan_batch` first."""
+def view_batch(batch: Batch, results_root: Path | None = None, plan: Plan | None = None) -> BatchView:
+    """The state of a batch, from its plan (or one that is not written yet) and the index. Call `scan_batch` first."""
     root = results_root or batch.folder.parent.parent
     try:
-        plan: Plan = read_json(batch.plan_json, Plan)
+        plan = plan or read_json(batch.plan_json, Plan)
     except FileNotFoundError:
         raise UserError("has no plan.json: it is not a batch of ours", where=str(batch.folder)) from None
     key = batch.folder.relative_to(root).as_posix()

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.analytics.plan_forecast import Forecast, forecast
-from terminalbench.errors import TbenchError, UserError
+from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch, next_number
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.config import Experiment, select_profiles
 from terminalbench.experiments.plan import JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Profile
 from terminalbench.files import read_json, write_json
@@ -98,6 +98,32 @@ def plan_batch(experiment: Experiment, selection: Selection, number: int | None 
     return PlannedBatch(experiment, made, batch, taken, reuse, forecast(made, past_trials(results, made), finished))
 
 
+@dataclass(frozen=True)
+class Treatment:
+    """What a profile is: as the experiment says now, or as a batch was planned with it."""
+
+    name: str
+    id: str
+    content: dict[str, Any]
+
+
+def treatment(experiment: Experiment, name: str) -> Treatment:
+    """The profile called `name`, as it is now; `name@3`: as batch 3 was planned with it."""
+    key, at, number = name.partition("@")
+    if not at:
+        profile = select_profiles(experiment, (key,))[0]
+        return Treatment(name, profile.id, profile.content)
+    if not number.isdecimal():
+        raise UserError(f'"{name}" names no profile of a batch', hint="write the number of the batch, as in key@3")
+    batch = numbered(experiment, int(number))
+    plan = _before(batch)
+    record = plan.record(key) if plan is not None else None
+    if record is None:
+        known = [profile.key for profile in plan.profiles] if plan is not None else []
+        raise UserError(f'has no profile "{key}"', where=str(batch.folder), hint=did_you_mean(key, known))
+    return Treatment(name, record.id, record.content)
+
+
 def _before(batch: Batch) -> Plan | None:
     """The plan of an existing batch; None when it was never set up."""
     try:
@@ -108,11 +134,19 @@ def _before(batch: Batch) -> Plan | None:
         raise UserError(f"its plan cannot be read: {error.what}", where=str(batch.plan_json)) from error
 
 
+def _is_same(before: Plan | None, old: JobSpec, plan: Plan, job: JobSpec) -> bool:
+    """Whether a job of a batch has the treatment of one that is planned now, as far as the batch tells."""
+    was, now = before.record(old.profile) if before else None, plan.record(job.profile)
+    if old.profile != job.profile or was is None or now is None:
+        return old.profile_id == job.profile_id
+    return not was.changes(now.content)
+
+
 def _reuse(plan: Plan, batch: Batch, before: Plan | None) -> tuple[Reuse, ...]:
     """What the batch holds of each planned job, by profile id and finished trials on disk."""
     reuse = []
     for job in plan.jobs:
-        same = [old for old in (before.jobs if before else ()) if old.profile_id == job.profile_id]
+        same = [old for old in (before.jobs if before else ()) if _is_same(before, old, plan, job)]
         finished: Counter[tuple[str, str]] = Counter()
         for folder in batch.runs.iterdir() if same and batch.runs.is_dir() else ():
             if folder.is_dir() and profile_of(folder.name) == same[0].profile:

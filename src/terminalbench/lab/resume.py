@@ -17,6 +17,7 @@ def resume(
     retry_errors: str | None = None,
     top_up: bool = False,
     strict: bool = False,
+    accept_changed: bool = False,
     listener: Told | None = None,
     root: Path | None = None,
 ) -> Ended:
@@ -24,12 +25,13 @@ def resume(
 
     A batch that is named by its experiment first gains what the file has gained: attempts, tasks, profiles. `attempts`
     adds attempts until each task has this many; `retry_errors` runs errored trials again, of one class or "all";
-    `top_up` adds attempts under the rule of the plan, and goes alone. Otherwise as `run`.
+    `top_up` adds attempts under the rule of the plan, and goes alone. Code, skills, MCP servers and tasks that changed
+    since the plan are an error; with `accept_changed` they run, and the plan keeps a departure. Otherwise as `run`.
     """
     target, told = find_target(batch, root=root), listener_of(listener)
     if top_up:
         if attempts is not None or retry_errors is not None:
             raise UserError("--top-up goes alone: its rule decides what runs")
-        return ended(topped_up(target.batch, target.experiment, told))
-    request = ResumeRequest(attempts, retry_errors, strict=strict)
+        return ended(topped_up(target.batch, target.experiment, told, accept_changed=accept_changed))
+    request = ResumeRequest(attempts, retry_errors, strict=strict, accept_changed=accept_changed)
     return ended(runner.resume(target.batch, request, target.experiment, told))

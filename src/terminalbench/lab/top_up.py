@@ -5,7 +5,7 @@ written before anything runs, and is finished like any other.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -36,14 +36,17 @@ class Choice:
     extra: Extra = field(default_factory=dict)
 
 
-def top_up(batch: Batch, experiment: Experiment | None, listener: Listener) -> RunResult:
+def top_up(
+    batch: Batch, experiment: Experiment | None, listener: Listener, *, accept_changed: bool = False
+) -> RunResult:
     """Finish the batch, then add attempts in rounds until the rule adds none or nothing more may run.
 
     The listener is told why at each round.
     """
     _refuse_without_rule(batch, experiment)
     started = time.monotonic()
-    result = resume(batch, ResumeRequest(), experiment, listener)
+    request = ResumeRequest(accept_changed=accept_changed)
+    result = resume(batch, request, experiment, listener)
     while not result.interrupted and result.stopped is None:
         used_sec = time.monotonic() - started
         scan_batch(batch)
@@ -57,7 +60,7 @@ def top_up(batch: Batch, experiment: Experiment | None, listener: Listener) -> R
         if not choice.extra:
             return result
         _grow(batch, choice)
-        result = resume(batch, ResumeRequest(used_sec=used_sec), None, listener)
+        result = resume(batch, replace(request, used_sec=used_sec), None, listener)
     return result
 
 

@@ -120,7 +120,10 @@ def _changed_jobs(old: Plan, new: Plan) -> list[str]:
         if now is None:
             problems.append(f"profiles.{job.profile}: is gone")
             continue
-        if now.profile_id != job.profile_id:
+        was, is_now = old.record(job.profile), new.record(job.profile)
+        known = was is not None and is_now is not None
+        changed = [d for d in was.changes(is_now.content) if not d.on_disk] if known else []
+        if changed or (not known and now.profile_id != job.profile_id):
             ids = f"{job.profile_id} was planned, {now.profile_id} is in the file"
             problems.append(f"profiles.{job.profile}: is another treatment ({ids})")
         refs = {t.ref for t in now.tasks}

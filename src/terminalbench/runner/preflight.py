@@ -17,6 +17,7 @@ from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.lookup import Found
 from terminalbench.harbor.preflight import JobRequest, Report, Request
+from terminalbench.runner.changes import with_task_files
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.executors.local import ask
 from terminalbench.runner.provenance import source_problem
@@ -70,7 +71,8 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
         for job in asked
     ]
     found = check_jobs(asked, requests, experiment.run.container_env)
-    return Prepared(msgspec.structs.replace(plan, excluded=(*plan.excluded, *found)), profiles, environments)
+    plan = with_task_files(msgspec.structs.replace(plan, excluded=(*plan.excluded, *found)))
+    return Prepared(plan, profiles, environments)
 
 
 def _with_remote_tasks(plan: Plan, shell: Mapping[str, str]) -> Plan:

@@ -11,7 +11,7 @@ import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate, next_number
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.config import Experiment, select_profiles
 from terminalbench.experiments.plan import (
     Exclusion,
     ExclusionKind,
@@ -19,7 +19,6 @@ from terminalbench.experiments.plan import (
     Plan,
     Selection,
     make_plan,
-    select_profiles,
 )
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock, read_json, write_bytes, write_json

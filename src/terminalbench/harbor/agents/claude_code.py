@@ -120,6 +120,8 @@ class ClaudeCodeAgent(ClaudeCode):
 
     AGENT_INFO: ClassVar = {
         "hooks": True, "usage": "claude-code", "provider": "anthropic", "base_url_env": "ANTHROPIC_BASE_URL",
+        # MCP tools are offered directly, not behind a search tool; and every profile has the same built-in tools.
+        "conditions": {"ENABLE_TOOL_SEARCH": "false"},
     }  # fmt: skip
     options_model = ClaudeCodeAgentOptions
     options: ClaudeCodeAgentOptions  # ty: ignore[incompatible-mutable-override]  # as Harbor's own agents do
@@ -131,7 +133,7 @@ class ClaudeCodeAgent(ClaudeCode):
         self._source: InstalledSource | None = None
         self._ready = False
         if self.options.mcp_config is not None:
-            # Else MCP tools hide behind a search tool. The agent's env wins over this in every exec.
+            # For job files of one's own, and for batches planned without the condition above. The agent's env wins.
             self._resolved_env_vars["ENABLE_TOOL_SEARCH"] = "false"
 
     @classmethod

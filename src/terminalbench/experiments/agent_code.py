@@ -1,0 +1,207 @@
+"""The code of an agent that is a class of one's own: digests of the files that its import path leads to.
+
+A package counts with every file of its folder, a folder without `__init__.py` with its Python files, a single module
+with itself. What these import from the same place is counted too. An installed distribution counts with its name,
+version and files. Everything is looked for as a file and read as text: no module is imported. Code of terminalbench and
+of Harbor is not counted: their versions are in the plan.
+"""
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import Distribution
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from terminalbench.experiments.digests import digests, files_below
+from terminalbench.experiments.profiles import is_source
+from terminalbench.experiments.strict import is_file, is_folder
+
+MOST_FILES = 200
+"""More files than this are kept as digests of their folders."""
+RELEASED = ("terminalbench", "harbor")
+_EXTENSIONS = re.compile(r"[^.]*(\.[\w-]+)*\.(so|pyd)")
+_RESULTS = ({"index.db"}, {"plan.json", "experiment.toml"})
+_TASK = {"task.toml", "instruction.md"}
+
+
+def agent_code(import_path: str, root: Path | None) -> dict[str, str] | None:
+    """Digests of the code at `module:Class` by file name, empty for a released agent; None when there is no such code.
+
+    `root` holds the project's own modules. Raises `OSError` for a file that cannot be read.
+    """
+    if is_released(import_path):
+        return {}
+    module = import_path.partition(":")[0]
+    name = module.partition(".")[0]
+    search = [*([str(root)] if root is not None else []), *sys.path]
+    first = _find(module, search) or _hooked(name)
+    if first is None:
+        return None
+    installed = _distribution(first, module)
+    if installed is not None:
+        version = {f"distribution {installed.name}": installed.version}
+        return version | digests(_recorded(installed, first.place) or first.files(), MOST_FILES)
+    units, waiting = {first.name: first}, [first]
+    while waiting:
+        for other in _imported(waiting.pop(), search):
+            if other.name not in units:
+                units[other.name] = other
+                waiting.append(other)
+    files = {name: path for unit in units.values() for name, path in unit.files().items()}
+    return digests(files, MOST_FILES)
+
+
+def is_released(import_path: str) -> bool:
+    """Whether an agent comes with terminalbench or Harbor."""
+    return re.split(r"[.:]", import_path)[0] in RELEASED
+
+
+def option_files(options: Mapping[str, Any], root: Path) -> dict[str, str]:
+    """Digests of what options name by a path within the project, by option: files, and folders of `*path` and `*dir`.
+
+    Raises `OSError` for a file that cannot be read.
+    """
+    files: dict[str, Path] = {}
+    for option, value in options.items():
+        for text in value if isinstance(value, list) else [value]:
+            path = root / text if isinstance(text, str) else root
+            if is_file(path):
+                found = {path.name: path}
+            elif path != root and option.endswith(("path", "paths", "dir")) and is_folder(path):
+                found = {f.relative_to(path.parent).as_posix(): f for f in files_below(path, is_source, _is_no_code)}
+            else:
+                continue
+            if path.resolve().is_relative_to(root.resolve()):
+                files |= {f"{option}: {name}": file for name, file in found.items()}
+    return digests(files, MOST_FILES)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A module, or a package with its folder, at a place of the search path. `whole`: data files count too."""
+
+    name: str
+    place: Path
+    path: Path
+    whole: bool = True
+
+    def files(self) -> dict[str, Path]:
+        """Its files by their name from the place on."""
+        if not self.path.is_dir():
+            return {self.path.name: self.path}
+        found = files_below(self.path, is_source, _is_no_code)
+        files = (file for file in found if file.suffix == ".py" or (self.whole and not _is_experiment(file)))
+        return {file.relative_to(self.place).as_posix(): file for file in files}
+
+
+def _find(module: str, search: Sequence[str]) -> _Unit | None:
+    """The top of a dotted module, as Python would find it: a folder without `__init__.py` only where nothing else is.
+
+    Such a folder counts when it holds the module.
+    """
+    name, *inner = module.split(".")
+    for place in map(Path, search):
+        if (place / name / "__init__.py").is_file():
+            return _Unit(name, place, place / name)
+        for file in (place / f"{name}.py", *_compiled(place, name)):
+            if file.is_file():
+                return _Unit(name, place, file)
+    for place in map(Path, search):
+        below = place.joinpath(name, *inner)
+        if below.is_dir() or (inner and below.with_name(f"{below.name}.py").is_file()):
+            return _Unit(name, place, place / name, whole=False)
+    return None
+
+
+def _compiled(place: Path, name: str) -> list[Path]:
+    return [file for file in place.glob(f"{name}.*") if _EXTENSIONS.fullmatch(file.name)] if place.is_dir() else []
+
+
+def _hooked(name: str) -> _Unit | None:
+    """A module that an import hook finds, as some editable installs have one."""
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    folder = next(iter(spec.submodule_search_locations or ()), None)
+    path = Path(folder or spec.origin or "")
+    return _Unit(name, path.parent, path) if path.exists() and path.name else None
+
+
+def _distribution(unit: _Unit, module: str) -> Distribution | None:
+    """The distribution that installed a module in its place; None for a project's own and for an editable one."""
+    path = module.replace(".", "/")
+    wanted = re.compile(
+        rf"^({re.escape(path)}(\.|/__init__\.)|{re.escape(unit.name)}(/__init__\.|\.)\w+,)", re.MULTILINE
+    )
+    folders = sorted(unit.place.glob("*.dist-info"), key=lambda f: _plain(f.name.split("-")[0]) != _plain(unit.name))
+    for folder in folders:
+        record = folder / "RECORD"
+        if record.is_file():
+            if wanted.search(record.read_text(encoding="utf-8", errors="replace")):
+                return Distribution.at(folder)
+        elif _plain(folder.name.split("-")[0]) == _plain(unit.name):
+            return Distribution.at(folder)
+    return None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _recorded(installed: Distribution, place: Path) -> dict[str, Path]:
+    """The files that a distribution installed, as far as they are code or its data; empty when it records none."""
+    listed = [file for file in installed.files or () if not file.parts[0].endswith((".dist-info", ".data"))]
+    names = [file.as_posix() for file in listed if ".." not in file.parts and all(map(is_source, file.parts))]
+    return {name: place / name for name in names if (place / name).is_file()}
+
+
+def _imported(unit: _Unit, search: Sequence[str]) -> Iterator[_Unit]:
+    """What the Python files of a unit import from its own place."""
+    beside = {entry.name.removesuffix(".py") for entry in os.scandir(unit.place)} - {unit.name, *RELEASED}
+    names: set[str] = set()
+    for file in unit.files().values():
+        data = file.read_bytes() if file.suffix == ".py" else b""
+        if any(name.encode() in data for name in beside):
+            names |= _imports(data)
+    for module in sorted(names):
+        if module.partition(".")[0] in beside:
+            found = _find(module, search)
+            if found is not None and found.place == unit.place:
+                yield found
+
+
+def _imports(source: bytes) -> set[str]:
+    """The modules that a source imports by their whole name; none of a source that Python cannot read."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names if "." not in node.module}
+    return found
+
+
+def _is_no_code(_place: str, names: list[str]) -> bool:
+    """Whether a folder holds results or is a task: they lie in the package's folder and are no part of it."""
+    return any(marks <= set(names) for marks in (*_RESULTS, _TASK))
+
+
+def _is_experiment(file: Path) -> bool:
+    """Whether a file is an experiment, or the quarantine of one: it names the code and is no part of it."""
+    if file.suffix != ".toml":
+        return False
+    data = file.read_bytes()
+    return file.name.endswith(".quarantine.toml") or (b"schema_version" in data and b"[profiles" in data)

@@ -1,0 +1,141 @@
+"""What an experiment file adds to a batch that exists: profiles, tasks, attempts; and what it may not change.
+
+The table and texts of a profile are recorded in its JobConfig: a file that says something else is another treatment.
+"""
+
+import os
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.plan import Plan, Selection, make_plan
+from terminalbench.experiments.quarantine import quarantine_file
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE
+from terminalbench.files import read_json, write_bytes, write_json
+from terminalbench.harbor.jobs import job_config
+from terminalbench.runner.growth import extended, refreshed, with_attempts
+from terminalbench.runner.preflight import prepare
+from terminalbench.runner.provenance import as_planned, batch_commits, pinned
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A batch's plan with what was added to it, the JobConfigs of added profiles, and the file that added them."""
+
+    before: Plan
+    plan: Plan
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    file: Path | None = None
+
+    def write(self, batch: Batch) -> None:
+        """Record it, before anything runs."""
+        for name, config in self.configs.items():
+            write_json(batch.job_config(name), config)
+        if self.plan != self.before:
+            write_json(batch.plan_json, self.plan)
+        if self.file is not None:
+            write_bytes(batch.experiment_toml, self.file.read_bytes())
+
+
+def grow(batch: Batch, attempts: int | None, experiment: Experiment | None) -> Grown:
+    """What a batch becomes by its experiment file as it is now, and by more attempts; nothing is written yet."""
+    before: Plan = read_json(batch.plan_json, Plan)
+    _refuse_a_moved_project(batch, before, experiment)
+    grown = Grown(before, _with_default_env_file(before))
+    if experiment is not None:
+        grown = _as_of_now(batch, before, experiment)
+    if attempts is not None:
+        grown = replace(grown, plan=with_attempts(grown.plan, attempts, str(batch.folder)))
+    return grown
+
+
+def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment) -> Grown:
+    """The plan with what the experiment adds to it, and with what it may change freely."""
+    before, configs = plan, {}
+    pinned_now = _with_pins(batch, plan, experiment)
+    _refuse_changed_profiles(plan, pinned_now)
+    labels = {task.ref.dataset: task.label for job in plan.jobs for task in job.tasks}
+    selection = Selection(plan.selected_tasks, plan.selected_profiles)
+    wanted = make_plan(pinned_now, batch, datetime.now(UTC), selection, labels)
+    if experiment.file.read_bytes() != batch.experiment_toml.read_bytes():
+        plan, configs = _added(batch, plan, pinned_now, wanted)
+    # A quarantine belongs to its file: a copy of the file releases nothing.
+    own = plan.provenance.experiment_file in (None, experiment.file.name) or quarantine_file(experiment.file).exists()
+    plan = refreshed(plan, wanted if own else msgspec.structs.replace(wanted, excluded=plan.excluded))
+    return Grown(before, plan, configs, experiment.file)
+
+
+def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:
+    """The experiment with the commits of the batch where its file pins none; profiles that are added share them."""
+    planned = {job.profile for job in plan.jobs}
+    selected = plan.selected_profiles or [profile.key for profile in experiment.profiles]
+    added = [key for key in selected if key not in planned]
+    known = batch_commits(batch, plan, experiment) if added else {}
+    made = pinned(as_planned(experiment, plan), added, known)
+    for profile in made.profiles:
+        if profile.key in added and profile.mcp_git_source is not None and profile.mcp_git_ref is None:
+            raise UserError(
+                f'the newest commit of {profile.mcp_git_source} could not be found out, so profile "{profile.key}" was'
+                " not added",
+                where=str(experiment.file),
+                hint="try again later, or set mcp_git_ref; tbench resume with the batch folder goes on without it",
+            )
+    return made
+
+
+def _with_default_env_file(plan: Plan) -> Plan:
+    """The plan with the default env file where none was recorded, if there is one now: a key may come late."""
+    if not (root_of(plan) / DEFAULT_ENV_FILE).is_file():
+        return plan
+    profiles = (msgspec.structs.replace(p, env_file=p.env_file or DEFAULT_ENV_FILE) for p in plan.profiles)
+    return msgspec.structs.replace(plan, profiles=tuple(profiles))
+
+
+def _refuse_a_moved_project(batch: Batch, plan: Plan, experiment: Experiment | None) -> None:
+    """The recorded configurations name files by their full path: elsewhere they would read and write the old place."""
+    if plan.provenance.root is None:
+        raise UserError("does not say which project it was run from", where=str(batch.plan_json))
+    recorded, place = root_of(plan), Path(plan.folder)
+    moved = (recorded / place).resolve() != batch.folder.resolve()
+    if experiment is not None:  # two projects can share a folder of results
+        moved = moved or experiment.root.resolve() != recorded.resolve()
+    if moved:
+        raise UserError(
+            f"was started in {recorded}; its job configurations name files there",
+            where=str(batch.folder),
+            hint="move it back, or start a new batch: tbench run",
+        )
+
+
+def _refuse_changed_profiles(plan: Plan, experiment: Experiment) -> None:
+    """A profile whose table or texts changed is another treatment; files that trials read are looked at later."""
+    now = {profile.key: profile for profile in experiment.profiles}
+    for job in plan.jobs:
+        profile, planned = now.get(job.profile), plan.record(job.profile)
+        changes = [c for c in planned.changes(profile.content) if not c.on_disk] if planned and profile else []
+        if profile is not None and (changes or (planned is None and profile.id != job.profile_id)):
+            listed = "".join(f"\n  {change.summary()}" for change in changes)
+            raise UserError(
+                f'profile "{job.profile}" is another treatment now: {job.profile_id} was planned, it is {profile.id}'
+                f"{listed}",
+                where=str(experiment.file),
+                hint="start a new batch (tbench run), or go on as it was planned: name the folder of the batch",
+            )
+
+
+def _added(batch: Batch, old: Plan, experiment: Experiment, wanted: Plan) -> tuple[Plan, dict[str, dict[str, Any]]]:
+    prepared = prepare(experiment, wanted, os.environ)
+    grown = msgspec.structs.replace(extended(old, prepared.plan, str(experiment.file)), excluded=())
+    added = [job for job in grown.jobs if not batch.job_config(job.name).exists()]
+    return grown, {job.name: job_config(experiment, prepared.profiles[job.profile], job, batch) for job in added}
+
+
+def root_of(plan: Plan) -> Path:
+    """The project of a batch that `grow` has accepted."""
+    return Path(plan.provenance.root or "")

@@ -1,0 +1,173 @@
+"""Files that a trial reads when it starts, and that are not as a batch was planned with: of agents, skills, MCP servers
+and tasks. A batch goes on with them only on request, and then its plan keeps the change as a departure.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.experiments.agent_code import agent_code, is_released, option_files
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.digests import changed_names, digests, files_below
+from terminalbench.experiments.plan import Departure, DepartureKind, Plan, PlannedTask, ProfileRecord
+from terminalbench.experiments.profiles import ON_DISK, RECIPE, Folder, content_id, differences
+from terminalbench.files import read_json
+from terminalbench.records import TaskRef
+from terminalbench.runner.waves import Cell
+from terminalbench.text.numbers import some
+
+_TASK_PARTS = (
+    "task.toml", "instruction.md", "README.md", "trajectory.json", "environment", "tests", "solution", "steps",
+)  # fmt: skip
+"""What Harbor counts of a task's folder."""
+_PASSING = ("__pycache__", "*.pyc", ".DS_Store", "*.swp", "*.swo", "*~")
+_MOST_TASK_FILES = 16
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is not as it was planned: the files of profiles and tasks as they are now, and a word on each."""
+
+    contents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tasks: dict[str, dict[str, str]] = field(default_factory=dict)
+    departures: tuple[Departure, ...] = ()
+
+
+def find_changes(batch: Batch, plan: Plan, profiles: Collection[str], cells: Collection[Cell]) -> Changes:
+    """What changed of these profiles and of the tasks of these cells; what the plan does not tell is unknown."""
+    root = Path(plan.provenance.root or "")
+    contents: dict[str, dict[str, Any]] = {}
+    found_out: list[Departure] = []
+    for record in plan.profiles:
+        if record.key not in profiles:
+            continue
+        now = _files_now(record, _agent(batch, plan, record.key), root)
+        planned = {aspect: record.content.get(aspect) or {} for aspect in now}
+        found = differences(planned, now)
+        if found:
+            contents[record.key] = now
+            told = "; ".join(change.summary() for change in found)
+            text = f'profile "{record.key}" is another treatment now: {told}'
+            found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
+    wanted = {task.ref: task for job in plan.jobs for task in job.tasks if (task.label, task.ref.id) in cells}
+    changed: dict[str, dict[str, str]] = {}
+    for name, files in task_files(wanted.values()).items():
+        if (was := plan.task_files.get(name)) is not None and was != files:
+            changed[name] = files
+            text = f'task "{name}" is another task now: {some(changed_names(was, files))}'
+            found_out.append(Departure(DepartureKind.CHANGED_TASKS, text))
+    return Changes(contents, changed, tuple(found_out))
+
+
+def refuse(changes: Changes, plan: Plan, where: str) -> None:
+    """Go on with nothing that changed."""
+    if changes.departures:
+        listed = "\n  ".join(change.text for change in changes.departures)
+        raise UserError(
+            f"changed since batch {plan.batch} was planned:\n  {listed}",
+            where=where,
+            hint="put it back, start a new batch (tbench run), or go on with both in one: --accept-changed",
+        )
+
+
+def accepted(plan: Plan, changes: Changes) -> Plan:
+    """The plan with what changed as it is now, each as a departure.
+
+    A profile of two treatments has an id of its own, so that its trials are pooled with those of neither.
+    """
+    if not changes.departures:
+        return plan
+    profiles = tuple(_mixed(record, changes.contents.get(record.key)) for record in plan.profiles)
+    ids = {record.key: record.id for record in profiles}
+    return msgspec.structs.replace(
+        plan,
+        profiles=profiles,
+        jobs=tuple(msgspec.structs.replace(job, profile_id=ids.get(job.profile, job.profile_id)) for job in plan.jobs),
+        task_files={**plan.task_files, **changes.tasks},
+        departures=(*plan.departures, *changes.departures),
+    )
+
+
+def with_task_files(plan: Plan) -> Plan:
+    """The plan with the files of the tasks that it runs, where it does not tell yet."""
+    excluded = plan.exclusions()
+    runs = {task.ref: task for job in plan.jobs for task in job.tasks if excluded(job.profile, task.ref) is None}
+    missing = [task for task in runs.values() if _name(task.ref) not in plan.task_files]
+    found = task_files(missing)
+    return msgspec.structs.replace(plan, task_files={**plan.task_files, **found}) if found else plan
+
+
+def task_files(tasks: Iterable[PlannedTask]) -> dict[str, dict[str, str]]:
+    """Digests of the files of tasks in folders, by `dataset/id`; those that cannot be looked at are left out."""
+    found = {}
+    for task in tasks:
+        place = task.config.get("path") if task.found and "git_url" not in task.config else None
+        if place is not None and Path(place).is_dir():
+            try:
+                found[_name(task.ref)] = digests(_files(Path(place)), _MOST_TASK_FILES)
+            except OSError:  # the check before the run says what is wrong with it
+                continue
+    return found
+
+
+def unrecorded_code(batch: Batch, plan: Plan, profiles: Collection[str]) -> list[str]:
+    """The profiles whose agent is a class of one's own, and whose plan is too old to tell its code."""
+    old = [record.key for record in plan.profiles if record.recipe < RECIPE and record.key in profiles]
+    paths = {key: _agent(batch, plan, key).get("import_path") for key in old}
+    return [key for key, path in paths.items() if path is not None and not is_released(path)]
+
+
+def _agent(batch: Batch, plan: Plan, profile: str) -> dict[str, Any]:
+    """The agent of a profile, as its recorded JobConfig has it."""
+    first = next(job.name for job in plan.jobs if job.profile == profile)
+    return read_json(batch.job_config(first))["agents"][0]
+
+
+def _name(ref: TaskRef) -> str:
+    return f"{ref.dataset}/{ref.id}"
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    def counts(name: str) -> bool:
+        return not any(fnmatch(name, pattern) for pattern in _PASSING)
+
+    parts = [folder / part for part in _TASK_PARTS]
+    files = [part for part in parts if part.is_file()]
+    files += [file for part in parts if part.is_dir() for file in files_below(part, counts)]
+    return {file.relative_to(folder).as_posix(): file for file in files}
+
+
+def _files_now(record: ProfileRecord, agent: Mapping[str, Any], root: Path) -> dict[str, dict[str, str]]:
+    """The aspects of a planned profile that are files, as they are now; without those that its plan does not tell."""
+    content = record.content
+    skills = {Path(path).name: Folder(Path(path), every=True) for path in agent.get("skills", [])}
+    paths = agent.get("kwargs", {}).get("mcp_source", {}).get("paths", {})
+    servers = {name: Folder(Path(path)) for name, path in paths.items()}
+    now: dict[str, dict[str, str]] = {}
+    try:
+        for aspect, folders in (("skills", skills), ("mcp_code", servers)):
+            if content.get(aspect) is not None:
+                now[aspect] = {name: folder.digest for name, folder in folders.items()}
+        if content.get("agent_code") is not None:
+            now["agent_code"] = agent_code(agent["import_path"], root) or {}
+        if record.recipe >= RECIPE:
+            now["option_files"] = option_files(content.get("options") or {}, root)
+    except OSError as error:
+        what = f'cannot be read, and profile "{record.key}" was planned with it: {error.strerror}'
+        raise UserError(what, where=str(error.filename)) from error
+    return now
+
+
+def _mixed(record: ProfileRecord, now: Mapping[str, Any] | None) -> ProfileRecord:
+    if now is None:
+        return record
+    files = {aspect: now.get(aspect, record.content.get(aspect)) for aspect in ON_DISK}
+    content = {**record.content, **{aspect: value for aspect, value in files.items() if value}}
+    both = sha256(f"{record.id}+{content_id(content)}".encode()).hexdigest()[:12]
+    return msgspec.structs.replace(record, id=f"p{both}", content=content)

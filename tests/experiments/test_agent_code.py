@@ -1,0 +1,173 @@
+"""The code of an agent is part of its profile's id: what counts, what does not, and that none of it is imported."""
+
+from pathlib import Path
+
+import pytest
+
+from support.experiments import BASE, Project, good, problems
+from terminalbench.experiments.agent_code import MOST_FILES, agent_code
+from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.digests import digests
+from terminalbench.experiments.profiles import Profile, differences
+
+AGENT = "raise RuntimeError('was imported')\nclass Mine:\n    def __init__(self, logs_dir):\n        pass\n"
+
+
+def profile(project: Project, agent: str = "lab.agents:Mine", more: str = "") -> Profile:
+    agent_info.cache_clear()
+    return good(project, BASE + f'[profiles.p]\nagent = "{agent}"\nmodel = "m"\n{more}').profiles[0]
+
+
+@pytest.fixture
+def package(project: Project) -> Project:
+    project.write("lab/__init__.py", "")
+    project.write("lab/agents.py", AGENT)
+    project.write("lab/prompts/system.md", "be brief")
+    return project
+
+
+def test_every_file_of_a_package_counts(package: Project) -> None:
+    before = profile(package)
+    ids = {before.id}
+    for path in ("lab/agents.py", "lab/deep/tools.py", "lab/prompts/system.md", "lab/__init__.py"):
+        package.write(path, "# edited\n" + AGENT)
+        ids.add(profile(package).id)
+    assert len(ids) == 5
+    changed = [d.aspect for d in differences(before.content, profile(package).content)]
+    assert changed == [
+        f"agent_code.lab/{n}" for n in ("__init__.py", "agents.py", "prompts/system.md", "deep/tools.py")
+    ]
+
+
+def test_what_is_no_code_does_not_count(package: Project) -> None:
+    before = profile(package).id
+    for path in ("__pycache__/agents.pyc", ".git/HEAD", ".env", "results/index.db", "results/s/0/plan.json"):
+        package.write(f"lab/{path}", "x")
+    package.write("lab/results/s/0/experiment.toml", "x")
+    package.write("lab/tasks/a/task.toml", "x")
+    package.write("lab/tasks/a/instruction.md", "x")
+    package.write("lab/exp.toml", 'schema_version = 2\n[profiles.p]\nagent = "x"\n')
+    package.write("lab/exp.quarantine.toml", "x")
+    package.write("other.py", "x")
+    assert profile(package).id == before
+    package.write("lab/own.toml", "x")
+    assert profile(package).id != before
+
+
+def test_a_folder_without_init_counts_with_its_python_files(project: Project) -> None:
+    project.write("lab/agents.py", AGENT)
+    before = profile(project).id
+    project.write("lab/notes.md", "x")
+    assert profile(project).id == before
+    project.write("lab/tools.py", "x")
+    assert profile(project).id != before
+
+
+def test_a_module_counts_with_what_it_imports_from_beside_it(project: Project) -> None:
+    project.write("mine.py", "import json, helper\n" + AGENT)
+    project.write("helper.py", "from shared.words import hello\n")
+    project.write("shared/words.py", "hello = 1\n")
+    project.write("unused.py", "x = 1\n")
+    project.write("json/data.txt", "a folder that is no module")
+    assert set(profile(project, "mine:Mine").code) == {"mine.py", "helper.py", "shared/words.py"}
+    before = profile(project, "mine:Mine").id
+    project.write("unused.py", "x = 2\n")
+    assert profile(project, "mine:Mine").id == before
+    project.write("shared/words.py", "hello = 2\n")
+    assert profile(project, "mine:Mine").id != before
+
+
+def test_a_package_counts_with_the_packages_that_it_imports(package: Project) -> None:
+    package.write("lab/agents.py", "from tools import hammer\n" + AGENT)
+    package.write("tools/__init__.py", "")
+    package.write("tools/hammer.py", "x")
+    assert "tools/hammer.py" in profile(package).code
+
+
+def test_a_linked_folder_counts_with_what_it_holds(package: Project, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "tools.py").write_text("x = 1")
+    (package.root / "lab" / "linked").symlink_to(tmp_path / "outside")
+    (package.root / "lab" / "round").symlink_to(package.root / "lab")
+    before = profile(package)
+    assert "lab/linked/tools.py" in before.code
+    assert not any("round/" in name for name in before.code)
+    (tmp_path / "outside" / "tools.py").write_text("x = 2")
+    assert profile(package).id != before.id
+
+
+def test_code_that_cannot_be_read_is_an_error_that_names_it(package: Project) -> None:
+    (package.root / "lab" / "gone.py").symlink_to(package.root / "nowhere.py")
+    agent_info.cache_clear()
+    assert problems(package, BASE + '[profiles.p]\nagent = "lab.agents:Mine"\n') == [
+        f"profiles.p.agent: its code cannot be read: {package.root}/lab/gone.py: No such file or directory"
+    ]
+
+
+def test_code_that_is_not_found_is_said(project: Project) -> None:
+    notes = good(project, BASE + '[profiles.p]\nagent = "no_such_package.mod:Mine"\n').notes
+    assert "profiles.p: the code of agent no_such_package.mod:Mine was not found; its id misses it" in notes
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A distribution with an agent, its entry point and a second package, as pip leaves them on sys.path."""
+    place = tmp_path / "site"
+    for path, text in (
+        ("mypkg/__init__.py", ""), ("mypkg/agent.py", "import beside\n" + AGENT), ("second/words.py", "x"),
+        ("beside.py", "of another distribution"), ("my_agent-1.0.dist-info/METADATA", "Name: my-agent\nVersion: 1.0\n"),
+        ("my_agent-1.0.dist-info/entry_points.txt", "[terminalbench.agents]\nmine = mypkg.agent:Mine\n"),
+        ("my_agent-1.0.dist-info/RECORD",
+         "mypkg/__init__.py,,\nmypkg/agent.py,,\nsecond/words.py,,\nmypkg/__pycache__/x.pyc,,\nmypkg/gone.py,,\n"
+         "../../bin/mine,,\nmy_agent-1.0.dist-info/METADATA,,\n"),
+    ):  # fmt: skip
+        file = place / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(str(place))
+    return place
+
+
+def test_an_installed_distribution_counts_with_version_and_files(project: Project, installed: Path) -> None:
+    code = profile(project, "mine").code
+    assert profile(project, "mypkg.agent:Mine").code == code
+    assert list(code) == ["distribution my-agent", "mypkg/__init__.py", "mypkg/agent.py", "second/words.py"]
+    assert code["distribution my-agent"] == "1.0"
+    ids = {profile(project, "mine").id}
+    (installed / "second" / "words.py").write_text("y")
+    ids.add(profile(project, "mine").id)
+    metadata = installed / "my_agent-1.0.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("1.0", "1.1"))
+    ids.add(profile(project, "mine").id)
+    assert len(ids) == 3
+
+
+def test_a_released_agent_keeps_its_id(project: Project) -> None:
+    for path in ("terminalbench.harbor.agents.simulated:SimulatedAgent", "harbor.agents.nop:NopAgent"):
+        assert agent_code(path, project.root) == {}
+    assert "agent_code" not in profile(project, "simulated").content
+
+
+def test_files_that_options_name_count(project: Project) -> None:
+    project.write("mine.py", AGENT.replace("logs_dir", "logs_dir, template_path=None, mood=None, memory_dir=None"))
+    project.write("prompts/t.j2", "a")
+    project.write("memory/one.md", "a")
+    options = 'options = { template_path = "prompts/t.j2", mood = "memory", memory_dir = "memory" }\n'
+    found = profile(project, "mine:Mine", options)
+    assert list(found.option_files) == ["memory_dir: memory/one.md", "template_path: t.j2"]
+    project.write("prompts/t.j2", "b")
+    assert profile(project, "mine:Mine", options).id != found.id
+    outside = profile(project, "mine:Mine", 'options = { template_path = "/etc/hostname", memory_dir = "." }\n')
+    assert outside.option_files == {}, "the id knows no machine"
+
+
+def test_many_files_are_kept_as_folders(tmp_path: Path) -> None:
+    files = {f"a/{folder}/{n}.py": tmp_path / f"{folder}{n}" for folder in ("x", "y") for n in range(MOST_FILES)}
+    for path in files.values():
+        path.write_text(path.name)
+    before = digests(files, MOST_FILES)
+    assert list(before) == ["a/x/", "a/y/"]
+    files["a/y/3.py"].write_text("edited")
+    after = digests(files, MOST_FILES)
+    assert [name for name in after if after[name] != before[name]] == ["a/y/"]
+    assert list(digests({f"{n}.py": tmp_path / f"x{n}" for n in range(9)}, 5)) == ["./"]

@@ -1,0 +1,244 @@
+"""A batch goes on with what it was planned with: changed code, skills and tasks are refused by name, or kept as departures."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from support.experiments import Project
+from support.resuming import NOW, Started, experiment, finished
+from terminalbench.errors import UserError
+from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.config import load
+from terminalbench.experiments.plan import Plan, make_plan
+from terminalbench.files import read_json, read_jsonl, write_json
+from terminalbench.index.queries import view_batch
+from terminalbench.index.scan import scan_batch
+from terminalbench.records import Event
+from terminalbench.runner.changes import Changes, find_changes, task_files, with_task_files
+from terminalbench.runner.preflight import Prepared
+from terminalbench.runner.resume import ResumeRequest, resume
+from terminalbench.runner.run import Listener, record
+
+AGENT = (
+    "class Mine:\n    AGENT_INFO = {'model': False, 'mcp': False}\n    def __init__(self, logs_dir):\n        pass\n"
+)
+MINE = '[profiles.p]\nagent = "lab.agents:Mine"\n'
+
+
+@pytest.fixture
+def batch(project: Project) -> Batch:
+    """A batch of an agent of one's own, planned as `run` does, with one of its two tasks finished."""
+    agent_info.cache_clear()
+    project.write("lab/__init__.py", "")
+    project.write("lab/agents.py", AGENT)
+    for task in ("a", "b"):
+        project.write(f"d/{task}/tests/test.sh", "exit 0\n")
+        project.write(f"d/{task}/instruction.md", "do it\n")
+        project.write(f"d/{task}/environment/Dockerfile", "FROM scratch\n")
+    made = experiment(project, MINE)
+    found = allocate(made.results_root, made.slug)
+    plan = with_task_files(make_plan(made, found, NOW))
+    record(made, Prepared(plan, {profile.key: profile for profile in made.profiles}, {}), plan, found)
+    finished(found, "a")
+    return found
+
+
+def plan_of(batch: Batch) -> Plan:
+    return read_json(batch.plan_json, Plan)
+
+
+def targets(project: Project) -> list:
+    """A resume by the folder of the batch, and by the experiment file."""
+    return [None, load(project.root / "experiments" / "exp.toml")]
+
+
+def test_what_did_not_change_goes_on(project: Project, batch: Batch, started: Started) -> None:
+    for target in targets(project):
+        project.write("d/b/tests/__pycache__/x.pyc", "junk")
+        project.write("lab/__pycache__/x.pyc", "junk")
+        resume(batch, ResumeRequest(), target)
+        assert started.cells() == {("p", "b")}
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("lab/agents.py", 'profile "p" is another treatment now: agent_code.lab/agents.py: '),
+        ("lab/new.py", "agent_code.lab/new.py: + "),
+        ("d/b/tests/test.sh", 'task "d/b" is another task now: tests/test.sh'),
+        ("d/b/instruction.md", 'task "d/b" is another task now: instruction.md'),
+        ("d/b/environment/new.txt", 'task "d/b" is another task now: environment/new.txt is new'),
+    ],
+)
+def test_what_changed_is_refused_by_its_name(
+    project: Project, batch: Batch, started: Started, path: str, said: str
+) -> None:
+    project.write(path, AGENT + "# edited\n")
+    before = batch.plan_json.read_bytes()
+    for target in targets(project):
+        for request in (ResumeRequest(), ResumeRequest(attempts=3)):
+            with pytest.raises(UserError) as caught:
+                resume(batch, request, target)
+            assert caught.value.what.startswith("changed since batch 0 was planned:\n")
+            assert said in caught.value.what
+            assert "--accept-changed" in (caught.value.hint or "")
+    assert batch.plan_json.read_bytes() == before, "nothing is recorded of what is refused"
+    assert started.jobs == []
+
+
+def test_a_task_that_is_finished_may_change(project: Project, batch: Batch, started: Started) -> None:
+    project.write("d/a/tests/test.sh", "exit 1\n")
+    resume(batch, ResumeRequest())
+    assert started.cells() == {("p", "b")}
+    with pytest.raises(UserError, match='task "d/a" is another task now'):
+        resume(batch, ResumeRequest(attempts=2))
+
+
+def test_an_accepted_change_is_a_departure_and_is_asked_for_once(
+    project: Project, batch: Batch, started: Started
+) -> None:
+    before = plan_of(batch)
+    project.write("lab/agents.py", AGENT + "# edited\n")
+    project.write("d/b/tests/test.sh", "exit 1\n")
+    resume(batch, ResumeRequest(accept_changed=True))
+    assert started.cells() == {("p", "b")}
+    plan = plan_of(batch)
+    code, task = map(str, plan.departed())
+    assert code.startswith('changed-profiles: profile "p" is another treatment now: agent_code.lab/agents.py: ')
+    assert task == 'changed-tasks: task "d/b" is another task now: tests/test.sh'
+    told = read_jsonl(batch.events_jsonl, Event).records[-1].detail
+    assert told["departures"] == [code, task]
+    assert len({before.jobs[0].profile_id, plan.jobs[0].profile_id, targets(project)[1].profiles[0].id}) == 3, (
+        "trials of two treatments are pooled with those of neither"
+    )
+    assert plan.profiles[0].id == plan.jobs[0].profile_id
+    grown = project.root / "experiments" / "exp.toml"
+    grown.write_text(grown.read_text() + '[profiles.q]\nagent = "oracle"\n')
+    for target in targets(project):
+        resume(batch, ResumeRequest(), target)
+    assert {profile for profile, _ in started.cells()} == {"p", "q"}
+    assert len(plan_of(batch).departures) == 2
+    project.write("lab/agents.py", AGENT)
+    with pytest.raises(UserError, match="another treatment now"):
+        resume(batch, ResumeRequest())
+
+
+def test_a_departure_is_shown_by_compare(project: Project, batch: Batch, started: Started, tbench) -> None:
+    project.write("d/b/tests/test.sh", "exit 1\n")
+    resume(batch, ResumeRequest(accept_changed=True), None)
+    project.experiment((project.root / "experiments" / "exp.toml").read_text() + '[profiles.q]\nagent = "oracle"\n')
+    resume(batch, ResumeRequest(), targets(project)[1])
+    finished(batch, "b")
+    shown = " ".join(tbench("compare", batch.folder).out.split())
+    assert 'changed-tasks: task "d/b" is another task now: tests/test.sh' in shown
+
+
+def test_the_table_of_a_profile_is_never_accepted(project: Project, batch: Batch, started: Started) -> None:
+    file = project.root / "experiments" / "exp.toml"
+    file.write_text(file.read_text().replace(MINE, MINE + 'env = ["OTHER"]\n'))
+    with pytest.raises(UserError, match="another treatment now") as caught:
+        resume(batch, ResumeRequest(accept_changed=True), load(file))
+    assert "name the folder of the batch" in (caught.value.hint or "")
+
+
+def test_a_plan_of_an_earlier_version_goes_on_with_a_word(project: Project, batch: Batch, started: Started) -> None:
+    plan = plan_of(batch)
+    content = {name: value for name, value in plan.profiles[0].content.items() if name != "agent_code"}
+    old = msgspec.structs.replace(plan.profiles[0], id="p000000000000", content=content, recipe=1)
+    jobs = tuple(msgspec.structs.replace(job, profile_id="p000000000000") for job in plan.jobs)
+    write_json(batch.plan_json, msgspec.structs.replace(plan, profiles=(old,), jobs=jobs, task_files={}))
+    assert b"recipe" not in batch.plan_json.read_bytes()
+    project.write("lab/agents.py", AGENT + "# edited\n")
+    project.write("d/b/tests/test.sh", "exit 1\n")
+    for target in targets(project):
+        notes: list[str] = []
+        resume(batch, ResumeRequest(), target, Listener(note=notes.append))
+        assert started.cells() == {("p", "b")}
+        assert notes == [
+            'profile "p": an earlier version planned this batch without the code of its agent, so a change of it '
+            "cannot be told"
+        ]
+    after = plan_of(batch)
+    assert (after.jobs[0].profile_id, after.profiles[0].recipe) == ("p000000000000", 1)
+    assert list(after.task_files) == ["d/a", "d/b"], "from now on a change of a task can be told"
+    project.write("d/b/tests/test.sh", "exit 2\n")
+    with pytest.raises(UserError, match='task "d/b" is another task now'):
+        resume(batch, ResumeRequest())
+
+
+def test_a_task_that_cannot_be_looked_at_is_unknown(project: Project, batch: Batch) -> None:
+    plan = plan_of(batch)
+    (local, *_), job = plan.jobs[0].tasks, plan.jobs[0]
+    git = msgspec.structs.replace(local, config={"git_url": "x", "git_commit_id": "y", "path": local.config["path"]})
+    remote = msgspec.structs.replace(local, config={"name": "d", "task_names": ["a"]}, found=False)
+    gone = msgspec.structs.replace(local, config={"path": str(project.root / "nowhere")})
+    assert task_files([git, remote, gone]) == {}
+    for task in (git, remote, gone):
+        changed = msgspec.structs.replace(plan, jobs=(msgspec.structs.replace(job, tasks=(task,)),))
+        assert find_changes(batch, changed, ["p"], {(task.label, "a")}) == Changes()
+
+
+def test_a_task_that_the_check_left_out_may_be_mended(project: Project, batch: Batch, started: Started) -> None:
+    plan = msgspec.structs.replace(plan_of(batch), task_files={})
+    from terminalbench.experiments.plan import Exclusion, ExclusionKind
+
+    refused = Exclusion("broken", task=plan.jobs[0].tasks[1].ref, kind=ExclusionKind.TASK_REFUSED)
+    plan = with_task_files(msgspec.structs.replace(plan, excluded=(refused,)))
+    assert list(plan.task_files) == ["d/a"]
+    write_json(batch.plan_json, plan)
+    project.write("d/b/instruction.md", "mended")
+    resume(batch, ResumeRequest())
+    assert started.cells() == {("p", "b")}
+    assert plan_of(batch).departures == ()
+
+
+def test_the_command_and_the_function_take_the_same_word(
+    project: Project, batch: Batch, started: Started, tbench
+) -> None:
+    import terminalbench
+
+    project.write("d/b/tests/test.sh", "exit 1\n")
+    ran = tbench("resume", batch.folder)
+    assert (ran.code, 'task "d/b" is another task now: tests/test.sh' in ran.err) == (2, True)
+    with pytest.raises(UserError, match="another task now"):
+        terminalbench.resume(batch.folder)
+    assert tbench("resume", batch.folder, "--accept-changed").code == 3, "the stand-in for Harbor runs nothing"
+    project.write("d/b/tests/test.sh", "exit 2\n")
+    terminalbench.resume(batch.folder, accept_changed=True)
+    assert len(plan_of(batch).departures) == 2
+
+
+def test_diff_shows_which_files_changed_since_a_batch(project: Project, batch: Batch, tbench) -> None:
+    project.write("lab/agents.py", AGENT + "# edited\n")
+    project.write("lab/more.py", "x\n")
+    file: Path = project.root / "experiments" / "exp.toml"
+    shown = tbench("diff", file, "p@0", "p").out
+    assert shown.startswith(f"--- p@0 {plan_of(batch).profiles[0].id}\n+++ p ")
+    assert [line for line in shown.splitlines() if line.startswith("agent_code")] == [
+        "agent_code.lab/agents.py",
+        "agent_code.lab/more.py",
+    ]
+    assert "the same treatment" in tbench("diff", file, "p", "p").out
+    for name, said in (("p@9", "there is no batch 9"), ("q@0", 'has no profile "q"'), ("p@x", "as in key@3")):
+        ran = tbench("diff", file, name, "p")
+        assert (ran.code, said in ran.err) == (2, True), name
+
+
+def test_compare_keeps_versions_of_an_agent_apart(project: Project, batch: Batch, tbench) -> None:
+    """The same key, two versions of its code: `p@0` and `p@1`, as for any other edit of a profile."""
+    from terminalbench.analytics.settings import profile_names
+
+    project.write("lab/agents.py", AGENT + "# edited\n")
+    made = targets(project)[1]
+    other = allocate(made.results_root, made.slug)
+    plan = make_plan(made, other, NOW)
+    record(made, Prepared(plan, {profile.key: profile for profile in made.profiles}, {}), plan, other)
+    finished(other, "a", "b")
+    for each in (batch, other):
+        scan_batch(each)
+    names = profile_names([view_batch(each) for each in (batch, other)])
+    assert set(names.values()) == {"p@0", "p@1"}
+    assert plan.jobs[0].profile_id in tbench("plan", made.file).out
+    assert plan_of(batch).jobs[0].profile_id not in tbench("plan", made.file).out

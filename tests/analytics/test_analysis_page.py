@@ -13,7 +13,9 @@ from terminalbench.analytics.model import (
     Contrast,
     Estimate,
     Interval,
+    Missing,
     ProfileSummary,
+    Repeat,
     Sequential,
     TaskDifference,
     TaskSummary,
@@ -46,6 +48,8 @@ RECORDS = {
     TaskDifference: "one of the `tasks` of a contrast",
     Estimate: "`estimate`, `other_way`: the declared way of counting, and the other",
     Interval: "every interval",
+    Missing: "`missing`: trials that were not measured, and the two ends of what they can have been",
+    Repeat: "one of `repeat`: how to run again what was not measured",
     Sequential: "`sequential`: where a plan of looks stands",
     TaskRef: "every task",
 }

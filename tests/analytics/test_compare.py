@@ -1,5 +1,6 @@
 """A comparison as a whole: what it says of published examples, of edge cases, and what it can never say."""
 
+import itertools
 import json
 from typing import Any
 
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from support.rows import Marks, rows, settings, table
 from terminalbench.analytics.compare import compare
+from terminalbench.analytics.gate import gate
 from terminalbench.analytics.model import Contrast
 from terminalbench.analytics.settings import Settings
 from terminalbench.errors import UserError
 from terminalbench.files import encode_json
+from terminalbench.index.queries import Rerun
 from terminalbench.index.totals import Spend
 from terminalbench.records import Outcome
 
@@ -155,7 +158,117 @@ def test_a_gain_that_rests_on_what_was_left_out_is_no_gain() -> None:
     assert found.p_adjusted is not None
     assert found.p_adjusted < 0.05
     assert found.verdict == "inconclusive"
-    assert "not measured count as not passed" in found.sentence
+    assert found.sentence.endswith('because "better" would not hold if 3 of the 8 missing trials went against it')
+
+
+@pytest.mark.parametrize("rule", ["exclude", "fail"])
+def test_passes_that_the_other_one_lost_are_no_gain(rule: str) -> None:
+    """The old profile's trials broke where it would have passed: counted as not passed, that was a gain of the new."""
+    old = "+++++++++E " * 6 + "+++++++++++ " * 6
+    found = contrast(table(a=old, b="++++++++++ " * 6 + "+++++++++++ " * 6), settings(rule=rule))
+    assert found.missing is not None
+    assert (found.missing.new, found.missing.old, found.verdict) == (0, 6, "inconclusive")
+    assert found.missing.lowest.difference == 0.0
+    assert found.missing.highest.difference == pytest.approx(0.05)
+    if rule == "fail":
+        assert found.p_adjusted == 0.03125
+        assert found.missing.verdict == "better"
+        assert found.reason == '"better" would not hold if 1 of the 6 missing trials went against it'
+    turned = contrast(table(a="++++++++++ " * 6 + "+++++++++++ " * 6, b=old), settings(rule=rule))
+    assert turned.verdict == "inconclusive"
+
+
+def test_a_verdict_that_survives_the_worst_holds() -> None:
+    found = contrast(table(a="xxxxx " * 11 + "xxxxE", b="+++++ " * 11 + "++++E"))
+    assert found.verdict == "better"
+    assert found.missing is not None
+    assert (found.missing.undone_by, found.missing.new, found.missing.old) == (None, 1, 1)
+    assert found.missing.lowest.difference == pytest.approx((11 + 0.6) / 12)
+
+
+def test_equivalence_must_survive_the_worst_both_ways() -> None:
+    whole = contrast(table(a="+++++ " * 60, b="+++++ " * 60), settings(margin=0.1))
+    assert whole.verdict == "equivalent"
+    lost = contrast(table(a="+++++ " * 50 + "++++E " * 10, b="+++++ " * 60), settings(margin=0.055))
+    assert lost.missing is not None
+    assert (lost.missing.verdict, lost.verdict) == ("equivalent", "inconclusive")
+    assert lost.reason is not None
+    assert lost.reason.startswith('"equivalent" would not hold if ')
+    assert lost.reason.endswith("of the 10 missing trials favoured the same profile")
+
+
+SMALL = st.lists(
+    st.tuples(st.text("+x", min_size=2, max_size=2), st.text("+x", min_size=2, max_size=2)), min_size=6, max_size=9
+)
+
+
+@limits(max_examples=25, deadline=None)
+@given(SMALL, st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 8)), min_size=1, max_size=4, unique=True))
+def test_fewer_than_the_tipping_point_cannot_undo_it(tasks: list[tuple[str, str]], lost: list[tuple[str, int]]) -> None:
+    """Every way in which the missing trials can have ended, tried out."""
+    words = {"a": [f"{old}x" for old, _ in tasks], "b": [f"{new}+" for _, new in tasks]}
+    lost = [(side, place % len(tasks)) for side, place in lost]
+    lost = list(dict.fromkeys(lost))
+
+    def found(marks: str) -> Contrast:
+        filled = {name: list(cells) for name, cells in words.items()}
+        for (side, place), mark in zip(lost, marks, strict=True):
+            filled[side][place] = filled[side][place][:2] + mark
+        return contrast(table(**{n: " ".join(cells) for n, cells in filled.items()}), settings(coverage=0))
+
+    missing = found("E" * len(lost)).missing
+    assert missing is not None
+    held = found("E" * len(lost)).verdict
+    against = {"b": "x", "a": "+"}
+    for marks in itertools.product("+x", repeat=len(lost)):
+        turned = sum(mark == against[side] for (side, _), mark in zip(lost, marks, strict=True))
+        if held == "better" or (missing.verdict == "better" and missing.undone_by and turned < missing.undone_by):
+            assert found("".join(marks)).verdict == "better"
+
+
+@pytest.mark.parametrize("lost", ["changed", "only one"])
+def test_tasks_that_cannot_be_compared_lower_coverage(lost: str) -> None:
+    marks = {name: dict(tasks) for name, tasks in table(a="xx " * 10, b="++ " * 10).items()}
+    if lost == "only one":
+        del marks["a"]["t1"], marks["b"]["t2"]
+    data = [
+        msgspec.structs.replace(
+            row, task_digest=row.profile if lost == "changed" and row.task.id in ("t1", "t2") else "d"
+        )
+        for row in rows(marks)
+    ]
+    found = compare(data, settings()).contrasts[0]
+    assert (found.coverage_new, found.coverage_old, found.verdict) == (0.8, 0.8, "inconclusive")
+    assert found.reason == "only 8 of 10 tasks are the same under both (90.0 % wanted)"
+    assert compare(data, settings(coverage=0.8)).contrasts[0].verdict == "better"
+
+
+def test_doubtful_results_are_said_and_too_many_are_no_ground_for_a_verdict() -> None:
+    data = rows(table(a="xxxxx " * 8, b="+++++ " * 8))
+    few = [
+        msgspec.structs.replace(row, suspect=("no_tool_calls",) if row.task.id == "t1" and row.profile == "b" else ())
+        for row in data
+    ]
+    found = compare(few, settings(doubtful=0.125)).contrasts[0]
+    assert (found.doubtful_new, found.doubtful_old, found.verdict) == (0.125, 0.0, "better")
+    assert found.warnings == ["5 results of 40 of b look doubtful: no tool calls (5)"]
+    held = compare(few, settings()).contrasts[0]
+    assert (held.verdict, held.reason) == ("inconclusive", "12.5 % of b's results look doubtful (at most 10.0 %)")
+    assert gate(compare(few, settings()), "worse") == {"b vs a": "undecided"}
+
+
+def test_the_command_that_gets_missing_trials_back() -> None:
+    data = [
+        msgspec.structs.replace(row, batch=f"s/{row.attempt - 1}", rerun=rerun)
+        for row in rows(table(a="++ E. ++", b="++ ++ .+"))
+        for rerun in [{"errored": Rerun.RETRY, "not_run": Rerun.RESUME}.get(row.outcome.value)]
+    ]
+    found = compare(data, settings())
+    assert [one.command for one in found.repeat] == ["tbench resume s/0 --retry-errors", "tbench resume s/1"]
+    assert [one.trials for one in found.repeat] == [2, 1]
+    assert [one.command for one in compare(data, settings(places={"s/1": "my results/s/1"})).repeat] == [
+        "tbench resume 'my results/s/1'"
+    ]
 
 
 def test_error_rates_that_differ_are_flagged() -> None:

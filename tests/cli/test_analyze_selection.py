@@ -14,7 +14,6 @@ from terminalbench.analytics.run import AnalysisRequest, run_analysis
 from terminalbench.analytics.selection import Filter
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.experiments.plan import Departure, DepartureKind
 from terminalbench.files import read_json, write_json
 
 FILE = 'schema_version = 2\nslug = "s"\n[tasks]\nitems = [{ id = "a" }]\n' + ORACLE
@@ -49,8 +48,8 @@ def test_a_hand_picked_part_says_what_it_leaves_out(tmp_path: Path, tbench: Any)
     for words in (said, "7 tasks x 2 profiles x 1 attempt, 14 of 24 planned trials"):
         assert in_reports(selection, words) == [True, True], words
     assert in_reports(selection, "All 14 picked trials were measured. 24 were planned.") == [True, True]
-    assert read_json(selection / "comparison.json", Comparison).departures == [Departure(DepartureKind.PICKED, said)]
-    assert read_json(selection / "statistical_tests.json")["departures"] == [{"kind": "picked", "text": said}]
+    assert read_json(selection / "comparison.json", Comparison).departures == [f"picked: {said}"]
+    assert read_json(selection / "statistical_tests.json")["departures"] == [f"picked: {said}"]
     everything = tbench("analyze", batch.folder, "--tasks", *tasks)
     assert "were picked" not in everything.out, "nothing was left out"
 
@@ -93,7 +92,7 @@ def test_contrasts_that_a_choice_of_profiles_drops_are_named(
         ran(batch, profile, passed, "ab")
     done = run_analysis(AnalysisRequest((batch,), Filter(profiles=picked)))
     assert done.comparison is not None
-    assert [one.text for one in done.comparison.departures] == departures
+    assert done.comparison.departures == [f"picked: {text}" for text in departures]
 
 
 def test_a_profile_that_has_none_of_the_picked_tasks_is_left_out(tmp_path: Path) -> None:
@@ -109,9 +108,7 @@ def test_a_profile_that_has_none_of_the_picked_tasks_is_left_out(tmp_path: Path)
     done = run_analysis(AnalysisRequest((batch,), Filter(tasks=("b",))))
     assert list(done.profiles) == ["p"]
     assert done.comparison is not None
-    assert "only 1 of 2 planned profiles were picked for this analysis" in [
-        one.text for one in done.comparison.departures
-    ]
+    assert "picked: only 1 of 2 planned profiles were picked for this analysis" in done.comparison.departures
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """`tbench compare`, on batches made without running anything."""
 
 import json
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,10 @@ from terminalbench.cli.compare import DEPARTURES
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import DepartureKind
 from terminalbench.files import write_json
+from terminalbench.index.queries import view_batch
+from terminalbench.runner.resume import missing_cells
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 ANALYSIS = {"alpha": 0.05, "infra_errors": "exclude"}
 
 
@@ -35,7 +39,9 @@ def batch(root: Path, words: dict[str, str], *, cost: float | None = None, **ana
     return made
 
 
-def test_the_text_is_what_a_person_reads(tmp_path: Path, tbench) -> None:
+def test_the_text_is_what_a_person_reads(tmp_path: Path, tbench, golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     made = batch(
         tmp_path,
         {"text": "+x xx ++ x+ xE xx xx +x", "canvas": "++ x+ ++ ++ +x x+ xx ++"},
@@ -44,32 +50,7 @@ def test_the_text_is_what_a_person_reads(tmp_path: Path, tbench) -> None:
     )
     ran = tbench("compare", made.folder)
     assert ran.code == 0, ran.err
-    assert (
-        ran.out
-        == """\
-s/0: pass rate, baseline text
-95 % intervals (alpha 0.05); trials not measured are left out; a verdict needs 90.0 % measured
-expected: it helps
-
-canvas vs text: +37.5 pt (+18.1 to +56.9), 6 tasks better, 0 worse, p = 0.031: better
-
-profile  passed  measured  pass rate        interval  of planned  agent time  not measured
-text          5     15/16     31.2 %  13.1 to 57.8 %      31.2 %     unknown  1 errored
-canvas       11     16/16     68.8 %  42.2 to 86.9 %      68.8 %     unknown  -
-
-profile  cost   a success        interval   tokens
-text     $4.00      $0.80  $0.44 to $2.00  unknown
-canvas   $4.00      $0.36  $0.27 to $0.57  unknown  on the Pareto front
-
-contrast         difference  tasks like these    these tasks      p   Holm  +/-/=
-canvas vs text
-  measured only    +37.5 pt    +18.1 to +56.9              -  0.031  0.031  6/0/2
-  all planned      +37.5 pt    +18.1 to +56.9  +0.0 to +75.0  0.031         6/0/2
-
-canvas vs text
-  trials broke at similar rates (p = 1.00)
-"""
-    )
+    golden(GOLDEN / "compare.txt", ran.out)
     assert max(map(len, ran.out.splitlines())) <= 100
 
 
@@ -221,7 +202,10 @@ def test_one_profile_is_described_and_not_gated(tmp_path: Path, tbench) -> None:
     assert (ran.code, "no contrast to gate on" in ran.err) == (2, True)
 
 
-def test_what_is_unknown_is_said_and_what_is_undefined_is_not_called_unknown(tmp_path: Path, tbench) -> None:
+def test_what_is_unknown_is_said_and_what_is_undefined_is_not_called_unknown(
+    tmp_path: Path, tbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     words = {"a": "xx " * 8, "b": "++ " * 8}
     assert "\nCost and tokens are unknown.\n" in tbench("compare", batch(tmp_path / "1", words).folder).out
     assert "unknown" not in tbench("compare", batch(tmp_path / "2", {"a": "..", "b": ".."}).folder).out
@@ -298,3 +282,29 @@ def test_a_departure_holds_the_gate_until_it_is_accepted_by_name(tmp_path: Path,
 
 def test_every_departure_can_be_accepted() -> None:
     assert {kind.value for kind in DepartureKind} == set(DEPARTURES)
+
+
+def test_the_printed_command_runs_exactly_what_is_missing(tmp_path: Path, tbench) -> None:
+    first = batch(tmp_path, {"a": "++ xE x. xx", "b": "+E ++ ++ ++"})
+    second = batch(tmp_path, {"a": "++ x. xx xx", "b": "++ ++ ++ .+"})
+    found = json.loads(tbench("compare", first.folder, second.folder, "--json").out)["repeat"]
+    assert [(one["batch"], one["trials"]) for one in found] == [("s/0", 3), ("s/1", 2)]
+    for one, made in zip(found, (first, second), strict=True):
+        command, verb, place, *options = shlex.split(one["command"])
+        assert (command, verb, Path(place).resolve()) == ("tbench", "resume", made.folder)
+        retry = "all" if options == ["--retry-errors"] else None
+        assert sum(cells.total() for cells in missing_cells(view_batch(made), retry).values()) == one["trials"]
+    out = " ".join(tbench("compare", first.folder, second.folder).out.split())
+    assert f"run the 5 missing trials again: {found[0]['command']}; {found[1]['command']} " in out
+
+
+def test_doubtful_results_are_said_in_the_text(tmp_path: Path, tbench) -> None:
+    made = batch(tmp_path, {"a": "xx " * 8, "b": "++ " * 8}, cost=None)
+    for result in made.runs.glob("*__b/*/result.json"):
+        result.write_text(
+            result.read_text().replace('"oracle", "version"', '"claude-code", "model_info": {"name": "m"}, "version"')
+        )
+    ran = tbench("compare", made.folder)
+    assert "inconclusive, because 100.0 % of b's results look doubtful (at most 10.0 %)" in " ".join(ran.out.split())
+    assert "16 results of 16 of b look doubtful: no tokens (16)" in " ".join(ran.out.split())
+    assert tbench("compare", made.folder, "--fail-if", "worse").code == 3

@@ -1,5 +1,6 @@
 """Whether two profiles may be compared at all: what differs beyond what was declared to differ. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from terminalbench.analytics.conditions import unexplained
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.records import Outcome, TaskRef
-from terminalbench.text.numbers import some
+from terminalbench.text.numbers import plural, some
 
 _FACTORS = {"environment": (), "model": ("model",), "agent_version": ("agent", "agent_version")}
 """What must be alike in both profiles, and the declared aspects of which any one explains a difference."""
@@ -25,6 +26,8 @@ class Comparability:
     warnings: list[str]
     changed: list[TaskRef]
     error_rate_p: float | None
+    doubtful: tuple[float | None, float | None] = (None, None)
+    """The share of each one's measured trials whose number is suspect."""
 
 
 def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dict[str, Any]]) -> Comparability:
@@ -42,7 +45,32 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     if changed:
         names = some([task.id for task in changed])
         warnings.append(f"not the same task under both (its digest differs), left out: {names}")
-    return Comparability(refused, [*warnings, *flagged], changed, error_p)
+    compared = [[row for row in side if row.task not in changed] for side in measured]
+    shares = [_doubtful(side) for side in compared]
+    flagged += [
+        f"{plural(share.count, 'result')} of {len(side)} of {name} {'looks' if share.count == 1 else 'look'} doubtful: "
+        f"{share.why}"
+        for name, side, share in zip((new.profile, old.profile), compared, shares, strict=True)
+        if share.count
+    ]
+    doubtful = (shares[0].share, shares[1].share)
+    return Comparability(refused, [*warnings, *flagged], changed, error_p, doubtful)
+
+
+@dataclass(frozen=True)
+class _Doubtful:
+    """How many results are suspect, as a share too, and why."""
+
+    count: int
+    share: float | None
+    why: str
+
+
+def _doubtful(measured: Sequence[Row]) -> _Doubtful:
+    suspects = [row.suspect for row in measured if row.suspect]
+    reasons = Counter(reason for found in suspects for reason in found)
+    why = some([f"{reason.replace('_', ' ')} ({count})" for reason, count in reasons.most_common()])
+    return _Doubtful(len(suspects), len(suspects) / len(measured) if measured else None, why)
 
 
 def _digests(profile: ProfileRows, task: TaskRef) -> set[str]:

@@ -1,6 +1,6 @@
 """`compare`: rows and settings in, a `Comparison` out. Pure: no clock, no files, nothing random without a seed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -11,7 +11,6 @@ from terminalbench.analytics.contrast import (
     PENDING,
     CountedWay,
     Looks,
-    coverage,
     discordant,
     ended_only,
     estimate,
@@ -21,22 +20,17 @@ from terminalbench.analytics.contrast import (
     sequential_record,
     size_of,
 )
-from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Row, Verdict
+from terminalbench.analytics.missing import begun, coverage, repeats, trials_apart, undone_by
+from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Missing, Row, Verdict
 from terminalbench.analytics.rows import rows_of
-from terminalbench.analytics.sample import WAYS, Sample, Way, sample, task_differences, values_of
+from terminalbench.analytics.sample import BOUNDS, WAYS, Sample, Way, sample, task_differences, values_of
+from terminalbench.analytics.sentence import HAS_VALUE, sentence
 from terminalbench.analytics.settings import Asked, Settings, settings_of
 from terminalbench.analytics.summary import ProfileRows, by_profile, summarise
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records import TaskRef
-from terminalbench.text.numbers import amount, between, p_equation, p_value, percent, plural
-
-_HAS_VALUE = {
-    "pass": "was measured",
-    "cost": "has a known cost",
-    "tokens": "has a known number of tokens",
-    "time": "has a known agent time",
-}
+from terminalbench.text.numbers import noun, p_value, percent, plural
 
 
 def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
@@ -61,11 +55,13 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
         contrasts=_contrasts(prepared, settings),
         pareto=[summary.profile for summary in summaries if summary.on_pareto_front],
         warnings=[*settings.warnings, *_still_to_come(profiles), *_unknown_k(summaries, settings)],
-        departures=list(settings.departures),
+        departures=[str(one) for one in settings.departures],
+        departure_kinds=[one.kind for one in settings.departures],
         rule=settings.rule,
         coverage=settings.coverage,
         hypothesis=settings.hypothesis,
         k=settings.k,
+        repeat=repeats(rows, settings.places),
     )
 
 
@@ -101,6 +97,14 @@ class _Prepared:
     samples: dict[Way, Sample | None]
     estimates: dict[Way, Estimate]
     planned: tuple[ProfileRows, ProfileRows]
+    lost: tuple[int, int]
+
+    def worst_p(self, rule: Way) -> float | None:
+        """The largest p that the missing trials allow; 1 where they can turn the difference round."""
+        ways = [self.estimates[way] for way in (rule, *BOUNDS)]
+        known = [found.p for found in ways if found.p is not None]
+        signs = {(found.difference or 0) > 0 for found in ways}
+        return None if len(known) < len(ways) else max(known) if len(signs) == 1 else 1.0
 
 
 def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepared:
@@ -109,45 +113,64 @@ def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepare
         new, old = ended_only(new), ended_only(old)
     checked = comparability(new, old, settings.profiles)
     tasks = [task for task in new.tasks if task in old.tasks and task not in checked.changed]
-    samples: dict[Way, Sample | None] = {
-        way: sample(new, old, tasks, settings.metric, way) if not checked.refused else None for way in WAYS
-    }
-    measured = estimate(samples["exclude"], settings)
-    alike = all(row.measured for side in (new, old) for task in tasks for row in side.tasks[task])
-    estimates: dict[Way, Estimate] = {
-        "exclude": measured,
-        "fail": measured if alike else estimate(samples["fail"], settings),
-    }
-    return _Prepared(new, old, tasks, checked, samples, estimates, planned)
+    lost = [sum(not row.measured for task in tasks for row in side.tasks[task]) for side in (new, old)]
+    ways: tuple[Way, ...] = (*WAYS, *(BOUNDS if settings.metric == "pass" else ()))
+    measured = sample(new, old, tasks, settings.metric, "exclude") if not checked.refused else None
+    samples: dict[Way, Sample | None] = dict.fromkeys(ways, measured)
+    estimates: dict[Way, Estimate] = dict.fromkeys(ways, estimate(measured, settings))
+    if any(lost) and not checked.refused:
+        possible = begun(new, old, tasks)
+        for way in ways[1:]:
+            samples[way] = sample(new, old, tasks if way in WAYS else possible, settings.metric, way)
+            estimates[way] = estimate(samples[way], settings)
+    return _Prepared(new, old, tasks, checked, samples, estimates, planned, (lost[0], lost[1]))
 
 
 def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contrast]:
-    adjusted = {way: stats.holm([p.estimates[way].p for p in prepared]) for way in WAYS}
+    adjusted: dict[Way, list[float | None]] = {way: stats.holm([p.estimates[way].p for p in prepared]) for way in WAYS}
+    if settings.metric == "pass":
+        adjusted |= dict.fromkeys(BOUNDS, stats.holm([p.worst_p(settings.rule) for p in prepared]))
     family = max(1, sum(p.estimates[settings.rule].p is not None for p in prepared))
     found = []
     for place, contrast in enumerate(prepared):
-        ways = {way: _counted(contrast, way, adjusted[way][place], settings, family) for way in WAYS}
-        found.append(_contrast(contrast, ways, settings, family))
+        ways = {way: _counted(contrast, way, adjusted[way][place], settings, family) for way in adjusted}
+
+        def counted(turned: Sample, place: int = place) -> CountedWay:
+            """The contrast with other passes, among the others as they are."""
+            changed = estimate(turned, settings)
+            ps = [changed.p if n == place else p.worst_p(settings.rule) for n, p in enumerate(prepared)]
+            return CountedWay(changed, stats.holm(ps)[place], (0, 0), _narrow(turned, settings, family))
+
+        found.append(_contrast(contrast, ways, settings, family, counted))
     return found
 
 
 def _counted(prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int) -> CountedWay:
-    found = prepared.samples[way]
-    narrow = (
-        stats.equivalence_interval(found.paired, settings.alpha / family)
-        if found is not None and settings.margin is not None and settings.metric == "pass"
-        else None
-    )
-    return CountedWay(prepared.estimates[way], p, discordant(prepared.new, prepared.old, prepared.tasks, way), narrow)
+    pairs = discordant(prepared.new, prepared.old, prepared.tasks, way)
+    return CountedWay(prepared.estimates[way], p, pairs, _narrow(prepared.samples[way], settings, family))
 
 
-def _contrast(prepared: _Prepared, ways: Mapping[Way, CountedWay], settings: Settings, family: int) -> Contrast:
+def _narrow(found: Sample | None, settings: Settings, family: int) -> Interval | None:
+    """What must fit into the margin; None without one."""
+    if found is None or settings.margin is None or settings.metric != "pass":
+        return None
+    return stats.equivalence_interval(found.paired, settings.alpha / family)
+
+
+def _contrast(
+    prepared: _Prepared,
+    ways: Mapping[Way, CountedWay],
+    settings: Settings,
+    family: int,
+    counted: Callable[[Sample], CountedWay],
+) -> Contrast:
     new, old, checked = prepared.new, prepared.old, prepared.checked
     declared = ways[settings.rule]
     other = ways["fail" if settings.rule == "exclude" else "exclude"]
-    shares = [coverage(side, prepared.tasks, settings) for side in (new, old)]
+    shares = _shares(prepared, settings)
     looks = looks_now(*prepared.planned, settings, family)
-    verdict, reason = _verdict(prepared, ways, looks, settings, shares)
+    missing = _missing(prepared, ways, looks, settings, counted)
+    verdict, reason = _verdict(prepared, ways, looks, settings, shares, missing)
     size = size_of(declared.estimate, settings, family)
     found = prepared.samples[settings.rule]
     unit = "family" if found is not None and found.by_family else "task"
@@ -178,41 +201,70 @@ def _contrast(prepared: _Prepared, ways: Mapping[Way, CountedWay], settings: Set
         warnings=checked.warnings,
         refused=checked.refused,
         reason=reason,
-        coverage_new=shares[0],
-        coverage_old=shares[1],
+        coverage_new=shares[0].compared,
+        coverage_old=shares[1].compared,
+        doubtful_new=checked.doubtful[0],
+        doubtful_old=checked.doubtful[1],
+        missing=missing,
         sequential=sequential_record(looks, declared),
     )
     fewest = power.fewest_units(settings.alpha / family)
-    return msgspec.structs.replace(contrast, sentence=_sentence(contrast, fewest))
+    return msgspec.structs.replace(contrast, sentence=sentence(contrast, fewest))
 
 
-def _sentence(contrast: Contrast, fewest: int) -> str:
-    """`new vs old: +3.1 pt (-6.0 to +12.2), 4 tasks better, 3 worse, p = 0.48: inconclusive; 21 trials ...`.
+@dataclass(frozen=True)
+class _Share:
+    """How much of what a profile was to do was measured, and how much of all that either was to do was compared."""
 
-    Fewer than `fewest` units show nothing, whatever they are.
-    """
-    found, metric, reason = contrast.estimate, contrast.metric, contrast.reason
-    head = f"{contrast.new} vs {contrast.old}" + ("" if metric == "pass" else f", {metric}")
-    if found.difference is None:
-        nothing = f"no task {_HAS_VALUE[metric]} under both"
-        return f"{head}: {reason or nothing}: inconclusive"
-    parts = [amount(found.difference, metric)]
-    if found.interval is not None:
-        parts[0] += f" ({between(found.interval.low, found.interval.high, metric, unit=False)})"
-    parts += [f"{plural(found.wins, contrast.unit)} better", f"{found.losses} worse"]
-    if contrast.p_adjusted is not None:
-        parts.append(p_equation(contrast.p_adjusted))
-    text = f"{head}: {', '.join(parts)}: {contrast.verdict}"
-    if contrast.verdict != "inconclusive":
-        return text
-    if reason is not None:
-        return f"{text}, because {reason}"
-    trials, units = plural(found.trials, "trial"), plural(found.units, contrast.unit)
-    if found.units < fewest:
-        return f"{text}; {units} can never show a difference at this alpha"
-    if contrast.smallest_detectable is None:
-        return f"{text}; the difference is the same on all {units}, so nothing says which gaps {trials} can show"
-    return f"{text}; {trials} can only show gaps above {amount(contrast.smallest_detectable, metric, sign=False)}"
+    measured: float | None
+    compared: float | None
+
+
+def _shares(prepared: _Prepared, settings: Settings) -> tuple[_Share, _Share]:
+    sides, changed = (prepared.new, prepared.old), prepared.checked.changed
+    common = {task for task in prepared.planned[0].tasks if task in prepared.planned[1].tasks}
+    found = [
+        _Share(
+            coverage(side, prepared.tasks, 0, settings),
+            coverage(side, prepared.tasks, trials_apart(side, other, common, changed), settings),
+        )
+        for side, other in (sides, sides[::-1])
+    ]
+    return found[0], found[1]
+
+
+def _missing(
+    prepared: _Prepared,
+    ways: Mapping[Way, CountedWay],
+    looks: Looks,
+    settings: Settings,
+    counted: Callable[[Sample], CountedWay],
+) -> Missing | None:
+    """The bounds of what was not measured, and how much of it undoes the verdict; None when nothing was lost."""
+    low, high = (prepared.samples.get(way) for way in BOUNDS)
+    if low is None or high is None or not any(prepared.lost):
+        return None
+    verdict = judge([ways[settings.rule]], looks, settings)
+
+    def holds(turned: Sample, *, upward: bool) -> bool:
+        found = counted(turned)
+        if verdict != "equivalent":
+            return judge([found], looks, settings) == verdict
+        inside, margin = found.narrow, settings.margin or 0.0
+        return inside is not None and (inside.low > -margin if upward else inside.high < margin)
+
+    ends = {"better": (True,), "worse": (False,), "equivalent": (True, False)}.get(verdict, ())
+    if looks.method == "e-value" or judge([ways[way] for way in _needed(settings)], looks, settings) == verdict:
+        ends = ()  # it holds; or it is judged by rounds, which totals do not tell
+    found = [undone_by(low, high, lambda s, up=up: holds(s, upward=up), upward=up) for up in ends]
+    return Missing(
+        new=prepared.lost[0],
+        old=prepared.lost[1],
+        lowest=prepared.estimates["low"],
+        highest=prepared.estimates["high"],
+        verdict=verdict,
+        undone_by=min((one for one in found if one is not None), default=None),
+    )
 
 
 def _verdict(
@@ -220,31 +272,61 @@ def _verdict(
     ways: Mapping[Way, CountedWay],
     looks: Looks,
     settings: Settings,
-    shares: Sequence[float | None],
+    shares: Sequence[_Share],
+    missing: Missing | None,
 ) -> tuple[Verdict, str | None]:
     """The verdict, and why there is none where the numbers alone would not say."""
     if prepared.checked.refused:
         return "inconclusive", f"not compared ({'; '.join(prepared.checked.refused)})"
     if prepared.samples[settings.rule] is None:
         return "inconclusive", None
-    for side, share in zip((prepared.new, prepared.old), shares, strict=True):
-        if share is not None and share < settings.coverage:
-            wanted = f"{_HAS_VALUE[settings.metric]} ({percent(settings.coverage)} wanted)"
-            return "inconclusive", f"only {percent(share)} of what {side.profile} was to do {wanted}"
+    if (held := _too_little(prepared, shares, settings)) is not None:
+        return "inconclusive", held
     alone = judge([ways[settings.rule]], looks, settings)
     verdict = judge([ways[way] for way in _needed(settings)], looks, settings)
     if verdict == "inconclusive" and alone != "inconclusive":
-        otherwise = "count as not passed" if settings.metric == "pass" else "are counted the other way"
-        return verdict, f"it does not hold when trials that were not measured {otherwise}"
+        if missing is None:
+            return verdict, "it does not hold when trials that were not measured are counted the other way"
+        return verdict, _could_be_undone(missing)
     if verdict == "inconclusive" and looks.method == "e-value" and not looks.last:
         fits = all(ways[way].inside(settings.margin) for way in _needed(settings))
         return verdict, "equivalence is judged once, when every trial has ended" if fits else None
     return verdict, _too_early(looks) if verdict == "inconclusive" else None
 
 
+def _too_little(prepared: _Prepared, shares: Sequence[_Share], settings: Settings) -> str | None:
+    """Why what was measured is no ground for a verdict, whatever it says; None when it is."""
+    wanted = f"({percent(settings.coverage)} wanted)"
+    for side, share in zip((prepared.new, prepared.old), shares, strict=True):
+        if share.measured is not None and share.measured < settings.coverage:
+            what = f"what {side.profile} was to do {HAS_VALUE[settings.metric]}"
+            return f"only {percent(share.measured)} of {what} {wanted}"
+    if any(share.compared is not None and share.compared < settings.coverage for share in shares):
+        everything = {task for side in prepared.planned for task in side.tasks}
+        return f"only {len(prepared.tasks)} of {plural(len(everything), 'task')} are the same under both {wanted}"
+    for side, share in zip((prepared.new, prepared.old), prepared.checked.doubtful, strict=True):
+        if share is not None and share > settings.doubtful:
+            return f"{percent(share)} of {side.profile}'s results look doubtful (at most {percent(settings.doubtful)})"
+    return None
+
+
+def _could_be_undone(missing: Missing) -> str:
+    count, lost = missing.undone_by, missing.new + missing.old
+    if not count:
+        return f'"{missing.verdict}" may not hold with the {noun(lost, "missing trial")} counted'
+    which = (
+        "the missing trial" if lost == 1 else f"{'all' if count == lost else f'{count} of the'} {lost} missing trials"
+    )
+    against = "went against it" if missing.verdict != "equivalent" else "favoured the same profile"
+    return f'"{missing.verdict}" would not hold if {which} {against}'
+
+
 def _needed(settings: Settings) -> tuple[Way, ...]:
-    """The ways of counting a verdict must hold in: dropped crashes never help, nor do crashes that cost little."""
-    return ("fail",) if settings.rule == "fail" and settings.metric == "pass" else WAYS
+    """The ways of counting a verdict must hold in: those that trials not measured can have made of it, at the worst.
+
+    What a trial would have cost has no bound: there it must hold without those that broke, and with what they cost.
+    """
+    return (settings.rule, *BOUNDS) if settings.metric == "pass" else WAYS
 
 
 def _to_fit_margin(ways: Mapping[Way, CountedWay], settings: Settings) -> Interval | None:

@@ -47,17 +47,6 @@ def unit_values(found: Sample, settings: Settings) -> list[int]:
     return stats.by_unit(signs.lattice(*counts)[0], found.paired.units)
 
 
-def coverage(profile: ProfileRows, tasks: Sequence[TaskRef], settings: Settings) -> float | None:
-    """Share of the planned trials of `tasks` that have a measured value.
-
-    Trials of batches still to come are missing, as all are that did not run, unless an early look was declared.
-    """
-    value, _ = values_of(settings.metric, "exclude")
-    rows = [row for task in tasks for row in profile.tasks[task]]
-    planned = len(rows) + (0 if looks_early(settings) else still_to_plan(profile, settings))
-    return sum(value(row) is not None for row in rows) / planned if rows else None
-
-
 def still_to_plan(profile: ProfileRows, settings: Settings) -> int:
     """Trials that were declared over all batches and are in none of these."""
     return max(0, (settings.planned_trials or 0) - len(profile.rows()))

@@ -40,7 +40,7 @@ def gate(comparison: Comparison, fail_if: FailIf) -> dict[str, Held]:
 
 def unaccepted(comparison: Comparison, accept: Collection[str]) -> list[DepartureKind]:
     """The kinds of departures that no person has accepted, each once: a gate stays undecided for them."""
-    return [kind for kind in dict.fromkeys(one.kind for one in comparison.departures) if kind not in accept]
+    return [kind for kind in dict.fromkeys(comparison.departure_kinds) if kind not in accept]
 
 
 def _held(contrast: Contrast, fail_if: FailIf) -> Held:

@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from terminalbench.experiments.plan import Departure
+from terminalbench.experiments.plan import DepartureKind
+from terminalbench.index.queries import Rerun
 from terminalbench.index.totals import Spend
 from terminalbench.records import Delivery, Outcome, TaskRef
 from terminalbench.text.numbers import Metric
@@ -18,7 +19,8 @@ type Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One planned trial as the statistics see it. `trial` is `<batch>/<job>/<name>`, None when it never started.
 
-    `spent` is what the trial that counts and every try it superseded (`superseded` of them) took together.
+    `spent` is what the trial that counts and every try it superseded (`superseded` of them) took together. `suspect`
+    are reasons to doubt its number. `rerun` says how a resume of its batch runs it again, None when it does not.
     """
 
     task: TaskRef
@@ -41,6 +43,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = False
     superseded: int = 0
     spent: Spend = Spend()
+    suspect: tuple[str, ...] = ()
+    rerun: Rerun | None = None
 
     @property
     def measured(self) -> bool:
@@ -162,6 +166,30 @@ class Sequential(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     losses: int | None = None
 
 
+class Missing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Trials of the common tasks that were not measured (`new` and `old` of them), and the worst they can have been.
+
+    `lowest` counts those of `new` as not passed and those of `old` as passed, `highest` the reverse: with every trial
+    measured the result would lie between them. `verdict` is what there would be without them in mind; so many of them
+    as `undone_by` say, gone against it, undo it (None: not even all, or it is not known).
+    """
+
+    new: int
+    old: int
+    lowest: Estimate
+    highest: Estimate
+    verdict: Verdict
+    undone_by: int | None = None
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """How to get back the trials of a batch that were not measured: one command, which runs so many `trials`."""
+
+    batch: str
+    trials: int
+    command: str
+
+
 class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`new` against `old`: the estimate under the declared rule, the other way beside it, and the verdict.
 
@@ -170,6 +198,8 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     are tasks that were not the same task under both; `unmeasured` those with no value under either. `effect` is the
     difference `trials_needed` would show: the declared one, else the one observed. `equivalence_interval` is what must
     lie within `margin` for `equivalent`: widened for the other contrasts, for trials not measured and for unseen tasks.
+    `coverage_new` is the share of its trials, over all tasks of both, that were compared; `doubtful_new` that of these
+    whose number is suspect.
     """
 
     new: str
@@ -198,13 +228,17 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     effect: float | None = None
     coverage_new: float | None = None
     coverage_old: float | None = None
+    doubtful_new: float | None = None
+    doubtful_old: float | None = None
+    missing: Missing | None = None
     sequential: Sequential | None = None
 
 
 class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Everything a report says about profiles. Pure function of rows and settings; no clock, no files.
 
-    Readers of the JSON rely on `rule` and `coverage`: with a factory as default, they are always written.
+    `departure_kinds` has the kind of each of `departures`. Readers of the JSON rely on `rule` and `coverage`: with a
+    factory as default, they are always written.
     """
 
     batches: list[str]
@@ -215,8 +249,10 @@ class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     contrasts: list[Contrast]
     pareto: list[str] = []
     warnings: list[str] = []
-    departures: list[Departure] = []
+    departures: list[str] = []
     rule: Literal["exclude", "fail"] = msgspec.field(default_factory=lambda: "exclude")
     coverage: float = msgspec.field(default_factory=lambda: 0.9)
+    repeat: list[Repeat] = []
+    departure_kinds: list[DepartureKind] = []
     hypothesis: str | None = None
     k: int | None = None

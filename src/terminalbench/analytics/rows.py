@@ -5,6 +5,7 @@ from typing import Any
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import profile_names
+from terminalbench.experiments.plan import Exclusion, ExclusionKind
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow
@@ -30,6 +31,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
         free = view.plan.without_model()
         ids = {job.profile: job.profile_id for job in view.plan.jobs}
         environment = _environment(view.plan.settings)
+        excluded = view.plan.exclusions()
         for place, cell in enumerate(view.cells):
             started = cell.row if cell.row is not None and cell.row.state != ReadState.HELD else None
             again = [row for row in tries.get(place, []) if row.state != ReadState.HELD]
@@ -45,6 +47,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
                 profile_id=ids[cell.profile],
                 trial=f"{view.batch}/{started.key}" if started is not None else None,
                 superseded=len(again),
+                rerun=None if _quarantined(excluded(cell.profile, cell.task)) else cell.rerun,
                 spent=spend(tries_of_it, free) if tries_of_it else Spend(),
                 **_of_trial(cell),
             )
@@ -52,11 +55,16 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
     return rows
 
 
+def _quarantined(exclusion: Exclusion | None) -> bool:
+    return exclusion is not None and exclusion.kind is ExclusionKind.QUARANTINED
+
+
 def _of_trial(cell: CellState) -> dict[str, Any]:
     trial = cell.row.trial if cell.row is not None else None
     if trial is None:
         return {}
     special = {"agent_sec": trial.phases.agent_sec, "task_digest": trial.task_digest or trial.task_checksum}
+    special["suspect"] = tuple(trial.suspect)
     return special | {name: getattr(trial, name) for name in _SAME}
 
 

@@ -19,6 +19,8 @@ WAYS: tuple[Way, Way] = ("exclude", "fail")
 BOUNDS: tuple[Way, Way] = ("low", "high")
 type Value = Callable[[Row], float | None]
 """What a row contributes: None when it says nothing."""
+type Numbers = tuple[float, float, float]
+"""The values of one side at one task: how many, their sum, the sum of their squares."""
 _FIELDS = {"cost": "cost_usd", "tokens": "tokens", "time": "agent_sec"}
 
 
@@ -57,7 +59,7 @@ def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric:
     """The sample of `tasks` that have a value under both; None when there is none."""
     value = values_of(metric, way)
     kept: list[TaskRef] = []
-    numbers: tuple[list[tuple[float, float, float]], ...] = ([], [])
+    numbers: tuple[list[Numbers], list[Numbers]] = ([], [])
     for task in tasks:
         values = [
             [v for row in side.tasks[task] if (v := of(row)) is not None]
@@ -67,12 +69,15 @@ def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric:
             kept.append(task)
             for side, found in zip(numbers, values, strict=True):
                 side.append((len(found), sum(found), sum(v * v for v in found)))
-    if not kept:
-        return None
-    cells = [stats.Cells(*zip(*side, strict=True)) for side in numbers]
+    return joined(kept, *numbers) if kept else None
+
+
+def joined(tasks: list[TaskRef], new: Sequence[Numbers], old: Sequence[Numbers]) -> Sample:
+    """The sample of `tasks` with the numbers of each side."""
+    cells = [stats.Cells(*zip(*side, strict=True)) for side in (new, old)]
     differences = [a - b for a, b in zip(cells[0].mean, cells[1].mean, strict=True)]
-    pairs = stats.paired(differences, [unit_of(task) for task in kept])
-    return Sample(kept, cells[0], cells[1], pairs, any(task.family is not None for task in kept))
+    pairs = stats.paired(differences, [unit_of(task) for task in tasks])
+    return Sample(tasks, cells[0], cells[1], pairs, any(task.family is not None for task in tasks))
 
 
 def task_differences(found: Sample | None) -> list[TaskDifference]:

@@ -14,13 +14,16 @@ from terminalbench.index.queries import BatchView
 from terminalbench.text.numbers import some
 
 _DECLARED = (
-    "hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_errors", "coverage", "looks", "planned_trials",
-    "effect", "baseline",
+    "hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_errors", "coverage", "doubtful", "looks",
+    "planned_trials", "effect", "baseline",
 )  # fmt: skip
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything `compare` needs besides the rows. `contrasts` are (new, old); `profiles` as declared."""
+    """Everything `compare` needs besides the rows. `contrasts` are (new, old); `profiles` as declared.
+
+    `places` says how a person names each batch that may be resumed; None: all by what they are called.
+    """
 
     baseline: str
     contrasts: tuple[tuple[str, str], ...]
@@ -29,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     margin: float | None = None
     rule: Literal["exclude", "fail"] = "exclude"
     coverage: float = 0.9
+    doubtful: float = 0.1
     looks: int | Literal["any"] = 1
     planned_trials: int | None = None
     effect: float | None = None
@@ -38,16 +42,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     profiles: dict[str, dict[str, Any]] = {}
     warnings: tuple[str, ...] = ()
     departures: tuple[Departure, ...] = ()
+    places: dict[str, str] | None = None
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks now. `analysis` is the `[analysis]` table of the experiment file as it is today, if known."""
+    """What a person asks now. `analysis` is the `[analysis]` table of the experiment file as it is today, if known.
+
+    `places` as in `Settings`.
+    """
 
     baseline: str | None = None
     contrasts: tuple[tuple[str, str], ...] = ()
     metric: Metric = "pass"
     k: int | None = None
     analysis: AnalysisTable | None = None
+    places: dict[str, str] | None = None
 
 
 def profile_names(views: Sequence[BatchView]) -> dict[tuple[str, str], str]:
@@ -91,6 +100,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         margin=declared.equivalence_margin,
         rule=declared.infra_errors,
         coverage=declared.coverage,
+        doubtful=declared.doubtful,
         looks=declared.looks,
         planned_trials=declared.planned_trials,
         effect=declared.effect,
@@ -102,6 +112,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         },
         warnings=(*_differing_plans(views), *_looks_of_each(views)),
         departures=tuple(_departures(views, names, asked)),
+        places=asked.places,
     )
 
 

@@ -190,6 +190,13 @@ class AnalysisTable:
         minimum=0,
         maximum=1,
     )
+    doubtful: float = key(
+        "Share of a profile's results that may look doubtful (no tokens, no tool calls, an MCP server that did not "
+        "connect) before there is no verdict.",
+        default=0.1,
+        minimum=0,
+        maximum=1,
+    )
     looks: int | Literal["any"] = key(
         "Looks at the result before it is final: 1 = only at the end, 2 to 20 = equally spaced (O'Brien-Fleming), "
         '`"any"` = at any time (e-value).',

@@ -3,6 +3,7 @@
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,15 @@ class TrialRow(msgspec.Struct, frozen=True):
         return f"{'superseded' if self.superseded else 'runs'}/{self.key}"
 
 
+class Rerun(StrEnum):
+    """How a trial that was not measured is run again."""
+
+    RESUME = "resume"
+    """It never ended: every resume of its batch runs it."""
+    RETRY = "retry"
+    """It ended without a measurement: a resume runs it when it is to retry errors."""
+
+
 class CellState(msgspec.Struct, frozen=True):
     """One planned trial: how it ended, or why it did not run. `row` is the trial that counts for it, if any."""
 
@@ -70,6 +80,13 @@ class CellState(msgspec.Struct, frozen=True):
     def measured(self) -> bool:
         """Whether the verifier's word counts."""
         return self.outcome in (Outcome.PASSED, Outcome.FAILED)
+
+    @property
+    def rerun(self) -> Rerun | None:
+        """How to run it again, unless its task is quarantined; None when it was measured."""
+        if self.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or self.row is None or self.row.trial is None:
+            return Rerun.RESUME
+        return None if self.measured else Rerun.RETRY
 
 
 class BatchView(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ def summary(result: AnalysisResult, place: str, report: Path | None) -> str:
     limits: list[str] = []
     if result.profiles and result.comparison is not None:
         parts.append("\n".join(contrast.sentence for contrast in result.comparison.contrasts))
-        limits = [*map(str, result.comparison.departures), *result.comparison.warnings]
+        limits = [*result.comparison.departures, *result.comparison.warnings]
     if result.judged is not None:
         parts.append(_judged(result, result.judged))
     parts.append("\n".join([*_some("missing", result.missing), *_some("note", [*limits, *result.notes])]))

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 
-from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary
+from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, Missing, ProfileSummary
 from terminalbench.records import Outcome, TaskRef
 from terminalbench.text.numbers import (
     NOTHING,
@@ -28,18 +28,28 @@ SAME = ("equivalent", "inconclusive")
 ALONE = "There is one profile: nothing to compare it with."
 _SHOWN_TASKS = 8
 _METRICS = {"pass": "pass rate", "cost": "cost a trial", "tokens": "tokens a trial", "time": "agent time a trial"}
-_WAYS = {"exclude": "measured only", "fail": "all planned"}
+_WAYS = {"exclude": "measured only", "fail": "all planned", "low": "at worst", "high": "at best"}
 
 
 def comparison_text(comparison: Comparison, width: int = WIDTH) -> str:
     """The whole comparison, readable at `width` columns (80 or more)."""
     sentences = [contrast.sentence for contrast in comparison.contrasts] or [ALONE]
     parts = [_head(comparison, width), *(_wrapped(sentence, width) for sentence in sentences)]
+    parts.append(_wrapped(repeat_sentence(comparison), width))
     parts += [_profiles(comparison, width), _money(comparison.profiles, width), _estimates(comparison, width)]
     parts += [_details(contrast, width) for contrast in comparison.contrasts]
     parts.append(_list("Warnings", comparison.warnings, width))
-    parts.append(_list("Departures from the declared plan", list(map(str, comparison.departures)), width))
+    parts.append(_list("Departures from the declared plan", comparison.departures, width))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def repeat_sentence(comparison: Comparison) -> str:
+    """How to get back the trials that were not measured, in one line; empty when there is none to run again."""
+    if not comparison.repeat:
+        return ""
+    trials = sum(one.trials for one in comparison.repeat)
+    commands = "; ".join(one.command for one in comparison.repeat)
+    return f"run the {'missing trial' if trials == 1 else f'{trials:,} missing trials'} again: {commands}"
 
 
 def _head(comparison: Comparison, width: int) -> str:
@@ -128,19 +138,20 @@ def _estimates(comparison: Comparison, width: int) -> str:
     """Both ways of counting and both questions, a row each."""
     if not any(contrast.estimate.units for contrast in comparison.contrasts):
         return ""
+    starts: list[int] = []
     rows = [["contrast", "difference", "tasks like these", "these tasks", "p", "Holm", "+/-/="]]
     for contrast in comparison.contrasts:
         other = "fail" if contrast.rule == "exclude" else "exclude"
-        for way, found, holm in (
-            (contrast.rule, contrast.estimate, contrast.p_adjusted),
-            (other, contrast.other_way, None),
-        ):
-            rows.append([f"  {_WAYS[way]}", *_numbers(found, contrast.metric, holm)])
+        ways = [(contrast.rule, contrast.estimate, contrast.p_adjusted), (other, contrast.other_way, None)]
+        if contrast.missing is not None:
+            ways += [("low", contrast.missing.lowest, None), ("high", contrast.missing.highest, None)]
+        rows += [[f"  {_WAYS[way]}", *_numbers(found, contrast.metric, holm)] for way, found, holm in ways]
+        starts.append(len(ways))
     lines = columns(rows).splitlines()
     if max(map(len, lines)) > width:
         lines = columns([[_NARROW.get(field, field) for field in row] for row in rows]).splitlines()
     for place, contrast in reversed(list(enumerate(comparison.contrasts))):
-        lines.insert(1 + 2 * place, _wrapped(f"{contrast.new} vs {contrast.old}", width))
+        lines.insert(1 + sum(starts[:place]), _wrapped(f"{contrast.new} vs {contrast.old}", width))
     return "\n".join(lines)
 
 
@@ -182,6 +193,8 @@ def _details(contrast: Contrast, width: int) -> str:
             else ""
         )
         lines.append(f"equivalent means within {amount(contrast.margin, 'pass', sign=False)} either way{seen}")
+    if contrast.missing is not None:
+        lines.append(missing_sentence(contrast.missing, contrast))
     if contrast.error_rate_p is not None and contrast.error_rate_p >= 0.05:
         lines.append(f"trials broke at similar rates ({p_equation(contrast.error_rate_p)})")
     for what, tasks in (
@@ -192,6 +205,21 @@ def _details(contrast: Contrast, width: int) -> str:
         if tasks:
             lines.append(f"{what} a value for: {_tasks(tasks)}")
     return _list(f"{contrast.new} vs {contrast.old}", lines, width)
+
+
+def missing_sentence(missing: Missing, contrast: Contrast) -> str:
+    """What the trials that were not measured can make of the difference, and whether the verdict stands."""
+    lost = [
+        f"{plural(count, 'trial')} of {name}"
+        for count, name in ((missing.new, contrast.new), (missing.old, contrast.old))
+        if count
+    ]
+    text = f"missing: {', '.join(lost)}"
+    low, high = missing.lowest.difference, missing.highest.difference
+    if low is not None and high is not None:
+        text += f"; with them the difference would be {between(low, high, 'pass')}"
+    stands = missing.verdict != "inconclusive" and contrast.verdict == missing.verdict
+    return f'{text}; "{missing.verdict}" holds whatever they were' if stands else text
 
 
 def _tasks(tasks: Sequence[TaskRef]) -> str:

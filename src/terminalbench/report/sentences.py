@@ -93,6 +93,6 @@ def _limits(report: Report) -> list[Headline]:
     if len(missed) > FEW:
         missed = [f"{'; '.join(missed[:FEW])}; and {len(missed) - FEW} more"]
     found += [Headline(f"The treatment did not always arrive: {said}.", "warning", "delivery") for said in missed]
-    found += [Headline(str(one), "warning", "plan") for one in report.comparison.departures]
+    found += [Headline(text, "warning", "plan") for text in report.comparison.departures]
     found += [Headline(text, "warning", "contrasts") for text in report.comparison.warnings]
     return found

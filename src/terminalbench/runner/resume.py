@@ -25,10 +25,10 @@ from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import plan_or_none
-from terminalbench.index.queries import BatchView, CellState, held_trials, view_batch
+from terminalbench.index.queries import BatchView, CellState, Rerun, held_trials, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import forget_dead_workers, live_processes
-from terminalbench.records import ErrorClass, Event, EventKind, Outcome
+from terminalbench.records import ErrorClass, Event, EventKind
 from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import Grown, grow, root_of
 from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files
@@ -147,8 +147,7 @@ def missing_cells(view: BatchView, retry_errors: str | None = None) -> dict[str,
     labels = {(job.profile, task.ref): task.label for job in view.plan.jobs for task in job.tasks}
     found: dict[str, Counter[Cell]] = {}
     for cell in _not_quarantined(view):
-        never = cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or cell.row is None or cell.row.trial is None
-        if never or _is_retried(cell, retry_errors):
+        if cell.rerun is Rerun.RESUME or _is_retried(cell, retry_errors):
             found.setdefault(cell.profile, Counter())[labels[cell.profile, cell.task], cell.task.id] += 1
     return found
 
@@ -159,7 +158,7 @@ def _not_quarantined(view: BatchView) -> list[CellState]:
 
 
 def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
-    if cell.measured or retry_errors is None or cell.row is None or cell.row.trial is None:
+    if cell.rerun is not Rerun.RETRY or cell.row is None or cell.row.trial is None:
         return False
     return retry_errors in (ALL_ERRORS, cell.row.trial.error_class)
 

@@ -1,0 +1,96 @@
+"""Trials that were not measured: how much of the plan they are, how many undo a verdict, how to get them back. Pure."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from shlex import quote
+
+from terminalbench.analytics.contrast import looks_early, still_to_plan
+from terminalbench.analytics.model import Repeat, Row
+from terminalbench.analytics.sample import Numbers, Sample, joined, values_of
+from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.summary import ProfileRows
+from terminalbench.index.queries import Rerun
+from terminalbench.records import Outcome, TaskRef
+
+
+def coverage(profile: ProfileRows, tasks: Sequence[TaskRef], apart: int, settings: Settings) -> float | None:
+    """Share of a profile's trials that have a measured value of one of `tasks`; `apart` more are of other tasks.
+
+    Trials of batches still to come are missing, as all are that did not run, unless an early look was declared.
+    """
+    value, _ = values_of(settings.metric, "exclude")
+    rows = [row for task in tasks for row in profile.tasks[task]]
+    planned = len(rows) + apart + (0 if looks_early(settings) else still_to_plan(profile, settings))
+    return sum(value(row) is not None for row in rows) / planned if planned else None
+
+
+def trials_apart(side: ProfileRows, other: ProfileRows, common: Collection[TaskRef], changed: Sequence[TaskRef]) -> int:
+    """Trials at tasks that cannot be compared: what `changed`, and what only one of the two was to attempt.
+
+    `common` are the tasks that both were to attempt. What the other alone was to attempt, this one has not.
+    """
+    alone = sum(len(rows) for one in (side, other) for task, rows in one.tasks.items() if task not in common)
+    return alone + sum(len(side.tasks[task]) for task in changed)
+
+
+def begun(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef]) -> list[TaskRef]:
+    """The tasks that one of the two has begun. What neither has begun lowers coverage, and favours neither."""
+    return [task for task in tasks if any(r.outcome is not Outcome.NOT_RUN for p in (new, old) for r in p.tasks[task])]
+
+
+def undone_by(low: Sample, high: Sample, holds: Callable[[Sample], bool], *, upward: bool) -> int | None:
+    """The fewest missing trials that, gone against a verdict, undo it, the most damaging first; None: not even all.
+
+    For a verdict `upward` (new has more) every one of them counts for it at first (`high`); one by one they are turned,
+    first where new trails: there a lost trial is least expected by a test of signs. Downward, the reverse.
+    """
+    start, end = (high, low) if upward else (low, high)
+    steps = _steps(start, end, upward=upward)
+    if holds(_turned(start, steps)):
+        return None
+    least, most = 0, len(steps)
+    while least < most:
+        middle = (least + most) // 2
+        if holds(_turned(start, steps[:middle])):
+            least = middle + 1
+        else:
+            most = middle
+    return least
+
+
+type Step = tuple[int, int, float]
+"""A task, the side (0 new, 1 old), and what is added to its passes."""
+
+
+def _steps(start: Sample, end: Sample, *, upward: bool) -> list[Step]:
+    """One for each missing trial, in the order in which they are turned."""
+    found: list[Step] = []
+    sign = 1 if upward else -1
+    differences = start.paired.differences
+    for task in sorted(range(len(differences)), key=lambda place: sign * differences[place]):
+        for side, (first, last) in enumerate(((start.new, end.new), (start.old, end.old))):
+            change = round(last.total[task] - first.total[task])
+            found += [(task, side, float(change > 0) - float(change < 0))] * abs(change)
+    return found
+
+
+def _turned(start: Sample, steps: Sequence[Step]) -> Sample:
+    totals = [list(side.total) for side in (start.new, start.old)]
+    for task, side, change in steps:
+        totals[side][task] += change
+    numbers: list[list[Numbers]] = [
+        [(count, passed, passed) for count, passed in zip(cells.count, found, strict=True)]
+        for cells, found in zip((start.new, start.old), totals, strict=True)
+    ]
+    return joined(start.tasks, numbers[0], numbers[1])
+
+
+def repeats(rows: Sequence[Row], places: Mapping[str, str] | None) -> list[Repeat]:
+    """A command for each batch that runs again exactly what was not measured, where `places` says how it is named."""
+    found = []
+    for batch in dict.fromkeys(row.batch for row in rows):
+        ways = [row.rerun for row in rows if row.batch == batch and row.rerun is not None]
+        place = batch if places is None else places.get(batch)
+        if ways and place is not None:
+            retry = " --retry-errors" if Rerun.RETRY in ways else ""
+            found.append(Repeat(batch, len(ways), f"tbench resume {quote(place)}{retry}"))
+    return found

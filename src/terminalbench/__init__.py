@@ -3,10 +3,9 @@
 The names below are the public API (docs/python.md); everything else is internal and may change.
 """
 
-from typing import TYPE_CHECKING
-
 from terminalbench.version import __version__
 
+TYPE_CHECKING = False  # that of `typing` takes longer to load than all the rest
 if TYPE_CHECKING:
     from terminalbench.experiments.config import load
     from terminalbench.index.results import open_results

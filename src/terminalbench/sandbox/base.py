@@ -5,6 +5,9 @@ nothing written reaches the host. /etc is a copy of what programs need, from a l
 host, no keys, no shadow, no repository credentials. home, root, var, run, tmp, opt and srv are new and empty.
 """
 
+# Strings where others have paths: hundreds of files are looked at, by every Harbor process.
+# ruff: noqa: PTH112, PTH114, PTH116, PTH207
+
 import hashlib
 import json
 import os
@@ -13,6 +16,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from glob import glob
 from pathlib import Path
 
 from terminalbench.sandbox import cache as store
@@ -123,9 +127,9 @@ def _rootfs(name: str) -> Base:
     return Base(str(folder), (Overlay("", (str(folder),)),), _digest([str(folder), *marks]))
 
 
-def _mark(path: Path) -> str:
+def _mark(path: str | Path) -> str:
     try:
-        status = path.stat()
+        status = os.stat(path)
     except OSError:
         return "-"
     return f"{status.st_mtime_ns}:{status.st_size}:{status.st_ino}"
@@ -141,7 +145,7 @@ def _host(ids: str) -> Base:
     links = {name: str(Path("/", name).readlink()) for name in _SYSTEM if Path("/", name).is_symlink()}
     folders = [name for name in _SYSTEM if name not in links and Path("/", name).is_dir()]
     marks = [_mark(Path("/", part)) for part in ("usr/bin", "usr/lib", "usr/local/bin", "usr/share", *folders)]
-    fingerprint = _digest(["host 1", ids, marks, links, [(name, _mark(Path("/etc", name))) for name in files]])
+    fingerprint = _digest(["host 1", ids, marks, links, [(name, _mark(f"/etc/{name}")) for name in files]])
     skeleton = store.root() / "base" / f"{HOST}-{fingerprint}"
     while store.keep(skeleton) is None:  # held for as long as this process lives, as is the answer
         _publish(skeleton, files, links, folders, own_folders=ids != "all")
@@ -204,22 +208,20 @@ def _enterable(path: Path) -> bool:
 
 def _etc_files() -> Iterator[str]:
     """Names below /etc that a sandbox may see: listed above, and readable by everybody on the host."""
-    etc = Path("/etc")
     for pattern in _ETC:
-        for path in etc.glob(pattern):
-            if path.is_dir() and not path.is_symlink():
+        for name in glob(pattern, root_dir="/etc", include_hidden=True) if "*" in pattern else (pattern,):
+            path = f"/etc/{name}"
+            if os.path.isdir(path) and not os.path.islink(path):
                 for folder, folders, names in os.walk(path):
-                    links = [name for name in folders if Path(folder, name).is_symlink()]
-                    yield from (
-                        str(Path(folder, n).relative_to(etc)) for n in (*names, *links) if _public(Path(folder, n))
-                    )
+                    links = [name for name in folders if os.path.islink(f"{folder}/{name}")]
+                    yield from (f"{folder[5:]}/{n}" for n in (*names, *links) if _public(f"{folder}/{n}"))
             elif _public(path):
-                yield str(path.relative_to(etc))
+                yield name
 
 
-def _public(path: Path) -> bool:
+def _public(path: str) -> bool:
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except OSError:
         return False
     if stat.S_ISLNK(status.st_mode):

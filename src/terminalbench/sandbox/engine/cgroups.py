@@ -8,7 +8,7 @@ else nothing: the guardian then watches the processes instead.
 
 import os
 import time
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from terminalbench.sandbox.engine import kernel
 
@@ -17,8 +17,7 @@ _WANTED = ("memory", "pids", "cpu")
 _PERIOD_USEC = 100_000
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What a sandbox may use. `memory_bytes` counts processes; files in a memory scratch come on top."""
 
     memory_bytes: int
@@ -27,12 +26,12 @@ class Limits:
     cpus: float | None
 
 
-@dataclass
 class Group:
     """One control group of a sandbox: a folder per hierarchy."""
 
-    version: int = 0
-    folders: dict[str, str] = field(default_factory=dict)
+    def __init__(self, version: int = 0, folders: dict[str, str] | None = None) -> None:
+        self.version = version
+        self.folders = folders or {}
 
     def procs(self) -> list[str]:
         """The files a process joins the group by."""

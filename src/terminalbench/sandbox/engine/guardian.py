@@ -13,7 +13,6 @@ import select
 import shutil
 import signal
 import socket
-from dataclasses import replace
 from typing import Any
 
 from terminalbench.sandbox.engine import cgroups, ids, inside, kernel, porter, root, run, wire
@@ -32,7 +31,7 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
     limits = cgroups.Limits(**request["limits"])
     privileged = request["ids"] == "all"
     # Files in a memory scratch are memory of the group too.
-    grouped = limits if request["scratch"] == "memory" else replace(limits, scratch_bytes=0)
+    grouped = limits if request["scratch"] == "memory" else limits._replace(scratch_bytes=0)
     group = cgroups.create(f"{cgroups.PREFIX}{request['name']}", grouped) if request["use_groups"] else cgroups.Group()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = pidfd = helper = None

@@ -9,7 +9,7 @@ As root every id of the host exists in the sandbox under its own number. An ordi
 import os
 import signal
 import stat
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from terminalbench.sandbox.engine import kernel
 
@@ -113,8 +113,7 @@ def _unshare_with(commands: list[list[str]]) -> None:
         raise OSError(0, "newuidmap or newgidmap refused the ids of /etc/subuid and /etc/subgid")
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(NamedTuple):
     """Who a command runs as."""
 
     uid: int

@@ -9,8 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from terminalbench.sandbox.engine import files, inside, kernel, run, wire
 from terminalbench.sandbox.engine.cgroups import Group
@@ -19,8 +18,7 @@ Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
 OPERATIONS: dict[str, Operation] = {"run": run.run, "transfer": files.transfer}
 
 
-@dataclass(frozen=True)
-class Porter:
+class Porter(NamedTuple):
     """A running porter: its process, and the socket that takes requests."""
 
     pid: int

@@ -22,6 +22,17 @@ def send(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int
     socket.send_fds(channel, [data], list(descriptors), socket.MSG_NOSIGNAL)
 
 
+def complain(control: int, error: BaseException) -> None:
+    """Tell the other side of the channel `control` why this process ends."""
+    channel = socket.socket(fileno=control)
+    try:
+        send(channel, {"error": str(error), "kind": type(error).__name__})
+    except OSError:
+        pass
+    finally:
+        channel.detach()  # it may be the number of another object
+
+
 def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """The next message and its descriptors; None when the other side is gone."""
     try:

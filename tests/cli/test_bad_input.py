@@ -193,3 +193,31 @@ def test_a_budget_that_is_no_sum_is_refused(tbench, batch: Batch, budget: str) -
     ran = tbench("analyze", batch.folder, "--model", "openai/gpt-4o", "--judge-budget", budget)
     assert (ran.code, budget in ran.err) == (2, True)
     assert not batch.analytics.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b'{"id": "0", "task_na', "result.json is cut off: it ends in the middle"),
+        (b"nope", "result.json is not JSON"),
+        (b"", "result.json is empty"),
+        (b"[]", "result.json is not a Harbor result: "),
+    ],
+)
+def test_a_result_that_cannot_be_read_is_named_wherever_it_is_missed(
+    tbench, batch: Batch, content: bytes, what: str
+) -> None:
+    folder = first(batch)
+    config = json.loads((folder / "result.json").read_text())["config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "result.json").write_bytes(content)
+    place = f"runs/{folder.parent.name}/{folder.name}: {what}"
+    for command in (["compare", batch.folder], ["errors", batch.folder]):
+        ran = tbench(*command)
+        assert ran.code == 0, ran.err
+        assert place in " ".join(ran.out.split()), command
+    assert "tbench resume s/0 runs it again" in " ".join(tbench("compare", batch.folder).out.split())
+    shown = tbench("show", folder.name, "--results", batch.folder.parent.parent).out
+    assert f"unreadable: {what}" in shown
+    assert str(folder / "result.json") in shown
+    assert "tbench resume s/0 runs it again" in shown

@@ -30,12 +30,26 @@ from terminalbench.analytics.summary import ProfileRows, by_profile, summarise
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records import TaskRef
-from terminalbench.text.numbers import noun, p_value, percent, plural
+from terminalbench.text.numbers import noun, p_value, percent, plural, some
 
 
 def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
     """What batches say about their profiles: as their plans declare, and as it is asked now."""
-    return compare(rows_of(views), settings_of(views, asked))
+    comparison = compare(rows_of(views), settings_of(views, asked))
+    return msgspec.structs.replace(comparison, warnings=[*comparison.warnings, *_unreadable(views)])
+
+
+def _unreadable(views: Sequence[BatchView]) -> list[str]:
+    """The results that cannot be read, and how to get others."""
+    lines: list[str] = []
+    for view in views:
+        rows = [cell.row for cell in view.cells if cell.row is not None]
+        rows += [row for row in view.superseded if row.task is None]  # of which cell it was cannot be told
+        found = [row.why or "" for row in rows if row.unreadable]
+        if found:
+            again = f"tbench resume {view.batch} runs {noun(len(found), 'it', 'them')} again"
+            lines.append(f"{view.batch}: {some(found, 3)}; {again}")
+    return lines
 
 
 def compare(rows: Sequence[Row], settings: Settings) -> Comparison:

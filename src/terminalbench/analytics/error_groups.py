@@ -126,7 +126,7 @@ def failed_trial(batch: str, cell: CellState, found: Sequence[Finding], people: 
         profile=cell.profile,
         outcome=str(cell.outcome),
         failure_class=str(finding.value),
-        reason=finding.reason,
+        reason=cell.row.why if cell.row.unreadable else finding.reason,
         steps=finding.steps,
         labelled=said_of(by_rule, people) is not None,
     )

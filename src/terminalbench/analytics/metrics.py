@@ -351,7 +351,5 @@ def _absence(cell: CellState) -> str:
     if not ran(cell) or cell.row is None:
         return f"not run ({cell.reason})" if cell.reason else "not run"
     if cell.row.trial is None:
-        what = "unreadable" if cell.outcome is Outcome.ERRORED else "unfinished"
-        named = f"{cell.row.folder}: " if cell.outcome is Outcome.ERRORED else ""
-        return f"{what} ({named}{cell.row.reason})"
+        return f"{'unreadable' if cell.row.unreadable else 'unfinished'} ({cell.row.why})"
     return ""

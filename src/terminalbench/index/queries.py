@@ -52,6 +52,16 @@ class TrialRow(msgspec.Struct, frozen=True):
         return f"{self.job}/{self.name}"
 
     @property
+    def unreadable(self) -> bool:
+        """Whether it has ended and its result cannot be read: a resume runs it again."""
+        return self.state == ReadState.UNREADABLE
+
+    @property
+    def why(self) -> str | None:
+        """Why it has no result, with the place of a file that cannot be read."""
+        return f"{self.folder}: {self.reason}" if self.unreadable else self.reason
+
+    @property
     def folder(self) -> str:
         """Where it is, relative to the batch folder."""
         return f"{'superseded' if self.superseded else 'runs'}/{self.key}"
@@ -204,7 +214,7 @@ def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow | None, exclu
     if row is not None:
         outcomes = {ReadState.UNREADABLE: Outcome.ERRORED, ReadState.HELD: Outcome.NOT_RUN}
         outcome = outcomes.get(ReadState(row.state), Outcome.CANCELLED)
-        return CellState(profile, task, attempt, outcome, row, row.reason)
+        return CellState(profile, task, attempt, outcome, row, row.why)
     if excluded is not None:
         outcome = Outcome.ERRORED if excluded.kind is ExclusionKind.ABORTED else Outcome.NOT_RUN
         return CellState(profile, task, attempt, outcome, None, excluded.reason)

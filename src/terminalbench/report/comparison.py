@@ -115,8 +115,10 @@ def _per_success(profile: ProfileSummary) -> str:
 
 def _money(profiles: Sequence[ProfileSummary], width: int) -> str:
     """What each profile cost, and what a success did; a line when nothing is known, and none when nothing has run."""
+    if all(set(p.outcomes) <= {Outcome.NOT_RUN.value} and not p.superseded_trials for p in profiles):
+        return ""
     if all(p.cost_usd is None and p.tokens is None for p in profiles):
-        return "Cost and tokens are unknown." if any(p.cost_unknown_trials for p in profiles) else ""
+        return "Cost and tokens are unknown."
     rows = [["profile", "cost", "a success", "interval", "tokens", ""]]
     for p in profiles:
         bounds = p.cost_per_success_interval

@@ -11,6 +11,7 @@ import msgspec
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.files import is_plain, open_plain, read_plain
+from terminalbench.harbor.read.results import RESULT
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Delivery, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
@@ -89,6 +90,8 @@ def trial_text(results_root: Path, batch: str, row: TrialRow, shown: Shown | Non
     if row.trial is not None:
         lines += _delivery(row.trial.delivery)
     lines.append(f"  files     {folder}")
+    if row.unreadable:
+        lines[-1:] = [f"            tbench resume {batch} runs it again", lines[-1], f"            {folder / RESULT}"]
     files = trajectories(folder, row)
     lines += [f"            {file}" for file in files]
     lines = [printable(line) for line in lines]

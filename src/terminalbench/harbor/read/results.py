@@ -81,8 +81,7 @@ def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets 
     try:
         result = decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = "empty" if not data.strip() else f"not a Harbor result: {error}"
-        return _known(trial_dir, ReadState.UNREADABLE, f"{RESULT} is {reason}")
+        return _known(trial_dir, ReadState.UNREADABLE, f"{RESULT} is {_what_it_is(data, error)}")
     trial = _trial(trial_dir, result, profile, secrets)
     return TrialReading(
         state=ReadState.FINISHED,
@@ -200,6 +199,16 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     uses_model = trial.model is not None and (agent is None or agent.model) and not simulated
     reasons = suspect(trial, logs.streams, read_safety(trial_dir), uses_model=uses_model)
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
+
+
+def _what_it_is(data: bytes, error: Exception) -> str:
+    """What a file is that cannot be read as a result."""
+    if not data.strip():
+        return "empty"
+    if isinstance(error, msgspec.ValidationError):
+        return f"not a Harbor result: {error}"
+    begun = data.lstrip().startswith(b"{") and not data.rstrip().endswith(b"}")
+    return "cut off: it ends in the middle" if begun else "not JSON"
 
 
 def _no_result(trial_dir: Path) -> tuple[ReadState, str]:

@@ -94,19 +94,18 @@ class Lab:
         if self.prefix or self.fresh:
             return self.process(*arguments)
         out, err = io.StringIO(), io.StringIO()
-        before = dict(os.environ)
-        os.environ.clear()
-        os.environ.update(self.env)
-        try:
-            with (
-                mock.patch("terminalbench.runner.executors.local.spawn", WARM),
-                contextlib.chdir(self.root), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
-            ):  # fmt: skip
-                code = main([str(argument) for argument in arguments])
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        with self.inside(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([str(argument) for argument in arguments])
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+    @contextlib.contextmanager
+    def inside(self) -> Generator[None]:
+        """This process as a command of the project would be: its folder, its variables, Harbor from the warm process."""
+        with (
+            mock.patch("terminalbench.runner.executors.local.spawn", WARM),
+            mock.patch.dict(os.environ, self.env, clear=True), contextlib.chdir(self.root),
+        ):  # fmt: skip
+            yield
 
     def go(self) -> None:
         """Let the agents go on that wait for the test (see `free` of the scripted agent)."""

@@ -101,8 +101,9 @@ def test_a_results_folder_that_cannot_be_written_is_said(lab, small_disk) -> Non
     file = lab.experiment(slow(9), run="attempts = 1\nparallel = 2")
     small_disk.mount("-o", "remount,ro")
     ran = lab.tbench("run", file)
-    assert (ran.returncode, ran.stdout) == (1, ""), ran.stderr
-    assert "Read-only file system (choose another results_root)" in ran.stderr
+    assert (ran.returncode, ran.stdout) == (2, ""), ran.stderr
+    assert "run.results_root: results cannot be written to " in ran.stderr
+    assert "Read-only file system (name another folder in results_root of [run])" in ran.stderr
     small_disk.grow()
     assert lab.tbench("run", file).returncode == 0
     before = finished(lab)

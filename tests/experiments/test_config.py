@@ -305,7 +305,9 @@ def test_results_go_to_a_path(project, path: str) -> None:
 
 def test_results_do_not_go_to_a_file(project) -> None:
     project.write("taken", "")
-    assert "is not a folder" in problems(project, BASE + '[run]\nresults_root = "taken"\n' + ORACLE)[0]
+    for place in ("taken", "taken/further/in"):
+        found = problems(project, BASE + f'[run]\nresults_root = "{place}"\n' + ORACLE)
+        assert found == [f"run.results_root: {project.root / 'taken'} is not a folder (name another folder)"]
 
 
 def test_slugs_and_keys_of_profiles_fit_into_a_file_name(project) -> None:

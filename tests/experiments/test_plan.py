@@ -287,6 +287,11 @@ def test_labels_of_the_file_and_of_the_command(project, tbench) -> None:
     assert json.loads(ran.out)["labels"] == {"role": "base", "night": "2", "iteration": "a=b"}
     ran = tbench("run", file, "--dry-run", "--label", "night")
     assert (ran.code, "must be NAME=VALUE" in ran.err) == (2, True)
+    for command in (["plan", file], ["run", file], ["list"]):
+        twice = tbench(*command, "--label", "night=2", "--label", "role=x", "--label", "night=3")
+        assert (twice.code, '"night" is given 2 times' in " ".join(twice.err.split())) == (2, True), command
+    assert "\nlabels role=base, night=2\n" in tbench("plan", file, "--label", "night=2").out
+    assert "\nlabels" not in tbench("plan", project.write("t.toml", BASE + ORACLE)).out
 
 
 def test_the_example_of_version_two_validates_in_a_fresh_clone(project, tbench) -> None:

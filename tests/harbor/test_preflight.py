@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from support.experiments import BASE, good
+from support.experiments import BASE, ORACLE, good
 from support.tasks import AGENTS, write_task
 from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info
@@ -175,6 +175,15 @@ def test_a_nearly_full_disk_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _p: usage._replace(free=100 * 1024 * 1024))
     with pytest.raises(UserError, match="only 100 MB are free"):
         preflight.refuse_a_full_disk(tmp_path / "not" / "there" / "yet")
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere/results", "/sys/results"])
+def test_results_that_cannot_be_written_name_the_key_and_the_next_step(project, tbench, place: str) -> None:
+    file = project.experiment(BASE + f'[run]\nresults_root = "{place}"\n' + ORACLE)
+    ran = tbench("run", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{file}: run.results_root: results cannot be written to {place}: " in ran.err
+    assert "(name another folder in results_root of [run])" in ran.err
 
 
 def test_an_option_that_the_source_did_not_show_is_found_before_the_run(project) -> None:

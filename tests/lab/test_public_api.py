@@ -75,7 +75,7 @@ def test_one_name_is_no_list_of_names_and_a_metric_has_a_name(project) -> None:
 
     file = project.experiment(BASE + ORACLE)
     for work in (terminalbench.plan, terminalbench.run):
-        with pytest.raises(UserError, match="profiles are a list of names"):
+        with pytest.raises(UserError, match=r"profiles=\.\.\.\): must be a list of names"):
             work(file, profiles="oracle")
     with pytest.raises(UserError, match='no metric "pas"'):
         terminalbench.compare(file, metric="pas")  # ty: ignore[invalid-argument-type]
@@ -99,3 +99,37 @@ def test_a_batch_cannot_run_outside_the_main_thread(project) -> None:
     assert caught
     assert "main thread" in caught[0]
     assert not (project.root / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "wanted"),
+    [
+        ("run", {"labels": ["a=1"]}, "a table of texts"),
+        ("run", {"tasks": [1]}, "a list of names"),
+        ("run", {"listener": 5}, "a function of one event"),
+        ("run", {"gate": 5}, "a path"),
+        ("plan", {"profiles": 5}, "a list of names"),
+        ("resume", {"attempts": "x"}, "a whole number"),
+        ("resume", {"attempts": True}, "a whole number"),
+        ("resume", {"retry_errors": 5}, "a text"),
+        ("compare", {"contrasts": ["ab"]}, "a list of pairs"),
+        ("compare", {"k": "x"}, "a whole number"),
+        ("analyze", {"compare": "ab"}, "a pair of names"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_named(project, name: str, given: dict, wanted: str) -> None:
+    from support.experiments import BASE, ORACLE
+
+    with pytest.raises(UserError) as raised:
+        getattr(terminalbench, name)(project.experiment(BASE + ORACLE), **given)
+    [(argument, value)] = given.items()
+    assert raised.value.where == f"{name}({argument}=...)"
+    assert raised.value.what.startswith(f"must be {wanted}")
+    assert raised.value.what.endswith(f", not {value!r}")
+    assert not (project.root / "results").exists()
+
+
+@pytest.mark.parametrize("name", ["load", "plan", "run", "resume", "compare", "analyze", "open_results"])
+def test_what_is_no_name_at_all_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="5"):
+        getattr(terminalbench, name)(5)

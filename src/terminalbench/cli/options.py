@@ -1,6 +1,7 @@
 """Arguments and options that several commands share."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, override
@@ -85,13 +86,17 @@ def picks(command: Any) -> Any:
 
 
 def labels_of(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """`NAME=VALUE` as a table; a later one of the same name wins."""
+    """`NAME=VALUE` as a table; a name that is given twice is refused, since only one of its values could hold."""
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
 
     pairs = [text.partition("=") for text in given]
     for name, sign, _ in pairs:
         if not sign or not re.fullmatch(SLUG, name):
             raise click.BadParameter(f'must be NAME=VALUE, the name of {SLUG_DOC}; not "{name}{sign}..."')
+    counts = Counter(name for name, _, _ in pairs)
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise click.BadParameter(f'"{twice}" is given {counts[twice]} times; a batch has one value of a label')
     return {name: value for name, _, value in pairs}
 
 

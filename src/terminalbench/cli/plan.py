@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.options import PATH, ListCommand, experiment_argument, json_option, picks, root_option
+from terminalbench.cli.options import (
+    PATH,
+    ListCommand,
+    experiment_argument,
+    json_option,
+    label_option,
+    picks,
+    root_option,
+)
 from terminalbench.cli.output import print_json
-from terminalbench.errors import EXIT_OK
+from terminalbench.errors import EXIT_OK, UserError
 from terminalbench.text.foreign import line
 from terminalbench.text.numbers import dollars, duration, noun, plural
 
@@ -24,6 +32,7 @@ _SHOWN_TASKS = 40
 @click.command("plan", cls=ListCommand)
 @experiment_argument
 @picks
+@label_option
 @click.option("--batch", type=click.IntRange(min=0), help="Plan into this batch; says what of it is reused.")
 @json_option
 @click.option("--job-configs", type=PATH, metavar="DIR", help="Write each job's JobConfig here.")
@@ -32,6 +41,7 @@ def command(
     experiment: Path,
     tasks: tuple[str, ...],
     profiles: tuple[str, ...],
+    labels: dict[str, str],
     batch: int | None,
     as_json: bool,
     job_configs: Path | None,
@@ -43,7 +53,8 @@ def command(
     """
     from terminalbench.experiments.plan import Selection
 
-    return show_plan(experiment, root, Selection(tasks, profiles), batch, as_json=as_json, job_configs=job_configs)
+    selection = Selection(tasks, profiles, labels)
+    return show_plan(experiment, root, selection, batch, as_json=as_json, job_configs=job_configs)
 
 
 def show_plan(
@@ -59,6 +70,8 @@ def show_plan(
     from terminalbench.experiments.config import load
     from terminalbench.lab.plan import plan_batch
 
+    if batch is not None and selection.labels:
+        raise UserError("--batch plans into a batch that has its labels already; --label does not go with it")
     planned = plan_batch(load(file, root), selection, batch)
     if job_configs is not None:
         planned.write_job_configs(job_configs)
@@ -139,6 +152,7 @@ def plan_text(planned: "PlannedBatch") -> str:
         f"{plural(run.profiles_parallel, 'profile') if run.profiles_parallel else 'all profiles'} side by side, "
         f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} {noun(run.parallel, 'trial')} at once in each",
         *_limit_lines(planned),
+        *_label_lines(planned),
         "",
         f"Profiles ({len(jobs)})",
         *_profile_lines(planned),
@@ -178,6 +192,12 @@ def _limit_lines(planned: "PlannedBatch") -> list[str]:
         limit = duration(run.run_timeout_sec)
         lines.append(f"no trial starts later than {limit} after the start; running ones finish")
     return lines
+
+
+def _label_lines(planned: "PlannedBatch") -> list[str]:
+    """The labels of the batch, those of the file and those that are given."""
+    labels = ", ".join(f"{name}={line(value)}" for name, value in planned.plan.labels.items())
+    return textwrap.wrap(f"labels {labels}", _WIDTH, subsequent_indent="  ") if labels else []
 
 
 def _profile_lines(planned: "PlannedBatch") -> list[str]:

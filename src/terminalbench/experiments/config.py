@@ -89,6 +89,8 @@ def load(path: Path | str, root: Path | str | None = None) -> Experiment:
 
     `root` is the folder that relative paths start from; by default the nearest above the file that marks a project.
     """
+    if not isinstance(path, str | Path):
+        raise UserError(f"an experiment is named by the path of its file, not by {path!r}")
     file, root = Path(path), Path(root) if root is not None else None
     raw = read_toml(file)
     shape = old_shape(raw)
@@ -217,8 +219,10 @@ class _Loader:
         for secret in secrets_in(run.harbor_args, "run.harbor_args"):
             self.problems.add(secret, "looks like a secret", "put it in the env file")
         root = find_path(run.results_root, self.root, "run.results_root", self.problems)
-        if root is not None and os.path.exists(root) and not is_folder(root):  # noqa: PTH110  False where it is denied
-            self.problems.add("run.results_root", f"{root} is not a folder")
+        there = (path for path in (root, *root.parents) if os.path.exists(path)) if root else ()  # noqa: PTH110  False where it is denied
+        nearest = next(iter(there), None)
+        if nearest is not None and not is_folder(nearest):
+            self.problems.add("run.results_root", f"{nearest} is not a folder", "name another folder")
 
     def _registry(self, run: tables.RunTable) -> Path | None:
         at = "run.registry_path"

@@ -310,9 +310,6 @@ class Selection:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, given in (("tasks", self.tasks), ("profiles", self.profiles)):
-            if isinstance(given, str):
-                raise UserError(f"{what} are a list of names, not one text", hint=f'{what}=["{given}"]')
         for name, value in self.labels.items():
             if not (isinstance(name, str) and re.fullmatch(SLUG, name) and isinstance(value, str)):
                 raise UserError(f"label {name!r}: the name must be of {SLUG_DOC}, the value a text, not {value!r}")

@@ -150,6 +150,8 @@ def list_batches(root: Path, labels: Mapping[str, str] | None = None) -> list[di
 
 def open_results(root: Path | str = "results") -> Results:
     """The results folder at `root`."""
+    if not isinstance(root, str | Path):
+        raise UserError(f"results are named by the path of their folder, not by {root!r}")
     folder = Path(root).resolve()
     if not folder.is_dir():
         raise UserError("there are no results here", where=str(root))

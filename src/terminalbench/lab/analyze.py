@@ -10,6 +10,7 @@ from terminalbench.analytics.judge.request import request_of as judge_request
 from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, Progress, default_output, run_analysis
 from terminalbench.analytics.selection import Filter, pick
 from terminalbench.errors import UserError
+from terminalbench.lab.arguments import checked
 from terminalbench.lab.select import Named, Selected, select
 from terminalbench.report.write import HTML, remove_report, write_analysed
 
@@ -25,6 +26,7 @@ class Analysis:
     report: Path | None = None
 
 
+@checked
 def analyze(
     *batches: Named,
     tasks: Sequence[str] = (),

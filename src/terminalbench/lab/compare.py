@@ -11,10 +11,12 @@ from terminalbench.analytics.settings import Asked
 from terminalbench.errors import GateFailed, Incomplete, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.places import ForeignJobs
+from terminalbench.lab.arguments import checked
 from terminalbench.lab.select import Named, from_here, select
 from terminalbench.live.processes import live_processes
 
 
+@checked
 def compare(
     *batches: Named,
     baseline: str | None = None,

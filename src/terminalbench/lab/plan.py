@@ -18,6 +18,7 @@ from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.read.results import finished_trials
 from terminalbench.index.history import past_trials
 from terminalbench.index.scan import profile_of
+from terminalbench.lab.arguments import checked
 from terminalbench.lab.select import numbered, open_experiment
 from terminalbench.runner.provenance import as_planned
 
@@ -66,6 +67,7 @@ class PlannedBatch:
             write_json(folder / f"{job.name}.job.json", self.config(job))
 
 
+@checked
 def plan(
     experiment: Experiment | Path | str,
     *,

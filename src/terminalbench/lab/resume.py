@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from terminalbench.errors import UserError
+from terminalbench.lab.arguments import checked
 from terminalbench.lab.run import Ended, Told, ended, listener_of
 from terminalbench.lab.select import Named, find_target
 from terminalbench.lab.top_up import top_up as topped_up
@@ -10,6 +11,7 @@ from terminalbench.runner import resume as runner
 from terminalbench.runner.resume import ResumeRequest
 
 
+@checked
 def resume(
     batch: Named,
     *,
@@ -32,6 +34,6 @@ def resume(
     if top_up:
         if attempts is not None or retry_errors is not None:
             raise UserError("--top-up goes alone: its rule decides what runs")
-        return ended(topped_up(target.batch, target.experiment, told, accept_changed=accept_changed))
+        return ended(topped_up(target.batch, target.experiment, told, accept_changed=accept_changed), told)
     request = ResumeRequest(attempts, retry_errors, strict=strict, accept_changed=accept_changed)
-    return ended(runner.resume(target.batch, request, target.experiment, told))
+    return ended(runner.resume(target.batch, request, target.experiment, told), told)

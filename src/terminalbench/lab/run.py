@@ -1,5 +1,6 @@
 """Running an experiment in a new batch, and what a batch is when a command has run it."""
 
+import logging
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from terminalbench.files import lock_owner
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.results import export_index, export_is_current
 from terminalbench.index.scan import scan_batch
+from terminalbench.lab.arguments import checked
 from terminalbench.lab.select import open_experiment
 from terminalbench.live.processes import announced_batches
 from terminalbench.records import Event, Outcome
@@ -63,6 +65,7 @@ class Ended:
         return self.measured == len(self.view.cells)
 
 
+@checked
 def run(
     experiment: Experiment | Path | str,
     *,
@@ -78,7 +81,8 @@ def run(
     """Run an experiment: one Harbor job per profile, in a new batch. Returns when it is over.
 
     `tasks` and `profiles` pick some of it; `labels` come on top of those of the file. What cannot run is left out with
-    its reason; with `strict` that is an error, and nothing runs. `listener` is called with every event of the batch.
+    its reason; with `strict` that is an error, and nothing runs. `listener` is called with every event of the batch;
+    one that raises is called no more, the run goes on, and `problems` of the result say so.
     An interrupt (Ctrl-C) ends the running trials, and the result says so. Only the main thread can run a batch.
     `executor` is a name, an entry point or "module:Class"; `gate` a file that the batch shares with others: one budget,
     one deadline, one set of rate limits and orders.
@@ -88,7 +92,7 @@ def run(
     if strict:
         refuse_left_out(prepared.plan.excluded, str(opened.file))
     shared = Path(gate) if gate is not None else None
-    return ended(runner.run(opened, prepared, told, executor=executor, gate=shared))
+    return ended(runner.run(opened, prepared, told, executor=executor, gate=shared), told)
 
 
 def listener_of(told: Told | None) -> Listener:
@@ -98,12 +102,32 @@ def listener_of(told: Told | None) -> Listener:
         raise UserError("a batch runs in the main thread only: it takes the signals of the process", hint=hint)
     if isinstance(told, Listener):
         return told
-    return Listener(event=told) if told is not None else Listener()
+    return Listener(event=_Careful(told)) if told is not None else Listener()
 
 
-def ended(result: RunResult) -> Ended:
+class _Careful:
+    """The function of a program that listens: it is called no more after its first error, and the run goes on."""
+
+    def __init__(self, told: Callable[[Event], None]) -> None:
+        self._told = told
+        self.problems: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        if self.problems:
+            return
+        try:
+            self._told(event)
+        except Exception as error:
+            said = printable(f"{type(error).__name__}: {error}")
+            self.problems.append(f"the listener failed at {event.kind}, and was not called again: {said}")
+            logging.getLogger(__name__).warning("%s", self.problems[0], exc_info=error)
+
+
+def ended(result: RunResult, listener: Listener) -> Ended:
     """Bring index and export of a batch up to date; send the notifications of its end, if something ran."""
     nothing_ran, problems = result.view is not None, result.problems
+    if isinstance(listener.event, _Careful):
+        problems = (*problems, *listener.event.problems)
     if result.view is not None:
         view = result.view
     else:

@@ -142,6 +142,9 @@ def find_target(
     if isinstance(name, Batch):
         return Target(name)
     if not isinstance(name, Experiment):
+        if not isinstance(name, str | Path | None):
+            hint = "name it by its folder, by slug/n, by its experiment, or as run returned it"
+            raise UserError(f"{name!r} is no batch", hint=hint)
         name = Path(name) if name is not None else None
         if name is None or not _is_file(name):
             if number is not None:

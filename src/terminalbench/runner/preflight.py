@@ -1,5 +1,6 @@
 """Before the first trial: remote tasks are found, Harbor is asked what would go wrong, what cannot run is left out."""
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -169,6 +170,23 @@ def refuse_a_full_disk(folder: Path) -> None:
             where=str(folder),
             hint="free some space, or choose another run.results_root",
         )
+
+
+def refuse_unwritable_results(folder: Path, file: Path) -> None:
+    """Make and remove a folder where results go: what cannot be written is found before anything is checked."""
+    place = folder
+    while not place.exists() and place.parent != place:
+        place = place.parent
+    probe = place / f".tbench-{os.getpid()}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise UserError(
+            f"run.results_root: results cannot be written to {folder}: {error.strerror}",
+            where=str(file),
+            hint="name another folder in results_root of [run]",
+        ) from error
 
 
 def disk_is_full(folder: Path) -> str | None:

@@ -39,6 +39,7 @@ from terminalbench.runner.preflight import (
     prepare,
     refuse_a_full_disk,
     refuse_if_nothing_is_left,
+    refuse_unwritable_results,
 )
 from terminalbench.runner.provenance import pinned, provenance
 from terminalbench.runner.scrub import scrub_leftovers
@@ -88,6 +89,7 @@ class Listener:
 def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = True) -> Prepared:
     """Everything before the first byte is written; with `refuse`, an error when not a single trial could run."""
     refuse_a_full_disk(experiment.results_root)
+    refuse_unwritable_results(experiment.results_root, experiment.file)
     missing = missing_variables(experiment.notify.urls, os.environ) if experiment.notify else []
     if missing:
         raise UserError(f"notify.urls: {', '.join(missing)} is not set", where=str(experiment.file))

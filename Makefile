@@ -21,11 +21,7 @@ test:  ## Set up, then run every check and test
 	@$(MAKE) --no-print-directory check
 
 check:  ## Every check and test, without set-up
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/ty check --quiet
-	$(BIN)/lint-imports --no-cache
-	@sh scripts/tests.sh $(BIN)/python
+	@sh scripts/tests.sh $(BIN)
 
 chaos: setup  ## Kill runs at random moments, 200 rounds, and count what is lost
 	@$(BIN)/python tests/chaos/chaos.py --rounds 200

@@ -7,10 +7,10 @@ import pytest
 from chaos.chaos import Tally, play
 
 
-@pytest.mark.parametrize("seed", range(11, 17))
+@pytest.mark.parametrize("seed", range(11, 14))
 def test_nothing_finished_is_lost_or_doubled(tmp_path: Path, seed: int) -> None:
     tally = Tally()
-    play(tmp_path, seed, tally, shots=2)
+    play(tmp_path, seed, tally, shots=4)
     assert not tally.problems, str(tally)
     assert tally.rounds == 1
     assert tally.trials

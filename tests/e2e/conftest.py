@@ -63,7 +63,7 @@ class Lab:
 
     def command(self, fresh: bool = False) -> list[str]:
         """`tbench`; its Harbor processes are forked ones unless they have to be fresh (see `support.warm`)."""
-        return [*self.prefix, *(TBENCH if fresh or self.fresh or self.prefix else WARM.tbench())]
+        return [*self.prefix, *(TBENCH if fresh or self.fresh else WARM.tbench())]
 
     def start(self, *arguments: str | Path, fresh: bool = False) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -82,9 +82,7 @@ class Lab:
 
     def process(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in a process of its own: what depends on how Python is started."""
-        process = self.start(*arguments, fresh=True)
-        out, err = process.communicate(timeout=240)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        return _ended(self.start(*arguments, fresh=True))
 
     def tbench(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in this process: loading Python anew a thousand times is no test.
@@ -92,7 +90,7 @@ class Lab:
         Harbor runs in processes of its own, forked from one that has loaded it (see `support.warm`). What a test does to a command while it runs needs `start`.
         """
         if self.prefix or self.fresh:
-            return self.process(*arguments)
+            return _ended(self.start(*arguments))
         out, err = io.StringIO(), io.StringIO()
         with self.inside(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main([str(argument) for argument in arguments])
@@ -126,6 +124,11 @@ class Lab:
 
     def events(self, number: int = 0) -> list[Event]:
         return read_jsonl(self.batch(number).events_jsonl, Event).records
+
+
+def _ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    out, err = process.communicate(timeout=240)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def make_lab(project: Project) -> Lab:

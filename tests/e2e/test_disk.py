@@ -71,6 +71,7 @@ def small_disk(lab):
 
 @pytest.mark.parametrize("what", ["nearly", "quite", "inodes"])
 def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(lab, small_disk, what: str) -> None:
+    lab.fresh = what == "quite"
     file = lab.experiment(slow(2), run="attempts = 4\nparallel = 1")
     process = lab.start("run", file)
     wait_for(lambda: at_work(lab) == 3, process)

@@ -12,6 +12,7 @@ import pytest
 
 import terminalbench
 from conftest import REPO
+from support.warm import Warm
 from terminalbench.errors import UserError
 
 PAGE = REPO / "docs" / "python.md"
@@ -40,6 +41,7 @@ def test_the_api_is_imported_when_it_is_asked_for() -> None:
 @pytest.mark.timeout(600)
 def test_every_block_of_the_page_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("terminalbench.runner.executors.local.spawn", Warm())
     blocks = re.findall(r"^```(python|text)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert sum(kind == "text" for kind, _ in blocks) >= 6
     names: dict = {}

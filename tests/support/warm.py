@@ -1,7 +1,7 @@
 """Harbor's processes in tests: forked from one that has loaded Harbor, because loading it takes longer than a small job.
 
 `Warm` stands in for `runner.executors.local.spawn`. Each process is a real one, in a group of its own, with its own
-environment, folder and files; it does what `harbor run` or `python -m <module>` does, and gets its signal when the process
+environment, folder, files and mounts; it does what `harbor run` or `python -m <module>` does, and gets its signal when the process
 that asked for it ends. One loaded process serves a whole test session: `session` names its folder to all workers, and
 `support.tbench` is a `tbench` process that uses it. Some tests start `tbench` with the real `spawn` (see `Lab.fresh`).
 """
@@ -36,6 +36,7 @@ LOADED = (
     "terminalbench.sandbox.environment", "dirhash", "rich._emoji_codes", "encodings.ascii",
 )  # fmt: skip
 _HEAD = struct.Struct("!I")
+_NAMESPACES = ("user", "mnt")
 _NULL = os.open(os.devnull, os.O_RDWR)
 
 
@@ -137,10 +138,11 @@ class Warm:
                 theirs.append(theirs[1])
             else:
                 theirs.append(_NULL if given == subprocess.DEVNULL else given.fileno())
+        places = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in _NAMESPACES]
         status, reported = os.pipe()
         request = {"argv": argv, "env": dict(env), "cwd": str(cwd or Path.cwd()), "signal": int(number)}
-        pid = self._ask(request, [*theirs, reported])
-        for descriptor in (*pipes, reported):
+        pid = self._ask(request, [*theirs, *places, reported])
+        for descriptor in (*pipes, *places, reported):
             os.close(descriptor)
         return Forked(pid, status, ours)
 
@@ -273,6 +275,9 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], int
     os.setsid()
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
+    for kind, descriptor in zip(_NAMESPACES, descriptors[3:5], strict=True):
+        if os.fstat(descriptor).st_ino != Path(f"/proc/self/ns/{kind}").stat().st_ino:
+            os.setns(descriptor)
     os.closerange(3, 1024)
     os.chdir(request["cwd"])
     loaded_in = os.environ["HOME"]

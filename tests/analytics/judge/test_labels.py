@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from statsmodels.stats.inter_rater import cohens_kappa as oracle
-from statsmodels.stats.proportion import proportion_confint
 
 from support.judging import ALL, recorded, write_trial
 from support.results import make_plan, make_trial
@@ -180,6 +178,8 @@ PAIRS = [("a", "a")] * 9 + [("b", "b")] * 6 + [("a", "b")] * 2 + [("b", "c")] * 
 def test_kappa_and_its_error_are_those_of_statsmodels() -> None:
     values = ["a", "b", "c"]
     table = [[sum(pair == (v, w) for pair in PAIRS) for w in values] for v in values]
+    from statsmodels.stats.inter_rater import cohens_kappa as oracle
+
     expected = oracle(table)
     kappa, error = cohens_kappa(PAIRS)
     assert (kappa, error) == (pytest.approx(expected.kappa), pytest.approx(expected.std_kappa))
@@ -190,6 +190,8 @@ def test_agreement_with_intervals_where_the_number_allows() -> None:
     labels = Labels([label(f"j/{n}", person) for n, (_, person) in enumerate(PAIRS)])
     [entry] = agreements(findings, labels)
     assert (entry.pairs, entry.agreed) == (24, 19)
+    from statsmodels.stats.proportion import proportion_confint
+
     low, high = proportion_confint(19, 24, method="wilson")
     assert (entry.low, entry.high) == (pytest.approx(low), pytest.approx(high))
     assert entry.kappa_low is not None

@@ -17,6 +17,7 @@ import pytest
 from conftest import REPO
 from servers.anthropic import AnthropicServer
 from servers.base import Tokens, Turn
+from servers.mcp_package import LAB
 from servers.openai import OpenAIServer
 from support.judging import point, recorded
 from support.tasks import SOLVE
@@ -119,6 +120,34 @@ def test_claude_code_with_the_examples_server(lab, mounts: str) -> None:
     assert "tools of notes: " in shown
     for file in (lab.root / "results").rglob("*"):
         assert not file.is_file() or b"sk-ant-scripted" not in file.read_bytes(), file
+
+
+def test_profiles_with_and_without_servers_have_the_same_built_in_tools(lab, mounts: str) -> None:
+    """What differs between them is the treatment: the server's tools, and nothing of Claude Code or the workspace."""
+    place = lab.root / "tasks" / "a" / "environment"
+    (place / ".mcp.json").write_text('{"mcpServers": {"found": {"command": "python3", "args": ["/app/server.py"]}}}')
+    shutil.copy(LAB / "server.py", place / "server.py")
+    (place / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\nCOPY .mcp.json server.py /app/\n")
+    shutil.copytree(
+        REPO / "examples" / "notes_server", lab.root / "notes_server", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    lab.env["ANTHROPIC_API_KEY"] = "sk-ant-scripted"
+    with AnthropicServer(SCRIPT[1:]) as server:
+        run = f"harbor_args = ['--mounts', '{mounts}']"
+        profiles = claude_profiles(server.url) + "[profiles.plain]\nno_mcp = true\n"
+        file = lab.experiment(profiles, tasks=("a",), run=run)
+        ran = lab.tbench("run", file)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    offered = [sorted(tool["name"] for tool in request.body["tools"]) for request in server.main_requests]
+    with_server = [tools for tools in offered if any(name.startswith("mcp__notes__") for name in tools)]
+    without = [tools for tools in offered if tools not in with_server]
+    assert with_server
+    assert without
+    assert {tuple(n for n in tools if not n.startswith("mcp__notes__")) for tools in offered} == {tuple(without[0])}
+    shown = lab.tbench("diff", file, "plain", "notes").stdout
+    assert "mcp_servers.notes" in shown
+    assert "conditions" not in shown
+    assert "built-in tools" not in lab.tbench("compare", file).stdout
 
 
 def test_check_installs_the_agent_and_asks_the_model(lab, mounts: str) -> None:

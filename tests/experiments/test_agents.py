@@ -116,13 +116,15 @@ def test_a_class_that_extends_an_agent_of_harbor_has_its_options(project: Projec
 
 def test_a_wrong_record_is_an_error_that_names_it(project: Project) -> None:
     project.write(
-        "own.py", 'class A:\n    AGENT_INFO = {"mpc": True, "skills": 3}\nclass B:\n    AGENT_INFO = made()\n'
+        "own.py",
+        'class A:\n    AGENT_INFO = {"mpc": True, "skills": 3, "conditions": {"A": "b"}}\nclass B:\n    AGENT_INFO = made()\n',
     )
     with pytest.raises(InvalidFile) as caught:
         load(project.experiment(BASE + '[profiles.p]\nagent = "own:A"\n'))
     assert caught.value.lines() == [
         'own:A: AGENT_INFO.mpc: unknown key (did you mean "mcp"?)',
         "own:A: AGENT_INFO.skills: must be true or false, not 3",
+        "own:A: AGENT_INFO.conditions.A: must be one of the tables env and options",
     ]
     with pytest.raises(UserError, match="a table of plain values"):
         load(project.experiment(BASE + '[profiles.p]\nagent = "own:B"\n'))

@@ -183,7 +183,7 @@ def test_the_older_example_plans_after_migration(project, tbench) -> None:
     assert {c["task"]["dataset"] for c in document["cells"]} == {"terminal-bench@2.0"}
     assert len(document["cells"]) == 21
     text, _codegraph, canvas = (job["config"]["agents"][0]["kwargs"] for job in document["jobs"])
-    assert text == {"reasoning_effort": "low"}
+    assert text == {"reasoning_effort": "low", "strict_mcp_config": True}
     assert "hooks" in canvas
 
 

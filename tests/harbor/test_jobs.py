@@ -152,6 +152,7 @@ def test_our_claude_code_gets_its_treatment(project) -> None:
     assert found == {
         "import_path": "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent",
         "kwargs": {
+            "strict_mcp_config": True,
             "append_system_prompt": "use s",
             "mcp_config": {"mcpServers": {"s": entry}},
             "mcp_source": {"git": "https://example.com/r", "ref": "abc"},
@@ -172,8 +173,11 @@ def test_built_in_conditions_are_alike_for_every_profile_of_an_agent(project) ->
         + '[profiles.search]\nno_mcp = true\nenv = { ENABLE_TOOL_SEARCH = "true" }\n',
     )
     plain, mcp, search = made.profiles
-    assert plain.content["conditions"] == mcp.content["conditions"] == {"ENABLE_TOOL_SEARCH": "false"}
-    assert "conditions" not in search.content
+    alike = {"ENABLE_TOOL_SEARCH": "false", "strict_mcp_config": True}
+    assert plain.content["conditions"] == mcp.content["conditions"] == alike
+    assert search.content["conditions"] == {"strict_mcp_config": True}
+    own = good(project, BASE + "[profiles.p]\nno_mcp = true\noptions = { strict_mcp_config = false }\n").profiles[0]
+    assert own.content["conditions"] == {"ENABLE_TOOL_SEARCH": "false"}
     assert [d.aspect for d in differences(plain.content, search.content)] == [
         "conditions.ENABLE_TOOL_SEARCH",
         "env.ENABLE_TOOL_SEARCH",

@@ -46,8 +46,9 @@ class AgentRecord:
         "Options besides those its class names: a list, or a table with the choices of each."
     )
     any_options: bool = key("Options are handed over unchecked.", default=False)
-    conditions: dict[str, str] = key(
-        "Variables that each of its profiles has unless it sets them itself, so that all of them run alike.",
+    conditions: dict[str, Any] = key(
+        "What each of its profiles has unless it sets it itself, so that all of them run alike: tables `env` and "
+        "`options`.",
         factory=dict,
     )
     logins: list[str] = key("Variables that stand in for the key of its provider.", factory=list)
@@ -132,6 +133,8 @@ def agent_info(spec: str, root: Path | None = None) -> AgentInfo | None:
         if named is not None or declared:
             options = dict.fromkeys(named or ())
             options |= dict.fromkeys(declared) if isinstance(declared, list) else declared or {}
+        elif options is not None:
+            options = {**options, **dict.fromkeys(values.get("conditions", {}).get("options", ()))}
     values["options"] = None if values.get("any_options") else options
     return AgentInfo(name=spec, import_path=path, **values)
 
@@ -139,6 +142,9 @@ def agent_info(spec: str, root: Path | None = None) -> AgentInfo | None:
 def _checked(record: dict[str, Any], path: str) -> dict[str, Any]:
     problems = Problems()
     values = given(AgentRecord, record, RECORD, problems)
+    for name, table in values.get("conditions", {}).items():
+        if name not in ("env", "options") or not isinstance(table, dict):
+            problems.add(f"{RECORD}.conditions.{name}", "must be one of the tables env and options")
     if problems.found:
         raise InvalidFile(path, problems.found)
     return values

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.tables import ProfilePrice
@@ -121,9 +121,10 @@ class Profile:
         data = json.loads(self.hooks.text)
         return data if "hooks" in data else {"hooks": data}
 
-    def conditions(self) -> dict[str, str]:
-        """The variables that every profile of this agent has alike, where its own `env` does not decide otherwise."""
-        return {name: value for name, value in self.agent.conditions.items() if name not in self.env}
+    def conditions(self, kind: Literal["env", "options"]) -> dict[str, Any]:
+        """The variables or options that every profile of this agent has alike, where it does not set them itself."""
+        own = self.env if kind == "env" else self.options
+        return {name: value for name, value in self.agent.conditions.get(kind, {}).items() if name not in own}
 
     def local_servers(self) -> dict[str, Folder]:
         """Folders of MCP servers that carry code of their own and are not installed from git."""
@@ -149,7 +150,7 @@ class Profile:
             "mcp_git_ref": self.mcp_git_ref,
             "mcp_code": {name: folder.digest for name, folder in self.local_servers().items()} or None,
             "hooks": self.hooks_config(),
-            "conditions": self.conditions() or None,
+            "conditions": {**self.conditions("env"), **self.conditions("options")} or None,
             "env": self.env or None,
             "workflow": self.workflow.text if self.workflow else None,
         }

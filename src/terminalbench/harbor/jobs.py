@@ -153,7 +153,7 @@ def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     if profile.mcp.servers and not agent.hooks:
         config["mcp_servers"] = [_native_server(name, entry) for name, entry in profile.mcp.servers.items()]
     named = {name: f"${{{name}}}" for name in references(profile.mcp.servers)}
-    env = {**named, **profile.conditions(), **profile.env}
+    env = {**named, **profile.conditions("env"), **profile.env}
     if env:
         config["env"] = env
     return config
@@ -161,7 +161,7 @@ def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:
 
 def _kwargs(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     agent = profile.agent
-    kwargs = dict(profile.options)
+    kwargs = {**profile.conditions("options"), **profile.options}
     if profile.reasoning is not None and agent.reasoning is not None:
         kwargs[agent.reasoning] = profile.reasoning
     if profile.agent_version is not None:

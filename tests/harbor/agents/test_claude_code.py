@@ -213,6 +213,18 @@ def test_servers_of_the_task_stay_beside_ours(make: Callable[..., ClaudeCodeAgen
     assert list(servers) == ["tasks", "lab", "docs"]
 
 
+def test_a_profile_without_servers_has_those_of_the_task_and_no_others(make: Callable[..., ClaudeCodeAgent]) -> None:
+    environment = RecordingEnvironment()
+    tasks = MCPServerConfig(name="tasks", transport="streamable-http", url="http://task/mcp")
+    drive(make(strict_mcp_config=True, mcp_servers=[tasks]), environment)
+    assert list(json.loads(environment.files["/opt/tbench-mcp/mcp.json"])["mcpServers"]) == ["tasks"]
+    assert "--mcp-config /opt/tbench-mcp/mcp.json --strict-mcp-config" in environment.launch
+    environment = RecordingEnvironment()
+    drive(make(strict_mcp_config=True), environment)
+    assert "--strict-mcp-config" in environment.launch
+    assert "--mcp-config" not in environment.launch.replace("--strict-mcp-config", "")
+
+
 def test_the_record_says_what_was_delivered(make: Callable[..., ClaudeCodeAgent], source: Path) -> None:
     environment = RecordingEnvironment({"look at the source": LISTING, "LAB_TOKEN": ExecResult(return_code=0)})
     agent = make(mcp_config=MCP_CONFIG, mcp_source={"path": str(source)}, hooks=HOOKS, append_system_prompt="Hi.")

@@ -62,6 +62,10 @@ class ClaudeCodeAgentOptions(ClaudeCodeOptions):
         description='Their code: {"git": url, "ref": commit or tag}, {"path": folder} or {"paths": {server: folder}}.',
     )
     mcp_extras: list[str] = Field(default_factory=list, description="Extras of the source's package to install.")
+    strict_mcp_config: bool = Field(
+        default=False,
+        description="No MCP servers but these and those of the task: not those of a workspace's .mcp.json.",
+    )
     hooks: dict[str, Any] | None = Field(default=None, description='{"hooks": {event: [...]}} as in a settings file.')
 
     @field_validator("mcp_config")
@@ -120,8 +124,9 @@ class ClaudeCodeAgent(ClaudeCode):
 
     AGENT_INFO: ClassVar = {
         "hooks": True, "usage": "claude-code", "provider": "anthropic", "base_url_env": "ANTHROPIC_BASE_URL",
-        # MCP tools are offered directly, not behind a search tool; and every profile has the same built-in tools.
-        "conditions": {"ENABLE_TOOL_SEARCH": "false"},
+        # MCP tools are offered directly, not behind a search tool, and so every profile has the same built-in tools.
+        # A workspace may bring an .mcp.json, which a profile with servers does not see.
+        "conditions": {"env": {"ENABLE_TOOL_SEARCH": "false"}, "options": {"strict_mcp_config": True}},
     }  # fmt: skip
     options_model = ClaudeCodeAgentOptions
     options: ClaudeCodeAgentOptions  # ty: ignore[incompatible-mutable-override]  # as Harbor's own agents do
@@ -133,7 +138,7 @@ class ClaudeCodeAgent(ClaudeCode):
         self._source: InstalledSource | None = None
         self._ready = False
         if self.options.mcp_config is not None:
-            # For job files of one's own, and for batches planned without the condition above. The agent's env wins.
+            # For job files of one's own, and for batches planned without these conditions. The agent's env wins.
             self._resolved_env_vars["ENABLE_TOOL_SEARCH"] = "false"
 
     @classmethod
@@ -157,8 +162,8 @@ class ClaudeCodeAgent(ClaudeCode):
             hooks = settings.render_hooks((self.options.hooks or {}).get("hooks", {}), locations)
         except settings.AmbiguousCommand as error:
             raise McpSetupError(str(error)) from error
-        if self.options.mcp_config is not None:
-            wanted = {**self._harbor_servers(), **self.options.mcp_config["mcpServers"]}
+        if self.options.mcp_config is not None or self.options.strict_mcp_config:
+            wanted = {**self._harbor_servers(), **(self.options.mcp_config or {}).get("mcpServers", {})}
             self._servers = settings.render_servers(wanted, locations)
             await self._require_variables(environment)
         for placeholder in ("{mcp_dir}", "{mcp_bin}"):
@@ -176,7 +181,9 @@ class ClaudeCodeAgent(ClaudeCode):
     def build_cli_flags(self) -> str:
         flags = [super().build_cli_flags()]
         if self._servers:
-            flags.append(f"--mcp-config {MCP_CONFIG_PATH} --strict-mcp-config")
+            flags.append(f"--mcp-config {MCP_CONFIG_PATH}")
+        if self._servers or self.options.strict_mcp_config:
+            flags.append("--strict-mcp-config")
         if self._base_settings.get("hooks"):
             flags.append("--include-hook-events")
         return " ".join(flag for flag in flags if flag)
@@ -198,7 +205,7 @@ class ClaudeCodeAgent(ClaudeCode):
 
     @override
     async def acp_install(self, environment: BaseEnvironment) -> None:
-        if self._servers or self.options.hooks:
+        if self.options.mcp_config or self.options.hooks:
             raise McpSetupError("mcp_config and hooks do not reach Claude Code through an ACP bridge")
         await super().acp_install(environment)
 

@@ -32,13 +32,16 @@ def test_three_of_seven_against_four_of_seven_is_inconclusive() -> None:
     assert found.verdict == "inconclusive"
     assert found.estimate.difference == pytest.approx(1 / 7)
     assert (found.estimate.wins, found.estimate.losses, found.estimate.ties) == (2, 1, 4)
-    assert found.smallest_detectable == pytest.approx(0.55, abs=0.005)
+    assert found.smallest_detectable is not None
+    assert found.smallest_detectable == pytest.approx(0.9, abs=0.02), "six of seven tasks would have to agree"
     assert found.sentence == (
         "codecanvas vs text: +14.3 pt (-49.5 to +78.1), 2 tasks better, 1 worse, p = 1.00: inconclusive; "
-        "14 trials can only show gaps above 54.5 pt"
+        f"14 trials can only show gaps above {100 * found.smallest_detectable:.1f} pt"
     )
-    assert found.trials_needed is not None
-    assert found.trials_needed > 300
+    assert found.trials_needed is None, "nothing is promised of the gap that happened to be seen"
+    wanted = contrast(marks, settings("codecanvas", "text", effect=0.1))
+    assert wanted.trials_needed is not None
+    assert wanted.trials_needed > 300
 
 
 def test_five_of_five_against_none_of_five_on_twelve_tasks_is_a_win() -> None:
@@ -503,7 +506,7 @@ def timed(marks: Marks) -> list:
     return [msgspec.structs.replace(r, agent_sec=float(len(r.task.id) + n % 5)) for n, r in enumerate(rows(marks))]
 
 
-@limits(max_examples=60, deadline=None)
+@limits(max_examples=25, deadline=None)
 @given(GRID, SETUP)
 def test_swapping_the_profiles_turns_every_sign(grid: tuple[str, str], setup: dict) -> None:
     data = timed(table(a=grid[0], b=grid[1]))
@@ -519,7 +522,7 @@ def test_swapping_the_profiles_turns_every_sign(grid: tuple[str, str], setup: di
     assert back.smallest_detectable == pytest.approx(there.smallest_detectable)
 
 
-@limits(max_examples=60, deadline=None)
+@limits(max_examples=25, deadline=None)
 @given(GRID, SETUP, st.randoms())
 def test_names_and_order_of_tasks_mean_nothing(grid: tuple[str, str], setup: dict, random) -> None:
     marks = table(a=grid[0], b=grid[1])
@@ -532,7 +535,7 @@ def test_names_and_order_of_tasks_mean_nothing(grid: tuple[str, str], setup: dic
     assert (one.verdict, one.p_adjusted) == (other.verdict, other.p_adjusted)
 
 
-@limits(max_examples=60, deadline=None)
+@limits(max_examples=25, deadline=None)
 @given(GRID, st.integers(0, 11), st.sampled_from("ETC."))
 def test_another_crash_never_helps_when_crashes_count(grid: tuple[str, str], task: int, crash: str) -> None:
     words = grid[1].split()
@@ -545,7 +548,7 @@ def test_another_crash_never_helps_when_crashes_count(grid: tuple[str, str], tas
     assert after <= before + 1e-12
 
 
-@limits(max_examples=100, deadline=None)
+@limits(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(st.text("+x", min_size=3, max_size=3), st.text("+xF", min_size=3, max_size=3)),
@@ -565,7 +568,7 @@ def test_dropping_crashes_never_looks_better_than_counting_them(tasks: list[tupl
         assert counted.verdict == "equivalent"
 
 
-@limits(max_examples=100, deadline=None)
+@limits(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(st.text("+x", min_size=3, max_size=3), st.text("+xF", min_size=3, max_size=3)),
@@ -641,7 +644,7 @@ def test_a_little_variation_makes_no_proof_of_equality() -> None:
     assert many.verdict == "equivalent"
 
 
-@limits(max_examples=60, deadline=None)
+@limits(max_examples=25, deadline=None)
 @given(GRID, SETUP)
 def test_the_json_is_json(grid: tuple[str, str], setup: dict) -> None:
     comparison = compare(timed(table(a=grid[0], b=grid[1])), settings(**setup))

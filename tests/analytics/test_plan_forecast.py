@@ -82,13 +82,13 @@ def test_what_a_size_can_show_uses_the_luck_seen_so_far(history: Path) -> None:
     seen, blind = forecast(plan, past_trials(history, plan)), forecast(plan, [])
     assert seen.assumption is not None
     assert blind.assumption is not None
-    assert "as in 16 earlier cells (variance 0.50)" in seen.assumption
-    assert "as is typical (variance 0.12)" in blind.assumption
+    assert "tasks as hard as 8 of them were so far, all gaining alike" in seen.assumption
+    assert "tasks of the usual difficulty, all gaining alike" in blind.assumption
     assert blind.smallest_detectable is not None
     assert seen.smallest_detectable is not None
     assert blind.smallest_detectable < seen.smallest_detectable
     assert blind.tasks_for_effect is not None
-    assert 60 < blind.tasks_for_effect < 120
+    assert 90 < blind.tasks_for_effect < 150
 
 
 @pytest.mark.parametrize(("reward", "word"), [(1.0, "ceiling"), (0.0, "floor")])

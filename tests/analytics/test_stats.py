@@ -13,8 +13,6 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from terminalbench.analytics import stats
-from terminalbench.analytics.power import fewest_units, planned_moment, smallest_detectable, units_needed
-from terminalbench.analytics.signs import sign_flip_p
 from terminalbench.analytics.special import beta_cdf, student_quantile
 from terminalbench.analytics.stats import e_value, look_reached, nominal_level, obrien_fleming
 from terminalbench.index.totals import wilson
@@ -238,26 +236,3 @@ def test_expected_value_of_an_e_value_is_one() -> None:
     from math import comb
 
     assert sum(comb(9, w) / 2**9 * e_value(w, 9 - w) for w in range(10)) == pytest.approx(1.0)
-
-
-def test_what_a_size_can_show() -> None:
-    assert fewest_units(0.05) == 6
-    assert smallest_detectable(0.24, 5, 0.05) is None
-    shown = [smallest_detectable(planned_moment(1, 0.119, 0.0), tasks, 0.05) or 0.0 for tasks in (20, 80, 500)]
-    assert shown[1] == pytest.approx(0.153, abs=0.01)
-    assert shown == sorted(shown, reverse=True)
-    units = units_needed(0.05, 0.05, 0.05)
-    assert units is not None
-    assert smallest_detectable(0.05, units, 0.05) == pytest.approx(0.05, rel=0.02)
-    assert units_needed(0.05, 0.0, 0.05) is None
-    assert units_needed(0.25, 0.5, 0.05) == 6
-
-
-def test_power_is_what_it_says() -> None:
-    """Single attempts at 60 tasks, a true difference as large as the smallest detectable one."""
-    random = np.random.default_rng(4)
-    gap = smallest_detectable(0.4, 60, 0.05)
-    assert gap is not None
-    chances = [(0.4 + gap) / 2, (0.4 - gap) / 2, 0.6]
-    found = [sign_flip_p(random.choice([1, -1, 0], 60, p=chances).tolist()) <= 0.05 for _ in range(300)]
-    assert np.mean(found) == pytest.approx(0.8, abs=0.08)

@@ -15,6 +15,7 @@ from terminalbench.analytics.contrast import (
     ended_only,
     estimate,
     judge,
+    last_level,
     looks_early,
     looks_now,
     sequential_record,
@@ -185,8 +186,8 @@ def _contrast(
     looks = looks_now(*prepared.planned, settings, family)
     missing = _missing(prepared, ways, looks, settings, counted)
     verdict, reason = _verdict(prepared, ways, looks, settings, shares, missing)
-    size = size_of(declared.estimate, settings, family)
     found = prepared.samples[settings.rule]
+    size = size_of(found, declared.estimate, settings, family)
     unit = "family" if found is not None and found.by_family else "task"
     with_value = set(found.tasks) if found is not None else set()
     alone = _alone(prepared, with_value, settings)
@@ -208,7 +209,7 @@ def _contrast(
         changed=checked.changed,
         smallest_detectable=size.smallest,
         trials_needed=size.trials,
-        effect=size.effect,
+        effect=settings.effect if size.trials is not None else None,
         margin=settings.margin,
         equivalence_interval=_to_fit_margin(ways, settings),
         error_rate_p=checked.error_rate_p,
@@ -222,7 +223,7 @@ def _contrast(
         missing=missing,
         sequential=sequential_record(looks, declared),
     )
-    fewest = power.fewest_units(settings.alpha / family)
+    fewest = power.fewest_units(last_level(settings, family))
     return msgspec.structs.replace(contrast, sentence=sentence(contrast, fewest))
 
 

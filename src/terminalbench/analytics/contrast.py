@@ -175,25 +175,34 @@ def sequential_record(looks: Looks, way: CountedWay) -> Sequential | None:
 
 @dataclass(frozen=True)
 class Size:
-    """What a comparison of this size can show, and what the wanted or observed effect would take."""
+    """What a comparison of this size can show, and how many trials the declared effect would take."""
 
-    smallest: float | None
-    effect: float | None
-    trials: int | None
+    smallest: float | None = None
+    trials: int | None = None
 
 
-def size_of(found: Estimate, settings: Settings, family: int) -> Size:
-    """The smallest detectable difference and the trials needed, at Holm's strictest step for `family` contrasts."""
-    if found.difference is None:
-        return Size(None, None, None)
+def size_of(found: Sample | None, way: Estimate, settings: Settings, family: int) -> Size:
+    """The smallest detectable difference and the trials needed, by the test that decides: at Holm's strictest step for
+    `family` contrasts, and at the last of the declared looks."""
+    if found is None or way.difference is None:
+        return Size()
+    level = last_level(settings, family)
+    if settings.metric != "pass":
+        moment = (way.error or 0.0) ** 2 * way.units + way.difference**2
+        return Size(power.smallest_shift(moment, way.units, level) if way.error else None)
+    cells: list[list[power.Cell]] = [[] for _ in range(way.units)]
+    counts = zip(found.new.total, found.new.count, found.old.total, found.old.count, strict=True)
+    for unit, numbers in zip(found.paired.units, counts, strict=True):
+        cells[unit].append(power.Cell(*map(round, numbers)))
+    units, rule = power.observed(cells), power.Rule(level)
+    needed = power.units_needed(units, settings.effect, rule) if settings.effect is not None else None
+    trials = -(-needed * way.trials // way.units) if needed is not None else None
+    return Size(power.smallest_gap(units, way.units, rule), trials)
+
+
+def last_level(settings: Settings, family: int) -> float:
+    """The p that decides in the end, at the strictest step of Holm's procedure."""
     alpha = settings.alpha / family
-    spread = found.error if found.error is not None else 0.0
-    moment = spread**2 * found.units + found.difference**2 if spread > 0 else None
-    if moment is None and settings.metric == "pass":
-        moment = power.planned_moment(max(found.trials / max(2 * found.tasks, 1), 1.0))
-    if moment is None:
-        return Size(None, None, None)
-    effect = settings.effect if settings.effect is not None and settings.metric == "pass" else found.difference
-    units = power.units_needed(moment, effect, alpha) if spread > 0 or settings.effect is not None else None
-    trials = -(-units * found.trials // found.units) if units is not None else None
-    return Size(power.smallest_detectable(moment, found.units, alpha), effect or None, trials)
+    if not looks_early(settings) or settings.looks == "any":
+        return alpha
+    return stats.nominal_level(settings.looks, settings.looks, alpha)

@@ -196,7 +196,7 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `sentence` is what a person reads first. `p_adjusted` is Holm's over the contrasts of the report. `refused` says why
     the two cannot be compared at all; `reason` why a verdict is inconclusive although p alone would decide. `changed`
     are tasks that were not the same task under both; `unmeasured` those with no value under either. `effect` is the
-    difference `trials_needed` would show: the declared one, else the one observed. `equivalence_interval` is what must
+    declared difference that `trials_needed` would show. `equivalence_interval` is what must
     lie within `margin` for `equivalent`: widened for the other contrasts, for trials not measured and for unseen tasks.
     `coverage_new` is the share of its trials, over all tasks of both, that were compared; `doubtful_new` that of these
     whose number is suspect.

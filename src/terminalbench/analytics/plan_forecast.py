@@ -8,13 +8,14 @@ import msgspec
 from terminalbench.analytics import power
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, PlannedTask
+from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.history import PastTrial
 from terminalbench.records import Outcome, total
-from terminalbench.text.numbers import percent, plural, points
+from terminalbench.text.numbers import percent, plural
 
 type TaskLabel = tuple[str, str]
 CEILING = 0.95
-_ENOUGH_CELLS = 5
+_ENOUGH_TASKS = 5
 
 
 class ProfileForecast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -144,38 +145,44 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> d
     tasks = jobs[0].tasks if jobs else ()
     if contrasts < 1 or not tasks:
         return {}
-    alpha = plan.analysis.alpha
-    attempts = jobs[0].attempts
+    analysis, attempts = plan.analysis, jobs[0].attempts
     units = len({task.ref.family or (task.ref.dataset, task.ref.id) for task in tasks})
-    cells = _variances(jobs, sides)
-    enough = len(cells) >= _ENOUGH_CELLS
-    luck = f"as in {len(cells)} earlier cells" if enough else "as is typical"
-    variance = sum(cells) / len(cells) if enough else power.WITHIN
-    moment = power.planned_moment(attempts, variance)
+    known = _known(jobs, sides)
+    enough = len(known) >= _ENOUGH_TASKS
+    like = power.planned(attempts, known if enough else (), together=max(1, round(len(tasks) / units)))
+    rule = power.Rule(_last_level(analysis, analysis.alpha / contrasts))
     noun = "family" if units < len(tasks) else "task"
-    effect = plan.analysis.effect
-    needed = power.units_needed(moment, effect, alpha / contrasts) if effect is not None else None
+    hard = f"tasks as hard as {len(known)} of them were so far" if enough else "tasks of the usual difficulty"
+    looks = f", {plural(analysis.looks, 'look')}" if analysis.looks not in (1, "any") else ""
+    effect = analysis.effect
     return {
-        "smallest_detectable": power.smallest_detectable(moment * units / len(tasks), units, alpha / contrasts),
+        "smallest_detectable": power.smallest_gap(like, units, rule),
         "assumption": f"{plural(units, noun)}, {plural(attempts, 'attempt')}, {plural(contrasts, 'contrast')} at alpha "
-        f"{alpha:g}; one attempt's luck {luck} (variance {variance:.2f}), true gaps varying by "
-        f"{points(power.GAP_SPREAD, sign=False)} between tasks",
+        f"{analysis.alpha:g}{looks}; {hard}, all gaining alike",
         "effect": effect,
-        "tasks_for_effect": needed,
+        "tasks_for_effect": power.units_needed(like, effect, rule) if effect is not None else None,
     }
 
 
-def _variances(jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> list[float]:
-    """The variance of an attempt in each cell that was measured at least twice, unbiased."""
-    planned = {(task.label, task.ref.id) for job in jobs for task in job.tasks}
-    found = []
+def _last_level(analysis: AnalysisTable, alpha: float) -> float:
+    """The p that decides at the last look."""
+    if analysis.looks in (1, "any"):
+        return alpha
+    from terminalbench.analytics.stats import nominal_level
+
+    return nominal_level(analysis.looks, analysis.looks, alpha)
+
+
+def _known(jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> list[tuple[int, int]]:
+    """(passed, measured) of each planned task that was measured before, under all profiles together."""
+    counts = {(task.label, task.ref.id): [0, 0] for job in jobs for task in job.tasks}
     for past in sides.values():
         for task, trials in past.by_task().items():
             measured = [t.outcome is Outcome.PASSED for t in trials if t.measured and not t.superseded]
-            attempts, rate = len(measured), sum(measured) / max(len(measured), 1)
-            if task in planned and attempts > 1:
-                found.append(rate * (1 - rate) * attempts / (attempts - 1))
-    return found
+            if task in counts:
+                counts[task][0] += sum(measured)
+                counts[task][1] += len(measured)
+    return [(passed, count) for passed, count in counts.values() if count]
 
 
 def _room(plan: Plan, sides: Mapping[str, _Past]) -> list[str]:
@@ -200,7 +207,7 @@ def _room(plan: Plan, sides: Mapping[str, _Past]) -> list[str]:
     if mean <= 1 - CEILING:
         return [f"floor: {known}; nothing can be much worse"]
     settled = sum(rate in (0.0, 1.0) for rate in rates)
-    if settled > 0.8 * len(rates) and len(rates) >= _ENOUGH_CELLS:
+    if settled > 0.8 * len(rates) and len(rates) >= _ENOUGH_TASKS:
         return [
             f"{settled} of {len(rates)} tasks were always or never passed by {plan.baseline} so far: few can differ"
         ]

@@ -1,34 +1,231 @@
-"""How small a difference a comparison of some size can show, and how large it must be for a wanted one.
+"""How small a difference a comparison can show, from the very test that decides. Plain Python: `tbench plan` uses it.
 
-Plain arithmetic, without numpy: `tbench plan` uses it.
+The test is run on made-up results, seeded, in which every task gains alike: of the attempts that did not pass, a share
+`gap` of one profile's pass, and of the other's that passed, as many fail. Large comparisons are judged by a formula.
 """
 
-from math import ceil, log2, sqrt
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from math import ceil, comb, exp, lcm, lgamma, log2, sqrt
+from operator import mul
+from random import Random
 from statistics import NormalDist
+from typing import NamedTuple
+
+from terminalbench.analytics import signs
 
 POWER = 0.8
-WITHIN = 0.12
-"""Typical variance of one attempt at one task: mean of p (1 - p) over suites with easy, hard and middling tasks."""
-GAP_SPREAD = 0.1
-"""Assumed standard deviation, between tasks, of the true difference of two profiles."""
+LARGEST = 0.95
+"""A comparison that cannot show even this gap shows nothing."""
+_DRAWS = 240
+_MANY = 48
+"""With more units than these the formula is as good."""
+_FINEST = 60
+_PRIOR = (0.5, 0.6)
+"""The usual difficulty of tasks: many are nearly always or nearly never solved."""
+
+type Law = dict[int, float]
 
 
-def reach(alpha: float) -> float:
-    """How many standard errors a true difference must be to be found with 80 % power at two-sided `alpha`."""
-    normal = NormalDist()
-    return normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(POWER)
+class Cell(NamedTuple):
+    """One task: passed attempts of how many, by both profiles."""
+
+    new: int
+    of_new: int
+    old: int
+    of_old: int
+
+    def swapped(self) -> "Cell":
+        """With the profiles exchanged."""
+        return Cell(self.old, self.of_old, self.new, self.of_new)
 
 
-def smallest_detectable(moment: float, units: int, alpha: float) -> float | None:
-    """The smallest true difference found 4 times in 5; None when so few units can never show any.
+@dataclass(frozen=True)
+class Units:
+    """What one unit may look like when profiles are equal: kinds of unit (the cells of its tasks) with their chances.
 
-    `moment` is the mean square of a unit's difference: a larger true difference leaves less of it to chance. The test
-    by signs cannot go below `2 / 2 ** units`.
+    `together` of them, independent, make up one unit of the comparison.
     """
-    if units < fewest_units(alpha):
+
+    kinds: dict[tuple[Cell, ...], float]
+    together: int = 1
+
+    @property
+    def step(self) -> int:
+        """The lattice of the differences, at most so fine."""
+        counts = {count for kind in self.kinds for cell in kind for count in (cell.of_new, cell.of_old)}
+        return min(lcm(*counts), _FINEST)
+
+    @property
+    def largest(self) -> int:
+        """The tasks of the largest unit."""
+        return max(map(len, self.kinds)) * self.together
+
+    def law(self, gap: float) -> Law:
+        """The law of a unit's sum of differences, in `1 / step`, where new gains `gap`."""
+        found: Law = {}
+        for kind, chance in self.kinds.items():
+            for cells in (kind, tuple(cell.swapped() for cell in kind)):
+                for value, share in _sum_of([_gaining(cell, gap, self.step) for cell in cells]).items():
+                    found[value] = found.get(value, 0.0) + chance * share / 2
+        return _sum_of([found] * self.together)
+
+    def moments(self, gap: float) -> tuple[float, float]:
+        """The mean of a unit's sum of differences where new gains `gap`, and of its square."""
+        size = square = luck = 0.0
+        for kind, chance in self.kinds.items():
+            square += chance * sum(cell.new / cell.of_new - cell.old / cell.of_old for cell in kind) ** 2
+            size += chance * len(kind)
+            luck += chance * sum(1 / cell.of_new + 1 / cell.of_old for cell in kind) / 2
+        sizes = sum(chance * len(kind) ** 2 for kind, chance in self.kinds.items()) - size**2
+        mean = gap * size * self.together
+        own = (1 - gap) ** 2 * square + gap**2 * sizes + gap * (1 - gap) * luck
+        return mean, own * self.together + mean**2
+
+
+def _gaining(cell: Cell, gap: float, step: int) -> Law:
+    """The law of one task's difference after the gain."""
+    ours = [
+        (round((cell.new + more) * step / cell.of_new), chance) for more, chance in _few(cell.of_new - cell.new, gap)
+    ]
+    theirs = [(round((cell.old - fewer) * step / cell.of_old), chance) for fewer, chance in _few(cell.old, gap)]
+    found: Law = {}
+    for one, chance in ours:
+        for other, share in theirs:
+            found[one - other] = found.get(one - other, 0.0) + chance * share
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _few(count: int, chance: float) -> tuple[tuple[int, float], ...]:
+    """How many of `count` it is, with the chance of each."""
+    return tuple((n, comb(count, n) * chance**n * (1 - chance) ** (count - n)) for n in range(count + 1))
+
+
+def _sum_of(laws: Sequence[Law]) -> Law:
+    """The law of the sum of independent values."""
+    found = laws[0]
+    for law in laws[1:]:
+        both: Law = {}
+        for one, chance in found.items():
+            for other, share in law.items():
+                both[one + other] = both.get(one + other, 0.0) + chance * share
+        found = both
+    return found
+
+
+def observed(units: Iterable[Sequence[Cell]]) -> Units:
+    """Units like those that were measured; which profile had which result is left open."""
+    counted = Counter(tuple(sorted(cells)) for cells in units)
+    return Units({kind: count / counted.total() for kind, count in counted.items()})
+
+
+def planned(attempts: int, known: Sequence[tuple[int, int]] = (), together: int = 1) -> Units:
+    """Units of `together` tasks: as hard as those of which (passed, count) is known, else as is usual."""
+    counted = Counter(known or [(0, 0)])
+    kinds: dict[tuple[Cell, ...], float] = {}
+    for (passed, count), seen in counted.items():
+        weight = seen / counted.total()
+        a, b = _PRIOR[0] + passed, _PRIOR[1] + count - passed
+        for new in range(attempts + 1):
+            for old in range(new + 1):
+                both, times = new + old, weight if new == old else 2 * weight
+                chance = exp(_log_beta(a + both, b + 2 * attempts - both) - _log_beta(a, b))
+                kind = (Cell(new, attempts, old, attempts),)
+                kinds[kind] = kinds.get(kind, 0.0) + times * comb(attempts, new) * comb(attempts, old) * chance
+    return Units(kinds, together)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return lgamma(a) + lgamma(b) - lgamma(a + b)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What decides: p up to `level`; `strict` asks for the bound that needs no symmetry as well."""
+
+    level: float
+    strict: bool = False
+
+    def shows_gain(self, values: Sequence[int], most: int) -> bool:
+        """Whether these sums of units, none above `most`, show that new is better."""
+        total, square = sum(values), sum(map(mul, values, values))
+        if total <= 0 or (total * total < 2 * square and self.level <= 0.1):
+            return False
+        surely = 2 * exp(-total * total / square / 2) + signs.skewness_term(values) <= self.level  # Hoeffding's bound
+        if not surely and signs.decision_p(values) > self.level * (1 + 1e-12):
+            return False
+        return not self.strict or signs.strict_p(values, most) <= self.level
+
+    def chance(self, units: Units, count: int, gap: float) -> float:
+        """How often `count` units show a true gap, by the normal approximation of the test."""
+        normal = NormalDist()
+        mean, square = units.moments(gap)
+        variance = max(square - mean**2, 1e-12)
+        if self.strict:
+            needed = normal.inv_cdf(1 - self.level / 2) * sqrt(count * variance + units.largest**2) + units.largest
+        else:
+            # Sums lie on a lattice, which the level is not: one step more is needed, on average.
+            needed = normal.inv_cdf(1 - self.level / 2) * sqrt(count * square) + 1 / units.step
+        return normal.cdf((count * mean - needed) / sqrt(count * variance))
+
+    def shows(self, units: Units, count: int, gap: float) -> bool:
+        """Whether that is 4 times in 5 or more, by the test itself on made-up results."""
+        law = units.law(gap)
+        values = sorted(law)
+        chances = list(accumulate(law[value] for value in values))
+        evenly = [
+            values[min(bisect_left(chances, (place + 0.5) / _DRAWS * chances[-1]), len(values) - 1)]
+            for place in range(_DRAWS)
+        ]
+        columns = [[evenly[place] for place in order] for order in _orders(count)]
+        most, found, missed = units.step * units.largest, 0, 0
+        for sample in zip(*columns, strict=True):
+            shown = self.shows_gain(sample, most)
+            found, missed = found + shown, missed + (not shown)
+            if missed > (1 - POWER) * _DRAWS or found >= POWER * _DRAWS:
+                break
+        return found >= POWER * _DRAWS
+
+
+@lru_cache(maxsize=64)
+def _orders(count: int) -> list[list[int]]:
+    """The order in which each unit takes the values of the law: evenly drawn (a Latin hypercube), always the same."""
+    random = Random(0)  # noqa: S311 no secret
+    return [random.sample(range(_DRAWS), _DRAWS) for _ in range(count)]
+
+
+def smallest_gap(units: Units, count: int, rule: Rule) -> float | None:
+    """The true difference that `count` units show 4 times in 5; None where they can show none."""
+    if count < fewest_units(rule.level):
         return None
-    squared = reach(alpha) ** 2 * (1 + 2 / (units - 1))
-    return sqrt(squared * moment / (units + squared))
+    rough = _where(lambda gap: rule.chance(units, count, gap) >= POWER, 0.0, LARGEST, 12)
+    if count > _MANY:
+        return rough
+
+    def shown(gap: float) -> bool:
+        return rule.shows(units, count, gap)
+
+    low, high = 0.7 * (rough or LARGEST), min(LARGEST, 1.3 * (rough or LARGEST))
+    if not shown(high):
+        low, high = high, LARGEST
+    return _where(shown, low, high, 6) if high < LARGEST or shown(high) else None
+
+
+def _where(shown: Callable[[float], bool], low: float, high: float, steps: int) -> float | None:
+    """The least gap that is shown; None when not even `high` is."""
+    found = None
+    for _ in range(steps):
+        middle = (low + high) / 2
+        if shown(middle):
+            found = high = middle
+        else:
+            low = middle
+    return high if found is not None or shown(high) else None
 
 
 def fewest_units(alpha: float) -> int:
@@ -36,14 +233,28 @@ def fewest_units(alpha: float) -> int:
     return ceil(log2(2 / alpha) - 1e-12)
 
 
-def units_needed(moment: float, effect: float, alpha: float) -> int | None:
-    """How many units show `effect` with 80 % power, if further ones vary like these; None without an effect."""
-    if effect == 0:
+def units_needed(units: Units, effect: float, rule: Rule) -> int:
+    """How many units show `effect` with 80 % power, if further ones are like these."""
+    few, count = fewest_units(rule.level), 1
+    while rule.chance(units, count, effect) < POWER and count < 10**7:
+        count *= 2
+    low = count // 2
+    while count - low > 1:
+        middle = (low + count) // 2
+        low, count = (low, middle) if rule.chance(units, middle, effect) >= POWER else (middle, count)
+    count = max(count, few)
+    while count <= _MANY and not rule.shows(units, count, effect):
+        count += max(1, count // 12)
+    return count
+
+
+def smallest_shift(moment: float, units: int, level: float) -> float | None:
+    """The smallest true difference of costs, tokens or times found 4 times in 5, by the usual formula.
+
+    `moment` is the mean square of a unit's difference: a larger true difference leaves less of it to chance.
+    """
+    if units < fewest_units(level):
         return None
-    wanted = reach(alpha) ** 2 * max(moment - effect**2, 0.0) / effect**2
-    return max(ceil(wanted - 1e-9), fewest_units(alpha))
-
-
-def planned_moment(attempts: float, within: float = WITHIN, gap_spread: float = GAP_SPREAD) -> float:
-    """The mean square to expect of a task's difference: attempts shrink one part of it, the other stays."""
-    return gap_spread**2 + 2 * within / attempts
+    normal = NormalDist()
+    squared = (normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)) ** 2 * (1 + 2 / (units - 1))
+    return sqrt(squared * moment / (units + squared))

@@ -4,9 +4,12 @@ It assumes that under "no difference" a task favours either side alike. Values a
 differences (`lattice`), added up by unit. See docs/statistics.md.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from heapq import merge
 from math import ceil, exp, fsum, gcd, lcm, log, pi, sqrt
+
+from terminalbench.analytics.special import positive_chance
 
 MOST_BITS = 2**22
 """The law of the sums is kept as whole numbers up to so many bits; a larger one in floating point."""
@@ -126,3 +129,14 @@ def skewness_term(values: Sequence[float]) -> float:
 def decision_p(values: Sequence[int]) -> float:
     """The p that decides: exact, plus what skewness adds."""
     return min(1.0, sign_flip_p(values) + skewness_term(values))
+
+
+def strict_p(values: Sequence[int], most: int) -> float:
+    """Two-sided p without any assumption of symmetry, for units that cannot differ by more than `most`.
+
+    One unit is added at the far end, against the mean; see `stats.beyond_p`.
+    """
+    side = 1.0 if sum(values) < 0 else -1.0
+    counts = Counter(side * value for value in values)
+    counts[float(most)] += 1
+    return min(1.0, 2 * positive_chance(counts))

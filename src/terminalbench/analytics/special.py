@@ -1,10 +1,12 @@
 """The few special functions of the formulas, from the standard library alone: `scipy` takes long to load."""
 
+from collections.abc import Mapping
 from functools import lru_cache
-from math import erfc, exp, inf, lgamma, log, log1p, pi, sqrt
+from math import atan, erfc, exp, fsum, inf, lgamma, log, log1p, pi, sin, sqrt
 from statistics import NormalDist
 
 _TINY = 1e-300
+_STEP = 0.125
 
 
 def log_choose(count: int, chosen: int) -> float:
@@ -78,3 +80,25 @@ def _student_tail(t: float, freedom: float) -> float:
 def normal_tail(z: float) -> float:
     """The chance that a standard normal value exceeds `z`."""
     return erfc(z / sqrt(2)) / 2
+
+
+def positive_chance(counts: Mapping[float, int]) -> float:
+    """The chance that a sum of standard exponentials is positive, `counts` of them with each weight.
+
+    Gil-Pelaez' integral on a logarithmic scale, where equal steps converge exponentially. The part below the first
+    step is a geometric series.
+    """
+    if min(counts) >= 0:
+        return 1.0
+    scale = sqrt(fsum(count * weight * weight for weight, count in counts.items()))
+    weights = [(weight / scale, count) for weight, count in counts.items()]
+    found, turned, step = 0.0, 0.0, -10.0
+    while step < 80:
+        t = exp(step)
+        size = exp(-fsum(count * log1p((t * weight) ** 2) for weight, count in weights) / 2)
+        turned = size * sin(fsum(count * atan(t * weight) for weight, count in weights))
+        found += turned if step > -10 else turned / (1 - exp(-_STEP))
+        if size < 1e-13:
+            break
+        step += _STEP
+    return min(1.0, max(0.0, 0.5 + found * _STEP / pi))

@@ -6,17 +6,23 @@ Plain Python: numpy is loaded only where a plan declares looks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import atan, comb, exp, fsum, lgamma, log, log1p, pi, sin, sqrt
+from math import comb, exp, fsum, lgamma, log, sqrt
 from statistics import NormalDist
 
 from terminalbench.analytics.model import Interval
-from terminalbench.analytics.special import beta_cdf, beta_quantile, log_choose, normal_tail, student_quantile
+from terminalbench.analytics.special import (
+    beta_cdf,
+    beta_quantile,
+    log_choose,
+    normal_tail,
+    positive_chance,
+    student_quantile,
+)
 
 TASKS_LIKE_THESE = "What would it be on tasks like these?"
 THESE_TASKS = "What would it be if these same tasks were attempted again?"
 _NOISE = 1e-9
 _NODES_PER_STEP = 8
-_STEP = 0.125
 
 
 @dataclass(frozen=True)
@@ -116,28 +122,6 @@ def beyond_p(sample: Paired, at: float, far: float) -> float:
         weight = round(side * (total - at * size), 12)
         counts[weight] = counts.get(weight, 0) + 1
     return positive_chance(counts)
-
-
-def positive_chance(counts: dict[float, int]) -> float:
-    """The chance that a sum of standard exponentials is positive, `counts` of them with each weight.
-
-    Gil-Pelaez' integral on a logarithmic scale, where equal steps converge exponentially. The part below the first
-    step is a geometric series.
-    """
-    if min(counts) >= 0:
-        return 1.0
-    scale = sqrt(fsum(count * weight * weight for weight, count in counts.items()))
-    weights = [(weight / scale, count) for weight, count in counts.items()]
-    found, turned, step = 0.0, 0.0, -10.0
-    while step < 80:
-        t = exp(step)
-        size = exp(-fsum(count * log1p((t * weight) ** 2) for weight, count in weights) / 2)
-        turned = size * sin(fsum(count * atan(t * weight) for weight, count in weights))
-        found += turned if step > -10 else turned / (1 - exp(-_STEP))
-        if size < 1e-13:
-            break
-        step += _STEP
-    return min(1.0, max(0.0, 0.5 + found * _STEP / pi))
 
 
 def bound(sample: Paired, alpha: float, far: float) -> float:

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.faults import ErrorClass
+
 
 def stamp(moment: datetime) -> str:
     """A time (UTC) as events write it."""
@@ -82,28 +84,6 @@ class AgentStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-class ErrorClass(StrEnum):
-    """Why a trial has an error. An `errored` trial always has one; other outcomes may."""
-
-    SETUP = "setup"
-    ENVIRONMENT = "environment"
-    VERIFIER = "verifier"
-    AGENT_CRASH = "agent_crash"
-    AGENT_TIMEOUT = "agent_timeout"
-    AGENT_LIMIT = "agent_limit"
-    AUTH = "auth"
-    RATE_LIMIT = "rate_limit"
-    PROVIDER = "provider"
-    MODEL_NOT_FOUND = "model_not_found"
-    NETWORK = "network"
-    OUT_OF_MEMORY = "out_of_memory"
-    DISK_FULL = "disk_full"
-    PROCESS_LIMIT = "process_limit"
-    SAFETY_REFUSAL = "safety_refusal"
-    CANCELLED = "cancelled"
-    UNKNOWN = "unknown"
-
-
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens and money of one trial. `source` says where the tokens come from, `cost_source` the money.
 
@@ -152,6 +132,25 @@ class Phases(msgspec.Struct, frozen=True, omit_defaults=True):
     agent_setup_sec: float | None = None
     agent_sec: float | None = None
     verifier_sec: float | None = None
+
+
+NO_ANSWER = "none"
+"""The status of a request that had no answer: the provider was not reached, or the stream was cut off."""
+
+
+class ProviderWait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an agent waited for its model provider, by its client's own account.
+
+    `refused` are the answers that were refusals, by HTTP status or `NO_ANSWER`; `backoff_sec` is what the client paused
+    before its `retries`. `at_end` is how many refusals in a row, without an answer after them, were the last that the
+    client told of its provider; `last` is the status of the last.
+    """
+
+    retries: int = 0
+    backoff_sec: float | None = None
+    refused: dict[str, int] = {}
+    at_end: int = 0
+    last: str | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -218,6 +217,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     started_at: str | None = None
     finished_at: str | None = None
     usage: Usage = Usage()
+    wait: ProviderWait | None = None
     tool_calls: int | None = None
     suspect: list[str] = []
     delivery: Delivery = Delivery()

@@ -207,8 +207,11 @@ FAILURES: dict[str, tuple[dict[str, Any], Any]] = {
     "auth": (result(exception_info=error("AgentAuthenticationError", when=9.0), verifier_result=None), trajectory()),
     "rate_limit": (result(exception_info=error("ApiRateLimitError", when=9.0), verifier_result=None), None),
     "provider": (result(exception_info=error("ApiOverloadedError", when=9.0), verifier_result=None), None),
-    "infrastructure": (result(exception_info=error("SandboxBuildFailedError", when=1.0), verifier_result=None, agent_execution=None), None),
-    "verifier_broken": (result(exception_info=error("VerifierTimeoutError", when=22.0), verifier_result=None), None),
+    "environment": (result(exception_info=error("SandboxBuildFailedError", when=1.0), verifier_result=None, agent_execution=None), None),
+    "verifier": (result(exception_info=error("VerifierTimeoutError", when=22.0), verifier_result=None), None),
+    "agent_crash": (rewarded(0.0, exception_info=error("NonZeroAgentExitCodeError", when=19.0)), trajectory(bash("ls"))),
+    "agent_limit": (rewarded(0.0, exception_info=error("ContextWindowExceededError", when=19.0)), trajectory(bash("ls"))),
+    "safety_refusal": (rewarded(0.0, exception_info=error("AgentSafetyRefusalError", when=19.0)), None),
     "unexplained": (rewarded(0.0), None),
     "never_acted": (rewarded(0.0), trajectory(call("TodoWrite"))),
     "loop": (rewarded(0.0), trajectory(edit("a.py"), *[bash("cat a.py", "x")] * 7)),
@@ -230,6 +233,14 @@ def test_failure_classes(tmp_path: Path, name: str) -> None:
     assert found.value == name, found.reason
     assert name in FAILURE_CLASSES
     assert found.reason
+
+
+def test_a_time_out_is_working_only_if_something_was_done(tmp_path: Path) -> None:
+    late = rewarded(0.0, exception_info=error("AgentTimeoutError", when=19.0))
+    idle = analyse(tmp_path / "idle", late, trajectory())["failure_class"]
+    assert (idle.value, idle.reason) == ("never_acted", "time ran out, and the agent had called no tool")
+    silent = analyse(tmp_path / "silent", late, None)["failure_class"]
+    assert silent.value == "unexplained"
 
 
 def test_silence_before_the_deadline_is_being_stuck(tmp_path: Path) -> None:

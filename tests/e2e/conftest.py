@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -137,6 +137,12 @@ def make_lab(project: Project) -> Lab:
     project.write("lab_agents.py", AGENTS)
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
     return Lab(project, {**env, "XDG_STATE_HOME": str(project.root.parent / "state")})
+
+
+@pytest.fixture(scope="session")
+def new_lab() -> Callable[[Project], Lab]:
+    """Makes a lab for tests that share one batch."""
+    return make_lab
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 from harbor.agents.base import BaseAgent
 
 class Told(BaseAgent):
-    """Attempt 1 hangs while the file `hang` is there, attempt 2 crashes while `broken` is."""
+    """Attempt 1 hangs while the file `hang` is there, attempt 2 finds no provider while `broken` is."""
 
     @staticmethod
     def name():
@@ -30,7 +30,7 @@ class Told(BaseAgent):
         while attempt == "1" and (here / "hang").exists():
             await asyncio.sleep(0.05)
         if attempt == "2" and (here / "broken").exists():
-            raise RuntimeError("broken")
+            raise ConnectionError("broken")
 '''
 
 

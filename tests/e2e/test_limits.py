@@ -77,8 +77,8 @@ def test_profiles_that_had_no_turn_are_not_run(lab) -> None:
 
 
 def test_a_declared_price_counts_in_the_gate_and_in_every_trial_read_later(lab) -> None:
-    """Crashed tries too; a profile of price 0 is beside the budget, whatever its agent says it cost."""
-    priced = scripted("p", tokens=[1_000_000, 100_000], crash="no") + "price = { input = 0.5, output = 5.0 }\n"
+    """Tries that broke too; a profile of price 0 is beside the budget, whatever its agent says it cost."""
+    priced = scripted("p", tokens=[1_000_000, 100_000], outage="no") + "price = { input = 0.5, output = 5.0 }\n"
     own = scripted("own", cost_usd=7.0) + "price = 0\n" + scripted("silent") + "price = 0\n"
     run = "attempts = 2\nparallel = 1\nprofiles_parallel = 1\nretries = 1\nbudget_usd = 3.0"
     ran = lab.tbench("run", lab.experiment(priced + own, run=run))

@@ -138,9 +138,9 @@ def test_attempts_tasks_and_profiles_are_added(lab) -> None:
 
 
 def test_errors_are_tried_again_on_request_and_superseded(lab) -> None:
-    """A crash is not a failure."""
+    """An outage is not a failure."""
     nop = '[profiles.nop]\nagent = "nop"\n'
-    file = lab.experiment(scripted("p", crash="boom", cost_usd=0.5) + nop, tasks=("a",))
+    file = lab.experiment(scripted("p", outage="boom", cost_usd=0.5) + nop, tasks=("a",))
     ran = lab.tbench("run", file)
     assert ran.returncode == 3
     assert lab.outcomes()["p", "a"] == ["errored"]
@@ -158,7 +158,7 @@ def test_errors_are_tried_again_on_request_and_superseded(lab) -> None:
     assert len(list(lab.batch().runs.glob("*__p"))) == 1
     template = lab.batch().job_config(next(p.name for p in lab.batch().runs.glob("*__p") if p.is_dir()))
     config = json.loads(template.read_text())
-    config["agents"][0]["kwargs"].pop("crash")
+    config["agents"][0]["kwargs"].pop("outage")
     template.write_text(json.dumps(config))
     ran = lab.tbench("resume", file, "--retry-errors")
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -168,6 +168,23 @@ def test_errors_are_tried_again_on_request_and_superseded(lab) -> None:
     wrong = lab.tbench("resume", file, "--retry-errors", "bad-luck")
     assert wrong.returncode == 2
     assert "rate_limit" in wrong.stderr
+
+
+def test_what_a_profile_does_is_run_again_by_name_only_and_its_first_verdict_counts(lab) -> None:
+    file = lab.experiment(scripted("p", crash="boom"), tasks=("a",), run="retries = 2")
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert lab.outcomes()["p", "a"] == ["failed"]
+    assert sum(event.kind == "trial_ended" for event in lab.events()) == 1, "no retry of Harbor's"
+    assert "nothing was missing, so nothing ran" in lab.tbench("resume", file, "--retry-errors").stdout
+    template = lab.batch().job_config(next(p.name for p in lab.batch().runs.glob("*__p") if p.is_dir()))
+    config = json.loads(template.read_text())
+    config["agents"][0]["kwargs"] = {"script": "echo forty-two > /app/answer.txt"}
+    template.write_text(json.dumps(config))
+    again = lab.tbench("resume", file, "--retry-errors", "agent_crash")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert lab.outcomes()["p", "a"] == ["failed"], "the second try passed, and does not count"
+    assert "1 trial was run again after a verdict: the first counts; by the last 1 passed" in again.stdout
 
 
 def test_a_missing_key_can_be_supplied_later(lab) -> None:
@@ -185,7 +202,7 @@ def test_a_missing_key_can_be_supplied_later(lab) -> None:
 def test_what_a_retry_would_delete_is_kept_with_its_cost(lab) -> None:
     secret = "canary-retry-5f4e3d"
     lab.env["RETRY_TOKEN"] = secret
-    profile = scripted("p", crash="boom", cost_usd=0.5, files={"note.txt": "evidence"}) + 'env = ["RETRY_TOKEN"]\n'
+    profile = scripted("p", outage="boom", cost_usd=0.5, files={"note.txt": "evidence"}) + 'env = ["RETRY_TOKEN"]\n'
     file = lab.experiment(profile, tasks=("a",), run="retries = 1")
     ran = lab.tbench("run", file)
     assert ran.returncode == 1

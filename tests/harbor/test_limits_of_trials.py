@@ -34,7 +34,8 @@ def test_a_rate_limit_holds_the_next_trial_as_long_as_the_log_asks(tmp_path: Pat
 
 def test_a_retry_waits_and_says_so(tmp_path: Path) -> None:
     settings = {"retry": {"max_retries": 1, "min_wait_sec": 0.01, "wait_multiplier": 1.0, "max_wait_sec": 0.01}}
-    job = Job(tmp_path, scripted(error="broke"), [write_task(tmp_path / "one")], settings=settings, plugin=False)
+    broken = scripted(error="broke", error_type="ConnectionError")
+    job = Job(tmp_path, broken, [write_task(tmp_path / "one")], settings=settings, plugin=False)
     job.run("--plugin", "scripted:LatePlugin", "--pk", f"events={job.events_path}")
     (waiting,) = job.events("trial_waiting")
     assert (waiting.detail["cause"], waiting.error) == ("retry", "pause before it is tried again")

@@ -6,9 +6,11 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from results_kit import claude, error, phase, result, rewarded
 
+from terminalbench.harbor.read.agent_logs import Evidence
 from terminalbench.harbor.read.claude_stream import ResultEvent, read_stream
 from terminalbench.harbor.read.error_classes import (
     BY_PHASE,
@@ -17,7 +19,7 @@ from terminalbench.harbor.read.error_classes import (
     error_class,
 )
 from terminalbench.harbor.read.outcome import classify
-from terminalbench.records import AgentStatus, ErrorClass, Outcome
+from terminalbench.records import AgentStatus, ErrorClass, Outcome, ProviderWait
 
 NOT_IN_TRIALS = frozenset(
     {
@@ -47,8 +49,11 @@ NOT_VERIFIED = {"verifier_result": None, "verifier": None}
 NO_AGENT = {**NOT_VERIFIED, "agent_execution": None, "agent_result": None}
 
 
-def ended(document: dict[str, Any]) -> tuple[str, str, str | None]:
-    ending = classify(document)
+ACTED, IDLE = Evidence(acted=True), Evidence(acted=False)
+
+
+def ended(document: dict[str, Any], evidence: Evidence | None = None) -> tuple[str, str, str | None]:
+    ending = classify(document, evidence)
     return ending.outcome.value, ending.agent_status.value, ending.error_class and ending.error_class.value
 
 
@@ -84,18 +89,21 @@ NO_ENVIRONMENT = {"agent_setup": None, "environment_setup": None}
         (with_verdict(1, "AgentTimeoutError"), ("passed", "timed_out", "agent_timeout")),
         (with_verdict(0, "AgentTimeoutError"), ("failed", "timed_out", "agent_timeout")),
         (with_verdict(1, "ApiRateLimitError"), ("passed", "crashed", "rate_limit")),
-        (with_verdict(1, "NonZeroAgentExitCodeError"), ("passed", "crashed", "agent_crash")),
+        (with_verdict(1, "NonZeroAgentExitCodeError"), ("passed", "crashed", "setup")),
         # Harbor's 0 is not a measurement when the machinery broke
         (with_verdict(0, "ApiRateLimitError"), ("errored", "crashed", "rate_limit")),
         (with_verdict(0, "AgentAuthenticationError"), ("errored", "crashed", "auth")),
         (with_verdict(0, "NetworkConnectionError"), ("errored", "crashed", "network")),
-        (with_verdict(0, "NonZeroAgentExitCodeError"), ("errored", "crashed", "agent_crash")),
-        # ... but it is one when the agent had its chance
+        (with_verdict(0, "ApiUsageLimitError"), ("errored", "crashed", "credit")),
+        # nothing tells that the agent did anything: it did not start
+        (with_verdict(0, "NonZeroAgentExitCodeError"), ("errored", "crashed", "setup")),
+        # ... but it is one when the error is what the profile does
         (with_verdict(0, "AgentSafetyRefusalError"), ("failed", "refused", "safety_refusal")),
         (with_verdict(0, "ContextWindowExceededError"), ("failed", "limit_reached", "agent_limit")),
         # no verdict
         (unverified("AgentTimeoutError"), ("timed_out", "timed_out", "agent_timeout")),
-        (unverified("RuntimeError"), ("errored", "crashed", "agent_crash")),
+        (unverified("RuntimeError"), ("errored", "crashed", "setup")),
+        (unverified("ContextLengthExceededError"), ("failed", "limit_reached", "agent_limit")),
         (unverified("CancelledError"), ("cancelled", "cancelled", "cancelled")),
         (verifier_raised("CancelledError", 25), ("cancelled", "completed", "cancelled")),
         (verifier_raised("VerifierTimeoutError"), ("errored", "completed", "verifier")),
@@ -126,6 +134,68 @@ def test_outcome(document: dict[str, Any], expected: tuple[str, str, str | None]
     assert ended(document) == expected
 
 
+@pytest.mark.parametrize(
+    ("document", "evidence", "expected"),
+    [
+        # a crash after the first answer or call is what the profile does, with Harbor's verdict or without one
+        (with_verdict(0, "NonZeroAgentExitCodeError"), ACTED, ("failed", "crashed", "agent_crash")),
+        (with_verdict(1, "NonZeroAgentExitCodeError"), ACTED, ("passed", "crashed", "agent_crash")),
+        (unverified("RuntimeError"), ACTED, ("failed", "crashed", "agent_crash")),
+        # before it, it is the bench's
+        (with_verdict(0, "NonZeroAgentExitCodeError"), IDLE, ("errored", "crashed", "setup")),
+        (unverified("RuntimeError"), IDLE, ("errored", "crashed", "setup")),
+        # what nothing tells of is decided by how long it lived
+        (unverified("RuntimeError", 40, agent_execution=phase(4, 40)), None, ("failed", "crashed", "agent_crash")),
+        # a verifier that had its turn and gave no verdict is the bench's, whatever became of the agent
+        (verifier_raised("NonZeroAgentExitCodeError", 20), ACTED, ("errored", "completed", "verifier")),
+        # other errors stay whose they are
+        (with_verdict(0, "ApiRateLimitError"), ACTED, ("errored", "crashed", "rate_limit")),
+    ],
+)
+def test_whose_fault_a_crash_is(
+    document: dict[str, Any], evidence: Evidence | None, expected: tuple[str, str, str | None]
+) -> None:
+    assert ended(document, evidence) == expected
+
+
+@pytest.mark.parametrize(
+    ("wait", "expected"),
+    [
+        (ProviderWait(retries=7, refused={"401": 7}, at_end=7, last="401"), "auth"),
+        (ProviderWait(retries=7, refused={"402": 7}, at_end=7, last="402"), "credit"),
+        (ProviderWait(retries=7, refused={"429": 7}, at_end=7, last="429"), "rate_limit"),
+        (ProviderWait(retries=2, refused={"429": 1, "500": 1}, at_end=2, last="500"), "provider"),
+        (ProviderWait(retries=7, refused={"529": 7}, at_end=7, last="529"), "provider"),
+        (ProviderWait(retries=7, refused={"none": 7}, at_end=7, last="none"), "network"),
+    ],
+)
+def test_a_time_out_whose_end_was_spent_waiting_for_the_provider_is_the_providers(
+    wait: ProviderWait, expected: str
+) -> None:
+    told = Evidence(wait=wait, acted=True)
+    assert ended(with_verdict(0, "AgentTimeoutError"), told) == ("errored", "timed_out", expected)
+    assert ended(unverified("AgentTimeoutError"), told) == ("errored", "timed_out", expected)
+    assert ended(with_verdict(1, "AgentTimeoutError"), told)[:2] == ("passed", "timed_out")
+    over = Evidence(wait=msgspec.structs.replace(wait, at_end=0), acted=True)
+    assert ended(with_verdict(0, "AgentTimeoutError"), over) == ("failed", "timed_out", "agent_timeout")
+    message = classify(with_verdict(0, "AgentTimeoutError"), told).error_message
+    assert message is not None
+    assert message.endswith("times in a row; the agent waited for it until its time ran out")
+
+
+def test_a_session_that_was_refused_and_whose_process_did_not_end_is_told_by_its_last_word() -> None:
+    said = ResultEvent(
+        "success", is_error=True, api_error_status=400, terminal_reason="api_error", result="Credit balance is too low"
+    )
+    told = Evidence(session=said, wait=ProviderWait(refused={"400": 1}, at_end=1, last="400"))
+    assert ended(with_verdict(0, "AgentTimeoutError"), told) == ("errored", "timed_out", "credit")
+
+
+def test_a_provider_that_never_answered_at_all_is_the_reason() -> None:
+    silent = Evidence(acted=False, unanswered=True)
+    assert ended(with_verdict(0, "AgentTimeoutError"), silent) == ("errored", "timed_out", "provider")
+
+
 FAILED = "Command failed (exit {code}): claude\nstdout: {out}\nstderr: {err}"
 
 
@@ -133,7 +203,7 @@ FAILED = "Command failed (exit {code}): claude\nstdout: {out}\nstderr: {err}"
     ("message", "expected"),
     [
         (FAILED.format(code=137, out="", err="Killed"), ErrorClass.OUT_OF_MEMORY),
-        (FAILED.format(code=1, out="this task is about an out of memory error", err="None"), ErrorClass.AGENT_CRASH),
+        (FAILED.format(code=1, out="this task is about an out of memory error", err="None"), ErrorClass.SETUP),
         (
             FAILED.format(code=1, out="", err="x\n\nsandbox: memory limit of 512 MB reached: processes were killed\n"),
             ErrorClass.OUT_OF_MEMORY,
@@ -193,7 +263,8 @@ def test_a_crash_in_a_later_step_does_not_leave_the_first_steps_reward() -> None
         step("two", None, agent_execution=phase(12, 20), exception_info=error("RuntimeError", when=20)),
     ]
     document = result(agent_result=None, agent_execution=None, verifier=None, step_results=steps)
-    assert ended(document) == ("errored", "crashed", "agent_crash")
+    assert ended(document, ACTED) == ("failed", "crashed", "agent_crash")
+    assert classify(document, ACTED).reward is None
 
 
 def test_steps_that_all_passed() -> None:
@@ -210,13 +281,13 @@ def test_verifier_that_breaks_in_a_step() -> None:
     assert ended(document) == ("errored", "completed", "verifier")
 
 
-def session(tmp_path: Path, name: str) -> ResultEvent:
+def session(tmp_path: Path, name: str) -> Evidence:
     path = tmp_path / "claude-code.txt"
     path.write_text(claude(name))
     stream = read_stream(path)
     assert stream is not None
     assert stream.result is not None
-    return stream.result
+    return Evidence(session=stream.result)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +321,59 @@ def test_claude_code_error_after_solving_the_task_is_still_a_pass(tmp_path: Path
 def test_a_session_cannot_talk_a_verifier_error_away(tmp_path: Path) -> None:
     document = result(verifier_result=None, exception_info=error("VerifierTimeoutError", when=28))
     assert classify(document, session(tmp_path, "max_turns")).error_class is ErrorClass.VERIFIER
+
+
+LIMIT = {"subtype": "success", "is_error": True, "api_error_status": 400, "terminal_reason": "prompt_too_long"}
+POOR = {"subtype": "success", "is_error": True, "api_error_status": 400, "terminal_reason": "api_error"}
+
+
+@pytest.mark.parametrize(
+    ("event", "text", "expected"),
+    [
+        (LIMIT, "Prompt is too long · the request is ~250000 tokens (limit 200000)", ("failed", "agent_limit")),
+        (POOR, "Prompt is too long", ("failed", "agent_limit")),
+        (POOR, "Credit balance is too low", ("errored", "credit")),
+        (POOR, "API Error: 400 nonsense", ("errored", "provider")),
+    ],
+)
+@pytest.mark.parametrize("name", ["NonZeroAgentExitCodeError", "UnknownApiError"])
+def test_what_a_refusal_says_counts_before_its_status(
+    event: dict[str, Any], text: str, expected: tuple[str, str], name: str
+) -> None:
+    told = Evidence(session=ResultEvent(**event, result=text), acted=True)
+    ending = classify(rewarded(0, exception_info=error(name, FAILED.format(code=1, out='{"a', err="None"), 20)), told)
+    assert (ending.outcome, ending.error_class) == expected
+    assert ending.error_message == text
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "expected"),
+    [
+        ("RateLimitError", "OpenAIException - insufficient_quota: check your plan", ErrorClass.CREDIT),
+        ("RateLimitError", "OpenAIException - slow down", ErrorClass.RATE_LIMIT),
+        ("BadRequestError", "AnthropicException - Your credit balance is too low to access it", ErrorClass.CREDIT),
+        ("BadRequestError", "prompt is too long: 250000 tokens > 200000 maximum", ErrorClass.AGENT_LIMIT),
+        ("BudgetExceededError", "", ErrorClass.CREDIT),
+        ("ApiUsageLimitError", "", ErrorClass.CREDIT),
+    ],
+)
+def test_used_up_credit_and_context_have_classes_of_their_own(name: str, message: str, expected: ErrorClass) -> None:
+    assert error_class(name, message, "agent") is expected
+
+
+REFUSED = '{"type":"error","error":{"type":"rate_limit_error","message":"slow \\"down\\""}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "said"),
+    [
+        ("RateLimitError", f"litellm.RateLimitError: {REFUSED}", 'litellm.RateLimitError: slow "down"'),
+        ("ApiRateLimitError", FAILED.format(code=1, out=REFUSED, err="None"), 'exit 1: slow "down"'),
+        ("ValueError", "no {json} here", "no {json} here"),
+    ],
+)
+def test_an_api_error_shows_its_message_and_no_json(name: str, message: str, said: str) -> None:
+    assert classify(result(**NOT_VERIFIED, exception_info=error(name, message, when=20))).error_message == said
 
 
 def test_message_is_one_line_without_secrets() -> None:

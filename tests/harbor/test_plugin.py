@@ -108,17 +108,32 @@ def test_what_went_wrong_is_in_the_event(tmp_path: Path) -> None:
     job = Job(tmp_path, agent, [write_task(tmp_path / "answer")])
     job.run()
     (end,) = job.events("trial_ended")
-    assert (end.outcome, end.reward) == ("errored", None)
+    assert (end.outcome, end.reward) == ("failed", None)
     assert end.error == "RuntimeError: cannot go on with [redacted]"
     assert end.detail == {"agent_status": "crashed", "error_class": "agent_crash"}
     assert end.usage is not None
     assert end.usage.output_tokens == 3
 
 
+RETRY = {"max_retries": 1, "min_wait_sec": 0.01, "max_wait_sec": 0.01}
+
+
+def test_what_a_profile_does_is_not_tried_again_nor_what_has_a_verdict(tmp_path: Path) -> None:
+    """Harbor alone would try both again, and delete the first try."""
+    crash = scripted("true", error="my own fault")
+    done = scripted(SOLVE, error="429", error_type="ApiRateLimitError")
+    for name, agent, outcome in (("crash", crash, "failed"), ("done", done, "passed")):
+        job = Job(tmp_path / name, agent, [write_task(tmp_path / name / "answer")], settings={"retry": RETRY})
+        job.run()
+        (end,) = job.events("trial_ended")
+        assert (end.outcome, "retried" in end.detail) == (outcome, False)
+        assert [trial.outcome for trial in job.trials()] == [outcome]
+
+
 def test_every_try_of_a_retried_trial_is_kept(tmp_path: Path) -> None:
-    agent = scripted("true", error="flaky", usage={"n_input_tokens": 10, "n_output_tokens": 5, "cost_usd": 0.25})
-    retry = {"max_retries": 1, "min_wait_sec": 0.01, "max_wait_sec": 0.01}
-    job = Job(tmp_path, agent, [write_task(tmp_path / "answer")], settings={"retry": retry})
+    used = {"n_input_tokens": 10, "n_output_tokens": 5, "cost_usd": 0.25}
+    agent = scripted("true", error="flaky", error_type="ConnectionError", usage=used)
+    job = Job(tmp_path, agent, [write_task(tmp_path / "answer")], settings={"retry": RETRY})
     job.run()
     assert len(job.trials()) == 1, "Harbor deletes the folder of the first try"
     first, second = job.events("trial_ended")

@@ -12,6 +12,7 @@ from terminalbench.harbor.read.results import read_trial
 from terminalbench.records import AgentStatus, ErrorClass, Outcome, Trial
 
 NO_VERIFIER = {"disable": True}
+ACTED = {"trajectory.json": '{"steps": [{"source": "agent", "tool_calls": [{"function_name": "bash"}]}]}'}
 
 
 def ended(trial: Trial) -> tuple[str, str, str | None]:
@@ -29,8 +30,9 @@ def ended(trial: Trial) -> tuple[str, str, str | None]:
         (scripted(sleep_sec=60, timeout_sec=1), None, ("failed", "timed_out", "agent_timeout")),
         (scripted(sleep_sec=60, timeout_sec=1), NO_VERIFIER, ("timed_out", "timed_out", "agent_timeout")),
         (scripted("sleep 60", timeout_sec=1), None, ("failed", "timed_out", "agent_timeout")),
-        (scripted(error="bug"), None, ("errored", "crashed", "agent_crash")),
-        (scripted(SOLVE, error="bug"), None, ("errored", "crashed", "agent_crash")),
+        # Harbor alone keeps no record of what an agent on the host did; a trajectory tells
+        (scripted(error="bug"), None, ("errored", "crashed", "setup")),
+        (scripted(SOLVE, error="bug", logs=ACTED), None, ("failed", "crashed", "agent_crash")),
         (scripted(setup_error="no such package"), None, ("errored", "not_started", "setup")),
         (scripted(error="429", error_type="ApiRateLimitError"), None, ("errored", "crashed", "rate_limit")),
         (scripted(SOLVE, error="429", error_type="ApiRateLimitError"), None, ("passed", "crashed", "rate_limit")),

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from support.results import STAMP, make_plan, make_trial
+from terminalbench.analytics.compare import compare_views
 from terminalbench.experiments.batch import Batch, allocate, latest
 from terminalbench.experiments.plan import Exclusion, Plan, ProfileRecord
 from terminalbench.files import read_json, write_json
@@ -21,6 +22,7 @@ from terminalbench.index.scan import ScanReport, profile_of, scan_all, scan_batc
 from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
 from terminalbench.records import Outcome, TaskRef
+from terminalbench.report.text import summary
 
 LABELS = '{"role":"baseline","run":"night-1"}'
 FACTS = [("a__1", "id-p", "first", LABELS), ("b__1", "id-p", None, LABELS)]
@@ -137,8 +139,9 @@ def test_the_index_says_which_trial_counts(batch: Batch) -> None:
     make_trial(batch, "a__3", reward=0.0, second=2, job=f"{STAMP}-w2__p", cost=1.0)
     assert standing(batch) == {"a__1": (0, None), "a__2": (1, 1), "a__3": (1, 2)}
     plan = read_json(batch.plan_json, Plan)
-    write_json(batch.plan_json, msgspec.structs.replace(plan, superseded=(f"{STAMP}__p/a__2",)))
-    assert standing(batch) == {"a__1": (1, 2), "a__2": (0, None), "a__3": (1, 1)}, "a new plan is enough"
+    write_json(batch.plan_json, msgspec.structs.replace(plan, superseded=(f"{STAMP}__p/a__1",)))
+    shutil.rmtree(batch.runs / f"{STAMP}-w2__p" / "a__3")
+    assert standing(batch) == {"a__1": (0, None), "a__2": (1, 1)}, "a new plan is enough"
     set_aside(make_trial(batch, "b__1", reward=None, error="RuntimeError"), batch.superseded, 1)
     shutil.rmtree(batch.runs / f"{STAMP}__p" / "b__1")
     make_trial(batch, "b__1", second=3)
@@ -147,7 +150,31 @@ def test_the_index_says_which_trial_counts(batch: Batch) -> None:
         "b__1-try1": (0, None),
     }
     counts = {row.name: row.run_again for row in trial_rows(batch.folder.parent.parent, "s/0")}
-    assert counts == {"a__1": False, "a__2": True, "a__3": False, "b__1": False, "b__1-try1": True}
+    assert counts == {"a__1": True, "a__2": False, "b__1": False, "b__1-try1": True}
+
+
+def test_of_an_attempt_that_was_run_again_the_first_verdict_counts(batch: Batch) -> None:
+    make_trial(batch, "a__1", reward=0.0, attempt=1)
+    make_trial(batch, "a__2", reward=0.0, second=1, attempt=2)
+    make_trial(batch, "a__3", second=2, job=f"{STAMP}-w2__p", attempt=1)
+    plan = read_json(batch.plan_json, Plan)
+    write_json(batch.plan_json, msgspec.structs.replace(plan, superseded=(f"{STAMP}__p/a__1",)))
+    assert standing(batch) == {"a__1": (1, 1), "a__2": (1, 2), "a__3": (0, None)}, "though it was to be run again"
+    view = view_batch(batch)
+    assert view.repeats() == {("p", TaskRef("a", "d"), 1): Outcome.PASSED}
+    set_aside(make_trial(batch, "b__1", reward=0.0, attempt=1), batch.superseded, 1)
+    shutil.rmtree(batch.runs / f"{STAMP}__p" / "b__1")
+    make_trial(batch, "b__1", second=3, attempt=1)
+    assert standing(batch)["b__1-try1"] == (1, 1), "nor does it help that an earlier version let Harbor try again"
+    assert standing(batch)["b__1"] == (0, None)
+    assert {row.name for row in trial_rows(batch.folder.parent.parent, "s/0") if row.run_again} == {"a__3", "b__1"}
+    text = summary(view_batch(batch))
+    assert "2 trials were run again after a verdict: the first counts; by the last 2 passed" in text
+    told = compare_views([view_batch(batch)]).warnings
+    assert (
+        "p: 2 trials were run again after a verdict; the first verdict counts (pass rate 0.0 %), by the last it would be 75.0 %"
+        in told
+    )
 
 
 def test_an_index_of_an_earlier_version_is_counted_anew(batch: Batch) -> None:

@@ -35,7 +35,7 @@ def test_it_says_what_ended_what_runs_what_waits_and_what_it_cost() -> None:
 
 def test_a_trial_whose_start_was_never_told_counts_last() -> None:
     """As in the summary."""
-    state = replay(one_task(1), [Teller("a__1").ended(1, "failed"), *Teller("a__2").whole(2, 3)])
+    state = replay(one_task(1), [Teller("a__1").ended(1, "failed"), *Teller("a__2", wave=2).whole(2, 3)])
     assert counts(state) == (1, 1, Counter(passed=1))
 
 
@@ -110,12 +110,15 @@ def test_a_plan_that_grows_is_never_more_than_done() -> None:
     state = replay(one_task(1), Teller("a__1").whole(0, 10))
     state.replan(one_task(2))
     assert counts(state) == (1, 2, Counter(passed=1))
-    for one in Teller("a__2", wave=2).whole(20, 30, "errored"):
+    for one in Teller("a__2", wave=2, attempt=2).whole(20, 30, "errored"):
         state.apply(one)
     assert counts(state) == (2, 2, Counter(passed=1, errored=1))
-    for one in Teller("a__3", wave=3).whole(40, 50, "failed"):
+    for one in Teller("a__3", wave=3, attempt=2).whole(40, 50, "failed"):
         state.apply(one)
     assert counts(state) == (2, 2, Counter(passed=1, failed=1))
+    for one in Teller("a__4", wave=4, attempt=2).whole(60, 70):
+        state.apply(one)
+    assert counts(state) == (2, 2, Counter(passed=1, failed=1)), "the first verdict of an attempt counts"
 
 
 def test_what_a_place_that_is_left_out_has_done_was_planned() -> None:

@@ -110,7 +110,7 @@ def test_the_counts_are_those_of_the_summary(histories: list[list[Event]], seed:
         kind = ErrorClass(last.detail["error_class"]) if "error_class" in last.detail else None
         trial = Trial(
             id="", name=last.trial or "", job=last.job, task=last.task or "", outcome=outcome, agent_status=AgentStatus.COMPLETED,
-            started_at=started, error_class=kind,
+            started_at=started, error_class=kind, attempt=last.attempt,
         )  # fmt: skip
         rows.append(
             TrialRow(last.job, last.trial or "", "finished", None, last.profile, last.task, "d", trial, Usage())

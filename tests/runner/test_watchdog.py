@@ -62,7 +62,7 @@ def test_a_trial_without_activity() -> None:
     ("policy", "order"),
     [("stop", Order("stop", "p", "{}")), ("pause", Order("pause", "p", "{}")), ("continue", None)],
 )
-@pytest.mark.parametrize("cause", ["auth", "setup"])
+@pytest.mark.parametrize("cause", ["auth", "credit", "setup"])
 def test_everything_fails_for_one_profile(cause: str, policy: Any, order: Order | None) -> None:
     dog = Watchdog(RunTable(on_auth_failure=policy, on_setup_failure=policy))
     dog.add(ended(cause))
@@ -72,7 +72,7 @@ def test_everything_fails_for_one_profile(cause: str, policy: Any, order: Order 
     changes, orders = dog.look(sample())
     (change,) = changes
     assert (change.alert.cause, change.alert.profile, change.alert.severity) == (cause, "p", "error")
-    assert change.alert.message.endswith("failed 2 times in a row: said so")
+    assert change.alert.message.endswith(" 2 times in a row: said so")
     assert orders == ([] if order is None else [Order(order.action, "p", change.alert.message)])
     dog.add(ended(None))
     assert cleared(dog.look(sample())[0]) == [cause]
@@ -265,7 +265,7 @@ def test_activity_is_new_bytes_in_the_logs_or_the_sandboxs_sign_of_life(tmp_path
     machine.look()
     assert machine.alerts() == [("stall", "raised")]
     with (folder / "agent" / "log.txt").open("a") as log:
-        log.write('"error_status":429\n' * 5)
+        log.write('{"error_status":429}\n' * 5)
     machine.look()
     assert machine.alerts() == [("stall", "raised"), ("rate_limit", "raised"), ("stall", "cleared")]
     machine.look()

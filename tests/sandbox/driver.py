@@ -18,7 +18,7 @@ from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPol
 from harbor.models.trial.paths import TrialPaths
 
 from terminalbench.sandbox import cache, environment, helper
-from terminalbench.sandbox.activity import HITS, MOST_BYTES, live_hits, parse
+from terminalbench.sandbox.activity import MOST_BYTES, count_hits, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
 from terminalbench.sandbox.plan import Plan
 from terminalbench.sandbox.probe import probe
@@ -138,8 +138,7 @@ async def news(box: int, known: dict[str, int], most: int = MOST_BYTES) -> list[
     """What is new in the agent's logs: name, size now, how much of it came out, answers 429 in that."""
     pieces = parse(await boxes[box]._running().news("/logs/agent", known, most))
     return [
-        [piece.name, piece.size, len(piece.data), len(HITS.findall(piece.data.decode(errors="replace")))]
-        for piece in pieces
+        [piece.name, piece.size, len(piece.data), count_hits(piece.data.decode(errors="replace"))] for piece in pieces
     ]
 
 

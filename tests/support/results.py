@@ -35,7 +35,7 @@ def make_plan(
 
 def make_trial(
     batch: Batch, name: str, *, profile: str = "p", reward: float | None = 1.0, error: str | None = None, job: str | None = None,
-    second: int = 0, cost: float | None = None,
+    second: int = 0, cost: float | None = None, attempt: int | None = None,
 ) -> Path:  # fmt: skip
     """Write the result of one trial, as Harbor 0.24 does; the task is what stands before "__" in its name."""
     task = name.split("__")[0]
@@ -60,4 +60,6 @@ def make_trial(
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "result.json").write_text(json.dumps(result))
+    if attempt is not None:
+        (folder / "planned.json").write_text(json.dumps({"attempt": attempt}))
     return folder

@@ -49,6 +49,7 @@ class Options(AgentOptions):
     cost_usd: float | None = None
     tokens: list[int] = []
     crash: str | None = None
+    outage: str | None = None
     free: int | None = None
 
 
@@ -60,7 +61,7 @@ def begun() -> int:
 
 
 class Scripted(BaseAgent):
-    """Runs a script, writes files to its log folder, sleeps, crashes: as told.
+    """Runs a script, writes files to its log folder, sleeps, crashes, finds no provider: as told.
 
     With `free`, only so many runs of the project go ahead; every later one waits until the file `go` is there.
     """
@@ -92,5 +93,7 @@ class Scripted(BaseAgent):
                 await asyncio.sleep(0.02)
         if self.options.crash:
             raise RuntimeError(self.options.crash)
+        if self.options.outage:
+            raise ConnectionError(self.options.outage)
 '''
 """A module `lab_agents.py` for a project root: `lab_agents:Scripted`."""

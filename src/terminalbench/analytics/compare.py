@@ -23,7 +23,7 @@ from terminalbench.analytics.contrast import (
 )
 from terminalbench.analytics.missing import begun, coverage, repeats, trials_apart, undone_by
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Missing, Row, Verdict
-from terminalbench.analytics.rows import rows_of
+from terminalbench.analytics.rows import repeats_told, rows_of
 from terminalbench.analytics.sample import BOUNDS, WAYS, Sample, Way, sample, task_differences, values_of
 from terminalbench.analytics.sentence import HAS_VALUE, sentence
 from terminalbench.analytics.settings import Asked, Settings, settings_of
@@ -69,7 +69,12 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
         profiles=summaries,
         contrasts=_contrasts(prepared, settings),
         pareto=[summary.profile for summary in summaries if summary.on_pareto_front],
-        warnings=[*settings.warnings, *_still_to_come(profiles), *_unknown_k(summaries, settings)],
+        warnings=[
+            *settings.warnings,
+            *_still_to_come(profiles),
+            *_unknown_k(summaries, settings),
+            *repeats_told(rows),
+        ],
         departures=[str(one) for one in settings.departures],
         departure_kinds=[one.kind for one in settings.departures],
         rule=settings.rule,

@@ -24,6 +24,13 @@ FAILURE_CLASS = "failure_class"
 STATES = ("unfinished", "not_run", "unreadable")
 """Failure classes of trials that did not end: why they failed is not known."""
 _CLASSES = tuple(name for name in FAILURE_CLASSES if name not in STATES)
+_RENAMED = {
+    "infrastructure": "environment",
+    "verifier_broken": "verifier",
+    "refusal": "safety_refusal",
+    "limit_reached": "agent_limit",
+    "unknown_error": "unknown",
+}
 _KINDS = {measure.name: measure.kind for measure in MEASURES}
 _POINTS: dict[str, Literal["bool", "integer", "number", "text"]] = {
     "yes_no": "bool",
@@ -74,8 +81,15 @@ def read_labels(analytics: Path) -> Labels:
         found = read_jsonl(analytics / FILE, Label)
     except OSError:
         return Labels([], 1)
-    lines = [label for label in found.records if _fits(label)]
+    known = map(_renamed, found.records)
+    lines = [label for label in known if _fits(label)]
     return Labels(lines, len(found.bad) + len(found.records) - len(lines))
+
+
+def _renamed(label: Label) -> Label:
+    """A label of an earlier version, with the name that its failure class has now."""
+    new = _RENAMED.get(str(label.value)) if label.name == FAILURE_CLASS else None
+    return label if new is None else msgspec.structs.replace(label, value=new)
 
 
 def add_label(analytics: Path, label: Label) -> None:

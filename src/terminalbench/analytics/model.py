@@ -20,7 +20,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One planned trial as the statistics see it. `trial` is `<batch>/<job>/<name>`, None when it never started.
 
     `spent` is what the trial that counts and every try it superseded (`superseded` of them) took together. `suspect`
-    are reasons to doubt its number. `rerun` says how a resume of its batch runs it again, None when it does not.
+    are reasons to doubt its number. `rerun` says how a resume of its batch runs it again, None when it does not. `last`
+    is how the last try ended where the attempt was run again after its verdict: the first verdict counts all the same.
     """
 
     task: TaskRef
@@ -42,6 +43,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     delivery: Delivery = Delivery()
     simulated: bool = False
     superseded: int = 0
+    last: Outcome | None = None
     spent: Spend = Spend()
     suspect: tuple[str, ...] = ()
     rerun: Rerun | None = None

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import profile_names
 from terminalbench.experiments.plan import Exclusion, ExclusionKind
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.index.totals import Spend, spend
+from terminalbench.index.totals import Spend, pass_rates, spend
+from terminalbench.text.numbers import percent, plural
 
 _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream", "--delete", "--no-delete"}
 """Arguments of `harbor run` that change nothing a trial measures."""
@@ -27,7 +30,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
     tasks = {ref: ref for ref in reversed(known)}
     rows: list[Row] = []
     for view in views:
-        tries = _tries_by_cell(view)
+        tries, repeats = _tries_by_cell(view), view.repeats()
         free = view.plan.without_model()
         ids = {job.profile: job.profile_id for job in view.plan.jobs}
         environment = _environment(view.plan.settings)
@@ -48,6 +51,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
                 trial=f"{view.batch}/{started.key}" if started is not None else None,
                 superseded=len(again),
                 rerun=None if _quarantined(excluded(cell.profile, cell.task)) else cell.rerun,
+                last=repeats.get((cell.profile, cell.task, cell.attempt)),
                 spent=spend(tries_of_it, free) if tries_of_it else Spend(),
                 **_of_trial(cell),
             )
@@ -57,6 +61,21 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
 
 def _quarantined(exclusion: Exclusion | None) -> bool:
     return exclusion is not None and exclusion.kind is ExclusionKind.QUARANTINED
+
+
+def repeats_told(rows: Sequence[Row]) -> list[str]:
+    """For each profile whose attempts were run again after a verdict: how many, and what the last tries would give."""
+    told = []
+    for profile in dict.fromkeys(row.profile for row in rows if row.last is not None):
+        own = [row for row in rows if row.profile == profile]
+        last = [row if row.last is None else msgspec.structs.replace(row, outcome=row.last) for row in own]
+        again = plural(sum(row.last is not None for row in own), "trial was", "trials were")
+        now, then = percent(pass_rates(own).rate), percent(pass_rates(last).rate)
+        told.append(
+            f"{profile}: {again} run again after a verdict; the first verdict counts (pass rate {now}), "
+            f"by the last it would be {then}"
+        )
+    return told
 
 
 def _of_trial(cell: CellState) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from terminalbench.cli.select import Where, on_batch
     is_flag=False,
     flag_value="all",
     metavar="[CLASS]",
-    help="Run errored trials again (of one class, or all); the new ones supersede them.",
+    help="Run errored trials again: all that are the bench's fault, or one class. What a profile does (agent_crash, "
+    "...) is run again by name only, and its first verdict counts all the same.",
 )
 @click.option(
     "--top-up",

@@ -64,7 +64,11 @@ class RunTable:
     results_root: str = key("Folder for results; each batch lands in `<results_root>/<slug>/<n>/`.", default="results")
     profiles_parallel: int = key("Profiles that run side by side; 0 = all at once.", default=0, minimum=0)
     attempts: int = key("Trials of each task by each profile.", default=1, minimum=1, maximum=1000)
-    retries: int = key("Times Harbor retries a trial that errored (never one that failed).", default=0, minimum=0)
+    retries: int = key(
+        "Times a trial is tried again after an error of the bench that may pass; never one with a verdict.",
+        default=0,
+        minimum=0,
+    )
     parallel: int = key("Trials at once within a profile's job; 0 = Harbor's default.", default=0, minimum=0)
     container_env: str = key(
         "Where trials run: `docker`, `local` (no daemon), any Harbor environment type, or `pkg.mod:Class`.",
@@ -81,7 +85,8 @@ class RunTable:
         above=0,
     )
     on_auth_failure: Literal["stop", "pause", "continue"] = key(
-        "When a profile only fails to authenticate: start no more of it, wait for `tbench ctl resume`, or go on.",
+        "When a profile only fails to authenticate, or its account has no credit: start no more of it, wait for "
+        "`tbench ctl resume`, or go on.",
         default="stop",
     )
     on_setup_failure: Literal["stop", "pause", "continue"] = key(

@@ -49,12 +49,14 @@ from terminalbench.harbor.limits.pacing import is_pressure, lane_of
 from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.limits.slots import Slots
-from terminalbench.harbor.read.outcome import AGENT_HAD_ITS_CHANCE, Ending, classify
+from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.planned import PLANNED, Planned
-from terminalbench.harbor.read.result_file import HarborResult, TaskConfig, from_result
+from terminalbench.harbor.read.result_file import TaskConfig, from_result
 from terminalbench.harbor.read.results import LiveEnding, live_ending
+from terminalbench.harbor.read.seen import SEEN, Seen
 from terminalbench.harbor.read.usage import best
-from terminalbench.records import Event, Usage
+from terminalbench.harbor.tries import Tries
+from terminalbench.records import Event
 
 HEARTBEAT_SEC = 10.0
 _READ_TIMEOUT_SEC = 10.0
@@ -106,9 +108,8 @@ class EventPlugin(BaseJobPlugin):
         self._job = ""
         self._job_dir = self._path.parent
         self._planned = 0
-        self._retry: Any = None
         self._attempts: dict[str, int] = {}
-        self._tries: Counter[str] = Counter()
+        self._tries = Tries()
         self._running: set[str] = set()
         self._outcomes: dict[str, str] = {}
         self._beats: list[asyncio.Task[None]] = []
@@ -122,11 +123,11 @@ class EventPlugin(BaseJobPlugin):
             self._job = str(job.config.job_name)
             self._job_dir = Path(job.job_dir)
             self._planned = len(job)
-            self._retry = job.config.retry
             self._writer.start()
             atexit.register(self._at_exit)
             self._attempts = await asyncio.to_thread(number_planned, job, Batch(self._path.parent))
             tell_agents(job, self._attempts)
+            self._tries.follow(job)
             await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
             detail = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
             self._write("job_started", detail=detail)
@@ -170,7 +171,7 @@ class EventPlugin(BaseJobPlugin):
         try:
             if (refusal := await self._wait(event)) is not None:
                 await self._hold(event, refusal)
-            self._tries[event.trial_name] += 1
+            self._tries.began(event.trial_name)
             self._running.add(event.trial_name)
             planned = Planned(self._price, self._attempts.get(event.trial_name))
             await asyncio.to_thread(self._leave, event.trial_name, PLANNED, planned)
@@ -213,7 +214,7 @@ class EventPlugin(BaseJobPlugin):
         self._interrupt_when_drained()
         await asyncio.Event().wait()
 
-    def _leave(self, trial: str, file: str, note: Planned | Held) -> None:
+    def _leave(self, trial: str, file: str, note: Planned | Held | Seen) -> None:
         """Never raises: a hook that does lets its trial start, though it is held or cancelled."""
         try:
             write_json(self._job_dir / trial / file, note)
@@ -238,6 +239,7 @@ class EventPlugin(BaseJobPlugin):
         if event.event is TrialEvent.AGENT_END:
             # Harbor is about to read the agent's logs on its event loop: a pipe among them would hang the whole job.
             await asyncio.to_thread(remove_traps, self._job_dir / event.trial_name / "agent")
+            await asyncio.to_thread(self._leave, event.trial_name, SEEN, self._tries.seen(event.trial_name))
         await asyncio.sleep(early_sec(event.event.value, event.config.environment.import_path))
         self._phases.phase(event.trial_name, _PHASES[event.event])
         steps = event.result.step_results
@@ -269,7 +271,7 @@ class EventPlugin(BaseJobPlugin):
             work = asyncio.to_thread(live_ending, self._job_dir / event.trial_name, result, secrets)
             known = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)
             asked = await self._pace(event, known.ending)
-            counting = asyncio.to_thread(count_hits, self._job_dir / event.trial_name)
+            counting = asyncio.to_thread(count_hits, self._job_dir / event.trial_name, known.wait)
             hits = await asyncio.wait_for(counting, _READ_TIMEOUT_SEC)
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             self._writer.failed(f"logs of {event.trial_name}", error)
@@ -277,9 +279,11 @@ class EventPlugin(BaseJobPlugin):
             # Harbor takes out the secrets only of the variables that it gave to the agent.
             scrub, folder = self._writer.secrets.scrub_folder, self._job_dir / event.trial_name
             await self._or_tell(f"secrets of {event.trial_name}", scrub, folder)
-            await self._keep_failed_try(event, result)
+            retried = self._tries.decide(event.trial_name, known.ending)
+            if retried:
+                await self._keep_failed_try(event)
             await self._settle(event, known.usage.cost_usd)
-            self._write_end(event, result, known.ending, known.usage, pressure_told(asked, hits))
+            self._write_end(event, known, pressure_told(asked, hits) | ({"retried": True} if retried else {}))
 
     async def _or_tell(self, what: str, work: Callable[..., Any], *arguments: Any) -> None:
         """Do something in a thread; what goes wrong with it is told."""
@@ -291,33 +295,28 @@ class EventPlugin(BaseJobPlugin):
     async def _pace(self, event: TrialHookEvent, ending: Ending) -> float | None:
         """Tell the gate how the provider treated the trial; return the seconds it asked us to wait."""
         trial, lane = event.trial_name, lane_of(event.config.agent)
-        if is_pressure(ending.error_class, ending.error_type):
+        if is_pressure(ending.error_class, ending.error_type, ending.status):
             work = asyncio.to_thread(wait_in_logs, self._job_dir / trial, datetime.now(UTC))
             asked = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)
             await asyncio.to_thread(self._door.press, trial, lane, asked)
             return asked
-        if ending.error_class is None or ending.error_class in AGENT_HAD_ITS_CHANCE:
+        if ending.outcome.measured or ending.error_class is None or ending.error_class.of_profile:
             await asyncio.to_thread(self._door.ease, trial, lane)
         return None
 
     async def _settle(self, event: TrialHookEvent, cost_usd: float | None) -> None:
         await self._or_tell(f"budget of {event.trial_name}", self._door.settle, event.trial_name, cost_usd)
 
-    async def _keep_failed_try(self, event: TrialHookEvent, result: HarborResult) -> None:
-        if not evidence.will_retry(self._retry, self._tries[event.trial_name], result):
-            return
+    async def _keep_failed_try(self, event: TrialHookEvent) -> None:
         self._door.failed(event.trial_name)
         folder, superseded = self._job_dir / event.trial_name, self._path.parent / evidence.FOLDER
-        what, tries = f"evidence of {event.trial_name}", self._tries[event.trial_name]
+        what, tries = f"evidence of {event.trial_name}", self._tries.number(event.trial_name)
         await self._or_tell(what, evidence.set_aside, folder, superseded, tries)
 
-    def _write_end(
-        self, event: TrialHookEvent, result: HarborResult, ending: Ending, usage: Usage, pressure: dict[str, Any]
-    ) -> None:
-        retried = evidence.will_retry(self._retry, self._tries[event.trial_name], result)
+    def _write_end(self, event: TrialHookEvent, known: LiveEnding, told: dict[str, Any]) -> None:
+        ending, usage = known.ending, known.usage
         self._outcomes[event.trial_name] = ending.outcome.value
-        detail = {"agent_status": ending.agent_status, "error_class": ending.error_class, "retried": retried or None}
-        known = {name: value for name, value in detail.items() if value is not None}
+        detail = {"agent_status": ending.agent_status, "error_class": ending.error_class}
         said = ": ".join(part for part in (ending.error_type, ending.error_message) if part)
         self._write(
             "trial_ended",
@@ -326,11 +325,11 @@ class EventPlugin(BaseJobPlugin):
             reward=ending.reward,
             error=said or None,
             usage=usage if usage.known else None,
-            detail=self._try(event) | known | pressure,
+            detail=self._try(event) | {name: value for name, value in detail.items() if value is not None} | told,
         )
 
     def _try(self, event: TrialHookEvent) -> dict[str, Any]:
-        number = self._tries[event.trial_name]
+        number = self._tries.number(event.trial_name)
         return {"try": number} if number > 1 else {}
 
     async def _heartbeat(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, astuple
@@ -44,7 +44,7 @@ class TrialRow(msgspec.Struct, frozen=True):
     @property
     def run_again(self) -> bool:
         """Whether another trial counts in its place, wherever its folder is."""
-        return self.superseded or self.counts is False
+        return self.superseded if self.counts is None else not self.counts
 
     @property
     def key(self) -> str:
@@ -93,10 +93,11 @@ class CellState(msgspec.Struct, frozen=True):
 
     @property
     def rerun(self) -> Rerun | None:
-        """How to run it again, unless its task is quarantined; None when it was measured."""
+        """How to run it again, unless its task is quarantined; None when it was measured, or ended by its own fault."""
         if self.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or self.row is None or self.row.trial is None:
             return Rerun.RESUME
-        return None if self.measured else Rerun.RETRY
+        kind = self.row.trial.error_class
+        return None if self.measured or (kind is not None and kind.of_profile) else Rerun.RETRY
 
 
 class BatchView(msgspec.Struct, frozen=True):
@@ -111,6 +112,19 @@ class BatchView(msgspec.Struct, frozen=True):
     cells: list[CellState]
     superseded: list[TrialRow]
     picked_of: int | None = None
+
+    def repeats(self) -> dict[tuple[str, TaskRef, int], Outcome]:
+        """What the last try of an attempt came to, where it was run again after the verdict that counts."""
+        counting = {_place(cell.row): cell for cell in self.cells if cell.row is not None and cell.measured}
+        found: dict[tuple[str, TaskRef, int], TrialRow] = {}
+        for row in self.superseded:
+            cell = counting.get(_place(row))
+            if cell is None or not _has_verdict(row):
+                continue
+            key = (cell.profile, cell.task, cell.attempt)
+            if key not in found or _start(row) > _start(found[key]):
+                found[key] = row
+        return {key: row.trial.outcome for key, row in found.items() if row.trial is not None}
 
     def rows(self) -> list[TrialRow]:
         """Every trial folder of the batch."""
@@ -147,20 +161,23 @@ def held_trials(results_root: Path, batch: str) -> list[str]:
 def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState], list[TrialRow]]:
     """Give each planned cell the trial that counts for it; what is over was superseded.
 
-    Rows come in the order they started; `counting_order` says which count first.
+    Rows come in the order they started; `first_verdicts` and `counting_order` say which count. A try with a verdict
+    counts though it was run again, or set aside before another try.
     """
     by_cell: dict[tuple[str | None, str | None, str | None], list[TrialRow]] = defaultdict(list)
     aside: list[TrialRow] = []
     run_again = set(plan.superseded)
     for row in rows:
-        over = row.superseded or row.key in run_again
+        over = (row.superseded or row.key in run_again) and not _has_verdict(row)
         (aside if over else by_cell[row.profile, row.dataset, row.task]).append(row)
     cells: list[CellState] = []
     excluded = plan.exclusions()
     for job in plan.jobs:
         for task in job.tasks:
             rows_of_cell = by_cell.pop((job.profile, task.label, task.ref.id), [])
-            found = counting_order(rows_of_cell, _standing, _has_start)
+            first = first_verdicts(rows_of_cell, _told, _standing, _has_start)
+            aside += first.again
+            found = counting_order(first.may_count, _standing, _has_start)
             planned = job.attempts_of(task)
             by_attempt = numbered(found[:planned], _told, planned)
             for attempt in range(1, planned + 1):
@@ -178,6 +195,31 @@ def standing(outcome: str | None) -> int:
     if outcome is None or outcome == Outcome.CANCELLED:
         return 2
     return 0 if outcome in (Outcome.PASSED, Outcome.FAILED) else 1
+
+
+class FirstVerdicts[T](NamedTuple):
+    """The trials of one cell that may count, and those that were run after their attempt had its verdict."""
+
+    may_count: list[T]
+    again: list[T]
+
+
+def first_verdicts[T](
+    trials: Sequence[T], attempt: Callable[[T], int | None], place: Callable[[T], int], has_start: Callable[[T], bool]
+) -> FirstVerdicts[T]:
+    """Of the tries of one attempt the first with a verdict counts: one who tries until it passes, passes more often.
+
+    Arguments as for `counting_order`. Trials whose attempt is not known are all taken for attempts of their own.
+    """
+    if len(trials) < 2:
+        return FirstVerdicts(list(trials), [])
+    firsts: dict[int, T] = {}
+    again: list[T] = []
+    for trial in sorted(trials, key=lambda one: not has_start(one)):
+        number = attempt(trial) if place(trial) == 0 else None
+        if number is not None and firsts.setdefault(number, trial) is not trial:
+            again.append(trial)
+    return FirstVerdicts([one for one in trials if not any(one is repeat for repeat in again)], again)
 
 
 def counting_order[T](trials: Sequence[T], place: Callable[[T], int], has_start: Callable[[T], bool]) -> list[T]:
@@ -199,9 +241,23 @@ def _standing(row: TrialRow) -> int:
     return 3 if row.state == ReadState.HELD else standing(row.trial.outcome if row.trial is not None else None)
 
 
+def _has_verdict(row: TrialRow) -> bool:
+    return row.trial is not None and row.trial.measured
+
+
 def _told(row: TrialRow) -> int | None:
     """Which attempt its agent was told to be; unknown in older batches."""
     return row.trial.attempt if row.trial is not None else None
+
+
+def _start(row: TrialRow) -> str:
+    return (row.trial.started_at if row.trial is not None else None) or ""
+
+
+def _place(row: TrialRow) -> tuple[object, ...]:
+    """The attempt that a trial was told to be; itself where it was told none."""
+    number = _told(row)
+    return (row.profile, row.dataset, row.task, number) if number is not None else (row.job, row.name)
 
 
 def _has_start(row: TrialRow) -> bool:

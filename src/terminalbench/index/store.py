@@ -102,6 +102,14 @@ MIGRATIONS: list[tuple[str, str]] = [
         UPDATE batches SET stamp = NULL;
         """,
     ),
+    (
+        "007_whose_fault",  # outcomes are decided by whose fault an error is: every trial is read anew
+        """
+        UPDATE trials SET stamp = '';
+        UPDATE batches SET stamp = NULL;
+        DELETE FROM summaries;
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

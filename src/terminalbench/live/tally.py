@@ -1,14 +1,14 @@
 """What trials add up to, by profile: which of them count, what they cost, how long the others will take.
 
-A trial counts for a cell by the rule of `terminalbench.index.queries.counting_order`; what is over, and what was run
-again on request, was superseded: its cost counts, its result does not. A trial is taken in or out in the same time,
-however many there are.
+A trial counts for a cell by `first_verdicts` and `counting_order` of `terminalbench.index.queries`; what is over, and
+what was run again on request without a verdict, was superseded: its cost counts, its result does not. A trial is taken
+in or out in the same time, however many there are.
 """
 
 from dataclasses import dataclass, field
 
 from terminalbench.experiments.plan import Plan
-from terminalbench.index.queries import counting_order, standing
+from terminalbench.index.queries import counting_order, first_verdicts, standing
 from terminalbench.live.model import MEASURED, OVER, LiveCell, LiveProfile, LiveTrial, TaskKey, TimeAhead
 from terminalbench.records import Outcome
 
@@ -64,12 +64,15 @@ class Tally:
             return
         cell = self._cell(trial.profile, trial.dataset, trial.task)
         cell.ended[trial.key] = trial
-        if cell.slots is None or len(cell.ended) <= cell.slots:
+        repeated = trial.attempt is not None and sum(one.attempt == trial.attempt for one in cell.ended.values()) > 1
+        if not repeated and (cell.slots is None or len(cell.ended) <= cell.slots):
             self._add(cell, trial, 1)
             return
         started = sorted(cell.ended.values(), key=lambda one: one.begin)
-        ranked = counting_order(started, lambda one: standing(one.outcome), lambda one: one.started is not None)
-        for one in ranked[cell.slots :]:
+        place, has_start = (lambda one: standing(one.outcome)), (lambda one: one.started is not None)
+        first = first_verdicts(started, lambda one: one.attempt, place, has_start)
+        ranked = counting_order(first.may_count, place, has_start)
+        for one in [*first.again, *ranked[cell.slots :]]:
             self.uncount(one)
         for one in ranked[: cell.slots]:
             if not one.counted:
@@ -80,7 +83,8 @@ class Tally:
         return not (trial.lost or trial.outcome == Outcome.CANCELLED or self._is_run_again(trial))
 
     def _is_run_again(self, trial: LiveTrial) -> bool:
-        return f"{trial.job}/{trial.name}" in self._run_again
+        """Whether another counts in its place: a try with a verdict counts, though it was run again on request."""
+        return trial.outcome not in MEASURED and f"{trial.job}/{trial.name}" in self._run_again
 
     def uncount(self, trial: LiveTrial) -> None:
         """Take a trial out, because it turned out otherwise or does not count any more."""

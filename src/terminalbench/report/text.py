@@ -45,6 +45,11 @@ def summary(view: BatchView) -> str:
     doubts = suspects(view)
     if doubts:
         parts.append("Doubtful results\n" + "\n".join(f"  {line}" for line in doubts))
+    repeats = view.repeats()
+    if repeats:
+        told = plural(len(repeats), "trial was", "trials were")
+        passed = sum(outcome is Outcome.PASSED for outcome in repeats.values())
+        parts.append(f"{told} run again after a verdict: the first counts; by the last {passed} passed")
     if view.superseded:
         again = plural(len(view.superseded), "superseded trial was", "superseded trials were")
         parts.append(f"{again} run again: the cost is counted, the result is not")

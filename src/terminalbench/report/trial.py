@@ -13,7 +13,7 @@ from terminalbench.analytics.atif import Call, Result, Step, Trajectory, Unreada
 from terminalbench.files import is_plain, open_plain, read_plain
 from terminalbench.harbor.read.results import RESULT
 from terminalbench.index.queries import TrialRow
-from terminalbench.records import Delivery, Trial, Usage
+from terminalbench.records import NO_ANSWER, Delivery, ProviderWait, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import line as printable
@@ -116,6 +116,10 @@ def _ending(trial: Trial) -> list[str]:
     if trial.error_class is not None or trial.error_message:
         kind = " ".join(str(part) for part in (trial.error_class, trial.error_type) if part)
         lines.append(f"  error     {kind}: {trial.error_message}")
+    if trial.error_class is not None:
+        info = trial.error_class.info
+        lines.append(f"  fault     of the {info.fault}: {info.meaning}")
+    lines += _wait(trial.wait)
     lines += [f"  doubtful  {reason}" for reason in trial.suspect]
     if trial.simulated:
         lines.append("  simulated yes: not a measurement of a real agent")
@@ -132,6 +136,16 @@ def _ending(trial: Trial) -> list[str]:
     shown = ", ".join(f"{name} {duration(value)}" for name, value in parts.items() if value is not None)
     lines.append(f"  time      {duration(total)}{f' ({shown})' if shown else ''}")
     return lines
+
+
+def _wait(wait: ProviderWait | None) -> list[str]:
+    """How the agent waited for its provider, if it had to."""
+    if wait is None or not wait.refused:
+        return []
+    refused = ", ".join(f"{count} x {'no answer' if s == NO_ANSWER else s}" for s, count in wait.refused.items())
+    paused = "" if wait.backoff_sec is None else f", {duration(wait.backoff_sec)} of pauses"
+    end = f"; the last {wait.at_end} without an answer after" if wait.at_end else ""
+    return [f"  provider  refused {refused}; {plural(wait.retries, 'retry')}{paused}{end}"]
 
 
 def _usage(usage: Usage) -> list[str]:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,7 +27,7 @@ from terminalbench.runner import control
 from terminalbench.runner.preflight import free_mb
 from terminalbench.runner.watchdog import Order, Sample, Watchdog
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
-from terminalbench.sandbox.activity import HITS, live_hits
+from terminalbench.sandbox.activity import count_hits, live_hits
 
 LOOK_SEC = 5.0
 URGENT_SEC = 0.5
@@ -51,7 +52,7 @@ class _Trial:
     changed_at: float
     state: tuple[int, int] = (0, 0)
     offsets: dict[Path, int] = field(default_factory=dict)
-    own_hits: int = 0
+    own_hits: Counter[Path] = field(default_factory=Counter)
     seen_hits: int = 0
 
 
@@ -104,7 +105,7 @@ class Observer:
 
     def _look(self, trial: _Trial, now: float) -> int:
         """Note whether the trial's files have changed; return how many 429s more its logs or sandbox tell of."""
-        size, newest, hits = 0, 0, 0
+        size, newest = 0, 0
         agent = trial.folder / "agent"
         logs = (Path(root) / name for root, _, names in os.walk(agent) for name in names)
         for path in (trial.folder / ACTIVITY, *islice(logs, _MOST_FILES)):
@@ -114,10 +115,11 @@ class Observer:
                 continue
             size, newest = size + found.st_size, max(newest, found.st_mtime_ns)
             if path.parent != trial.folder and found.st_size > trial.offsets.get(path, 0):
-                hits += _new_hits(path, trial.offsets, found.st_size)
-        # What the sandbox has told of comes out again as files when its agent is through: not the sum, but the larger.
-        trial.own_hits += hits
-        before, trial.seen_hits = trial.seen_hits, max(trial.seen_hits, trial.own_hits, live_hits(trial.folder))
+                trial.own_hits[path] += _new_hits(path, trial.offsets, found.st_size)
+        # Several logs tell of the same answer, and what the sandbox has told of comes out again as files when its agent
+        # is through: not the sum, but the one that tells most.
+        before, most = trial.seen_hits, max(trial.own_hits.values(), default=0)
+        trial.seen_hits = max(trial.seen_hits, most, live_hits(trial.folder))
         if (size, newest) != trial.state:
             trial.state, trial.changed_at = (size, newest), now
         return trial.seen_hits - before
@@ -131,7 +133,7 @@ def _new_hits(path: Path, offsets: dict[Path, int], size: int) -> int:
             return 0
         try:
             stream.seek(start)
-            return len(HITS.findall((stream.read(_MOST_BYTES) or b"").decode(errors="replace")))
+            return count_hits((stream.read(_MOST_BYTES) or b"").decode(errors="replace"))
         except OSError:
             return 0
 

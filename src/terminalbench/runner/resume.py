@@ -28,7 +28,7 @@ from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, Rerun, held_trials, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import forget_dead_workers, live_processes
-from terminalbench.records import ErrorClass, Event, EventKind
+from terminalbench.records import ErrorClass, Event, EventKind, Outcome
 from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import Grown, grow, root_of
 from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files
@@ -158,9 +158,13 @@ def _not_quarantined(view: BatchView) -> list[CellState]:
 
 
 def _is_retried(cell: CellState, retry_errors: str | None) -> bool:
-    if cell.rerun is not Rerun.RETRY or cell.row is None or cell.row.trial is None:
+    """Whether a trial is run again: all errors are those of the bench, what a profile does has to be named."""
+    trial = cell.row.trial if cell.row is not None else None
+    if retry_errors is None or trial is None or trial.outcome is Outcome.PASSED:
         return False
-    return retry_errors in (ALL_ERRORS, cell.row.trial.error_class)
+    if retry_errors == ALL_ERRORS:
+        return cell.rerun is Rerun.RETRY
+    return trial.error_class == retry_errors
 
 
 def _changes(batch: Batch, grown: Grown, missing: Mapping[str, Counter[Cell]], listener: Listener) -> Changes:

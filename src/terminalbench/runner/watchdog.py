@@ -25,6 +25,11 @@ LOW_MEMORY_MB = 256.0
 CLOCK_SEC = 30.0
 CLOCK_SHOWN_SEC = 300.0
 SILENT_SEC = 60.0
+_SPOKEN = {
+    ErrorClass.AUTH: "authentication failed",
+    ErrorClass.CREDIT: "the account had no credit left",
+    ErrorClass.SETUP: "the agent did not start",
+}
 
 
 @dataclass(frozen=True)
@@ -138,11 +143,10 @@ class Watchdog:
 
     def _streak_alerts(self) -> list[Alert]:
         found = []
-        spoken = {ErrorClass.AUTH: "authentication failed", ErrorClass.SETUP: "set-up failed"}
         for profile, (kind, count) in self._streaks.items():
-            if kind in spoken and count >= STREAK:
-                message = f"{profile}: {spoken[ErrorClass(kind)]} {count} times in a row: {self._last_words[profile]}"
-                found.append(Alert(str(kind), message, "error", profile))
+            if count >= STREAK and _policy(kind) is not None:
+                words = f"{_SPOKEN[ErrorClass(kind)]} {count} times in a row: {self._last_words[profile]}"
+                found.append(Alert(str(kind), f"{profile}: {words}", "error", profile))
         count, words = self._environment
         if count >= ENVIRONMENT_STREAK:
             found.append(
@@ -204,10 +208,14 @@ class Watchdog:
             return Order("pause" if change.raised else "resume", "*", alert.message)
         if alert.cause == "rate_limit" and alert.profile and self.policy.on_rate_limit == "slow":
             return Order("slow" if change.raised else "unslow", profile, alert.message)
-        wanted = {"auth": self.policy.on_auth_failure, "setup": self.policy.on_setup_failure}.get(
-            alert.cause, "continue"
-        )
+        key = _policy(alert.cause)
+        wanted = getattr(self.policy, key) if key is not None else "continue"
         return Order(wanted, profile, alert.message) if change.raised and wanted != "continue" else None
+
+
+def _policy(kind: str | None) -> str | None:
+    """The key of `[run]` that says what a streak of these errors leads to; None: nothing."""
+    return ErrorClass(kind).info.stops if kind in _SPOKEN else None
 
 
 def _machine(sample: Sample) -> list[Alert]:

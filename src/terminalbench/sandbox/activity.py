@@ -8,6 +8,7 @@ sandbox reads what is new in its logs every few seconds: what comes out is bound
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ HITS = re.compile(
     re.IGNORECASE,
 )
 """An answer 429 of a provider, as clients log it."""
+_SPEECH = re.compile(r"\"type\":\s?\"(?:assistant|user)\"")
+"""Events in which an agent or a tool speaks: what they tell of a 429 is not the client's word, or not its only one."""
 
 FILE_NAME = ".activity"
 LOOK_SEC = 5.0
@@ -37,6 +40,17 @@ _LONGEST_NAME = 512
 _TIMEOUT_SEC = 5.0
 _EVERY_SEC = 1.0
 _SIZE_LIMIT = 4096
+
+
+def count_hits(text: str) -> int:
+    """How many answers 429 a log tells of: one an event, or one a paragraph where a client writes plain text."""
+    hits, before = 0, False
+    for line in text.splitlines():
+        event = line.startswith("{")
+        hit = HITS.search(line) is not None and not (event and _SPEECH.search(line))
+        hits += hit and (event or not before)
+        before = hit and not event
+    return hits
 
 
 class _Signs(msgspec.Struct):
@@ -69,10 +83,10 @@ class Activity:
             self._file.touch()
 
     def hit(self, hits: int) -> None:
-        """The logs show so many answers 429 more."""
-        if hits <= 0:
+        """The logs show so many answers 429 by now."""
+        if hits <= self._hits:
             return
-        self._hits += hits
+        self._hits = hits
         with suppress(OSError):
             write_json(self._file, _Signs(self._hits))
 
@@ -114,6 +128,7 @@ class LiveLogs:
         self._activity = activity
         self._look_sec = LOOK_SEC
         self._known: dict[str, int] = {}
+        self._hits: Counter[str] = Counter()
         self._commands = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -149,7 +164,10 @@ class LiveLogs:
             self._known.pop(piece.name, None)
             self._known[piece.name] = piece.size
         while len(self._known) > _MOST_FILES:
-            del self._known[next(iter(self._known))]  # the one that was quiet for longest
+            quiet = next(iter(self._known))  # for longest
+            del self._known[quiet], self._hits[quiet]
         if pieces:
             self._activity.stir()
-        self._activity.hit(sum(len(HITS.findall(piece.data.decode(errors="replace"))) for piece in pieces))
+            # Several logs tell of the same answer: the one that tells most counts.
+            self._hits.update({piece.name: count_hits(piece.data.decode(errors="replace")) for piece in pieces})
+            self._activity.hit(max(self._hits.values()))

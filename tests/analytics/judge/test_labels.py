@@ -110,7 +110,7 @@ def test_values_take_the_form_of_their_rubric(name: str, text: str, value: objec
         ("strategy_quality", "inf", "cannot be inf"),
         ("root_kause", "gave_up", 'did you mean "root_cause"'),
         ("failure_class", "lop", 'did you mean "loop"'),
-        ("failure_class", "nonsense", "known: setup, infrastructure"),
+        ("failure_class", "nonsense", "known: setup, environment"),
         ("failure_class", "unfinished", "cannot be"),
         ("backtracks", "notanumber", "is a whole number"),
         ("backtracks", "-1", "never below 0"),

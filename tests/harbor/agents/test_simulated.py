@@ -84,7 +84,7 @@ class TestJob:
             luck = draw(options, Identity("lab/pretend-1", name, attempt), 0.8 if "/git-" in name else 0.3)
             assert intended == ("crash" if luck.crash_step else "solve" if luck.solves else "fail")
             assert reward == {"crash": None, "solve": 1, "fail": 0}[intended]
-            assert error == ("SimulatedCrash" if luck.crash_step else None)
+            assert error == ("SimulatedOutage" if luck.crash_step else None)
         assert set(Counter(facts(result)[2] for result in found)) == {"crash", "solve", "fail"}
 
     def test_the_attempts_of_a_task_are_numbered_and_differ(self, job: Path) -> None:

@@ -1,7 +1,7 @@
 """The analyzer `failure`: why a trial that did not pass did not. Rules in order; the first that holds is the class.
 
-Errors are classed by what broke. A failure is classed by what the trajectory shows, with the steps that show it.
-docs/analysis.md has each rule in one line (a test compares the names).
+An error has the name of its class (`terminalbench.faults`). A failure is classed by what the trajectory shows, with the
+steps that show it. docs/analysis.md has each rule in one line (a test compares the names).
 """
 
 import re
@@ -15,7 +15,7 @@ from terminalbench.analytics.findings.trial import CtrfTest, read_ctrf
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.files import tail_plain
 from terminalbench.records import AgentStatus, ErrorClass, Finding, Outcome, Trial
-from terminalbench.text.numbers import duration, some
+from terminalbench.text.numbers import duration, plural, some
 
 FEW_CALLS = 3
 STUCK_TAIL = 10
@@ -24,25 +24,6 @@ SILENT_SHARE = 0.5
 LOOP_REPEATS = 5
 _TAIL_BYTES = 16 * 1024
 _STEPS_SHOWN = 20
-
-_ERRORS: dict[ErrorClass, str] = {
-    ErrorClass.ENVIRONMENT: "infrastructure",
-    ErrorClass.OUT_OF_MEMORY: "infrastructure",
-    ErrorClass.DISK_FULL: "infrastructure",
-    ErrorClass.PROCESS_LIMIT: "infrastructure",
-    ErrorClass.NETWORK: "provider",
-    ErrorClass.VERIFIER: "verifier_broken",
-    ErrorClass.SAFETY_REFUSAL: "refusal",
-    ErrorClass.AGENT_LIMIT: "limit_reached",
-    ErrorClass.AGENT_TIMEOUT: "unknown_error",
-    ErrorClass.UNKNOWN: "unknown_error",
-}
-"""The class of an error that ended a trial, where it is not called like the error."""
-_ENDINGS = {
-    AgentStatus.LIMIT_REACHED: "limit_reached",
-    AgentStatus.REFUSED: "refusal",
-    AgentStatus.CRASHED: "agent_crash",
-}
 
 _NAMED_FILE = re.compile(
     r"(?<![\w/.:-])(?:/?(?:[\w.-]+/)+[\w-]+\.\w{1,8}|/(?:[\w.-]+/)*[\w.-]+|[\w-]+\.(?:py|js|ts|c|h|cpp|rs|go|java|rb|sh|txt|json|csv|toml|yaml|yml|md|html|sql|R|cfg|ini|xml|db))(?![\w/])"
@@ -65,7 +46,7 @@ class Analyzer:
     """One class and one signature for each trial that did not pass."""
 
     name = "failure"
-    version = "1"
+    version = "2"
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
         """The class with its evidence; None for a trial that passed."""
@@ -88,14 +69,13 @@ def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
         there = (trial.folder / "result.json").exists()
         return Verdict("unreadable" if there else "unfinished", trial.reason or "the trial has no result")
     if record.outcome in (Outcome.ERRORED, Outcome.CANCELLED):
-        error = record.error_class or ErrorClass.UNKNOWN
-        return Verdict(_ERRORS.get(error, str(error)), _said(record), _last_step(trial))
+        return Verdict(str(record.error_class or ErrorClass.UNKNOWN), _said(record), _last_step(trial))
     if record.outcome is Outcome.NOT_RUN:
         return Verdict("not_run", _said(record))
     if record.agent_status is AgentStatus.TIMED_OUT:
         return _timeout(trial, trajectory, record)
-    if record.agent_status in _ENDINGS:
-        return Verdict(_ENDINGS[record.agent_status], _said(record), _last_step(trial))
+    if record.error_class is not None and record.error_class.of_profile:
+        return Verdict(str(record.error_class), _said(record), _last_step(trial))
     if trajectory is None:
         return Verdict("unexplained", f"the verifier failed it, and {trial.story.missing}")
     actions = trial.story.actions
@@ -180,17 +160,22 @@ def _own_tests(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict 
 _RULES: tuple[_Rule, ...] = (_never_acted, _loop, _lost_passing_state, _wrong_target, _gave_up_early, _own_tests)
 
 FAILURE_CLASSES: tuple[str, ...] = (
-    "setup", "infrastructure", "provider", "rate_limit", "auth", "model_not_found", "verifier_broken", "agent_crash",
-    "cancelled", "unknown_error", "unreadable", "unfinished", "not_run", "refusal", "limit_reached", "timeout_stuck",
-    "timeout_working", "unexplained", "never_acted", "loop", "lost_passing_state", "wrong_target", "gave_up_early",
-    "finished_with_failing_tests", "own_tests_passed", "untested", "wrong_answer",
+    *(kind.value for kind in ErrorClass if kind is not ErrorClass.AGENT_TIMEOUT),
+    "unreadable", "unfinished", "not_run", "timeout_stuck", "timeout_working", "unexplained", "never_acted", "loop",
+    "lost_passing_state", "wrong_target", "gave_up_early", "finished_with_failing_tests", "own_tests_passed",
+    "untested", "wrong_answer",
 )  # fmt: skip
-"""Every class there is."""
+"""Every class there is: those of errors, and what failures show. A time-out is told by what the agent did till then."""
 
 
 def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) -> Verdict:
+    if record.tool_calls == 0 or (trajectory is not None and not trial.story.actions):
+        return Verdict("never_acted", "time ran out, and the agent had called no tool", _last_step(trial))
     if trajectory is None:
-        return Verdict("timeout_working", f"time ran out, and {trial.story.missing}")
+        if not record.tool_calls:
+            return Verdict("unexplained", f"time ran out, and {trial.story.missing}")
+        calls = plural(record.tool_calls, "call")
+        return Verdict("timeout_working", f"time ran out after {calls}, and {trial.story.missing}")
     actions = trial.story.actions
     tail = actions[-STUCK_TAIL:]
     repeats = loop_steps(tail)

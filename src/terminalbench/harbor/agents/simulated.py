@@ -66,7 +66,7 @@ class SimulatedOptions(AgentOptions):
         default=0.5,
         description="Chance to solve a task; or a table from task id, task name, family or glob to the chance.",
     )
-    error_probability: Probability = Field(default=0.0, description="Chance that the agent crashes on the way.")
+    error_probability: Probability = Field(default=0.0, description="Chance that its provider fails on the way.")
     seed: int = Field(default=0, description="Another seed, other luck.")
     steps_mean: float = Field(default=5.0, ge=2, le=200, description="Mean number of the agent's steps.")
     tokens_mean: float = Field(default=20_000.0, gt=0, description="Mean number of made-up tokens, in and out.")
@@ -204,8 +204,8 @@ def _cell_of(task: str, model: str, options: SimulatedOptions) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-class SimulatedCrash(RuntimeError):
-    """The crash that `error_probability` asks for."""
+class SimulatedOutage(RuntimeError):
+    """The failure of a provider that `error_probability` asks for."""
 
 
 class SimulatedAgent(BaseAgent):
@@ -262,7 +262,7 @@ class SimulatedAgent(BaseAgent):
         for number in range(1, luck.steps + 1):
             await asyncio.sleep(luck.delay_sec / luck.steps)
             if number == luck.crash_step:
-                raise SimulatedCrash(f"simulated crash at step {number} of {luck.steps}, as error_probability asks")
+                raise SimulatedOutage(f"simulated outage at step {number} of {luck.steps}, as error_probability asks")
             tokens = _share(luck, number, self.options.cost_per_mtok_usd / 1e6)
             if number == luck.steps:
                 tape.add("The task is done.", tokens)

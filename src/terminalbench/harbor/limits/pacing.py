@@ -16,6 +16,8 @@ LONGEST_SEC = 300.0
 
 OVERLOADED = frozenset({"ApiOverloadedError", "OverloadedError", "ServiceUnavailableError"})
 """Exceptions that ask for patience as a rate limit does, though their class is another."""
+OVERLOADED_STATUS = frozenset({"503", "529"})
+"""The same, by the status that an agent was given until its time ran out."""
 
 
 class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,9 +41,9 @@ def lane_of(agent: Any) -> str:
     return lane_name(agent.model_name, agent.name or agent.import_path or "agent")
 
 
-def is_pressure(error_class: ErrorClass | None, error_type: str | None) -> bool:
+def is_pressure(error_class: ErrorClass | None, error_type: str | None, status: str | None = None) -> bool:
     """Whether an ending means that the provider wants fewer requests."""
-    return error_class is ErrorClass.RATE_LIMIT or error_type in OVERLOADED
+    return error_class is ErrorClass.RATE_LIMIT or error_type in OVERLOADED or status in OVERLOADED_STATUS
 
 
 def window_sec(level: int) -> float:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.files import tail_plain
-from terminalbench.sandbox.activity import HITS
+from terminalbench.records import ProviderWait
+from terminalbench.sandbox import activity
 
 LONGEST_ASKED_SEC = 900.0
 """No provider, and no agent that says so, makes a batch wait longer than this."""
@@ -63,9 +64,11 @@ def wait_in_logs(trial_dir: Path, now: datetime) -> float | None:
     return max((wait for wait in waits if wait is not None), default=None)
 
 
-def count_hits(trial_dir: Path) -> int:
-    """How many answers 429 the ends of the trial's logs tell of."""
-    return sum(len(HITS.findall(text)) for text in log_tails(trial_dir))
+def count_hits(trial_dir: Path, wait: ProviderWait | None = None) -> int:
+    """How many answers 429 a trial met: by its client's own account, else by the log that tells of most."""
+    if wait is not None:
+        return wait.refused.get("429", 0)
+    return max((activity.count_hits(text) for text in log_tails(trial_dir)), default=0)
 
 
 def pressure_told(asked_sec: float | None, hits: int) -> dict[str, Any]:

@@ -16,10 +16,12 @@ import msgspec
 
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.files import decode_plain, is_plain
-from terminalbench.harbor.read import claude_stream
+from terminalbench.harbor.read import claude_stream, provider_wait
 from terminalbench.harbor.read.claude_stream import ResultEvent, Stream
 from terminalbench.harbor.read.result_file import HarborResult
+from terminalbench.harbor.read.seen import read_seen
 from terminalbench.harbor.read.session_start import SessionStart, codex_start, cursor_start, from_trajectory
+from terminalbench.records import ProviderWait, known_total, total
 
 TRAJECTORY = "trajectory.json"
 SIZE_LIMIT = 512 << 20
@@ -41,8 +43,17 @@ class _ToolCall(msgspec.Struct, gc=False):
     function_name: str | None = None
 
 
+class _Metrics(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    cost_usd: float | None = None
+
+
 class _Step(msgspec.Struct, gc=False):
+    source: str | None = None
     tool_calls: list[_ToolCall] | None = None
+    metrics: _Metrics | None = None
 
 
 class _Subagent(msgspec.Struct, gc=False):
@@ -64,11 +75,12 @@ class _Trajectory(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True)
 class TrajectorySummary:
-    """How often each tool was called, subagents included, the totals, and what its agent says it had."""
+    """How often each tool was called, subagents included, the totals, what its agent says it had, and its own steps."""
 
     calls: Counter[str]
     final_metrics: FinalMetrics | None
     start: SessionStart | None = None
+    agent_steps: int = 0
 
 
 def summarize(path: Path) -> TrajectorySummary | None:
@@ -80,7 +92,37 @@ def summarize(path: Path) -> TrajectorySummary | None:
     called = Counter([call.function_name or "" for step in steps for call in step.tool_calls or ()])
     agent = document.agent
     start = from_trajectory(agent.model_name, agent.version, agent.tool_definitions) if agent is not None else None
-    return TrajectorySummary(called, document.final_metrics, start)
+    own = sum(step.source == "agent" for step in document.steps)
+    return TrajectorySummary(called, _totals(document.final_metrics, steps), start, own)
+
+
+def _totals(told: FinalMetrics | None, steps: list[_Step]) -> FinalMetrics | None:
+    """The totals that the agent wrote; those of its steps where it was cut off before it could write any."""
+    if told is not None and (told.total_prompt_tokens or told.total_completion_tokens or told.total_cost_usd):
+        return told
+    metered = [step.metrics for step in steps if step.metrics is not None]
+    if not metered:
+        return told
+    return FinalMetrics(
+        total(step.prompt_tokens for step in metered),
+        total(step.completion_tokens for step in metered),
+        known_total(step.cached_tokens for step in metered),
+        total(step.cost_usd for step in metered),
+    )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the logs of an agent tell of how it ended, for `outcome.classify`.
+
+    `session` is the last word of a Claude Code session. `acted` is whether a model answered the agent or it called a
+    tool; None: nothing tells. `unanswered`: it asked its model and had no answer of any kind.
+    """
+
+    session: ResultEvent | None = None
+    wait: ProviderWait | None = None
+    acted: bool | None = None
+    unanswered: bool = False
 
 
 class AgentLogs:
@@ -98,6 +140,7 @@ class AgentLogs:
         self.streams: list[Stream] = [stream for stream in self.by_folder if stream is not None]
         self._own_start = _OWN_START.get(agent.name) if agent is not None else None
         self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / TRAJECTORY)]
+        self.seen = read_seen(trial_dir)
 
     @property
     def starts(self) -> list[SessionStart]:
@@ -113,6 +156,42 @@ class AgentLogs:
         """The last word of the last Claude Code session, if there was one."""
         last = self.by_folder[-1]
         return last.result if last is not None else None
+
+    @cached_property
+    def wait(self) -> ProviderWait | None:
+        """How the agent waited for its provider; None when none of its clients tells."""
+        if self.seen.wait is not None:
+            return self.seen.wait
+        return provider_wait.added([told.told() for told in self._refusals()])
+
+    def _refusals(self) -> list[provider_wait.Refusals]:
+        found = []
+        for folder, stream in zip(self.folders, self.by_folder, strict=True):
+            told = stream.refusals if stream is not None else provider_wait.read_codex(folder)
+            found += [told] if told is not None else []
+        return found
+
+    def evidence(self, result: HarborResult) -> Evidence:
+        """What there is to know of how the agent ended. Trajectories are decoded only after an error."""
+        errors = [result.exception_info, *(step.exception_info for step in result.step_results or ())]
+        broken = any(errors) or (self.session is not None and self.session.is_error)
+        last = self.by_folder[-1]
+        silent = last.unanswered if last is not None else self.seen.unanswered
+        return Evidence(self.session, self.wait, self._acted(result) if broken else None, silent)
+
+    def _acted(self, result: HarborResult) -> bool | None:
+        """Any sign of an answer or a call is one; else who would have seen one says that there was none."""
+        signs = [
+            any(stream.answers or stream.calls for stream in self.streams),
+            bool(self.seen.answers),
+            any(context.n_output_tokens for context in result.contexts),
+            any(summary.agent_steps or summary.calls for summary in self.summaries),
+        ]
+        if any(signs):
+            return True
+        if self.streams or self.seen.asked or self.summaries:
+            return False
+        return None if self.seen.commands is None else self.seen.commands > 0
 
     @cached_property
     def summaries(self) -> list[TrajectorySummary]:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from terminalbench.files import open_plain
+from terminalbench.harbor.read.provider_wait import Refusals
 from terminalbench.harbor.read.session_start import SessionStart, from_init
 
 FILE_NAME = "claude-code.txt"
@@ -25,6 +26,8 @@ SCAN_LIMIT = 256 << 20
 _TAIL = 4 << 20
 _CHUNK = 1 << 20
 _LINE_LIMIT = 32 << 20
+_SYNTHETIC = "<synthetic>"
+_SUBAGENTS = frozenset({"Task", "Agent"})
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -61,11 +64,18 @@ class ResultEvent(msgspec.Struct, frozen=True):
     result: str | None = None
     errors: list[str] = []
 
+    @property
+    def refused(self) -> bool:
+        """Whether the provider's refusal ended it, or that no answer came."""
+        return self.is_error and (self.api_error_status is not None or self.terminal_reason == "api_error")
+
 
 class Stream:
     """What a session's stream says. `calls` is None when the stream is too long to be counted.
 
-    `late_hooks` are hooks that the CLI gave up because they did not end in time.
+    `late_hooks` are hooks that the CLI gave up because they did not end in time. `answers` counts messages of a model,
+    not those that the CLI puts in its mouth. `refusals` are what the CLI tells of its provider: while it waits for a
+    tool of its own it asks no provider, so what such a time tells is not its word.
     """
 
     def __init__(self) -> None:
@@ -75,6 +85,10 @@ class Stream:
         self.hooks: Counter[str] = Counter()
         self.late_hooks: Counter[str] = Counter()
         self.messages: dict[str, Tokens] = {}
+        self.answers = 0
+        self.refusals = Refusals()
+        self.open_calls: dict[str, str] = {}
+        self.open_hooks: set[str] = set()
         self._seen: set[str] = set()
 
     def first_time(self, key: str | None) -> bool:
@@ -86,15 +100,22 @@ class Stream:
         self._seen.add(key)
         return True
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether the session began, asked its model, and never had an answer nor a refusal."""
+        return self.init is not None and not (self.answers or self.refusals.count or self.open_hooks)
+
 
 class _Block(msgspec.Struct):
     type: str | None = None
     id: str | None = None
     name: str | None = None
+    tool_use_id: str | None = None
 
 
 class _Message(msgspec.Struct):
     id: str | None = None
+    model: str | None = None
     usage: Tokens | None = None
     content: list[_Block] | str | None = None
 
@@ -106,9 +127,14 @@ class _Event(msgspec.Struct):
     hook_event: str | None = None
     outcome: str | None = None
     message: _Message | None = None
+    parent_tool_use_id: str | None = None
+    error_status: int | None = None
+    retry_delay_ms: float | None = None
 
 
-_MARK = re.compile(rb'"type":\s?"(?:assistant|result)"|"subtype":\s?"(?:init|hook_started|hook_response)"')
+_MARK = re.compile(
+    rb'"type":\s?"(?:assistant|result|user)"|"subtype":\s?"(?:init|hook_started|hook_response|api_retry)"'
+)
 _event = msgspec.json.Decoder(_Event)
 _result = msgspec.json.Decoder(ResultEvent)
 
@@ -165,25 +191,46 @@ def _take(found: Stream, line: bytes) -> None:
     try:
         event = _event.decode(line)
         if event.type == "result":
-            found.result = _result.decode(line)
+            found.result = last = _result.decode(line)
+            if last.refused:
+                found.refusals.refused(last.api_error_status, retried=False)
         elif event.type == "assistant":
-            _take_message(found, event.message)
+            _take_message(found, event)
+        elif event.type == "user":
+            _take_results(found, event.message)
+        elif event.type == "system" and event.subtype == "api_retry":
+            if set(found.open_calls.values()) <= _SUBAGENTS:
+                delay = event.retry_delay_ms
+                found.refusals.refused(event.error_status, None if delay is None else delay / 1000)
         elif event.type == "system" and event.subtype == "init":
             found.init = from_init(line, SOURCE)
         elif event.type == "system" and event.hook_event:
             if event.outcome == "cancelled":
                 found.late_hooks[event.hook_event] += 1
+            (found.open_hooks.add if event.subtype == "hook_started" else found.open_hooks.discard)(event.hook_id or "")
             if found.first_time(event.hook_id):
                 found.hooks[event.hook_event] += 1
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
 
 
-def _take_message(found: Stream, message: _Message | None) -> None:
+def _take_message(found: Stream, event: _Event) -> None:
+    message = event.message
     if message is None:
         return
+    if message.model != _SYNTHETIC:
+        found.answers += 1
+        found.refusals.answered()
     if message.id is not None and message.usage is not None:
         found.messages[message.id] = message.usage
     for block in message.content if isinstance(message.content, list) else []:
-        if block.type == "tool_use" and block.name and found.calls is not None and found.first_time(block.id):
-            found.calls[block.name] += 1
+        if block.type == "tool_use" and block.name:
+            if block.id is not None and event.parent_tool_use_id is None:
+                found.open_calls[block.id] = block.name
+            if found.calls is not None and found.first_time(block.id):
+                found.calls[block.name] += 1
+
+
+def _take_results(found: Stream, message: _Message | None) -> None:
+    for block in message.content if message is not None and isinstance(message.content, list) else []:
+        found.open_calls.pop(block.tool_use_id or "", None)

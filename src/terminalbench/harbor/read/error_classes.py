@@ -28,7 +28,8 @@ HARBOR_EXCEPTIONS = _by_name(
     agent_limit      ContextLengthExceededError ContextWindowExceededError OutputLengthExceededError
     agent_limit      OutputTokenExceededError
     auth             AgentAuthenticationError
-    rate_limit       ApiRateLimitError ApiUsageLimitError
+    credit           ApiUsageLimitError
+    rate_limit       ApiRateLimitError
     provider         ApiError ApiInternalServerError ApiOverloadedError ApiProviderResourceNotFoundError
     provider         ApiResponseStalledError UnknownApiError
     model_not_found  ModelNotFoundError
@@ -45,9 +46,10 @@ BY_PHASE: frozenset[str] = frozenset({"NonZeroAgentExitCodeError"})
 OTHER_EXCEPTIONS = _by_name(
     """
     auth             AuthenticationError PermissionDeniedError
-    rate_limit       BudgetExceededError RateLimitError
+    credit           BudgetExceededError
+    rate_limit       RateLimitError
     provider         APIError APIStatusError BadGatewayError InternalServerError OverloadedError
-    provider         ServiceUnavailableError
+    provider         ServiceUnavailableError SimulatedCrash SimulatedOutage
     model_not_found  NotFoundError
     network          APIConnectionError APITimeoutError BrokenPipeError ConnectError ConnectionError
     network          ConnectionRefusedError ConnectionResetError ConnectTimeout ReadError ReadTimeout
@@ -90,7 +92,22 @@ _NO_KEY = re.compile(
 )
 """What model clients say without a key, in exceptions that are called after the server or the network."""
 
-_STATUS = {401: ErrorClass.AUTH, 403: ErrorClass.AUTH, 404: ErrorClass.MODEL_NOT_FOUND, 429: ErrorClass.RATE_LIMIT}
+_NO_CREDIT = re.compile(
+    r"(?i)credit balance is too low|\binsufficient[_ ](?:quota|credits?|funds|balance)\b|"
+    r"\bbilling_(?:error|hard_limit)|no credits remaining|unpaid invoice|payment required"
+)
+_TOO_LONG = re.compile(
+    r"(?i)\bprompt is too long\b|context[_ ](?:length|window)[_ ]exceeded|maximum context length|"
+    r"exceeds? the (?:model's )?(?:maximum )?context (?:length|window)"
+)
+_STATUS = {
+    401: ErrorClass.AUTH,
+    402: ErrorClass.CREDIT,
+    403: ErrorClass.AUTH,
+    404: ErrorClass.MODEL_NOT_FOUND,
+    429: ErrorClass.RATE_LIMIT,
+}
+_REFUSALS = (ErrorClass.PROVIDER, ErrorClass.NETWORK, ErrorClass.RATE_LIMIT, ErrorClass.AUTH)
 
 
 def error_class(name: str, message: str, phase: str) -> ErrorClass:
@@ -104,12 +121,21 @@ def error_class(name: str, message: str, phase: str) -> ErrorClass:
         and _NO_KEY.search(_own_words(message))
     ):
         return ErrorClass.AUTH
+    if (known in _REFUSALS or name == "BadRequestError") and (said := refusal_class(_own_words(message))) is not None:
+        return said
     if known is not None:
         return known
     for pattern, found in _MESSAGES:
         if pattern.search(_own_words(message)):
             return found
     return PHASES.get(phase, ErrorClass.UNKNOWN)
+
+
+def refusal_class(text: str) -> ErrorClass | None:
+    """The class that the words of a provider's refusal give it, whatever its status; None: they say nothing special."""
+    if _NO_CREDIT.search(text):
+        return ErrorClass.CREDIT
+    return ErrorClass.AGENT_LIMIT if _TOO_LONG.search(text) else None
 
 
 def _own_words(message: str) -> str:

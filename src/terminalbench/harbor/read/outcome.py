@@ -4,10 +4,12 @@ A trial is *passed* when its primary reward is at least 1 and *failed* when it i
 is the key "reward", else the only key there is. With several keys and none called "reward" it is not said what
 passing is, and the trial is errored (verifier).
 
-The verifier's word is kept whatever became of the agent: an agent that timed out, ran into a limit, refused
-or crashed but left a solved task behind has passed. A reward below 1 is the agent's failure only if the agent
-had its chance: when the machinery broke (no key, rate limit, network, crash, out of memory), Harbor's 0 is
-not a measurement and the trial is errored.
+A pass is kept whatever became of the agent: one that timed out, ran into a limit, refused or crashed but left a solved
+task behind has passed. Otherwise it depends on whose fault the error is (`terminalbench.faults`). An error of the bench
+(no key, rate limit, network, out of memory) says nothing about the profile: errored, whatever Harbor's 0 says. An error
+of the profile is what the profile does: failed, with a verdict or without one. Two of them need evidence of what the
+agent did. A crash before its model answered or it called a tool is a failed start (setup). A time-out whose last
+requests the provider refused or did not answer is the provider's.
 """
 
 import math
@@ -18,20 +20,19 @@ from typing import Any, TypeGuard
 import msgspec
 
 from terminalbench.harbor.limits.hangs import Hang
+from terminalbench.harbor.read.agent_logs import Evidence
 from terminalbench.harbor.read.claude_stream import ResultEvent
-from terminalbench.harbor.read.error_classes import BY_PHASE, PHASES, error_class, status_class
+from terminalbench.harbor.read.error_classes import BY_PHASE, PHASES, error_class, refusal_class, status_class
 from terminalbench.harbor.read.result_file import ExceptionInfo, HarborResult, StepResult, Timing, as_utc, from_result
-from terminalbench.records import AgentStatus, ErrorClass, Outcome
+from terminalbench.records import NO_ANSWER, AgentStatus, ErrorClass, Outcome, ProviderWait, total
 from terminalbench.secrets.values import NONE, Secrets
-from terminalbench.text.numbers import duration
+from terminalbench.text.numbers import duration, plural
 
 PASS_REWARD = 1.0
 PRIMARY_KEY = "reward"
 
-AGENT_HAD_ITS_CHANCE = frozenset(
-    {ErrorClass.AGENT_TIMEOUT, ErrorClass.AGENT_LIMIT, ErrorClass.SAFETY_REFUSAL, ErrorClass.CANCELLED}
-)
-"""Errors that leave a reward below 1 what it is: a failure."""
+START_SEC = 30.0
+"""An agent that ended with an error and of which nothing tells what it did has acted if it lived longer than this."""
 
 _VAGUE = BY_PHASE | {"ApiError", "UnknownApiError"}
 _TIMED_OUT = re.compile(r"timed out after ([\d.]+) seconds$")
@@ -42,6 +43,8 @@ _LATE = {
     "VerifierTimeoutError": "the verifier",
 }
 _LIMITS = frozenset({"error_max_turns", "error_max_budget_usd"})
+_LIMIT_REASONS = frozenset({"max_turns", "max_budget", "prompt_too_long"})
+_API_MESSAGE = re.compile(r'"(?:message|result)":\s?"((?:[^"\\]|\\.)*)"')
 _STATUS = {
     ErrorClass.AGENT_TIMEOUT: AgentStatus.TIMED_OUT,
     ErrorClass.AGENT_LIMIT: AgentStatus.LIMIT_REACHED,
@@ -51,7 +54,10 @@ _STATUS = {
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The end of a trial. `phase` is where the error happened, if there was one."""
+    """The end of a trial. `phase` is where the error happened, if there was one.
+
+    `status` is the HTTP status of a provider that the agent waited for until its time ran out.
+    """
 
     outcome: Outcome
     agent_status: AgentStatus
@@ -61,17 +67,20 @@ class Ending(msgspec.Struct, frozen=True):
     error_type: str | None = None
     error_message: str | None = None
     phase: str | None = None
+    status: str | None = None
 
 
 def classify(
-    result: Any, session: ResultEvent | None = None, hang: Hang | None = None, secrets: Secrets = NONE
+    result: Any, evidence: Evidence | None = None, hang: Hang | None = None, secrets: Secrets = NONE
 ) -> Ending:
     """How the trial of `result` (a decoded `result.json`, a dict, or Harbor's `TrialResult`) ended.
 
-    `session` is the last word of a Claude Code session, if there was one: the CLI may report an error that
-    never became an exception. `hang` is the note of a trial that we ended. `secrets` are taken out of the message.
+    `evidence` is what the agent's logs tell: Claude Code may report an error that never became an exception. `hang` is
+    the note of a trial that we ended. `secrets` are taken out of the message.
     """
     trial = from_result(result)
+    told = evidence or Evidence()
+    session = told.session
     rewards = _numbers(trial.verifier_result.rewards if trial.verifier_result else None)
     reward = _verdict(trial, rewards)
     error, phase = _exception(trial)
@@ -82,10 +91,22 @@ def classify(
     elif hang is not None and found is ErrorClass.CANCELLED:
         where = "stop" if trial.verifier_result is not None else hang.phase
         found, phase, kind, message = PHASES.get(where, ErrorClass.UNKNOWN), where, "Hang", hang.reason
-    elif session is not None and (error is None or error.exception_type in _VAGUE):
-        told = _session_error(session)
-        if told is not None and (error is None or phase == "agent"):
-            found, phase, message = told, "agent", _session_message(session, secrets) or message
+    elif session is not None and (error is None or phase == "agent") and found is not ErrorClass.AGENT_TIMEOUT:
+        said = _session_error(session)
+        if said is not None:
+            vague = error is None or error.exception_type in _VAGUE
+            found = said if vague or said in (ErrorClass.CREDIT, ErrorClass.AGENT_LIMIT) else found
+            phase, message = "agent", _session_message(session, secrets) or message
+    timed_out = found is ErrorClass.AGENT_TIMEOUT
+    status = _outage(told) if timed_out else None
+    if timed_out and session is not None and session.refused:
+        # The session had ended by itself, and only its process had not.
+        found, message = _session_error(session), _session_message(session, secrets)
+    elif status is not None:
+        found = ErrorClass.PROVIDER if status == _SILENCE else status_class(_http(status))
+        message = _outage_message(told.wait, status, secrets)
+    elif found is ErrorClass.AGENT_CRASH and phase == "agent" and not _acted(trial, told):
+        found = ErrorClass.SETUP
     if error is None and found is None and _was_cut_off(trial):
         found, phase, message = (
             ErrorClass.CANCELLED,
@@ -93,18 +114,49 @@ def classify(
             "ended before the verifier, without an error: interrupted",
         )
     outcome = _outcome(trial, reward, found, phase)
-    if outcome is Outcome.ERRORED and found is None:
+    if outcome is Outcome.ERRORED and (found is None or found.of_profile):
         found, phase, message = ErrorClass.VERIFIER, "verifier", _no_verdict(trial, rewards)
     return Ending(
         outcome=outcome,
-        agent_status=_agent_status(trial, found, phase),
+        agent_status=AgentStatus.TIMED_OUT if timed_out else _agent_status(trial, found, phase),
         reward=reward,
         rewards=rewards,
         error_class=found,
         error_type=kind,
         error_message=message,
         phase=phase,
+        status=status,
     )
+
+
+_SILENCE = "silence"
+
+
+def _outage(told: Evidence) -> str | None:
+    """The last status of a provider that gave no answer until the agent's time ran out; None when it did."""
+    if told.wait is not None and told.wait.at_end:
+        return told.wait.last
+    return _SILENCE if told.unanswered else None
+
+
+def _http(status: str) -> int | None:
+    return int(status) if status.isdecimal() else None
+
+
+def _outage_message(wait: ProviderWait | None, status: str, secrets: Secrets) -> str:
+    if wait is None or status == _SILENCE:
+        return "the provider never answered; the agent waited until its time ran out"
+    what = "was not reached or cut off its answer" if status == NO_ANSWER else f"answered {status}"
+    times = plural(wait.at_end, "time")
+    return secrets.one_line(f"the provider {what} {times} in a row; the agent waited for it until its time ran out")
+
+
+def _acted(trial: HarborResult, told: Evidence) -> bool:
+    """Whether the agent had an answer of its model, or called a tool, before it crashed."""
+    if told.acted is not None:
+        return told.acted
+    seconds = total(timing.seconds for timing in trial.agent_timings)
+    return seconds is None or seconds > START_SEC
 
 
 def primary_reward(rewards: dict[str, float]) -> float | None:
@@ -140,13 +192,16 @@ def _exception(trial: HarborResult) -> tuple[ExceptionInfo | None, str | None]:
 
 
 def _phase(trial: HarborResult, error: ExceptionInfo) -> str:
-    run = trial.step_results[-1] if trial.step_results else trial
-    phase = _phase_of_run(run, error)
+    phase = _phase_of_run(_last_run(trial), error)
     if phase is not None:
         return phase
     if _started(trial.agent_setup):
         return "agent_setup"
     return "environment" if _started(trial.environment_setup) else "setup"
+
+
+def _last_run(trial: HarborResult) -> HarborResult | StepResult:
+    return trial.step_results[-1] if trial.step_results else trial
 
 
 def _phase_of_run(run: HarborResult | StepResult, error: ExceptionInfo) -> str | None:
@@ -169,15 +224,19 @@ def _was_cut_off(trial: HarborResult) -> bool:
 
 
 def _outcome(trial: HarborResult, reward: float | None, found: ErrorClass | None, phase: str | None) -> Outcome:
+    of_profile = found is not None and found.of_profile
     if reward is not None:
         if reward >= PASS_REWARD:
             return Outcome.PASSED
-        innocent = found is None or found in AGENT_HAD_ITS_CHANCE or phase == "stop"
-        return Outcome.FAILED if innocent else Outcome.ERRORED
+        # One that was cancelled after its verdict keeps it, as does one whose environment did not end well.
+        counts = found is None or of_profile or found is ErrorClass.CANCELLED or phase == "stop"
+        return Outcome.FAILED if counts else Outcome.ERRORED
     if found is ErrorClass.AGENT_TIMEOUT:
         return Outcome.TIMED_OUT
     if found is ErrorClass.CANCELLED:
         return Outcome.CANCELLED
+    if of_profile and phase == "agent" and not _started(_last_run(trial).verifier):
+        return Outcome.FAILED  # Harbor asks no verifier after most exceptions: the profile did not pass all the same
     if found is None and trial.config.install_only:
         return Outcome.NOT_RUN
     return Outcome.ERRORED
@@ -192,12 +251,12 @@ def _agent_status(trial: HarborResult, found: ErrorClass | None, phase: str | No
 
 
 def _session_error(session: ResultEvent) -> ErrorClass | None:
-    if session.subtype in _LIMITS or session.terminal_reason in ("max_turns", "max_budget"):
+    if session.subtype in _LIMITS or session.terminal_reason in _LIMIT_REASONS:
         return ErrorClass.AGENT_LIMIT
     if not session.is_error:
         return None
-    if session.api_error_status is not None or session.terminal_reason == "api_error":
-        return status_class(session.api_error_status)
+    if session.refused:
+        return refusal_class(session.result or "") or status_class(session.api_error_status)
     return ErrorClass.AGENT_CRASH
 
 
@@ -223,11 +282,25 @@ def _message(error: ExceptionInfo | None, secrets: Secrets) -> str | None:
         return f"{_LATE[error.exception_type]} did not end within {duration(float(limit[1]))}"
     head, printed, output = error.exception_message.partition("\nstdout: ")
     if not (printed and head.startswith("Command failed (exit ")):
-        return secrets.one_line(error.exception_message) or None
+        return secrets.one_line(_api_words(error.exception_message)) or None
     words = [line.strip() for line in output.replace("\nstderr: ", "\n")[-4000:].splitlines()]
     last = next((line for line in reversed(words) if line and line != "None"), "")
     code = head.removeprefix("Command failed (").partition(")")[0]
-    return secrets.one_line(f"{code}: {last}" if last else head)
+    return secrets.one_line(f"{code}: {_api_words(last)}" if last else head)
+
+
+def _api_words(text: str) -> str:
+    """The text, in which the JSON of an answer or of an event is replaced by what it says."""
+    start = text.find("{")
+    said = _API_MESSAGE.findall(text, start) if start >= 0 else []
+    if not said:
+        return text
+    words = next((word for word in reversed(said) if word), said[-1])
+    try:
+        words = msgspec.json.decode(f'"{words}"', type=str)
+    except msgspec.DecodeError:
+        pass  # shown as it is
+    return f"{text[:start]}{words}".strip()
 
 
 def _started(timing: Timing | None) -> TypeGuard[Timing]:

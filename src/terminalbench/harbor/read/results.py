@@ -3,12 +3,13 @@
     <job>/<trial>/result.json                 Harbor's result; a trial without it has not finished
                   config.json, lock.json      how it was configured; digest of the task
                   planned.json                what the plugin knew of it beforehand: the price of its tokens
+                  seen.json                   what the plugin saw of the agent: commands, answers, refusals
                   safety.json                 what the safe verifier found
                   agent/{claude-code.txt,trajectory.json,delivery.json}
                   steps/<step>/agent/...      the same, of a multi-step task
 
-Files under `agent` are the agent's own words. The outcome comes from `result.json` alone, except that an error
-which Claude Code reports of its own session can turn a 0 into an error.
+Files under `agent` are the agent's own words. The outcome comes from `result.json`; what its client tells of its
+provider's refusals, and of its own end, decides only whose fault an error or a time-out is. It never makes a pass.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.planned import read_planned
 from terminalbench.harbor.read.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
 from terminalbench.harbor.read.suspicion import read_safety, suspect
-from terminalbench.records import Outcome, Phases, Trial, Usage, total
+from terminalbench.records import Outcome, Phases, ProviderWait, Trial, Usage, total
 from terminalbench.secrets.values import NONE, Secrets
 
 RESULT = "result.json"
@@ -140,10 +141,11 @@ def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
 
 
 class LiveEnding(msgspec.Struct, frozen=True):
-    """How a trial that has just ended did end, and what it used."""
+    """How a trial that has just ended did end, what it used, and how it waited for its provider."""
 
     ending: Ending
     usage: Usage
+    wait: ProviderWait | None = None
 
 
 def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEnding:
@@ -151,13 +153,14 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
     found = from_result(result)
     logs = AgentLogs(trial_dir, found, recorded(found.agent))
     used = usage_sources.best(found.model, found.contexts, logs.by_folder, [], read_planned(trial_dir).prices)
-    return LiveEnding(classify(found, logs.session, read_hang(trial_dir), secrets), used)
+    ending = classify(found, logs.evidence(found), read_hang(trial_dir), secrets)
+    return LiveEnding(ending, used, logs.wait)
 
 
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: Secrets) -> Trial:
     agent = recorded(result.agent)
     logs = AgentLogs(trial_dir, result, agent)
-    ending = classify(result, logs.session, read_hang(trial_dir), secrets)
+    ending = classify(result, logs.evidence(result), read_hang(trial_dir), secrets)
     planned = read_planned(trial_dir)
     used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices)
     calls = logs.calls
@@ -190,6 +193,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         started_at=iso(result.started_at),
         finished_at=iso(result.finished_at),
         usage=used,
+        wait=logs.wait,
         tool_calls=None if calls is None else calls.total(),
         delivery=deliver(result.config.agent, notes, logs.streams, logs.starts, calls),
         simulated=simulated,

@@ -21,6 +21,9 @@ _SIZE_LIMIT = 4 << 20
 SHORT_SEC = 1.0
 """No model has read a task, acted and answered in less."""
 
+WAIT_SHARE = 0.25
+"""A trial whose agent paused for its provider during so much of its time, or more, had less time than others."""
+
 
 class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     """`safety.json` in a trial folder. Each list names what an honest agent has no reason to leave behind."""
@@ -70,6 +73,9 @@ def suspect(trial: Trial, streams: Sequence[Stream], safety: SafetyNote | None, 
             reasons.append("no_tokens")
         if trial.agent_status is AgentStatus.COMPLETED and agent_sec is not None and agent_sec < SHORT_SEC:
             reasons.append("implausibly_short")
+    paused_sec = trial.wait.backoff_sec if trial.wait is not None else None
+    if trial.outcome.measured and paused_sec and agent_sec and paused_sec >= WAIT_SHARE * agent_sec:
+        reasons.append("waited_for_provider")
     if any(stream.result is not None and stream.result.permission_denials for stream in streams):
         reasons.append("permission_denied")
     late = sum((stream.late_hooks for stream in streams), Counter())

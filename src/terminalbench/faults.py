@@ -1,0 +1,106 @@
+"""The one table of error classes: whose fault each is, when it is run again, what two in a row lead to.
+
+The reader of results, retries, `resume --retry-errors`, the watchdog, `errors`, the dashboard and docs/results.md take
+it from here; a test compares the docs.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Fault(StrEnum):
+    """Whose fault an error is."""
+
+    BENCH = "bench"
+    """It says nothing about the profile: not measured."""
+    PROFILE = "profile"
+    """It is what the profile does: measured, as not passed."""
+
+
+class Again(StrEnum):
+    """When trials with an error are run again."""
+
+    AT_ONCE = "at once"
+    """As often as `run.retries` says, and by `resume --retry-errors`."""
+    ON_REQUEST = "on request"
+    """By `resume --retry-errors`: until somebody has mended something it would happen again."""
+    BY_NAME = "by name"
+    """By `resume --retry-errors CLASS` only: the first verdict counts all the same."""
+
+
+class ErrorInfo(msgspec.Struct, frozen=True):
+    """What is to know of a class of errors. `stops` is the key of `[run]` that says what two in a row lead to."""
+
+    fault: Fault
+    again: Again
+    meaning: str
+    stops: str | None = None
+
+
+class ErrorClass(StrEnum):
+    """Why a trial has an error. An `errored` trial always has one; other outcomes may. `ERRORS` has what each means."""
+
+    SETUP = "setup"
+    ENVIRONMENT = "environment"
+    VERIFIER = "verifier"
+    AUTH = "auth"
+    CREDIT = "credit"
+    RATE_LIMIT = "rate_limit"
+    PROVIDER = "provider"
+    NETWORK = "network"
+    MODEL_NOT_FOUND = "model_not_found"
+    OUT_OF_MEMORY = "out_of_memory"
+    DISK_FULL = "disk_full"
+    PROCESS_LIMIT = "process_limit"
+    AGENT_CRASH = "agent_crash"
+    AGENT_LIMIT = "agent_limit"
+    AGENT_TIMEOUT = "agent_timeout"
+    SAFETY_REFUSAL = "safety_refusal"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+    @property
+    def info(self) -> ErrorInfo:
+        """Whose fault it is, when it is run again, what it means."""
+        return ERRORS[self]
+
+    @property
+    def of_profile(self) -> bool:
+        """Whether it is what the profile does: then it counts as not passed."""
+        return self.info.fault is Fault.PROFILE
+
+
+ERRORS: dict[ErrorClass, ErrorInfo] = {
+    ErrorClass.SETUP: ErrorInfo(
+        Fault.BENCH,
+        Again.AT_ONCE,
+        "the agent was not installed or prepared, or it ended before its model answered and it called a tool",
+        "on_setup_failure",
+    ),
+    ErrorClass.ENVIRONMENT: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the environment did not start, or broke"),
+    ErrorClass.VERIFIER: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the verifier failed to give a verdict"),
+    ErrorClass.AUTH: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the provider refused the key", "on_auth_failure"),
+    ErrorClass.CREDIT: ErrorInfo(
+        Fault.BENCH, Again.ON_REQUEST, "the account has no credit or quota left", "on_auth_failure"
+    ),
+    ErrorClass.RATE_LIMIT: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the provider refused for too many requests"),
+    ErrorClass.PROVIDER: ErrorInfo(
+        Fault.BENCH, Again.AT_ONCE, "the provider failed, was overloaded, or never answered"
+    ),
+    ErrorClass.NETWORK: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the provider was not reached, or the stream was cut"),
+    ErrorClass.MODEL_NOT_FOUND: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the provider does not know the model"),
+    ErrorClass.OUT_OF_MEMORY: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the memory of the environment was used up"),
+    ErrorClass.DISK_FULL: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the disk of the environment was full"),
+    ErrorClass.PROCESS_LIMIT: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the environment had no process left to start"),
+    ErrorClass.AGENT_CRASH: ErrorInfo(
+        Fault.PROFILE, Again.BY_NAME, "the agent ended with an error of its own, after it had acted"
+    ),
+    ErrorClass.AGENT_LIMIT: ErrorInfo(
+        Fault.PROFILE, Again.BY_NAME, "the agent ran out of turns, context, output or its own budget"
+    ),
+    ErrorClass.AGENT_TIMEOUT: ErrorInfo(Fault.PROFILE, Again.BY_NAME, "the agent ran out of time while it worked"),
+    ErrorClass.SAFETY_REFUSAL: ErrorInfo(Fault.PROFILE, Again.BY_NAME, "the model refused the task"),
+    ErrorClass.CANCELLED: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the trial was interrupted; `resume` runs it again"),
+    ErrorClass.UNKNOWN: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "an error that no rule knows"),
+}

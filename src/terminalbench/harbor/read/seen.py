@@ -1,0 +1,34 @@
+"""`seen.json` in a trial folder: what the Harbor process saw of the agent, where no agent in a sandbox reaches it."""
+
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.files import decode_plain
+from terminalbench.records import ProviderWait
+
+SEEN = "seen.json"
+_SIZE_LIMIT = 1 << 20
+
+
+class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an agent did on the host; None: it does not work from the host, so nothing could be seen.
+
+    `commands` are those it ran in its environment; `asked`, `answers` and `wait` are of the models that it calls by
+    Harbor's own client.
+    """
+
+    commands: int | None = None
+    asked: int | None = None
+    answers: int | None = None
+    wait: ProviderWait | None = None
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether it asked its model, and never had an answer nor a refusal."""
+        return bool(self.asked) and not self.answers and not (self.wait and self.wait.refused)
+
+
+def read_seen(trial_dir: Path) -> Seen:
+    """The note in a trial folder; empty where there is none."""
+    return decode_plain(trial_dir / SEEN, Seen, _SIZE_LIMIT) or Seen()

@@ -5,12 +5,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from support.experiments import BASE, Project, good, problems
+from support.results import make_plan, make_trial
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.config import load
+from terminalbench.experiments.plan import ProfileRecord, Provenance
+from terminalbench.files import write_json
 
 MINE = """
 from harbor.agents.base import BaseAgent
@@ -128,6 +133,37 @@ def test_a_wrong_record_is_an_error_that_names_it(project: Project) -> None:
     ]
     with pytest.raises(UserError, match="a table of plain values"):
         load(project.experiment(BASE + '[profiles.p]\nagent = "own:B"\n'))
+
+
+def test_a_class_that_its_module_does_not_hold_is_said_before_a_run(project: Project) -> None:
+    project.write("own.py", "from other import Given\nclass Mine:\n    pass\nMade = type('Made', (), {})\n")
+    project.write("broken.py", "class Mine:\n")
+    project.write("open.py", "from elsewhere import *\n")
+    project.write("empty.py", "")
+    asked = '[profiles.p]\nagent = "{}"\n'
+    assert problems(project, BASE + asked.format("own:Mind")) == [
+        f'profiles.p.agent: {project.root / "own.py"} has no class "Mind" (did you mean "Mine"?)'
+    ]
+    assert problems(project, BASE + '[defaults]\nagent = "empty:Mine"\n[profiles.p]\n') == [
+        f'defaults.agent: {project.root / "empty.py"} has no class "Mine" (empty.py defines no class)'
+    ]
+    [broken] = problems(project, BASE + asked.format("broken:Mine"))
+    assert broken.startswith(f"profiles.p.agent: {project.root / 'broken.py'} cannot be read as Python: ")
+    for name in ("own:Mine", "own:Given", "own:Made", "open:Any"):
+        assert good(project, BASE + asked.format(name)), name
+
+
+@pytest.mark.parametrize("record", ['{"mpc": True}', "made()"])
+def test_a_record_that_is_wrong_by_now_stops_no_command_that_reads(project: Project, tbench, record: str) -> None:
+    batch = allocate(project.root / "results", "s")
+    project.write("own.py", f"class A:\n    AGENT_INFO = {record}\n")
+    profile = ProfileRecord("p", "id-p", {"agent": "own:A"})
+    plan = make_plan(batch, ("p",), "a", provenance=Provenance(root=str(project.root)))
+    write_json(batch.plan_json, msgspec.structs.replace(plan, profiles=(profile,)))
+    make_trial(batch, "a__1", cost=0.5)
+    for command in (["list"], ["show", "a__1"], ["compare", "s/0"], ["errors", "s/0"], ["report", "s/0"], ["index"]):
+        ran = tbench(*command)
+        assert ran.code == 0, (command, ran.err)
 
 
 def test_the_class_is_read_without_harbor(project: Project) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from terminalbench import registry
-from terminalbench.errors import InvalidFile, UserError
+from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
 from terminalbench.experiments.strict import Problems, given, is_file, key
 
 RECORD = "AGENT_INFO"
@@ -99,16 +99,34 @@ def agent_names() -> list[str]:
 
 def calls_model(spec: str | None, root: Path | None = None) -> bool:
     """Whether an agent calls a model, as far as is known: one without costs nothing, which is not unknown."""
-    info = agent_info(spec, root) if spec is not None else None
+    info = recorded(spec, root)
     return info is None or info.model
 
 
-def recorded(agent: str | None) -> AgentInfo | None:
+def recorded(agent: str | None, root: Path | None = None) -> AgentInfo | None:
     """The record of an agent that has run, by its name; None without one that is right: its results stay readable."""
     try:
-        return agent_info(agent) if agent is not None else None
-    except InvalidFile:
+        return agent_info(agent, root) if agent is not None else None
+    except UserError:
         return None
+
+
+def class_problem(path: str, root: Path | None) -> Problem | None:
+    """What is wrong with an agent at `module:Class` whose module is found: it cannot be read, or has no such class."""
+    module, _, name = path.partition(":")
+    file = _file(module, [*([str(root)] if root is not None else []), *sys.path])
+    if file is None:
+        return None
+    try:
+        source = _Source(module, file, ast.parse(file.read_bytes()))
+    except SyntaxError as error:
+        return Problem("agent", f"{file} cannot be read as Python: {error.msg} (line {error.lineno})")
+    except (OSError, ValueError, RecursionError):
+        return None
+    if source.binds(name):
+        return None
+    hint = did_you_mean(name, list(source.classes)) or f"{file.name} defines no class"
+    return Problem("agent", f'{file} has no class "{name}"', hint)
 
 
 @cache
@@ -247,6 +265,14 @@ class _Source:
                 base = ".".join([*above, *([node.module] if node.module else [])])
                 names |= {alias.asname or alias.name: f"{base}.{alias.name}" for alias in node.names}
         return names
+
+    def binds(self, name: str) -> bool:
+        """Whether the module may hold something of this name, however it is made."""
+        made = {node.name for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
+        made |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        hidden = {"globals", "setattr", "exec"} & {node.id for node in names}
+        return bool(hidden) or not made.union(self.imported).isdisjoint({name, "__getattr__", "*"})
 
     def look_up(self, dotted: str, search: tuple[str, ...]) -> AgentClass | None:
         """The class that `dotted` means in this module."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
-from terminalbench.experiments.agent_code import agent_code, option_files
-from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names
+from terminalbench.experiments.agent_code import agent_code, is_released, option_files
+from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names, class_problem
 from terminalbench.experiments.mcp import check_code, held_in, read_mcp
 from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile
 from terminalbench.experiments.strict import Problems, find_path, is_file, join
@@ -46,6 +46,12 @@ class Inheritance:
         if info is None:
             where = f"{at}.agent" if "agent" in own else "defaults.agent"
             self.problems.add(where, f'no agent is called "{name}"', did_you_mean(name, agent_names()))
+            return None
+        own_class = info.import_path if info.import_path and not is_released(info.import_path) else None
+        problem = class_problem(own_class, self.root) if own_class is not None else None
+        if problem is not None:
+            where = f"{at}.agent" if "agent" in own else "defaults.agent"
+            self.problems.add(where, problem.what, problem.hint)
             return None
         return _Resolver(self, chain, info, own).profile()
 

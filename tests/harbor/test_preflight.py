@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import tempfile
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import make_plan
+from terminalbench.harbor import preflight as harbor_preflight
 from terminalbench.harbor.agents import needs
 from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.preflight import JobRequest, Report, Request, check, dropped
@@ -184,6 +187,22 @@ def test_results_that_cannot_be_written_name_the_key_and_the_next_step(project, 
     assert (ran.code, ran.out) == (2, "")
     assert f"{file}: run.results_root: results cannot be written to {place}: " in ran.err
     assert "(name another folder in results_root of [run])" in ran.err
+
+
+def test_what_a_killed_check_left_behind_is_removed_by_the_next(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with harbor_preflight._throw_away() as mine:
+        here, pid, rest = Path(mine).name.split(".", 2)
+        alive, dead = tmp_path / f"{here}.{pid}.{rest}x", tmp_path / f"{here}.{pid}.1-x"
+        elsewhere, old, new = (tmp_path / f"tbench-preflight-{name}" for name in ("1.2.3-x", "old", "new"))
+        for folder in (alive, dead, elsewhere, old, new):
+            (folder / "inside").mkdir(parents=True)
+        (tmp_path / "tbench-preflight-link").symlink_to(tmp_path / "kept")
+        os.utime(old, (0, 0))
+        with harbor_preflight._throw_away():
+            left = {folder.name for folder in tmp_path.iterdir()}
+        assert {Path(mine).name, alive.name, elsewhere.name, new.name, "tbench-preflight-link"} < left
+        assert left.isdisjoint({dead.name, old.name})
 
 
 def test_an_option_that_the_source_did_not_show_is_found_before_the_run(project) -> None:

@@ -184,7 +184,9 @@ def test_a_budget_that_is_raised_while_batches_run_opens_the_gate(tmp_path: Path
     assert other.why_none(GateState(free=["o"]), ["p", "o"]) is None, "one that costs nothing can start"
     path = tmp_path / "night.json"
     path.write_text(path.read_text().replace('"budget_usd": 2.5', '"budget_usd": 20.0'))
-    assert read_limits(other).shared_lines == ["shared gate night.json: $2.60 of $20.00 spent by 2 batches"]
+    assert read_limits(other, tmp_path / "b" / "control.json").shared_lines == [
+        "shared gate night.json: $2.60 of $20.00 spent by 2 batches"
+    ]
     assert other.why_none(GateState(), ["p"]) is None
     assert other.enter("t3", "p") is None
 

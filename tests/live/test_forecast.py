@@ -7,7 +7,9 @@ from heapq import heapify, heappop, heappush
 import pytest
 
 from support.live import START, Teller, job_event, plan
+from terminalbench.harbor.limits.control import Control
 from terminalbench.live.forecast import eta_sec
+from terminalbench.live.limits import Limits
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event
 
@@ -49,6 +51,24 @@ def test_the_time_left_is_near_what_is_left(unevenness: float, least: tuple[floa
     runs = [ratios(seed, unevenness=unevenness) for seed in range(12)]
     medians = [statistics.median(run[n] for run in runs) for n in range(len(SHARES))]
     assert all(low <= median <= 1.35 for low, median in zip(least, medians, strict=True)), medians
+
+
+def test_the_time_left_is_unknown_while_a_profile_with_trials_to_start_is_paused() -> None:
+    state = LiveState()
+    state.replan(plan(("p", "q"), ("a", "b"), parallel=1))
+    for event in [
+        *Teller("a__1").whole(0, 10),
+        *Teller("a__2", profile="q").whole(0, 10),
+        Teller("b__1", "b").started(10),
+    ]:
+        state.apply(event)
+    assert eta_sec(state, START + 12) == pytest.approx(10.0)
+    state.limits = Limits(told=Control(paused={"q": "quota"}))
+    assert eta_sec(state, START + 12) is None
+    state.limits = Limits(told=Control(paused={"p": "quota"}))
+    assert eta_sec(state, START + 12) == pytest.approx(10.0), "its last trial runs"
+    state.limits = Limits(told=Control(paused={"*": "lunch"}))
+    assert eta_sec(state, START + 12) is None
 
 
 def test_nothing_is_said_of_a_model_by_the_pace_of_an_oracle() -> None:

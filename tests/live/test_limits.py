@@ -97,3 +97,17 @@ def test_a_gate_of_its_own_is_not_called_shared(tmp_path: Path, tbench) -> None:
     found = shown(batch, tbench)
     assert "$1.00 of $3.00" in found["watch"]
     assert not [surface for surface, text in found.items() if "shared" in text]
+
+
+def test_what_is_paused_is_read_from_the_orders_of_the_batch_and_of_the_gate(tmp_path: Path) -> None:
+    batch = sharing(tmp_path)
+    feed = Feed(batch)
+    feed.read()
+    assert feed.state.limits.told.why_paused("p") is None
+    ControlFile(batch.control_json).change(lambda told: told.paused.update({"p": "quota"}))
+    feed.read()
+    assert feed.state.limits.told.why_paused("p") == "quota"
+    ControlFile(batch.control_json).clear()
+    ControlFile(shared_control(tmp_path / "night.json")).change(lambda told: told.paused.update({"*": "lunch"}))
+    feed.read()
+    assert feed.state.limits.told.why_paused("p") == "lunch"

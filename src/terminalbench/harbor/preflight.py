@@ -6,8 +6,12 @@ output. Variables reach it through the pipe, never through arguments.
 
 import contextlib
 import os
+import re
+import shutil
+import stat
 import sys
 import tempfile
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +19,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from terminalbench.errors import did_you_mean
+from terminalbench.files import start_ticks
 from terminalbench.harbor.answer import answer
 
 if TYPE_CHECKING:
     from terminalbench.experiments.agents import AgentInfo
+
+
+_FOLDER = "tbench-preflight-"
+_OLD_SEC = 86_400.0
 
 
 class JobRequest(msgspec.Struct, frozen=True):
@@ -192,13 +201,45 @@ def _task_problems(config: dict[str, Any], *, only: list[int]) -> dict[int, str]
     import asyncio
 
     found: dict[int, str] = {}
-    with tempfile.TemporaryDirectory(prefix="tbench-preflight-") as folder:
+    with _throw_away() as folder:
         for index in only:
             single = {**config, "tasks": [config["tasks"][index]], "n_attempts": 1, "jobs_dir": folder}
             problem = asyncio.run(_create(single, Path(folder)))
             if problem is not None:
                 found[index] = problem
     return found
+
+
+@contextlib.contextmanager
+def _throw_away() -> Generator[str]:
+    """A folder for as long as it is needed. By its name the next check knows what a killed one left."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        if _is_left(left):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{_space()}.{os.getpid()}.{start_ticks(os.getpid())}-") as folder:
+        yield folder
+
+
+def _space() -> int:
+    """The space in which a pid means a process: a container has its own, and may share the folder."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether a folder is ours and its process is gone; where that cannot be told, whether it is a day old."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+        return False
+    named = re.fullmatch(rf"{_FOLDER}(\d+)\.(\d+)\.(\d+)-.*", folder.name)
+    if named is None or int(named[1]) != _space():
+        return time.time() - status.st_mtime > _OLD_SEC
+    return start_ticks(int(named[2])) != int(named[3])
 
 
 async def _create(config: dict[str, Any], folder: Path) -> str | None:

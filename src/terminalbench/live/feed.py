@@ -150,11 +150,11 @@ class Feed:
     def _read_gate(self) -> bool:
         gate = gate_of(self.batch, self.state.plan)
         shared = () if gate.shared is None else (gate.shared, shared_control(gate.shared))
-        stamps = [_stamp(file) for file in (gate.path, *shared)]
+        stamps = [_stamp(file) for file in (gate.path, self.batch.control_json, *shared)]
         if stamps[0] is None or stamps == self._gate_stamps:
             return False
         try:
-            self.state.limits = read_limits(gate)
+            self.state.limits = read_limits(gate, self.batch.control_json)
         except (OSError, msgspec.DecodeError, UserError):
             return False
         self._gate_stamps = stamps

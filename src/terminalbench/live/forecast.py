@@ -18,6 +18,8 @@ _GOLDEN = 0.6180339887498949
 def eta_sec(state: LiveState, now: float) -> float | None:
     """Seconds until the last trial ends, by this batch's own durations; None while nothing is known of a profile.
 
+    None too while a profile is paused that has trials to start: a person says when it goes on.
+
     A trial takes what its task took this profile so far; else what the task took the others, times how much slower
     this profile is than they on the tasks it has done; else what a trial usually takes it. What ended first is what
     was short: the ages of running trials count as well. Durations are as uneven as those seen so far, so that the last
@@ -32,8 +34,11 @@ def eta_sec(state: LiveState, now: float) -> float | None:
     now_running, later = [], []
     for profile in state.profiles.values():
         mine = running.get(profile.key, [])
-        if not mine and (profile.key in shut or profile.done >= (profile.planned or 0)):
+        to_start = profile.key not in shut and profile.done + len(mine) < (profile.planned or 0)
+        if not mine and not to_start:
             continue  # it has nothing left to do
+        if to_start and state.limits.told.why_paused(profile.key) is not None:
+            return None
         left = _left_sec(state, profile, mine, now, spread, shut=profile.key in shut)
         if left is None:
             return None

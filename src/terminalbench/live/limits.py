@@ -1,6 +1,7 @@
 """What holds a batch back beside its own plan: its gate, and the gate and orders that it shares with other batches."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from terminalbench.harbor.limits.control import ALL, Control, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, GateState, Refusal, read_shared
@@ -11,13 +12,15 @@ from terminalbench.text.numbers import dollars, plural
 class Limits:
     """`own` is the gate of the batch, with the tighter deadline where it shares another gate.
 
-    `together` are the `batches` of that other gate as one, `orders` what was told to all of them.
+    `together` are the `batches` of that other gate as one, `orders` what was told to all of them, `told` what is in
+    force for this batch.
     """
 
     own: GateState = field(default_factory=GateState)
     together: GateState | None = None
     batches: int = 0
     orders: Control = field(default_factory=Control)
+    told: Control = field(default_factory=Control)
 
     @property
     def shut(self) -> Refusal | None:
@@ -54,14 +57,14 @@ class Limits:
         return [f"shared gate {self.together.shared}: {'; '.join(parts)}"]
 
 
-def read_limits(gate: Gate) -> Limits:
-    """The limits as they are now."""
-    own = gate.read()
+def read_limits(gate: Gate, control: Path) -> Limits:
+    """The limits as they are now; `control` is the file with the orders of the batch."""
+    own, told = gate.read(), ControlFile(control, gate.shared).read()
     if gate.shared is None:
-        return Limits(own)
+        return Limits(own, told=told)
     shared = read_shared(gate.shared)
     orders = ControlFile(shared_control(gate.shared)).read()
-    return Limits(own, gate.all_batches(own, shared), len(shared.batches), orders)
+    return Limits(own, gate.all_batches(own, shared), len(shared.batches), orders, told)
 
 
 def _spend(state: GateState, guessed: str = "") -> str:

@@ -10,7 +10,8 @@ import pytest
 from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
 from support.tasks import BOTH
-from terminalbench.files import lock, lock_owner
+from terminalbench.experiments.plan import Plan
+from terminalbench.files import lock, lock_owner, read_json
 
 
 def slow(free: int) -> str:
@@ -248,7 +249,7 @@ def test_a_selection_stays_a_selection(lab) -> None:
     assert lab.outcomes() == {("nop", "a"): ["failed"]}
 
 
-def test_a_moved_project_and_changed_skills_are_refused(lab) -> None:
+def test_a_moved_project_and_changed_skills_code_and_tasks_are_refused(lab) -> None:
     lab.project.write("skill/SKILL.md", "how to")
     profile = scripted("p", script="true")
     lab.project.write(
@@ -269,10 +270,30 @@ def test_a_moved_project_and_changed_skills_are_refused(lab) -> None:
         assert ran.returncode == 2
         assert "another treatment now" in ran.stderr
     lab.project.write("skill/SKILL.md", "how to")
+    with (lab.root / "lab_agents.py").open("a") as code:
+        code.write("# edited\n")
+    with (lab.root / "tasks" / "a" / "tests" / "test.sh").open("a") as tests:
+        tests.write("# edited\n")
+    for target in (file, lab.batch().folder):
+        ran = lab.tbench("resume", target, "--attempts", "2")
+        assert ran.returncode == 2
+        assert 'profile "p" is another treatment now: agent_code.lab_agents.py: ' in ran.stderr
+        assert 'task "tasks/a" is another task now: tests/test.sh' in ran.stderr
+        assert lab.outcomes() == {("p", "a"): ["failed"]}
+    ran = lab.tbench("resume", lab.batch().folder, "--attempts", "2", "--accept-changed")
+    assert ran.returncode == 0, ran.stderr
+    assert lab.outcomes() == {("p", "a"): ["failed"] * 2}
+    kinds = [departure.kind for departure in read_json(lab.batch().plan_json, Plan).departed()]
+    assert kinds == ["changed-profiles", "changed-tasks"]
+    assert lab.tbench("run", file).returncode == 0
+    assert lab.tbench("resume", file, "--attempts", "2").returncode == 0, "a new batch has the new files"
+    shown = " ".join(lab.tbench("compare", lab.batch(0).folder, lab.batch(1).folder).stdout.split())
+    assert "p@1 vs p@0" in shown, "both versions are kept apart"
+    assert 's/0: task "tasks/a" is another task now: tests/test.sh' in shown
     elsewhere = lab.root.parent / "elsewhere"
     lab.root.rename(elsewhere)
     lab.root.mkdir()
-    ran = lab.tbench("resume", elsewhere / "results" / "s" / "0", "--attempts", "2")
+    ran = lab.tbench("resume", elsewhere / "results" / "s" / "0", "--attempts", "3")
     assert ran.returncode == 2
     assert "was started in" in ran.stderr
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from conftest import DATA
 from support.experiments import Project
-from support.resuming import NOW, Started, experiment, finished
+from support.resuming import NOW, Started, experiment, finished, planned
 from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
@@ -168,6 +169,37 @@ def test_a_plan_of_an_earlier_version_goes_on_with_a_word(project: Project, batc
         resume(batch, ResumeRequest())
 
 
+def test_conditions_of_a_recorded_batch_stay_what_they_were(project: Project, started: Started) -> None:
+    """Claude Code without servers ran without the conditions that all profiles have now; what is added has them."""
+    text = '[profiles.{}]\nmodel = "m"\nno_mcp = true\n{}'
+    made = experiment(project, text.format("old", ""))
+    batch = planned(made)
+    plan = plan_of(batch)
+    content = {name: value for name, value in plan.profiles[0].content.items() if name != "conditions"}
+    old = msgspec.structs.replace(plan.profiles[0], id="p000000000000", content=content, recipe=1)
+    jobs = tuple(msgspec.structs.replace(job, profile_id="p000000000000") for job in plan.jobs)
+    write_json(batch.plan_json, msgspec.structs.replace(plan, profiles=(old,), jobs=jobs))
+    config = read_json(batch.job_config(plan.jobs[0].name))
+    del config["agents"][0]["env"], config["agents"][0]["kwargs"]
+    write_json(batch.job_config(plan.jobs[0].name), config)
+    made.file.write_text(made.file.read_text() + text.format("new", 'reasoning = "low"\n'))
+    resume(batch, ResumeRequest(), load(made.file))
+    before, after = (request.config["agents"][0] for request in started.requests)
+    assert "env" not in before
+    assert after["env"] == {"ENABLE_TOOL_SEARCH": "false"}
+    said = "profiles: new has ENABLE_TOOL_SEARCH, strict_mcp_config, old has not"
+    assert [str(departure) for departure in plan_of(batch).departed()] == [said]
+
+
+def test_a_recorded_plan_of_an_earlier_version_tells_of_no_change() -> None:
+    plan = read_json(DATA / "live" / "plan.json", Plan)
+    assert plan.task_files == {}
+    for profile in plan.profiles:
+        now = {**profile.content, "agent_code": {"lab.py": "1"}, "conditions": {"A": "b"}, "option_files": {"c": "d"}}
+        assert profile.changes(now) == []
+        assert [change.aspect for change in profile.changes({**now, "model": "other"})] == ["model"]
+
+
 def test_a_task_that_cannot_be_looked_at_is_unknown(project: Project, batch: Batch) -> None:
     plan = plan_of(batch)
     (local, *_), job = plan.jobs[0].tasks, plan.jobs[0]
@@ -228,7 +260,7 @@ def test_diff_shows_which_files_changed_since_a_batch(project: Project, batch: B
 
 def test_compare_keeps_versions_of_an_agent_apart(project: Project, batch: Batch, tbench) -> None:
     """The same key, two versions of its code: `p@0` and `p@1`, as for any other edit of a profile."""
-    from terminalbench.analytics.settings import profile_names
+    from terminalbench.analytics.settings import profile_names, settings_of
 
     project.write("lab/agents.py", AGENT + "# edited\n")
     made = targets(project)[1]
@@ -238,7 +270,14 @@ def test_compare_keeps_versions_of_an_agent_apart(project: Project, batch: Batch
     finished(other, "a", "b")
     for each in (batch, other):
         scan_batch(each)
-    names = profile_names([view_batch(each) for each in (batch, other)])
+    views = [view_batch(each) for each in (batch, other)]
+    names = profile_names(views)
     assert set(names.values()) == {"p@0", "p@1"}
     assert plan.jobs[0].profile_id in tbench("plan", made.file).out
     assert plan_of(batch).jobs[0].profile_id not in tbench("plan", made.file).out
+    assert settings_of(views).warnings == ()
+    old = msgspec.structs.replace(views[0].plan.profiles[0], recipe=1)
+    views[0] = msgspec.structs.replace(views[0], plan=msgspec.structs.replace(views[0].plan, profiles=(old,)))
+    assert settings_of(views).warnings == (
+        "p of s/0 was planned without the code of its agent: whether it is that of the other batches is unknown",
+    )

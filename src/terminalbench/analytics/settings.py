@@ -9,8 +9,10 @@ import msgspec
 from terminalbench.analytics.model import Metric
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.plan import Departure, DepartureKind, Plan
+from terminalbench.experiments.profiles import RECIPE
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
+from terminalbench.registry import is_import_path
 from terminalbench.text.numbers import some
 
 _DECLARED = (
@@ -110,7 +112,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         profiles={
             names[v.batch, p.key]: p.content for v in views for p in v.plan.profiles if (v.batch, p.key) in names
         },
-        warnings=(*_differing_plans(views), *_looks_of_each(views)),
+        warnings=(*_differing_plans(views), *_unrecorded_code(views), *_looks_of_each(views)),
         departures=tuple(_departures(views, names, asked)),
         places=asked.places,
     )
@@ -150,6 +152,16 @@ def _differing_plans(views: Sequence[BatchView]) -> list[str]:
         for key in _DECLARED
         if getattr(view.plan.analysis, key) != getattr(first.plan.analysis, key)
     ]
+
+
+def _unrecorded_code(views: Sequence[BatchView]) -> list[str]:
+    """Agents of one's own in plans of an earlier version: whether other batches have the same code is unknown."""
+    if len(views) == 1:
+        return []
+    old = [(view.batch, p) for view in views for p in view.plan.profiles if p.recipe < RECIPE]
+    own = [(batch, p.key) for batch, p in old if is_import_path(str(p.content.get("agent")))]
+    told = "was planned without the code of its agent: whether it is that of the other batches is unknown"
+    return [f"{key} of {batch} {told}" for batch, key in own]
 
 
 def _looks_of_each(views: Sequence[BatchView]) -> list[str]:

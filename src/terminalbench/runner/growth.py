@@ -1,7 +1,7 @@
 """A batch may only grow: more attempts, tasks, profiles. What measures anything else is another experiment. Pure."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -14,7 +14,9 @@ from terminalbench.experiments.plan import (
     JobSpec,
     Plan,
     PlannedTask,
+    ProfileRecord,
 )
+from terminalbench.experiments.profiles import RECIPE
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural
 
@@ -83,6 +85,7 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
     )
     known = {profile.key for profile in old.profiles}
     added = tuple(profile for profile in new.profiles if profile.key not in known)
+    late += _other_conditions(old.profiles, added)
     return msgspec.structs.replace(
         old,
         jobs=jobs,
@@ -92,6 +95,19 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
         departures=(*old.departures, *late),
         notes=new.notes,
     )
+
+
+def _other_conditions(planned: Sequence[ProfileRecord], added: Sequence[ProfileRecord]) -> list[Departure]:
+    """Profiles that run under built-in conditions which others of the same agent were planned without, long ago."""
+    without = {record.content.get("agent"): record.key for record in planned if record.recipe < RECIPE}
+    found = [(record, without.get(record.content.get("agent"))) for record in added if record.content.get("conditions")]
+    return [
+        Departure(
+            DepartureKind.PROFILES, f"{record.key} has {', '.join(record.content['conditions'])}, {other} has not"
+        )
+        for record, other in found
+        if other is not None
+    ]
 
 
 def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:

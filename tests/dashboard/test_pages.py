@@ -172,7 +172,7 @@ def test_a_persons_word_is_the_failure_class(root: Root) -> None:
 
 def test_the_matrix_is_filtered_and_paged(root: Root) -> None:
     batch = allocate(root.path, "wide")
-    make_plan(batch, ("p", "q"), [f"t{n:03}" for n in range(70)], 1)  # ty: ignore[invalid-argument-type]
+    make_plan(batch, ("p", "q"), [f"t{n:03}" for n in range(70)], 1)
     make_trial(batch, "t001__1", profile="p", reward=1.0)
     make_trial(batch, "t001__2", profile="q", reward=0.0)
     root.scan()

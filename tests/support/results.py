@@ -1,6 +1,7 @@
 """Batches on disk, made without running anything."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,7 +21,7 @@ def typed(name: str, value: Any) -> Any:
 
 
 def make_plan(
-    batch: Batch, profiles: tuple[str, ...] = ("p",), tasks: str = "ab", attempts: int = 1, **fields: object
+    batch: Batch, profiles: tuple[str, ...] = ("p",), tasks: Iterable[str] = "ab", attempts: int = 1, **fields: object
 ) -> Plan:
     """Write a plan over the tasks of dataset "d"."""
     planned = tuple(PlannedTask(TaskRef(t, "d"), "d", {"path": f"/x/{t}"}) for t in tasks)

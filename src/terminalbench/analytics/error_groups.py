@@ -13,6 +13,7 @@ from terminalbench.analytics.run import Progress, analyse
 from terminalbench.analytics.selection import Filter, Picked, pick, ran
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
+from terminalbench.faults import ERRORS, Fault
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import CellState
 from terminalbench.records import Finding, Outcome, TaskRef
@@ -37,13 +38,14 @@ class FailedTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FailureGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Trials that failed alike; the class of `labelled` ones is a person's word."""
+    """Trials that failed alike; the class of `labelled` ones is a person's word. `fault` is whose an error is."""
 
     what: str
     count: int
     profiles: dict[str, int]
     trials: list[FailedTrial]
     labelled: int = 0
+    fault: Fault | None = None
 
 
 class Solved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -136,7 +138,8 @@ def failure_classes(failed: Sequence[FailedTrial]) -> list[FailureGroup]:
     """Failed trials by class, the largest first; of how many the class is a person's word."""
     said = Counter(one.failure_class for one in failed if one.labelled)
     groups = _grouped((one.failure_class, one) for one in failed)
-    return [msgspec.structs.replace(group, labelled=said[group.what]) for group in groups]
+    faults = {kind.value: info.fault for kind, info in ERRORS.items()}
+    return [msgspec.structs.replace(group, labelled=said[group.what], fault=faults.get(group.what)) for group in groups]
 
 
 def _grouped(found: Iterable[tuple[str, FailedTrial]]) -> list[FailureGroup]:

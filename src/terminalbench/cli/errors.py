@@ -55,7 +55,7 @@ def _text(report: "ErrorReport") -> str:
     other = [(report.unfinished, "are not finished"), (report.not_run, "did not run")]
     lines = ["; ".join([head, *(f"{count} more {what}" for count, what in other if count)])]
     if report.classes:
-        lines += ["", "By class", *_groups(report.classes)]
+        lines += ["", "By class, errors with whose fault they are (docs/results.md)", *_groups(report.classes)]
         lines += ["", "By signature", *_groups(report.signatures)]
     if report.contrasts:
         lines += ["", "Solved by one profile and not by the other"]
@@ -71,7 +71,8 @@ def _groups(groups: "list[FailureGroup]") -> list[str]:
     for group in groups[:_GROUPS]:
         by = ", ".join(f"{profile} {count}" for profile, count in group.profiles.items())
         people = f", {group.labelled} by a person" if group.labelled else ""
-        lines.append(f"{group.count:>5}  {printable(group.what)}  [{by}]{people}")
+        fault = f" ({group.fault})" if group.fault is not None else ""
+        lines.append(f"{group.count:>5}  {printable(group.what)}{fault}  [{by}]{people}")
         first = group.trials[0]
         steps = f", step {', '.join(map(str, first.steps[:6]))}" if first.steps else ""
         lines.append(

@@ -18,8 +18,6 @@ from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import ProfilePrice, RunTable
-from terminalbench.faults import Again
-from terminalbench.harbor.read.error_classes import HARBOR_EXCEPTIONS
 from terminalbench.harbor.read.result_file import task_source
 from terminalbench.secrets.find import TEMPLATE, references
 
@@ -28,10 +26,6 @@ VERIFIER = "terminalbench.harbor.verifier:SafeVerifier"
 
 RETRY_WAIT_SEC = 1.0
 """Harbor's own pause before a retry, always the same. The one that grows, with jitter, is the plugin's."""
-
-
-RETRIED = sorted(name for name, kind in HARBOR_EXCEPTIONS.items() if kind.info.again is Again.AT_ONCE)
-"""What Harbor retries by itself. The plugin decides better: it knows the verdict, and what the agent did."""
 
 
 def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: Batch) -> dict[str, Any]:
@@ -65,7 +59,6 @@ def with_settings(config: Mapping[str, Any], settings: RunTable) -> dict[str, An
     if settings.retries:
         found["retry"] = {
             "max_retries": settings.retries,
-            "include_exceptions": RETRIED,
             "wait_multiplier": 1.0,
             "min_wait_sec": RETRY_WAIT_SEC,
             "max_wait_sec": RETRY_WAIT_SEC,

@@ -229,6 +229,7 @@ def _classes(failures: Failures) -> list[dict[str, Any]]:
     return [
         {
             "failure_class": group.what,
+            "fault": group.fault,
             "trials": group.count,
             "by_a_person": group.labelled,
             "profiles": group.profiles,

@@ -23,11 +23,12 @@ from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.analytics.judge.request import JudgeAsk
 from terminalbench.analytics.model import Comparison
 from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, run_analysis
-from terminalbench.analytics.selection import Filter, find_jobs
+from terminalbench.analytics.selection import Filter
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import encode_line, read_json, read_jsonl, write_json
 from terminalbench.harbor.read.results import read_trial
+from terminalbench.lab.select import select
 from terminalbench.records import Finding
 
 GOOD = trajectory(bash("grep foo a.py", "x"), edit("a.py"), bash("pytest", "== 3 passed in 1s =="))
@@ -250,7 +251,8 @@ def test_any_folder_of_harbor_jobs(tmp_path: Path, tbench: Any) -> None:
     ]
     page = (jobs / "analytics" / "report.html").read_text()
     assert 'href="../job-1/answer__1' in page, "links lead to the trials of the foreign folder"
-    assert tbench("analyze", jobs / "job-0").code == 2
+    assert tbench("analyze", jobs / "job-0").code == 0
+    assert [row["trial"] for row in details(jobs / "analytics" / "job-0")] == ["job-0/answer__0"]
     assert tbench("analyze", jobs / "analytics").code == 2
     again = tbench("analyze", jobs)
     assert (again.code, "2 trials: 0 read, 2 unchanged" in again.out) == (0, True), "its own tables are no job"
@@ -287,7 +289,8 @@ def test_each_folder_of_harbor_jobs_has_its_own_analytics(tmp_path: Path, tbench
 
 
 def test_the_runs_folder_of_a_batch_is_the_batch(batch: Batch) -> None:
-    assert find_jobs(batch.runs) == batch
+    assert select(batch.runs).batches == (batch,)
+    assert select(batch.runs / f"{STAMP}__p").batches == (batch,)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from servers.harbor_job import SOLVE, Trial, run_trial
 from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from terminalbench.analytics.run import AnalysisRequest, run_analysis
-from terminalbench.analytics.selection import find_jobs
 from terminalbench.files import read_jsonl
+from terminalbench.lab.select import select
 from terminalbench.records import Finding
 
 MODEL = "qwen3-coder:30b"
@@ -63,7 +63,7 @@ def assert_solved(trial: Trial, *, cached: int) -> None:
 
 def assert_analysed(trial: Trial) -> None:
     """What the analysis of Harbor's jobs folder finds in the trajectory of the real agent."""
-    done = run_analysis(AnalysisRequest((find_jobs(trial.folder.parents[1]),)))
+    done = run_analysis(AnalysisRequest(select(trial.folder.parents[1]).batches))
     found = {f.name: f for f in read_jsonl(done.output / "findings.jsonl", Finding).records}
     names = ("success", "agent_steps", "tool_calls", "mcp_calls", "files_written", "files_edited", "first_edit_step")
     assert [found[name].value for name in names] == [True, 3, 3, 0, 1, 0, 2]

@@ -16,9 +16,10 @@ from terminalbench.experiments.plan import Exclusion, Plan, ProfileRecord
 from terminalbench.files import read_json, write_json
 from terminalbench.harbor.evidence import set_aside
 from terminalbench.index import scan, totals
+from terminalbench.index.places import profile_of
 from terminalbench.index.queries import find_trials, trial_rows, view_batch
 from terminalbench.index.results import export_index, list_batches, open_results
-from terminalbench.index.scan import ScanReport, profile_of, scan_all, scan_batch
+from terminalbench.index.scan import ScanReport, scan_all, scan_batch
 from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
 from terminalbench.records import Outcome, TaskRef

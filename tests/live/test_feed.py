@@ -140,7 +140,7 @@ def test_harbor_jobs_of_others_are_shown_without_a_plan(tmp_path: Path) -> None:
     feed.poll(now + 10)
     assert (feed.over, feed.cut_off) == (True, None)
     assert told == [(trial, kind) for trial in ("a__1", "b__1") for kind in ("trial_started", "trial_ended")]
-    row = feed.state.profiles["mine"]
+    row = feed.state.profiles["oracle"]
     assert (row.planned, row.done, row.outcomes["passed"], row.outcomes["failed"]) == (None, 2, 1, 1)
 
 

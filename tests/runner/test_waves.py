@@ -33,7 +33,7 @@ def test_a_wave_holds_exactly_what_is_missing_in_order() -> None:
 
 @pytest.mark.parametrize(("number", "name"), [(2, "2026-01-01__10-00-00-w2__p"), (3, "2026-01-01__10-00-00-w3__p")])
 def test_a_wave_keeps_the_profile_in_its_name(number: int, name: str) -> None:
-    from terminalbench.index.scan import profile_of
+    from terminalbench.index.places import profile_of
 
     assert wave_name("2026-01-01__10-00-00__p", number) == name
     assert profile_of(wave_name("2026-01-01__10-00-00__my__p", number)) == "my__p"

@@ -42,7 +42,7 @@ def make_trial(
     task = name.split("__")[0]
     folder = batch.runs / (job or f"{STAMP}__{profile}") / name
     result = {
-        "id": f"00000000-0000-0000-0000-{abs(hash((profile, name, job))) % 10**12:012}",
+        "id": f"00000000-0000-0000-0000-{abs(hash((str(folder), name))) % 10**12:012}",
         "task_name": f"tests/{task}",
         "trial_name": name,
         "trial_uri": f"file://{folder}",

@@ -76,6 +76,7 @@ class ErrorReport(msgspec.Struct, frozen=True):
     classes: list[FailureGroup]
     signatures: list[FailureGroup]
     contrasts: list[Solved]
+    notes: list[str] = []
 
 
 def error_report(
@@ -112,6 +113,7 @@ def error_report(
         classes=failure_classes(failed),
         signatures=_grouped(signed),
         contrasts=list(islice((one for part in chosen for one in _contrasts(part, compare, classes)), limit)),
+        notes=[note for part in chosen for note in part.view.notes],
     )
 
 

@@ -1,7 +1,6 @@
 """Which trials an analysis is about: batches and folders of Harbor jobs as views, and what is picked of them."""
 
 import random
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,14 +13,13 @@ from terminalbench.analytics.findings.cache import FindingsCache
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Departure, DepartureKind, JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan import Departure, DepartureKind, Plan
 from terminalbench.experiments.plan_secrets import secrets_of
-from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
-from terminalbench.index.places import ForeignJobs
-from terminalbench.index.queries import BatchView, CellState, TrialRow, row_outcome, trial_rows, view_batch
-from terminalbench.index.scan import profile_of, scan_batch
+from terminalbench.index.plans import plan_or_none
+from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.store import open_index
+from terminalbench.index.views import distinct, open_view
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import some
@@ -85,73 +83,13 @@ class Picked:
                 yield cell, cache.read(row.job, row.name, names) if row is not None else []
 
 
-def _opened(batch: Batch) -> Picked:
-    """Bring the index of a batch up to date and look at it."""
-    foreign = isinstance(batch, ForeignJobs)
-    root = batch.folder if foreign else batch.folder.parent.parent
-    scan_batch(batch, root)
-    view = _jobs_view(batch) if foreign else view_batch(batch, root)
-    return Picked(batch, root, view, secrets_of(None if foreign else view.plan), view.cells)
-
-
-def find_jobs(folder: Path) -> Batch:
-    """The batch a folder of runs stands for: ours when it is the `runs` of one, else any Harbor jobs."""
-    folder = folder.resolve()
-    if not folder.is_dir():
-        raise UserError("no such folder", where=str(folder))
-    if (folder / "plan.json").is_file():
-        return Batch(folder)
-    if folder.name == "runs" and (folder.parent / "plan.json").is_file():
-        return Batch(folder.parent)
-    if _is_job(folder):
-        raise UserError("is one Harbor job", where=str(folder), hint=f"name the folder of jobs: {folder.parent}")
-    if not any(_is_job(entry) for entry in folder.iterdir() if entry.is_dir()):
-        raise UserError("holds no batch and no Harbor jobs", where=str(folder))
-    return ForeignJobs(folder)
-
-
-def _is_job(folder: Path) -> bool:
-    return (
-        (folder / "config.json").is_file()
-        and not (folder / "trial.log").is_file()
-        and any(folder.glob("*/config.json"))
-    )
-
-
-def _jobs_view(batch: Batch) -> BatchView:
-    """Harbor jobs without a plan: every trial is one that was planned, in the order they started."""
-    rows = trial_rows(batch.folder, ".")
-    cells: dict[tuple[str, str, str], list[TrialRow]] = defaultdict(list)
-    for row in rows:
-        cells[_profile(row), row.dataset or "", row.task or row.name].append(row)
-    if not cells:
-        raise UserError("holds no trials", where=str(batch.folder))
-    states = [
-        CellState(profile, TaskRef(task, dataset), attempt, row_outcome(row), row, _reason(row))
-        for (profile, dataset, task), found in cells.items()
-        for attempt, row in enumerate(found, start=1)
+def _opened(batches: Sequence[Batch]) -> list[Picked]:
+    """Bring the index of batches up to date and look at them."""
+    views = distinct(map(open_view, batches))
+    return [
+        Picked(batch, batch.results_root, view, secrets_of(plan_or_none(batch)), view.cells)
+        for batch, view in zip(batches, views, strict=True)
     ]
-    profiles = list(dict.fromkeys(cell.profile for cell in states))
-    jobs = []
-    for profile in profiles:
-        mine = [cell for cell in states if cell.profile == profile]
-        tasks = tuple(PlannedTask(ref, ref.dataset, {}) for ref in dict.fromkeys(cell.task for cell in mine))
-        jobs.append(JobSpec(profile, profile, profile, max(cell.attempt for cell in mine), tasks))
-    name = batch.folder.name
-    settings = RunTable(container_env="")  # where they ran is not known
-    plan = Plan(name, name, 0, str(batch.folder), profiles[0], tuple(jobs), settings=settings)
-    return BatchView(name, plan, states, [])
-
-
-def _profile(row: TrialRow) -> str:
-    """A profile for a trial without a plan: that of the job's name, else its agent and model."""
-    named = profile_of(row.job)
-    told = (row.trial.agent, row.trial.model) if row.trial is not None else ()
-    return named if named is not None else " ".join(filter(None, told)) or row.job
-
-
-def _reason(row: TrialRow) -> str | None:
-    return row.trial.error_message if row.trial is not None else row.reason
 
 
 def _check_names(opened: Sequence[Picked], wanted: Filter, where: str) -> None:
@@ -192,7 +130,7 @@ def _selected(view: BatchView, wanted: Filter) -> BatchView:
         if row.profile in keys and (not wanted.tasks or (row.dataset, row.task) in places)
     ]
     plan = msgspec.structs.replace(plan, jobs=jobs, baseline=baseline, departures=(*plan.departures, *said))
-    return BatchView(view.batch, plan, cells, again, len(view.cells) if fewer else None)
+    return BatchView(view.batch, plan, cells, again, len(view.cells) if fewer else None, view.notes)
 
 
 def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str], baseline: str) -> list[Departure]:
@@ -243,7 +181,7 @@ def pick(batches: Sequence[Batch], wanted: Filter) -> list[Picked]:
 
     Raises UserError when no trial is left, and for a name that no batch knows.
     """
-    opened = [_opened(batch) for batch in batches]
+    opened = _opened(batches)
     where = ", ".join(str(batch.folder) for batch in batches)
     _check_names(opened, wanted, where)
     parts = [replace(part, view=_selected(part.view, wanted)) for part in opened]

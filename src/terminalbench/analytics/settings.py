@@ -112,7 +112,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         profiles={
             names[v.batch, p.key]: p.content for v in views for p in v.plan.profiles if (v.batch, p.key) in names
         },
-        warnings=(*_differing_plans(views), *_unrecorded_code(views), *_looks_of_each(views)),
+        warnings=(*_notes(views), *_differing_plans(views), *_unrecorded_code(views), *_looks_of_each(views)),
         departures=tuple(_departures(views, names, asked)),
         places=asked.places,
     )
@@ -141,6 +141,10 @@ def _declared_contrasts(
         if name != earliest and (name, earliest) not in pairs:
             pairs.append((name, earliest))
     return tuple(dict.fromkeys(pairs))
+
+
+def _notes(views: Sequence[BatchView]) -> list[str]:
+    return [note for view in views for note in view.notes]
 
 
 def _differing_plans(views: Sequence[BatchView]) -> list[str]:

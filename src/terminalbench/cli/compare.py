@@ -21,7 +21,7 @@ DEPARTURES = (
 
 
 @click.command("compare")
-@click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH]...")
+@click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH|JOBS]...")
 @click.option("--baseline", metavar="PROFILE", help="Compare the others with this one. Default: as declared.")
 @click.option(
     "--compare",
@@ -64,8 +64,8 @@ def command(
 ) -> None:
     """Say which profile is better, by how much, and how sure that is.
 
-    Without a target: the newest batch. Several batches are pooled where a profile is the same treatment. A batch may
-    still be running; what is missing is said.
+    A target is an experiment file, a batch, a Harbor job or a folder of jobs; without one it is the newest batch.
+    Several are pooled where a profile is the same treatment. A batch may still be running; what is missing is said.
     """
     if accept and fail_if is None:
         raise click.UsageError("--accept goes with --fail-if")

@@ -49,11 +49,13 @@ def command(
 
 
 def _text(report: "ErrorReport") -> str:
+    from terminalbench.text.foreign import line as printable
     from terminalbench.text.numbers import plural
 
     head = f"{report.failed} of {plural(report.trials, 'trial')} did not pass"
     other = [(report.unfinished, "are not finished"), (report.not_run, "did not run")]
     lines = ["; ".join([head, *(f"{count} more {what}" for count, what in other if count)])]
+    lines += [f"note: {printable(note)}" for note in report.notes]
     if report.classes:
         lines += ["", "By class, errors with whose fault they are (docs/results.md)", *_groups(report.classes)]
         lines += ["", "By signature", *_groups(report.signatures)]

@@ -28,6 +28,7 @@ def command(where: Where, form: Any, table: str, everything: bool, output: Path 
     """
     from terminalbench.cli.select import one_batch
     from terminalbench.files import write_bytes
+    from terminalbench.index.places import ForeignJobs
     from terminalbench.index.results import open_results
     from terminalbench.lab.select import results_root
     from terminalbench.report.export import encode_table, export_trials
@@ -41,9 +42,9 @@ def command(where: Where, form: Any, table: str, everything: bool, output: Path 
         where.refuse_name()
         folder = results_root(where.results)
     else:
-        found = one_batch(where).batch
-        folder = found.folder.parent.parent
-        key = found.folder.relative_to(folder).as_posix()
+        found = one_batch(where, foreign=True).batch
+        folder = found.folder / found.only[0] if isinstance(found, ForeignJobs) and found.only else found.results_root
+        key = found.folder.relative_to(found.results_root).as_posix()
     opened = open_results(folder)
     data = export_trials(opened, [key], form) if table == "trials" else encode_table(opened.findings(key), form)
     if output is None:

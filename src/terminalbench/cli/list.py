@@ -55,3 +55,25 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None
             ]
         )
     click.echo(columns(rows, left=(0, 1, 6, 7)))
+    if any(batch["batch"] == "." for batch in batches):
+        click.echo(_jobs(root))
+
+
+def _jobs(root: Path) -> str:
+    """The profiles of Harbor jobs that are not ours, and what tells those of one name apart."""
+    from textwrap import fill
+
+    from terminalbench.index.places import ForeignJobs
+    from terminalbench.index.totals import profile_totals
+    from terminalbench.index.views import open_view
+    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.numbers import plural
+    from terminalbench.text.table import columns
+
+    view = open_view(ForeignJobs(root))
+    rows = [
+        [f"  {totals.profile}", plural(totals.planned, "trial"), f"{totals.passed} passed", f"{totals.failed} failed"]
+        for totals in profile_totals(view)
+    ]
+    notes = [fill(printable(note), 80, initial_indent="  ", subsequent_indent="    ") for note in view.notes]
+    return "\n".join(["", "Harbor jobs, by profile", columns(rows, left=(0,)), *notes])

@@ -9,7 +9,7 @@ from terminalbench.errors import UserError
 
 
 @click.command("report")
-@click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH]...")
+@click.argument("targets", nargs=-1, type=PATH, metavar="[EXPERIMENT.toml|BATCH|JOBS]...")
 @click.option("--batch", "numbers", metavar="N|N,M|all", help="Which batches of the experiment. Default: the latest.")
 @click.option("--output", "-o", type=PATH, metavar="DIR", help="Default: the batch's analytics/.")
 @results_option

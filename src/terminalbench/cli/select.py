@@ -57,11 +57,11 @@ def on_batches(command: Callable[..., int | None]) -> Any:
     return click.argument("experiment", type=PATH, metavar=target, required=False)(declared)
 
 
-def one_batch(where: Where, *, own: bool = False) -> "Target":
+def one_batch(where: Where, *, own: bool = False, foreign: bool = False) -> "Target":
     """One batch: see `terminalbench.lab.select.find_target`."""
     from terminalbench.lab.select import Selected, find_target
 
-    found = find_target(where.name, where.number, where.results, where.root, own=own)
+    found = find_target(where.name, where.number, where.results, where.root, own=own, foreign=foreign)
     return noted(Selected((found,))).targets[0]
 
 

@@ -17,24 +17,24 @@ from terminalbench.errors import UserError
 def command(trial: str, steps: str | None, full: bool, results: Path | None, as_json: bool) -> None:
     """Show one trial: how it ended and why, what it used, what reached the agent, its steps, its verifier's words.
 
-    TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt".
+    TRIAL is its name, or the beginning of it, as in "git-lost-commit__ubopkpt", or its folder.
     """
     import msgspec
 
     from terminalbench.experiments.plan_secrets import secrets_of
     from terminalbench.files import encode_json
     from terminalbench.index.plans import plan_or_none
-    from terminalbench.lab.select import find_trial, results_root
+    from terminalbench.lab.select import find_trial
     from terminalbench.report.trial import Shown, trial_text
 
     only = _range(steps)
-    root = results_root(results)
-    found = find_trial(root, trial)
+    found = find_trial(trial, results)
     secrets = secrets_of(plan_or_none(found.batch))
     if as_json:
         text = encode_json({"batch": found.batch_key, **msgspec.structs.asdict(found.row)}).decode()
     else:
-        text = trial_text(root, found.batch_key, found.row, Shown(only, full, secrets))
+        name = found.batch_key if found.batch_key != "." else f"{found.batch.folder.name} (Harbor jobs)"
+        text = trial_text(found.folder, name, found.row, Shown(only, full, secrets))
     click.echo(secrets.hide(text), nl=False)
 
 

@@ -51,6 +51,11 @@ class Batch:
         return int(self.folder.name)
 
     @property
+    def results_root(self) -> Path:
+        """The results folder it lies in, where its index is."""
+        return self.folder.parent.parent
+
+    @property
     def runs(self) -> Path:
         """Harbor's `jobs_dir`."""
         return self.folder / "runs"

@@ -4,18 +4,30 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.read.results import RESULT
 
+TRIAL_FILES = (RESULT, "config.json", "lock.json")
+"""A folder with one of these may be a trial's."""
+_TRIAL_SIGNS = ("trial.log", "agent", "verifier", "exception.txt", "steps")
 _DIGITS = 10
 _SETTLED_NS = 2_000_000_000
 
 
+@dataclass(frozen=True)
 class ForeignJobs(Batch):
-    """A folder of Harbor jobs that are not ours, seen as a batch without a plan."""
+    """A folder of Harbor jobs that are not ours, seen as a batch without a plan; with `only` these of its jobs."""
+
+    only: tuple[str, ...] = ()
+
+    @property
+    def results_root(self) -> Path:
+        """The folder itself."""
+        return self.folder
 
     @property
     def number(self) -> int:
@@ -31,7 +43,7 @@ class ForeignJobs(Batch):
     def analytics(self) -> Path:
         """Inside the folder, or beside it where the folder is the `runs` of something."""
         around = self.folder.parent if self.folder.name == "runs" else self.folder
-        return around / "analytics"
+        return (around / "analytics").joinpath(*self.only[:1] if len(self.only) == 1 else ())
 
 
 class Place(NamedTuple):
@@ -54,7 +66,7 @@ def find_batches(results_root: Path) -> Iterator[Batch]:
 def batch_places(results_root: Path) -> Iterator[Place]:
     """The same, also those whose name is not text."""
     slugs = [entry for entry in _entries(str(results_root)) if not entry.name.startswith(".")]
-    if any(_is_job(slug.path) for slug in slugs):
+    if any(is_job(slug.path) for slug in slugs):
         yield Place(".", str(results_root))
     for slug in slugs:
         for entry in _entries(slug.path):
@@ -70,13 +82,43 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
+def profile_of(job: str) -> str | None:
+    """The profile a job's name ends with, `<day>__<time>__<profile>`; None for a job of another shape."""
+    parts = job.split("__", 2)
+    return parts[2] if len(parts) == 3 else None
+
+
 def root_around(folder: Path) -> Path:
     """The results root a folder means: itself, or the one it lies in when it is a job of Harbor."""
-    return folder.parent if _is_job(str(folder)) else folder
+    return folder.parent if is_job(str(folder)) else folder
 
 
-def _is_job(folder: str) -> bool:
-    return all(os.path.isfile(f"{folder}/{name}") for name in ("config.json", RESULT))  # noqa: PTH113  by the thousand
+def find_jobs(folder: Path) -> ForeignJobs | None:
+    """The Harbor jobs that a folder means: those in it, or itself when it is one; None when it holds none."""
+    if is_job(str(folder)):
+        return ForeignJobs(folder.parent, (folder.name,))
+    return ForeignJobs(folder) if any(is_job(entry.path) for entry in _entries(str(folder))) else None
+
+
+def is_job(folder: str) -> bool:
+    """Whether a folder is a Harbor job, also one that was cut off or has lost its own files: trials lie in it."""
+    return not _has(folder, _TRIAL_SIGNS) and any(is_trial(entry.path) for entry in _children(folder))
+
+
+def is_trial(folder: str) -> bool:
+    """Whether a folder is a trial of Harbor: of the same files that a job has, and not a folder of trials."""
+    if not _has(folder, TRIAL_FILES):
+        return False
+    return _has(folder, _TRIAL_SIGNS) or not any(_has(entry.path, TRIAL_FILES) for entry in _children(folder))
+
+
+def _children(folder: str) -> Iterator[os.DirEntry[str]]:
+    """The folders in a folder, without batches of ours, which are numbers."""
+    return (entry for entry in _entries(folder) if not entry.name.startswith(".") and not entry.name.isdecimal())
+
+
+def _has(folder: str, names: tuple[str, ...]) -> bool:
+    return any(os.path.lexists(f"{folder}/{name}") for name in names)
 
 
 def _has_runs(folder: str) -> bool:

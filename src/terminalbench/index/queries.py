@@ -25,7 +25,8 @@ class TrialRow(msgspec.Struct, frozen=True):
     """One trial folder as the index knows it; `trial` is None when it has not finished or cannot be read.
 
     `superseded` says that its folder was set aside, `counts` whether it stands for a planned trial (the `attempt`th at
-    its task); None when nobody has looked yet.
+    its task); None when nobody has looked yet. A `foreign` one is of a Harbor job that is not ours: its `treatment` is
+    known instead of a plan, and it may be a `copy` of another.
     """
 
     job: str
@@ -40,11 +41,15 @@ class TrialRow(msgspec.Struct, frozen=True):
     superseded: bool = False
     counts: bool | None = None
     attempt: int | None = None
+    treatment: str | None = None
+    copy: bool = False
+    foreign: bool = False
 
     @property
     def run_again(self) -> bool:
         """Whether another trial counts in its place, wherever its folder is."""
-        return self.superseded if self.counts is None else not self.counts
+        again = self.superseded if self.counts is None else not self.counts
+        return again and not self.copy
 
     @property
     def key(self) -> str:
@@ -64,7 +69,7 @@ class TrialRow(msgspec.Struct, frozen=True):
     @property
     def folder(self) -> str:
         """Where it is, relative to the batch folder."""
-        return f"{'superseded' if self.superseded else 'runs'}/{self.key}"
+        return self.key if self.foreign else f"{'superseded' if self.superseded else 'runs'}/{self.key}"
 
 
 class Rerun(StrEnum):
@@ -104,7 +109,7 @@ class BatchView(msgspec.Struct, frozen=True):
     """A batch: its plan, the state of each planned cell, and the trials that count for none.
 
     `superseded` were run again: they are evidence and cost money, but are not measurements. `picked_of` is how many
-    trials were planned when only some of them are looked at.
+    trials were planned when only some of them are looked at. `notes` say what a reader of a comparison must know.
     """
 
     batch: str
@@ -112,6 +117,7 @@ class BatchView(msgspec.Struct, frozen=True):
     cells: list[CellState]
     superseded: list[TrialRow]
     picked_of: int | None = None
+    notes: tuple[str, ...] = ()
 
     def repeats(self) -> dict[tuple[str, TaskRef, int], Outcome]:
         """What the last try of an attempt came to, where it was run again after the verdict that counts."""
@@ -133,7 +139,7 @@ class BatchView(msgspec.Struct, frozen=True):
 
 def view_batch(batch: Batch, results_root: Path | None = None, plan: Plan | None = None) -> BatchView:
     """The state of a batch, from its plan (or one that is not written yet) and the index. Call `scan_batch` first."""
-    root = results_root or batch.folder.parent.parent
+    root = results_root or batch.results_root
     try:
         plan = plan or read_json(batch.plan_json, Plan)
     except FileNotFoundError:
@@ -298,8 +304,8 @@ _USAGE = (
     "cost_source",
 )  # fmt: skip
 _COLUMNS = (
-    "job", "trial", "state", "reason", "profile", "task", "dataset", "superseded", "counts", "attempt", "record",
-    *_USAGE,
+    "job", "trial", "state", "reason", "profile", "task", "dataset", "superseded", "counts", "attempt", "treatment",
+    "copy", "batch", "record", *_USAGE,
 )  # fmt: skip
 _decode = msgspec.json.Decoder(Trial).decode
 
@@ -316,11 +322,14 @@ def trial_row(row: sqlite3.Row) -> TrialRow:
 
 
 def _row(job: str, name: str, state: str, reason: str, profile: str, task: str, dataset: str, *more: Any) -> TrialRow:
-    superseded, counts, attempt, record, *usage = more
+    superseded, counts, attempt, treatment, copy, batch, record, *usage = more
     trial = _decode(record) if record is not None else None
     counted = None if counts is None else bool(counts)
     used = Usage(*usage)
-    return TrialRow(job, name, state, reason, profile, task, dataset, trial, used, bool(superseded), counted, attempt)
+    known = TrialRow(job, name, state, reason, profile, task, dataset, trial, used, bool(superseded), counted, attempt)
+    if batch != ".":
+        return known
+    return msgspec.structs.replace(known, treatment=treatment, copy=bool(copy), foreign=True)
 
 
 _OF_TRIAL = (

@@ -19,11 +19,12 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import BadLine, each_jsonl, encode_json, write_bytes
 from terminalbench.index.pages import BatchFilter, Window
 from terminalbench.index.pages import find_batches as listed
-from terminalbench.index.places import ForeignJobs, find_batches, root_around
+from terminalbench.index.places import ForeignJobs, find_batches, is_job
 from terminalbench.index.plans import PlanFacts
-from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_columns, view_batch
-from terminalbench.index.scan import scan_all, scan_batch
+from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_columns
+from terminalbench.index.scan import scan_all
 from terminalbench.index.store import open_index
+from terminalbench.index.views import open_view
 from terminalbench.records import Finding, Outcome
 from terminalbench.text.numbers import plural
 
@@ -104,9 +105,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Results:
-    """A results folder. Every call reads the state on disk now, by way of the index."""
+    """A results folder, or one Harbor job. Every call reads the state on disk now, by way of the index."""
 
     root: Path
+    _jobs: tuple[str, ...] = ()
 
     def batches(self) -> Table:
         """One row a batch, newest first, with its counts and cost."""
@@ -115,7 +117,7 @@ class Results:
 
     def trials(self, batch: str | None = None) -> Table:
         """One row a planned trial, those that never ran too, then one a superseded try; of `slug/n` or of all."""
-        rows = [row for found in self._batches(batch) for row in trial_records(self._view(found))]
+        rows = [row for found in self._batches(batch) for row in trial_records(open_view(found, self.root))]
         return Table(TRIALS, rows)
 
     def findings(self, batch: str | None = None) -> Table:
@@ -127,18 +129,17 @@ class Results:
         return Table(FINDINGS, rows)
 
     def _batches(self, key: str | None) -> list[Batch]:
-        found = [batch for batch in find_batches(self.root) if not isinstance(batch, ForeignJobs)]
-        planned = [batch for batch in found if os.path.isfile(batch.plan_json)]  # noqa: PTH113  False where it is denied
+        found = [
+            b if b.results_root != b.folder else ForeignJobs(b.folder, self._jobs) for b in find_batches(self.root)
+        ]
+        found = [batch for batch in found if not self._jobs or isinstance(batch, ForeignJobs)]
+        planned = [b for b in found if isinstance(b, ForeignJobs) or os.path.isfile(b.plan_json)]  # noqa: PTH113  False where it is denied
         if key is None:
             return planned
         named = [batch for batch in planned if batch.folder.relative_to(self.root).as_posix() == key]
         if not named:
             raise UserError(f'there is no batch "{key}"', where=str(self.root), hint="tbench list shows the batches")
         return named
-
-    def _view(self, batch: Batch) -> BatchView:
-        scan_batch(batch, self.root)
-        return view_batch(batch, self.root)
 
 
 def list_batches(root: Path, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
@@ -149,13 +150,13 @@ def list_batches(root: Path, labels: Mapping[str, str] | None = None) -> list[di
 
 
 def open_results(root: Path | str = "results") -> Results:
-    """The results folder at `root`."""
+    """The results folder at `root`, or the Harbor job."""
     if not isinstance(root, str | Path):
         raise UserError(f"results are named by the path of their folder, not by {root!r}")
     folder = Path(root).resolve()
     if not folder.is_dir():
         raise UserError("there are no results here", where=str(root))
-    return Results(root_around(folder))
+    return Results(folder.parent, (folder.name,)) if is_job(str(folder)) else Results(folder)
 
 
 def trial_records(view: BatchView) -> list[dict[str, Any]]:

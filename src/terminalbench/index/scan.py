@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,14 +20,15 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
-from terminalbench.index.places import ForeignJobs, batch_places, batch_stamp, is_text
+from terminalbench.harbor.read.treatment import read_treatment, treatment_id
+from terminalbench.index.foreign import keep_profiles, keep_treatments
+from terminalbench.index.places import TRIAL_FILES, ForeignJobs, batch_places, batch_stamp, is_text, profile_of
 from terminalbench.index.plans import PlanFacts, keep_facts
 from terminalbench.index.queries import trial_columns
 from terminalbench.index.store import open_index, transaction
 from terminalbench.index.totals import summarize
 from terminalbench.secrets.values import NONE, Secrets
 
-_MARKS = (RESULT, "config.json", "lock.json")
 _CHUNK = 500
 _DENIED = "denied: "
 
@@ -96,15 +97,9 @@ def _scan_all(connection: sqlite3.Connection, results_root: Path, *, thorough: b
 
 def scan_batch(batch: Batch, results_root: Path | None = None, secrets: Secrets = NONE) -> ScanReport:
     """Bring the index of one batch up to date; what it keeps holds no secret of its plan, and none of `secrets`."""
-    root = results_root or batch.folder.parent.parent
+    root = results_root or batch.results_root
     with open_index(root) as connection:
         return _scan(connection, root, batch, secrets)
-
-
-def profile_of(job: str) -> str | None:
-    """The profile a job's name ends with, `<day>__<time>__<profile>`; None for a job of another shape."""
-    parts = job.split("__", 2)
-    return parts[2] if len(parts) == 3 else None
 
 
 def _key(batch: Batch, results_root: Path) -> str:
@@ -113,7 +108,8 @@ def _key(batch: Batch, results_root: Path) -> str:
 
 def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secrets: Secrets = NONE) -> ScanReport:
     key = _key(batch, results_root)
-    seen = None if isinstance(batch, ForeignJobs) else batch_stamp(str(batch.folder))
+    foreign = isinstance(batch, ForeignJobs)
+    seen = None if foreign else batch_stamp(str(batch.folder))
     query = (
         "SELECT plan_stamp, stamp, s.batch AS counted FROM batches LEFT JOIN summaries s USING (batch) WHERE batch = ?"
     )
@@ -133,9 +129,11 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secr
         if found.changed:
             secrets |= secrets_of(noting.plan)
         rows: list[dict[str, object]] = []
+        treatments: dict[str, dict[str, Any]] = {}
         for folder, stamp in found.changed:
             if len(rows) == _CHUNK:
                 with transaction(connection):
+                    keep_treatments(connection, treatments)
                     _insert(connection, rows)
                 rows = []
             reading = _read(folder, stamp, secrets)
@@ -143,16 +141,23 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secr
                 stamp = ""  # a right that is given changes neither size nor time: look again
             superseded = folder.parent.parent == batch.superseded
             rows.append(_values(key, reading, stamp, facts, superseded=superseded))
+            content = read_treatment(folder) if foreign else None
+            if content is not None:
+                rows[-1]["treatment"] = identity = treatment_id(content)
+                treatments[identity] = content
         # One transaction: no other process writes between the look at the trials and their counts, so that older counts
         # never take the place of newer ones.
         with transaction(connection):
             if new_plan:
                 connection.execute(_INSERT_BATCH, noting.values)
+            keep_treatments(connection, treatments)
             _insert(connection, rows)
             places = [(key, *place) for place in found.gone]
             connection.executemany("DELETE FROM trials WHERE batch = ? AND job = ? AND trial = ?", places)
             if new_plan:
                 keep_facts(connection, key, noting.plan)
+            if foreign:
+                keep_profiles(connection, key)
             summarize(connection, key, noting.plan)
         if noting.problem is not None:
             problems.append(f"{key}/plan.json: {noting.problem}")
@@ -182,7 +187,9 @@ def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _Look:
     aside = (found for found in _trial_folders(batch.superseded, set()) if not _still_there(found, batch))
     problems: list[str] = []
     denied: set[str] = set()
-    for found in chain(_trial_folders(batch.runs, denied), aside):
+    only = batch.only if isinstance(batch, ForeignJobs) else ()
+    inside = _trial_folders(batch.runs, denied, links=isinstance(batch, ForeignJobs), only=only)
+    for found in chain(inside, aside):
         if not is_text(found.job + found.name):
             problems.append(f"{key}/runs/{found.job!a}/{found.name!a}: its name is not UTF-8 text, so it is left out")
             continue
@@ -191,7 +198,8 @@ def _look(key: str, batch: Batch, known: dict[tuple[str, str], str]) -> _Look:
         if known.get(place) != found.stamp:
             changed.append((Path(found.path), found.stamp))
     problems += [f"{key}/runs/{job}: permission denied, its trials are not known" for job in sorted(denied)]
-    gone = {place for place in known.keys() - seen if place[0] not in denied and "" not in denied}
+    unseen = [place for place in known.keys() - seen if not only or place[0] in only]
+    gone = {place for place in unseen if place[0] not in denied and "" not in denied}
     return _Look(len(seen), changed, gone, problems)
 
 
@@ -204,9 +212,16 @@ class _Folder(NamedTuple):
     stamp: str
 
 
-def _trial_folders(runs: Path, denied: set[str]) -> Iterator[_Folder]:
-    """Every trial folder below `runs`. `denied` gets the jobs that may not be looked into; "": not even `runs`."""
-    for job in _folders(runs, denied, ""):
+def _trial_folders(
+    runs: Path, denied: set[str], *, links: bool = False, only: tuple[str, ...] = ()
+) -> Iterator[_Folder]:
+    """Every trial folder below `runs`. `denied` gets the jobs that may not be looked into; "": not even `runs`.
+
+    With `links`, a job may be a link to one that lies elsewhere; `only` names the jobs that are looked into.
+    """
+    for job in _folders(runs, denied, "", links=links):
+        if only and job.name not in only:
+            continue
         for entry in _folders(job.path, denied, job.name):
             stamp = _stamp(entry.path)
             if stamp is not None:
@@ -229,10 +244,10 @@ def _still_there(kept: _Folder, batch: Batch) -> bool:
         return False
 
 
-def _folders(path: str | Path, denied: set[str], name: str) -> list[os.DirEntry[str]]:
+def _folders(path: str | Path, denied: set[str], name: str, *, links: bool = False) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(path) as entries:
-            found = [e for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+            found = [e for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=links)]
     except PermissionError:
         denied.add(name)
         return []
@@ -243,7 +258,7 @@ def _folders(path: str | Path, denied: set[str], name: str) -> list[os.DirEntry[
 
 def _stamp(folder: str) -> str | None:
     """Size and time of the result; of the configuration while there is no result; None: not a trial."""
-    for name in _MARKS:
+    for name in TRIAL_FILES:
         try:
             status = os.stat(f"{folder}/{name}")  # noqa: PTH116  ten thousand times a scan
         except PermissionError as error:

@@ -110,6 +110,15 @@ MIGRATIONS: list[tuple[str, str]] = [
         DELETE FROM summaries;
         """,
     ),
+    (
+        "008_foreign_profiles",
+        """
+        CREATE TABLE treatments (id TEXT PRIMARY KEY, content TEXT NOT NULL);
+        ALTER TABLE trials ADD COLUMN treatment TEXT;
+        ALTER TABLE trials ADD COLUMN copy INTEGER NOT NULL DEFAULT 0;
+        UPDATE trials SET stamp = '' WHERE batch = '.';
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import asdict
 
+from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, assign_cells, batch_rows, row_outcome
@@ -145,13 +146,14 @@ class ProfileTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 def profile_totals(view: BatchView) -> list[ProfileTotals]:
     """The profile table, in the order of the plan."""
-    return _totals(view.plan, view.cells, view.rows())
+    return _totals(view.plan, view.cells, view.rows(), view.plan.without_model())
 
 
-def _totals(plan: Plan | None, cells: list[CellState], rows: list[TrialRow]) -> list[ProfileTotals]:
+def _totals(
+    plan: Plan | None, cells: list[CellState], rows: list[TrialRow], free: Container[str | None]
+) -> list[ProfileTotals]:
     ids = {job.profile: job.profile_id for job in plan.jobs} if plan else {}
     described = {profile.key: profile.description for profile in plan.profiles} if plan else {}
-    free = plan.without_model() if plan else frozenset()
     planned: dict[str, list[CellState]] = {name: [] for name in ids}
     for cell in cells:
         planned.setdefault(cell.profile, []).append(cell)
@@ -235,12 +237,14 @@ def summarize(connection: sqlite3.Connection, key: str, plan: Plan | None) -> No
 
     Inside a transaction of the caller.
     """
-    rows = batch_rows(connection, key)
+    found = batch_rows(connection, key)
+    rows = [row for row in found if not row.copy]
     cells = assign_cells(plan, rows)[0] if plan is not None else _unplanned(rows)
-    profiles = _totals(plan, cells, rows)
+    free = plan.without_model() if plan else _free(rows)
+    profiles = _totals(plan, cells, rows, free)
     total = Counter(cell.outcome for cell in cells)
     measured = total[Outcome.PASSED] + total[Outcome.FAILED]
-    spent = spend(rows, plan.without_model() if plan else ())
+    spent = spend(rows, free)
     values = (
         key,
         time.time_ns(),
@@ -254,12 +258,18 @@ def summarize(connection: sqlite3.Connection, key: str, plan: Plan | None) -> No
         max((row.trial.finished_at for row in rows if row.trial and row.trial.finished_at), default=None),
         msgspec.json.encode(profiles).decode(),
     )
-    changed = _standing(rows, cells, planned=plan is not None)
+    changed = _standing(found, cells, planned=plan is not None)
     connection.execute(_INSERT, values)
     connection.executemany(
         "UPDATE trials SET counts = ?, attempt = ? WHERE batch = ? AND job = ? AND trial = ?",
         ((counts, attempt, key, row.job, row.name) for row, counts, attempt in changed),
     )
+
+
+def _free(rows: list[TrialRow]) -> set[str | None]:
+    """The profiles of unplanned trials whose agent calls no model."""
+    agents = {(row.profile, row.trial.agent) for row in rows if row.trial is not None}
+    return {profile for profile, agent in agents if agent is not None and not calls_model(agent)}
 
 
 def _unplanned(rows: list[TrialRow]) -> list[CellState]:

@@ -34,7 +34,7 @@ class BatchLabels:
 
 def add(root: Path, trial: str, name: str, value: str | None, *, author: str, reason: str) -> Label:
     """Label a trial, or with None take its label back; the findings of its batch then know it."""
-    found = find_trial(root, trial)
+    found = find_trial(trial, root)
     row, analytics = found.row, found.batch.analytics
     if value is None and (found.key, name) not in read_labels(analytics).current():
         raise UserError(f'{row.name} has no label "{name}"', hint="tbench label --list shows what there is")
@@ -53,7 +53,7 @@ def add(root: Path, trial: str, name: str, value: str | None, *, author: str, re
 def listed(root: Path, trial: str | None = None) -> list[BatchLabels]:
     """The labels of every batch that has some, or of one trial."""
     if trial is not None:
-        found = find_trial(root, trial)
+        found = find_trial(trial, root)
         return [_of_batch(root, found.batch, found.key)]
     batches = [ForeignJobs(root), *map(Batch, sorted(root.glob("*/*")))]
     return [_of_batch(root, batch, None) for batch in batches if (batch.analytics / FILE).is_file()]

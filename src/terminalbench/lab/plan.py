@@ -17,7 +17,7 @@ from terminalbench.files import read_json, write_json
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.read.results import finished_trials
 from terminalbench.index.history import past_trials
-from terminalbench.index.scan import profile_of
+from terminalbench.index.places import profile_of
 from terminalbench.lab.arguments import checked
 from terminalbench.lab.select import numbered, open_experiment
 from terminalbench.runner.provenance import as_planned

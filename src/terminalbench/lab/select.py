@@ -1,6 +1,6 @@
 """What a command works on: a results folder, one batch, several of them, the batch that runs, one trial."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +10,11 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import Experiment, load, project_root
 from terminalbench.experiments.tables import AnalysisTable
-from terminalbench.index.places import ForeignJobs, Place, find_batches, root_around
+from terminalbench.index.places import ForeignJobs, Place, find_batches, find_jobs, is_trial, root_around
 from terminalbench.index.plans import plan_or_none
-from terminalbench.index.queries import BatchView, TrialRow, find_trials, view_batch
+from terminalbench.index.queries import BatchView, TrialRow, find_trials, trial_rows
 from terminalbench.index.scan import scan_all, scan_batch
+from terminalbench.index.views import distinct, open_view
 from terminalbench.live.processes import announced_batches, live_processes
 from terminalbench.text.foreign import line as printable
 
@@ -50,7 +51,7 @@ class Selected:
     @property
     def batches(self) -> tuple[Batch, ...]:
         """The batches alone."""
-        return tuple({target.batch.folder: target.batch for target in self.targets}.values())
+        return tuple(_each_once(target.batch for target in self.targets))
 
     @property
     def experiment(self) -> Experiment | None:
@@ -74,12 +75,22 @@ class Selected:
         """The batches, brought into the index and opened. Two of one name are told apart by their folders."""
         found: list[BatchView] = []
         for batch in self.batches:
-            scan_batch(batch)
-            view = view_batch(batch)
+            view = open_view(batch)
             if any(view.batch == other.batch for other in found):
                 view = msgspec.structs.replace(view, batch=str(batch.folder))
             found.append(view)
-        return found
+        return distinct(found)
+
+
+def _each_once(batches: Iterable[Batch]) -> list[Batch]:
+    """Batches in the order they were named; jobs of one folder are one, so that they are told apart together."""
+    found: dict[Path, Batch] = {}
+    for batch in batches:
+        before = found.setdefault(batch.folder, batch)
+        if isinstance(before, ForeignJobs) and isinstance(batch, ForeignJobs) and before.only:
+            together = tuple(dict.fromkeys([*before.only, *batch.only])) if batch.only else ()
+            found[batch.folder] = ForeignJobs(batch.folder, together)
+    return list(found.values())
 
 
 def results_root(results: Path | None) -> Path:
@@ -101,8 +112,8 @@ def select(
     *named: Named | None, results: Path | None = None, root: Path | None = None, with_data: bool = False
 ) -> Selected:
     """The batches that are named; without a name, the newest of the results folder."""
-    found = [find_target(name, None, results, root, with_data=with_data) for name in named or (None,)]
-    return Selected(tuple({target.batch.folder: target for target in reversed(found)}.values())[::-1], root)
+    found = [find_target(name, None, results, root, with_data=with_data, foreign=True) for name in named or (None,)]
+    return Selected(tuple({target.batch: target for target in reversed(found)}.values())[::-1], root)
 
 
 def select_numbered(name: Path | None, numbers: str | None, results: Path | None, root: Path | None) -> Selected:
@@ -117,10 +128,8 @@ def select_numbered(name: Path | None, numbers: str | None, results: Path | None
     if numbers is not None:
         raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
     if name is not None and name.exists():
-        from terminalbench.analytics.selection import find_jobs
-
-        return Selected((Target(find_jobs(name)),), root)
-    return Selected((find_target(name, None, results, root),), root)
+        return Selected((Target(_in_folder(name.resolve(), foreign=True)),), root)
+    return Selected((find_target(name, None, results, root, foreign=True),), root)
 
 
 def find_target(
@@ -131,11 +140,12 @@ def find_target(
     *,
     own: bool = False,
     with_data: bool = False,
+    foreign: bool = False,
 ) -> Target:
     """The batch that is meant; a clear error when there is none.
 
     Of an experiment file it is the latest that was started, or the latest `with_data`. Another file with the same slug
-    may have started it, which the target notes; with `own` it is an error.
+    may have started it, which the target notes; with `own` it is an error. With `foreign` it may be jobs of Harbor.
     """
     if isinstance(name, Target):
         return name
@@ -151,7 +161,9 @@ def find_target(
                 raise UserError(
                     "--batch goes with an experiment file", hint="name the batch folder, or slug/n, instead"
                 )
-            return Target(_newest(results_root(results)) if name is None else _named(name, results))
+            if name is not None:
+                return Target(_named(name, results, foreign=foreign))
+            return Target(_newest(results_root(results), foreign=foreign))
         name = load(name, root)
     return _of_experiment(name, number, own=own, with_data=with_data)
 
@@ -227,23 +239,37 @@ def _of_its_file(batch: Batch, experiment: Experiment, *, own: bool) -> Target:
     return Target(batch, experiment, note)
 
 
-def _named(name: Path, results: Path | None) -> Batch:
-    """The batch in a folder, or the one that `tbench list` calls by this name: `slug/n`."""
+def _named(name: Path, results: Path | None, *, foreign: bool) -> Batch:
+    """The batch in a folder, jobs of Harbor that lie there, or the one that `tbench list` calls `slug/n`."""
     if name.is_dir():
-        if not _is_batch(name):
-            inside = sorted((p.parent for p in name.glob("*/plan.json")), key=lambda place: place.name)
-            hint = f"name one of its batches, as {inside[-1]}" if inside else None
-            raise UserError("is not a batch folder: it holds no plan.json", where=str(name), hint=hint)
-        return Batch(name.resolve())
+        return _in_folder(name.resolve(), foreign=foreign)
     inside_results = not (name.is_absolute() or ".." in name.parts)
     if not inside_results or not _is_batch(folder := results_root(results) / name):
         raise UserError("no such batch or experiment file", where=str(name), hint=_LIST)
     return Batch(folder)
 
 
-def _newest(folder: Path) -> Batch:
+def _in_folder(folder: Path, *, foreign: bool) -> Batch:
+    """What lies in a folder: a batch of ours, also where its `runs` or a job in them is named; else Harbor's jobs."""
+    for place in (folder, *folder.parents[:2]):
+        if place.name == "runs" and _is_batch(place.parent):
+            return Batch(place.parent)
+    if _is_batch(folder):
+        return Batch(folder)
+    jobs = find_jobs(folder)
+    if jobs is not None and foreign:
+        return jobs
+    inside = sorted((p.parent for p in folder.glob("*/plan.json")), key=lambda place: place.name)
+    hint = f"name one of its batches, as {inside[-1]}" if inside else None
+    what = "holds Harbor jobs that are not ours" if jobs else "is not a batch folder: it holds no plan.json"
+    raise UserError(what if not foreign else f"{what}, and no Harbor jobs", where=str(folder), hint=hint)
+
+
+def _newest(folder: Path, *, foreign: bool) -> Batch:
     """The batch that was started last, as `tbench list` has it; resuming an older one does not change that."""
     found = [plan.parent for plan in folder.glob("*/*/plan.json") if plan.parent.name.isdecimal()]
+    if not found and foreign and (jobs := find_jobs(folder)) is not None:
+        return jobs
     if not found:
         raise UserError("holds no batch", where=str(folder), hint="tbench run starts one")
     return Batch(max(found, key=lambda place: (_first_job(place), int(place.name))))
@@ -304,13 +330,22 @@ class FoundTrial:
     row: TrialRow
 
     @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.batch.folder / self.row.folder
+
+    @property
     def key(self) -> str:
         """What findings and labels call the trial."""
         return f"{self.row.job}/{self.row.name}"
 
 
-def find_trial(root: Path, name: str) -> FoundTrial:
-    """The one trial called `name`, or whose name begins so; a clear error otherwise."""
+def find_trial(name: str, results: Path | None = None) -> FoundTrial:
+    """The one trial called `name`, or whose name begins so, or in the folder `name`; a clear error otherwise."""
+    folder = Path(name)
+    if results is None and is_trial(name):
+        return _trial_in(folder.resolve())
+    root = results_root(results)
     scan_all(root)
     found = find_trials(root, name)
     exact = [entry for entry in found if entry[1].name == name] or found
@@ -321,6 +356,20 @@ def find_trial(root: Path, name: str) -> FoundTrial:
         raise UserError(f'several trials start with "{name}":\n  {names}', where=str(root))
     key, row = exact[0]
     return FoundTrial(Place(key, str(root / key)).batch, key, row)
+
+
+def _trial_in(folder: Path) -> FoundTrial:
+    """The trial in a folder: of a batch of ours, or of a Harbor job."""
+    runs = folder.parent.parent
+    batch: Batch = ForeignJobs(runs, (folder.parent.name,))
+    if runs.name in ("runs", "superseded") and _is_batch(runs.parent):
+        batch = Batch(runs.parent)
+    scan_batch(batch)
+    key = batch.folder.relative_to(batch.results_root).as_posix()
+    for row in trial_rows(batch.results_root, key):
+        if batch.folder / row.folder == folder:
+            return FoundTrial(batch, key, row)
+    raise UserError("is no trial that can be read", where=str(folder))
 
 
 def from_here(place: str | Path) -> str:

@@ -8,7 +8,6 @@ from terminalbench.analytics.labels import FAILURE_CLASS, is_label
 from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.tables import AnalysisTable, RunTable
-from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, profile_totals
 from terminalbench.records import Finding, Outcome, TaskRef
@@ -32,8 +31,7 @@ class Measured:
 
     def link(self, row: TrialRow) -> str:
         """Where a trial's folder is, as seen from the report."""
-        folder = row.folder.removeprefix("runs/") if isinstance(self.batch, ForeignJobs) else row.folder
-        return self.href + quote(folder, errors="surrogatepass")
+        return self.href + quote(row.folder, errors="surrogatepass")
 
 
 def build_report(this: Measured, others: Iterable[Measured] = (), pooled: Comparison | None = None) -> Report:

@@ -27,6 +27,7 @@ _CONFIG_LIMIT = 4 << 20
 _INSTRUCTION_LIMIT = 1 << 20
 _FIRST, _LAST = 5, 25
 _WIDTH = 100
+_MOST_LOGS = 6
 
 
 @dataclass(frozen=True)
@@ -68,18 +69,20 @@ def _read_all(files: Sequence[Path], secrets: Secrets) -> list[_Read]:
     return found
 
 
-def trial_text(results_root: Path, batch: str, row: TrialRow, shown: Shown | None = None) -> str:
+def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = None) -> str:
     """How it ended, what it used, what reached the agent, what it was told, its steps, and its verifier's words."""
     shown = shown or Shown()
-    folder = results_root / batch / row.folder
     lines = [
         f"{row.name}",
         f"  batch     {batch}",
-        f"  profile   {row.profile}",
-        f"  task      {row.task} of {row.dataset}",
+        *([f"  job       {row.job}"] if row.foreign else []),
+        f"  profile   {row.profile or UNKNOWN}",
+        f"  task      {row.task or UNKNOWN}{f' of {row.dataset}' if row.dataset else ''}",
     ]
     if row.attempt is not None:
         lines.append(f"  attempt   {row.attempt}")
+    if row.copy:
+        lines.append("  copy      yes: another folder holds the same trial, which counts")
     if row.run_again:
         lines.append("  superseded yes: it was run again; its cost counts, its result does not")
     if row.trial is None:
@@ -93,7 +96,7 @@ def trial_text(results_root: Path, batch: str, row: TrialRow, shown: Shown | Non
     if row.unreadable:
         lines[-1:] = [f"            tbench resume {batch} runs it again", lines[-1], f"            {folder / RESULT}"]
     files = trajectories(folder, row)
-    lines += [f"            {file}" for file in files]
+    lines += [f"            {file}" for file in (*files, *_logs(folder))]
     lines = [printable(line) for line in lines]
     found = _read_all(files, shown.secrets)
     lines += _instruction_lines(folder, found, shown)
@@ -108,6 +111,15 @@ def trajectories(folder: Path, row: TrialRow) -> list[Path]:
         return [folder.parent / path for path in row.trial.trajectory_paths]
     unfinished = folder / "agent" / "trajectory.json"
     return [unfinished] if is_plain(unfinished) else []
+
+
+def _logs(folder: Path) -> list[Path]:
+    """The files of a trial that tell what happened, as far as they are there: logs of agent, verifier and Harbor."""
+    runs = [folder, *sorted(path for path in folder.glob("steps/*") if not path.is_symlink())]
+    agent = [path for run in runs for path in sorted((run / "agent").glob("*.txt"))[:_MOST_LOGS]]
+    verifier = [run / "verifier" / "test-stdout.txt" for run in runs]
+    found = [*agent, *verifier, folder / "exception.txt", folder / "trial.log"]
+    return [path for path in found if is_plain(path)]
 
 
 def _ending(trial: Trial) -> list[str]:

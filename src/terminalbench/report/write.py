@@ -10,9 +10,9 @@ from terminalbench.analytics.compare import compare_views
 from terminalbench.analytics.model import Comparison
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
-from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.index.queries import BatchView
 from terminalbench.index.results import FINDINGS_FILE, read_findings
-from terminalbench.index.scan import scan_batch
+from terminalbench.index.views import open_view
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.evidence import needed
 from terminalbench.report.html import render_html
@@ -24,8 +24,7 @@ MARKDOWN = "comparison_report.md"
 
 def open_source(batch: Batch) -> Measured:
     """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
-    scan_batch(batch)
-    view = view_batch(batch)
+    view = open_view(batch)
     return Measured(batch, view, compare_views([view]), read_findings(batch, keep=needed))
 
 

@@ -1,0 +1,132 @@
+"""What a Harbor trial was configured to be: the content of a profile for jobs that no plan describes.
+
+Two trials with the same content got the same treatment: agent, model, options, prompt, MCP servers, variables, limits,
+environment. What names a trial or a place, and how many run at once, is no part of it. Values that look like secrets
+are taken out: another key is no other treatment, and nothing here may be shown that must not be.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.files import decode_plain
+from terminalbench.secrets.find import is_secret, looks_secret
+from terminalbench.secrets.patterns import VARIABLE_NAME
+
+HIDDEN = "[hidden]"
+_MASKED = "****"
+_RESULT_LIMIT = 1 << 30
+_SMALL_LIMIT = 16 << 20
+_LONGEST = 20_000
+_DEFAULT_AGENT = "oracle"
+_LIMITS = ("override_timeout_sec", "override_setup_timeout_sec", "max_timeout_sec")
+_TIMEOUTS = (
+    "timeout_multiplier", "agent_timeout_multiplier", "verifier_timeout_multiplier", "agent_setup_timeout_multiplier",
+    "environment_build_timeout_multiplier",
+)  # fmt: skip
+_NO_TREATMENT = {
+    "force_build", "delete", "stream", "suppress_override_warnings", "include_logs", "exclude_logs",
+    "environment_mode",
+}  # fmt: skip
+"""Fields of environment and verifier that change nothing an agent sees or a verdict depends on."""
+_DEFAULTS: tuple[Any, ...] = (None, "", [], {}, False, "auto")
+
+
+class _Result(msgspec.Struct):
+    config: dict[str, Any]
+
+
+def read_treatment(trial_dir: Path) -> dict[str, Any] | None:
+    """The content of a trial's profile, from its result, else from its configuration; None when neither can be read."""
+    result = decode_plain(trial_dir / "result.json", _Result, _RESULT_LIMIT)
+    config = result.config if result is not None else decode_plain(trial_dir / "config.json", dict, _SMALL_LIMIT)
+    if config is None:
+        return None
+    return treatment(config, decode_plain(trial_dir / "lock.json", dict, _SMALL_LIMIT) or {})
+
+
+def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, Any]:
+    """The content by aspect, as profiles of ours have it. `config` is a trial's configuration with or without its
+    defaults, `lock` holds the digests of its skills and further instructions."""
+    agent = _table(config.get("agent"))
+    options = dict(_table(agent.get("kwargs")))
+    version = options.pop("version", None)
+    aspects = {
+        "agent": agent.get("import_path") or agent.get("name") or _DEFAULT_AGENT,
+        "agent_version": version if isinstance(version, str) else None,
+        "model": agent.get("model_name"),
+        "options": options,
+        "skills": _digests(lock.get("skills")) or agent.get("skills"),
+        "mcp_servers": {str(s.get("name")): _without(s, "name") for s in _tables(agent.get("mcp_servers"))},
+        "env": agent.get("env"),
+        "limits": {name: agent.get(name) for name in _LIMITS},
+        "allowed_hosts": agent.get("extra_allowed_hosts"),
+        "continues": {name: agent.get(name) for name in ("resume_trajectory", "load_trajectory")},
+        "instructions": _digests(lock.get("extra_instructions")) or _instructions(config),
+        "user_agent": config.get("user_agent"),
+        "timeouts": {name: config.get(name) for name in _TIMEOUTS if config.get(name) != 1.0},
+        "environment": _without(_table(config.get("environment")), *_NO_TREATMENT),
+        "verifier": _without(_table(config.get("verifier")), *_NO_TREATMENT),
+        "regraded": config.get("source_trial") is not None,
+    }
+    cleaned = {name: _clean(value, name) for name, value in aspects.items()}
+    return {name: value for name, value in cleaned.items() if value not in _DEFAULTS}
+
+
+def treatment_id(content: Mapping[str, Any]) -> str:
+    """Stable id: equal for equal contents."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"h{hashlib.sha256(canonical.encode(errors='surrogatepass')).hexdigest()[:12]}"
+
+
+def _clean(value: Any, name: str) -> Any:
+    """A value without what is empty, a default or secret; a text too long to keep is its digest."""
+    if isinstance(value, Mapping):
+        found = {str(key): _clean(item, str(key)) for key, item in value.items()}
+        return {key: item for key, item in found.items() if item not in _DEFAULTS}
+    if isinstance(value, list):
+        return [_clean(item, name) for item in value]
+    if not isinstance(value, str):
+        return value
+    if (_MASKED in value and len(value) < 16) or _hides(name, value):
+        return HIDDEN
+    if len(value) > _LONGEST:
+        return f"sha256:{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()}"
+    return value
+
+
+def _hides(name: str, value: str) -> bool:
+    """Whether a value is a secret, or refers to one: how a key is handed over is no part of a treatment."""
+    return (
+        is_secret(name, value)
+        or looks_secret(name, value)
+        or (value.startswith("${") and VARIABLE_NAME.search(name) is not None)
+    )
+
+
+def _instructions(config: Mapping[str, Any]) -> list[Any]:
+    texts, paths = config.get("extra_instructions"), config.get("extra_instruction_paths")
+    return [*(texts if isinstance(texts, list) else ()), *(paths if isinstance(paths, list) else ())]
+
+
+def _digests(locks: Any) -> dict[str, Any]:
+    """Digests of files by their name, as a lock has them."""
+    return {
+        str(one.get("name") or place): one["digest"] for place, one in enumerate(_tables(locks), 1) if "digest" in one
+    }
+
+
+def _without(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in names}
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _tables(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

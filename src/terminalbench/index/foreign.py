@@ -1,0 +1,207 @@
+"""Jobs that no plan describes: which treatments their trials are, what those are called, and which trials are copies.
+
+A treatment is what the trial's configuration says (`harbor.read.treatment`), and the version of the agent where all
+trials of a job agree on one. It is called by its agent and model, `claude-code/claude-sonnet-4-5`; the second one of
+that name `...@2`, in the order they started. A copied folder holds trials with the ids of others: these count once.
+"""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord, Provenance
+from terminalbench.experiments.profiles import differences
+from terminalbench.experiments.tables import RunTable
+from terminalbench.harbor.read.treatment import treatment_id
+from terminalbench.index.places import ForeignJobs, profile_of
+from terminalbench.index.queries import BatchView, CellState, TrialRow, batch_rows, row_outcome
+from terminalbench.records import TaskRef
+from terminalbench.text.foreign import flat, short
+from terminalbench.text.numbers import plural, some
+
+_LONGEST = 60
+_SHOWN = 4
+
+
+class Treated(NamedTuple):
+    """The profiles of foreign trials, in the order they started, and which profile each trial is of, by its key."""
+
+    records: list[ProfileRecord]
+    profile: dict[str, str]
+
+
+class _Found(NamedTuple):
+    """A profile before it has its own name: what it is called with others, its id and its content."""
+
+    called: str
+    id: str
+    content: dict[str, Any]
+
+
+def treated(rows: Sequence[TrialRow], contents: Mapping[str, dict[str, Any]]) -> Treated:
+    """Find the profiles of trials; `contents` are their treatments by id.
+
+    A trial whose configuration cannot be read is of the only treatment of its job, else of a profile that is called as
+    its job. A job whose name ends with a profile of ours (the `runs` of a batch without its plan) is of that one.
+    """
+    of_job: dict[str, set[str]] = defaultdict(set)
+    versions: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in rows:
+        if row.treatment is not None:
+            of_job[row.job].add(row.treatment)
+            if row.trial is not None and row.trial.agent_version is not None:
+                versions[row.job, row.treatment].add(row.trial.agent_version)
+    seen: dict[tuple[str, str | None], _Found] = {}
+    found: dict[tuple[str, str], _Found] = {}
+    of_row: dict[str, tuple[str, str]] = {}
+    for row in sorted(rows, key=_started):
+        known = {row.treatment} if row.treatment is not None else of_job[row.job]
+        base = next(iter(known)) if len(known) == 1 else None
+        if (row.job, base) not in seen:
+            content = dict(contents.get(base or "", {}))
+            told = versions[row.job, base] if base is not None else ()
+            if "agent_version" not in content and len(told) == 1:
+                content["agent_version"] = next(iter(told))
+            called = profile_of(row.job) or (row.job if base is None else _name(row, content))
+            identity = treatment_id(content) if base is not None else f"job:{row.job}"
+            seen[row.job, base] = _Found(called, identity, content)
+        one = seen[row.job, base]
+        of_row[row.key] = (profile_of(row.job) or "", one.id)
+        found.setdefault(of_row[row.key], one)
+    names = _distinct({key: one.called for key, one in found.items()})
+    first = {one.called: one for one in reversed(found.values())}
+    records = [_record(names[key], one, first[one.called]) for key, one in found.items()]
+    return Treated(records, {place: names[key] for place, key in of_row.items()})
+
+
+def _started(row: TrialRow) -> tuple[bool, str, str, str]:
+    at = row.trial.started_at if row.trial is not None else None
+    return (at is None, at or "", row.job, row.name)
+
+
+def _name(row: TrialRow, content: Mapping[str, Any]) -> str:
+    """Agent and model as people say them: without provider, module and class."""
+    agent = row.trial.agent if row.trial is not None else None
+    agent = agent or str(content.get("agent", "")).rpartition(":")[2]
+    model = str(content.get("model") or "").rpartition("/")[2]
+    return short("/".join(part for part in (agent, model) if part), _LONGEST)
+
+
+def _distinct[K](called: Mapping[K, str]) -> dict[K, str]:
+    """A name for each treatment: that of its agent and model, with a number from the second one on."""
+    taken: dict[str, int] = defaultdict(int)
+    names = {}
+    for key, name in called.items():
+        taken[name] += 1
+        names[key] = name if taken[name] == 1 else f"{name}@{taken[name]}"
+    return names
+
+
+def _record(name: str, one: _Found, first: _Found) -> ProfileRecord:
+    """A treatment as a profile; of one that shares its name, what makes it another than the first."""
+    lines = [flat(other.summary(), 2 * _LONGEST) for other in differences(first.content, one.content)]
+    return ProfileRecord(name, one.id, one.content, some(lines, _SHOWN) or None)
+
+
+def copies(rows: Iterable[TrialRow], seen: set[tuple[str, ...]] | None = None) -> list[TrialRow]:
+    """The trials that are others once more, by id, name and start. `seen` holds and gets those that count."""
+    seen = set() if seen is None else seen
+    found = []
+    for row in sorted(rows, key=_started):
+        if row.trial is None:
+            continue
+        mark = (row.trial.id, row.trial.name, row.trial.started_at or "")
+        if mark in seen:
+            found.append(row)
+        seen.add(mark)
+    return found
+
+
+def contents_of(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
+    """Every treatment that the index has met, by id."""
+    return {row[0]: msgspec.json.decode(row[1]) for row in connection.execute("SELECT id, content FROM treatments")}
+
+
+def keep_treatments(connection: sqlite3.Connection, contents: Mapping[str, Mapping[str, Any]]) -> None:
+    """Note treatments by their ids."""
+    query = "INSERT OR IGNORE INTO treatments (id, content) VALUES (?, ?)"
+    connection.executemany(query, [(key, msgspec.json.encode(content).decode()) for key, content in contents.items()])
+
+
+def keep_profiles(connection: sqlite3.Connection, key: str) -> None:
+    """Write beside each foreign trial which profile it is of and whether it is a copy. Inside a transaction."""
+    rows = batch_rows(connection, key)
+    found = treated(rows, contents_of(connection))
+    ids = {record.key: record.id for record in found.records}
+    again = {row.key for row in copies(rows)}
+    connection.executemany(
+        "UPDATE trials SET profile = ?, profile_id = ?, copy = ? WHERE batch = ? AND job = ? AND trial = ?",
+        [(name := found.profile[row.key], ids[name], row.key in again, key, row.job, row.name) for row in rows],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO profiles (id, agent, model) VALUES (?, ?, ?)",
+        [(record.id, record.content.get("agent"), record.content.get("model")) for record in found.records],
+    )
+    keep_treatments(connection, {record.id: record.content for record in found.records})
+
+
+def view_jobs(batch: ForeignJobs, connection: sqlite3.Connection) -> BatchView:
+    """Harbor jobs without a plan: every trial is one that was planned, in the order they started."""
+    rows = [row for row in batch_rows(connection, ".") if not batch.only or row.job in batch.only]
+    again = copies(rows)
+    found = treated(rows, contents_of(connection))
+    aside = {row.key for row in again}
+    cells: dict[tuple[str, str, str], list[TrialRow]] = defaultdict(list)
+    for row in rows:
+        if row.key not in aside:
+            named = msgspec.structs.replace(row, profile=found.profile[row.key])
+            cells[named.profile or "", row.dataset or "", row.task or row.name].append(named)
+    if not cells:
+        raise UserError("holds no trials", where=str(batch.folder))
+    states = [
+        CellState(profile, TaskRef(task, dataset), attempt, row_outcome(row), row, _reason(row))
+        for (profile, dataset, task), mine in cells.items()
+        for attempt, row in enumerate(mine, start=1)
+    ]
+    there = {cell.profile for cell in states}
+    records = tuple(record for record in found.records if record.key in there)
+    jobs = [_job(record, [cell for cell in states if cell.profile == record.key]) for record in records]
+    name = "/".join((batch.folder.name, *batch.only)) if len(batch.only) < 2 else batch.folder.name
+    starts = [row.trial.started_at for row in rows if row.trial is not None and row.trial.started_at]
+    plan = Plan(
+        name,
+        name,
+        0,
+        str(batch.folder),
+        records[0].key,
+        tuple(jobs),
+        records,
+        settings=RunTable(container_env=""),  # it stands in the content of each profile
+        provenance=Provenance(created_at=min(starts, default=None)),
+    )
+    return BatchView(name, plan, states, [], notes=(*_told_apart(records), *copies_note(again, name)))
+
+
+def copies_note(again: Sequence[TrialRow], where: str) -> tuple[str, ...]:
+    """The line that says how many trials of a folder are others once more, and in which jobs."""
+    if not again:
+        return ()
+    jobs = some(list(dict.fromkeys(row.job for row in again)), _SHOWN)
+    return (f"{where}: {plural(len(again), 'trial')} in {jobs} have the id of another one: copies, counted once",)
+
+
+def _told_apart(records: Sequence[ProfileRecord]) -> list[str]:
+    return [f"{one.key} is another treatment of that name: {one.description}" for one in records if one.description]
+
+
+def _job(record: ProfileRecord, cells: Sequence[CellState]) -> JobSpec:
+    tasks = tuple(PlannedTask(ref, ref.dataset, {}) for ref in dict.fromkeys(cell.task for cell in cells))
+    return JobSpec(record.key, record.key, record.id, max(cell.attempt for cell in cells), tasks)
+
+
+def _reason(row: TrialRow) -> str | None:
+    return row.trial.error_message if row.trial is not None else row.reason

@@ -409,19 +409,58 @@ def test_batches_to_come_are_missing_where_no_early_look_was_declared() -> None:
     assert "only 50.0 % of what b was to do was measured" in found.sentence
 
 
-def test_equivalence_by_e_values_waits_for_the_last_batch() -> None:
+def test_equivalence_at_any_time_waits_for_the_last_batch() -> None:
     alike = table(a="++ " * 40, b="++ " * 40)
     assert contrast(alike, settings(looks="any", margin=0.2)).verdict == "equivalent"
     found = contrast(alike, settings(looks="any", margin=0.2, planned_trials=160))
     assert (found.verdict, found.reason) == ("inconclusive", "equivalence is judged once, when every trial has ended")
 
 
-def test_an_e_value_may_be_looked_at_any_time() -> None:
-    found = contrast(table(a="xx.. " * 7, b="++.. " * 7), settings(looks="any"))
+def test_looking_at_any_time_counts_a_task_once() -> None:
+    found = contrast(table(a="xx.. " * 12, b="++.. " * 12), settings(looks="any"))
     assert found.sequential is not None
-    assert (found.sequential.wins, found.sequential.losses, found.sequential.level) == (14, 0, 20)
-    assert found.verdict == "better"
-    assert contrast(table(a="xx+. " * 3, b="++x. " * 3), settings(looks="any")).verdict == "inconclusive"
+    assert (found.sequential.look, found.sequential.looks, found.verdict) == (10, 20, "better")
+    assert found.sequential.decided_at is not None
+    few = contrast(table(a="xxxxxxxxxx " * 3, b="++++++++++ " * 3), settings(looks="any"))
+    assert (few.verdict, few.estimate.p) == ("inconclusive", 0.25), "thirty attempts at three tasks are three tasks"
+    swap = contrast(
+        table(a="xxxxxxxxxx " * 4 + "++++++++++ " * 3, b="++++++++++ " * 4 + "xxxxxxxxxx " * 3), settings(looks="any")
+    )
+    assert (swap.verdict, swap.estimate.p) == ("inconclusive", 1.0)
+    early = contrast(table(a="x......... " * 10, b="+......... " * 10), settings(looks="any"))
+    assert early.sequential is not None
+    assert (early.sequential.look, early.verdict) == (2, "inconclusive"), "little of alpha is spent at first"
+
+
+NIGHTS = ((("s/0", 1),), (("s/0", 2),), (("s/0", None),))
+
+
+def test_a_batch_that_grew_without_looks_is_judged_by_what_is_left() -> None:
+    marks = table(a="+xx " * 3 + "xxx " * 9, b="x++ " * 3 + "+++ " * 9)
+    once = contrast(marks)
+    assert (once.verdict, once.sequential) == ("better", None)
+    found = contrast(marks, settings(growth=NIGHTS))
+    assert found.sequential is not None
+    assert (found.sequential.method, found.sequential.looks) == ("growth", 3)
+    assert found.sequential.level is not None
+    assert found.sequential.level < 0.05
+    never = contrast(marks, settings(growth=((("s/0", None),),)))
+    assert (never.verdict, never.sequential) == ("better", None), "one that never grew is judged as always"
+    waiting = contrast(table(a="x.. " * 12, b="+.. " * 12), settings(growth=NIGHTS, coverage=0))
+    assert waiting.sequential is not None
+
+
+def test_a_further_batch_is_a_further_look() -> None:
+    first = rows(table(a="x " * 9, b="+ " * 9))
+    both = first + [msgspec.structs.replace(row, batch="s/1", attempt=row.attempt) for row in first]
+    found = compare(both, settings(growth=((("s/0", None),), (("s/0", None), ("s/1", None))))).contrasts[0]
+    assert found.sequential is not None
+    assert (found.sequential.method, found.sequential.looks, found.sequential.decided_at) == ("growth", 2, 1)
+    apart = [msgspec.structs.replace(row, batch="s/1") for row in first]
+    assert (
+        compare(apart, settings(growth=((("s/0", None),), (("s/0", None), ("s/1", None))))).contrasts[0].sequential
+        is None
+    )
 
 
 def test_equivalence_is_not_found_by_looking_often() -> None:

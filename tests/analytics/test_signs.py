@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar
 
 from terminalbench.analytics import signs
-from terminalbench.analytics.signs import decision_p, lattice, on_grid, sign_flip_p, skewness_term
+from terminalbench.analytics.signs import decision_p, lattice, on_grid, sequential_flips, sign_flip_p, skewness_term
 
 VALUES = st.lists(st.integers(-7, 7), min_size=1, max_size=11)
 
@@ -85,3 +85,38 @@ def test_skewness_only_counts_against_the_mean() -> None:
     assert skewness_term([-value for value in [*wins, 4]]) == pytest.approx(skewness_term([*wins, 4]))
     assert skewness_term([9, 9, *[-1] * 10]) == 0.0, "the largest point with the mean"
     assert skewness_term([1] * 60) == 0.0
+
+
+def test_one_look_with_the_whole_budget_is_the_test_itself() -> None:
+    random = np.random.default_rng(2)
+    for _ in range(30):
+        values = random.integers(-3, 5, 12).tolist()
+        found = sequential_flips([values], [0.05])
+        assert (found.look == 1) == (decision_p(values) <= 0.05)
+        assert found.level == pytest.approx(0.05, abs=0.004)
+
+
+def test_looks_over_whole_tasks_err_as_often_as_promised() -> None:
+    """Half of the tasks are solved by one profile only: ten attempts at one of them are still one task."""
+    random = np.random.default_rng(3)
+    tasks, rounds = 10, 5
+    found = 0
+    for _ in range(300):
+        gaps = random.choice([-1.0, 1.0, 0.0, 0.0], tasks)
+        looks = (gaps + random.normal(0, 0.3, (rounds, tasks)) / np.sqrt(np.arange(1, rounds + 1))[:, None]).round(2)
+        found += (
+            sequential_flips(looks.tolist(), [0.05 * (n / rounds) ** 2 for n in range(1, rounds + 1)]).look is not None
+        )
+    assert found <= 0.05 * 300 + 3 * (0.05 * 0.95 * 300) ** 0.5
+
+
+def test_what_was_decided_stays_decided_and_what_is_left_is_said() -> None:
+    clear, nothing = [1.0] * 12, [0.0] * 12
+    assert sequential_flips([clear, nothing], [0.05, 0.05])[:2] == (1, 1)
+    assert sequential_flips([[-1.0] * 12], [0.05])[:2] == (1, -1)
+    close = [1.0] * 9 + [-1.0] * 3
+    grown = sequential_flips([close, [*close[:-1], 1.0]], [0.05, 0.05])
+    assert grown.look is None, "p would be 0.039"
+    assert 0 < grown.level < 0.039, "the first time has used up most of it"
+    assert sequential_flips([close, clear], [0.05, 0.05])[:2] == (2, 1)
+    assert sequential_flips([nothing, nothing], [0.05, 0.05]) == (None, 0, 0.05)

@@ -14,7 +14,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from terminalbench.analytics import stats
 from terminalbench.analytics.special import beta_cdf, student_quantile
-from terminalbench.analytics.stats import e_value, look_reached, nominal_level, obrien_fleming
+from terminalbench.analytics.stats import look_reached, nominal_level, obrien_fleming
 from terminalbench.index.totals import wilson
 
 COUNTS = [(0, 5), (1, 5), (5, 5), (7, 20), (40, 41), (0, 1)]
@@ -218,21 +218,3 @@ def test_looking_five_times_errs_as_often_as_promised() -> None:
     z = random.normal(size=(40_000, 5)).cumsum(axis=1) / np.sqrt(np.arange(1, 6))
     assert (np.abs(z) >= np.array(obrien_fleming(5, 0.05))).any(axis=1).mean() == pytest.approx(0.05, abs=0.004)
     assert (np.abs(z) >= 1.96).any(axis=1).mean() > 0.12, "without bounds it does not"
-
-
-def test_an_e_value_rarely_reaches_twenty_by_chance_at_any_time() -> None:
-    random = np.random.default_rng(3)
-    reached = 0
-    for _ in range(300):
-        wins = random.integers(0, 2, 60).cumsum()
-        reached += any(e_value(int(w), n - int(w)) >= 20 for n, w in enumerate(wins, start=1))
-    assert reached <= 15
-    assert e_value(0, 0) == pytest.approx(1.0)
-    assert e_value(12, 1) == e_value(1, 12) > 20
-    assert np.isfinite(e_value(100_000, 0))
-
-
-def test_expected_value_of_an_e_value_is_one() -> None:
-    from math import comb
-
-    assert sum(comb(9, w) / 2**9 * e_value(w, 9 - w) for w in range(10)) == pytest.approx(1.0)

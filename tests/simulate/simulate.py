@@ -22,7 +22,7 @@ from terminalbench.analytics.allocate import TopUp, allocate
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Interval, Row
 from terminalbench.analytics.settings import Settings
-from terminalbench.analytics.signs import decision_p
+from terminalbench.analytics.signs import decision_p, sequential_flips
 from terminalbench.index.totals import wilson
 from terminalbench.records import Outcome, TaskRef
 
@@ -121,11 +121,10 @@ def looking(world: World, tasks: int, looks: int, reps: int, seed: int = 4) -> d
         old, new = world.draw(random, tasks)
         a, b = random.random((looks, tasks)) < old, random.random((looks, tasks)) < new
         ps = [decision_p((b[:n].sum(axis=0) - a[:n].sum(axis=0)).tolist()) for n in range(1, looks + 1)]
-        wins, losses = (b & ~a).ravel().cumsum(), (a & ~b).ravel().cumsum()
         hits["O'Brien-Fleming"] += any(p <= level for p, level in zip(ps, levels, strict=True))
-        hits["e-value"] += any(
-            stats.e_value(int(w), int(n)) >= 1 / ALPHA for w, n in zip(wins[4::5], losses[4::5], strict=True)
-        )
+        sums = [(b[:n].mean(axis=0) - a[:n].mean(axis=0)).tolist() for n in range(1, looks + 1)]
+        budgets = [ALPHA * (n / looks) ** 2 for n in range(1, looks + 1)]
+        hits["e-value"] += sequential_flips(sums, budgets).look is not None
         hits["as if each look were the only one"] += min(ps) <= ALPHA
         hits["one look, at the end"] += ps[-1] <= ALPHA
     return {name: count / reps for name, count in hits.items()}

@@ -8,10 +8,11 @@ import msgspec
 from terminalbench.analytics import power, stats
 from terminalbench.analytics.checks import Comparability, comparability
 from terminalbench.analytics.contrast import (
+    BY_STAGES,
     PENDING,
     CountedWay,
     Looks,
-    discordant,
+    crossing,
     ended_only,
     estimate,
     judge,
@@ -153,28 +154,32 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
     family = max(1, sum(p.estimates[settings.rule].p is not None for p in prepared))
     found = []
     for place, contrast in enumerate(prepared):
-        ways = {way: _counted(contrast, way, adjusted[way][place], settings, family) for way in adjusted}
+        looks = looks_now(*contrast.planned, settings, family)
+        ways = {way: _counted(contrast, way, adjusted[way][place], settings, family, looks) for way in adjusted}
 
-        def counted(turned: Sample, place: int = place) -> CountedWay:
+        def counted(turned: Sample, place: int = place, looks: Looks = looks) -> CountedWay:
             """The contrast with other passes, among the others as they are."""
             changed = estimate(turned, settings)
             ps = [changed.p if n == place else p.worst_p(settings.rule) for n, p in enumerate(prepared)]
-            return CountedWay(changed, stats.holm(ps)[place], (0, 0), _narrow(turned, settings, family))
+            return CountedWay(changed, stats.holm(ps)[place], _narrow(turned, settings, family, looks))
 
-        found.append(_contrast(contrast, ways, settings, family, counted))
+        found.append(_contrast(contrast, ways, settings, family, looks, counted))
     return found
 
 
-def _counted(prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int) -> CountedWay:
-    pairs = discordant(prepared.new, prepared.old, prepared.tasks, way)
-    return CountedWay(prepared.estimates[way], p, pairs, _narrow(prepared.samples[way], settings, family))
+def _counted(
+    prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int, looks: Looks
+) -> CountedWay:
+    found = crossing(prepared.new, prepared.old, prepared.tasks, way, looks, settings.metric)
+    return CountedWay(prepared.estimates[way], p, _narrow(prepared.samples[way], settings, family, looks), found)
 
 
-def _narrow(found: Sample | None, settings: Settings, family: int) -> Interval | None:
-    """What must fit into the margin; None without one."""
+def _narrow(found: Sample | None, settings: Settings, family: int, looks: Looks) -> Interval | None:
+    """What must fit into the margin; None without one. Where trials became more, each time has its share of alpha."""
     if found is None or settings.margin is None or settings.metric != "pass":
         return None
-    return stats.equivalence_interval(found.paired, settings.alpha / family)
+    times = len(looks.stages) if looks.method == "growth" else 1
+    return stats.equivalence_interval(found.paired, settings.alpha / family / times)
 
 
 def _contrast(
@@ -182,13 +187,13 @@ def _contrast(
     ways: Mapping[Way, CountedWay],
     settings: Settings,
     family: int,
+    looks: Looks,
     counted: Callable[[Sample], CountedWay],
 ) -> Contrast:
     new, old, checked = prepared.new, prepared.old, prepared.checked
     declared = ways[settings.rule]
     other = ways["fail" if settings.rule == "exclude" else "exclude"]
     shares = _shares(prepared, settings)
-    looks = looks_now(*prepared.planned, settings, family)
     missing = _missing(prepared, ways, looks, settings, counted)
     verdict, reason = _verdict(prepared, ways, looks, settings, shares, missing)
     found = prepared.samples[settings.rule]
@@ -274,7 +279,7 @@ def _missing(
         return inside is not None and (inside.low > -margin if upward else inside.high < margin)
 
     ends = {"better": (True,), "worse": (False,), "equivalent": (True, False)}.get(verdict, ())
-    if looks.method == "e-value" or judge([ways[way] for way in _needed(settings)], looks, settings) == verdict:
+    if looks.method in BY_STAGES or judge([ways[way] for way in _needed(settings)], looks, settings) == verdict:
         ends = ()  # it holds; or it is judged by rounds, which totals do not tell
     found = [undone_by(low, high, lambda s, up=up: holds(s, upward=up), upward=up) for up in ends]
     return Missing(
@@ -308,7 +313,7 @@ def _verdict(
         if missing is None:
             return verdict, "it does not hold when trials that were not measured are counted the other way"
         return verdict, _could_be_undone(missing)
-    if verdict == "inconclusive" and looks.method == "e-value" and not looks.last:
+    if verdict == "inconclusive" and looks.method == "sign-flips" and not looks.last:
         fits = all(ways[way].inside(settings.margin) for way in _needed(settings))
         return verdict, "equivalence is judged once, when every trial has ended" if fits else None
     return verdict, _too_early(looks) if verdict == "inconclusive" else None

@@ -1,18 +1,20 @@
 """Two profiles on their common tasks: the estimate both ways, the looks, and what both ways allow to say. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Literal
 
 from terminalbench.analytics import power, signs, stats
-from terminalbench.analytics.model import Estimate, Interval, Row, Sequential, Verdict
-from terminalbench.analytics.sample import Sample, Way, values_of
+from terminalbench.analytics.model import Estimate, Interval, LookMethod, Metric, Row, Sequential, Verdict
+from terminalbench.analytics.sample import Sample, Way, sample
 from terminalbench.analytics.settings import Settings
-from terminalbench.analytics.summary import ProfileRows
+from terminalbench.analytics.summary import ProfileRows, unit_of
 from terminalbench.records import Outcome, TaskRef
 
 PENDING = (Outcome.NOT_RUN, Outcome.CANCELLED)
+BY_STAGES = ("sign-flips", "growth")
+MOST_ROUNDS = 20
 
 
 def estimate(found: Sample | None, settings: Settings) -> Estimate:
@@ -52,52 +54,130 @@ def still_to_plan(profile: ProfileRows, settings: Settings) -> int:
     return max(0, (settings.planned_trials or 0) - len(profile.rows()))
 
 
-def discordant(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way) -> tuple[int, int]:
-    """Pairs of attempts that only `new` passed, and that only `old` passed; paired in the order they were planned."""
-    value = values_of("pass", way)
-    wins = losses = 0
-    for task in tasks:
-        for ours, theirs in zip(new.tasks[task], old.tasks[task], strict=False):
-            a, b = value[0](ours), value[1](theirs)
-            if a is not None and b is not None:
-                wins += a > b
-                losses += a < b
-    return wins, losses
+type Stage = Callable[[ProfileRows], ProfileRows]
+"""What of a profile's rows was there at a look."""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """What the declared looks allow now: by p up to `level`, or by an e-value from `level` on.
+    """What the looks allow now: by p up to `level`, or by signs flipped over all `stages` at once.
 
-    `last` says that there is no further look: an interval may be judged only once.
+    `last` says that there is no further look: an interval may be judged only once. `budgets` is how much of the error
+    may be used up by the end of each stage. `growth`: looks that nothing declared, because the trials became more.
     """
 
-    method: Literal["plain", "obrien-fleming", "e-value"]
+    method: LookMethod | Literal["plain"]
     level: float
     look: int | None = None
     looks: int | None = None
     last: bool = True
+    stages: tuple[Stage, ...] = ()
+    budgets: tuple[float, ...] = ()
 
 
 def looks_early(settings: Settings) -> bool:
-    """Whether the plan lets one decide before the end: by declared looks, or the pass rate by e-values."""
+    """Whether the plan lets one decide before the end: by declared looks, or the pass rate at any time."""
     return settings.looks != 1 and (settings.looks != "any" or settings.metric == "pass")
 
 
 def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: int) -> Looks:
-    """Where the plan of looks stands, for one of `family` contrasts. Only the pass rate is decided by e-values."""
+    """Where the plan of looks stands, for one of `family` contrasts."""
+    alpha = settings.alpha / family
     if not looks_early(settings):
-        return Looks("plain", settings.alpha)
+        stages = _nights(new, old, settings)
+        if len(stages) < 2:
+            return Looks("plain", settings.alpha)
+        return Looks("growth", alpha, len(stages), len(stages), True, stages, (alpha,) * len(stages))
     tasks = [task for task in new.tasks if task in old.tasks]
+    if settings.looks == "any":
+        return _rounds(new, old, tasks, settings, alpha)
     rows = [row for side in (new, old) for task in tasks for row in side.tasks[task] if not _left_out(row)]
     planned = len(rows) + still_to_plan(new, settings) + still_to_plan(old, settings)
     ended = sum(row.outcome not in PENDING for row in rows)
-    if settings.looks == "any":
-        return Looks("e-value", family / settings.alpha, last=ended == planned)
     planned_looks = settings.looks
     look = stats.look_reached(ended, planned, planned_looks)
-    level = stats.nominal_level(look, planned_looks, settings.alpha / family) if look else 0.0
+    level = stats.nominal_level(look, planned_looks, alpha) if look else 0.0
     return Looks("obrien-fleming", level, look, planned_looks, last=look == planned_looks)
+
+
+def _rounds(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], settings: Settings, alpha: float) -> Looks:
+    """Up to 20 equal parts of the planned pairs of attempts, in the order of the plan; a part counts once it is whole.
+
+    Little of the error may be used up at first: it grows with the square of the part.
+    """
+    pairs = [
+        (task, attempt)
+        for attempt in range(max((len(side.tasks[task]) for side in (new, old) for task in tasks), default=0))
+        for task in tasks
+        if attempt < min(len(new.tasks[task]), len(old.tasks[task]))
+    ]
+    running = (
+        place
+        for place, (task, attempt) in enumerate(pairs)
+        for row in (new.tasks[task][attempt], old.tasks[task][attempt])
+        if row.outcome in PENDING and not _left_out(row)
+    )
+    whole = next(running, len(pairs))
+    planned = len(pairs) + (still_to_plan(new, settings) + still_to_plan(old, settings)) // 2
+    looks = max(1, min(MOST_ROUNDS, planned))
+    ends = [-(-planned * look // looks) for look in range(1, looks + 1)]
+    reached = [end for end in ends if end <= whole]
+    stages = tuple(_first(pairs[:end]) for end in reached)
+    budgets = tuple(alpha * (look / looks) ** 2 for look in range(1, len(reached) + 1))
+    level = budgets[-1] if budgets else 0.0
+    return Looks("sign-flips", level, len(reached), looks, len(reached) == looks, stages, budgets)
+
+
+def _first(pairs: Sequence[tuple[TaskRef, int]]) -> Stage:
+    counts = {task: attempt + 1 for task, attempt in pairs}
+    return lambda profile: ProfileRows(
+        profile.profile, {task: rows[: counts[task]] for task, rows in profile.tasks.items() if task in counts}
+    )
+
+
+def _nights(new: ProfileRows, old: ProfileRows, settings: Settings) -> tuple[Stage, ...]:
+    """The stages of `settings.growth` in which both profiles had more trials than in the one before."""
+    stages, seen = [], (0, 0)
+    for night in settings.growth:
+        stage = _until(dict(night))
+        count = sum(map(len, stage(new).tasks.values())), sum(map(len, stage(old).tasks.values()))
+        if count != seen and all(count):
+            stages.append(stage)
+            seen = count
+    return tuple(stages)
+
+
+def _until(attempts: Mapping[str, int | None]) -> Stage:
+    """The rows of these batches, so many attempts of each task; None is all of them."""
+
+    def there(row: Row) -> bool:
+        most = attempts.get(row.batch, 0)
+        return most is None or row.attempt <= most
+
+    def stage(profile: ProfileRows) -> ProfileRows:
+        tasks = {task: [row for row in rows if there(row)] for task, rows in profile.tasks.items()}
+        return ProfileRows(profile.profile, {task: rows for task, rows in tasks.items() if rows})
+
+    return stage
+
+
+def crossing(
+    new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way, looks: Looks, metric: Metric
+) -> signs.Crossing | None:
+    """What the stages of the looks say in one way of counting; None where p decides, or nothing is there yet."""
+    if not looks.stages:
+        return None
+    units = {unit: place for place, unit in enumerate(dict.fromkeys(unit_of(task) for task in tasks))}
+    values = []
+    for stage in looks.stages:
+        ours, theirs = stage(new), stage(old)
+        there = [task for task in tasks if task in ours.tasks and task in theirs.tasks]
+        found = sample(ours, theirs, there, metric, way)
+        sums = [0.0] * len(units)
+        for task, difference in zip(found.tasks, found.paired.differences, strict=True) if found is not None else ():
+            sums[units[unit_of(task)]] += difference
+        values.append(sums)
+    return signs.sequential_flips(values, looks.budgets)
 
 
 def _left_out(row: Row) -> bool:
@@ -119,17 +199,17 @@ def ended_only(profile: ProfileRows) -> ProfileRows:
 
 @dataclass(frozen=True)
 class CountedWay:
-    """One way of counting, ready to be judged: the estimate, its adjusted p, its discordant pairs."""
+    """One way of counting, ready to be judged: the estimate, its adjusted p, what the looks over whole tasks say."""
 
     estimate: Estimate
     p_adjusted: float | None
-    pairs: tuple[int, int]
     narrow: Interval | None = None
+    crossing: signs.Crossing | None = None
 
     def decides(self, looks: Looks) -> bool:
         """Whether a difference is shown."""
-        if looks.method == "e-value":
-            return stats.e_value(*self.pairs) >= looks.level
+        if looks.method in BY_STAGES:
+            return self.crossing is not None and self.crossing.direction == self.direction() != 0
         p = self.estimate.p if looks.method == "obrien-fleming" else self.p_adjusted
         return p is not None and p <= looks.level
 
@@ -160,16 +240,14 @@ def sequential_record(looks: Looks, way: CountedWay) -> Sequential | None:
     """What the plan of looks says, for the report."""
     if looks.method == "plain":
         return None
-    by_pairs = looks.method == "e-value"
+    crossed = way.crossing
     return Sequential(
         method=looks.method,
         decided=way.decides(looks),
-        level=looks.level,
+        level=crossed.level if crossed is not None else looks.level,
         look=looks.look,
         looks=looks.looks,
-        e_value=stats.e_value(*way.pairs) if by_pairs else None,
-        wins=way.pairs[0] if by_pairs else None,
-        losses=way.pairs[1] if by_pairs else None,
+        decided_at=crossed.look if crossed is not None else None,
     )
 
 

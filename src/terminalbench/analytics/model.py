@@ -14,6 +14,7 @@ from terminalbench.records import Delivery, Outcome, TaskRef
 from terminalbench.text.numbers import Metric
 
 type Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
+type LookMethod = Literal["obrien-fleming", "sign-flips", "growth"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,20 +153,18 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Sequential(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a declared plan of looks says now.
+    """What a plan of looks says now, at look `look` of `looks` (0: before the first); p up to `level` decides at it.
 
-    `obrien-fleming`: look `look` of `looks` (0: before the first) decides when p reaches `level`. `e-value`: decides as
-    soon as `e_value`, from pairs that only one profile passed, reaches `level`.
+    `sign-flips` and `growth` remember their looks: `decided_at` is the first that decided. `growth`: the trials became
+    more without declared looks, so each time they did was one more.
     """
 
-    method: Literal["obrien-fleming", "e-value"]
+    method: LookMethod
     decided: bool
     level: float | None = None
     look: int | None = None
     looks: int | None = None
-    e_value: float | None = None
-    wins: int | None = None
-    losses: int | None = None
+    decided_at: int | None = None
 
 
 class Missing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -24,7 +24,8 @@ _DECLARED = (
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `compare` needs besides the rows. `contrasts` are (new, old); `profiles` as declared.
 
-    `places` says how a person names each batch that may be resumed; None: all by what they are called.
+    `places` says how a person names each batch that may be resumed; None: all by what they are called. `growth` are the
+    stages in which the trials became more without declared looks: of each batch so many attempts (None: all).
     """
 
     baseline: str
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     doubtful: float = 0.1
     looks: int | Literal["any"] = 1
     planned_trials: int | None = None
+    growth: tuple[tuple[tuple[str, int | None], ...], ...] = ()
     effect: float | None = None
     hypothesis: str | None = None
     k: int | None = None
@@ -105,6 +107,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         doubtful=declared.doubtful,
         looks=declared.looks,
         planned_trials=declared.planned_trials,
+        growth=_stages(views),
         effect=declared.effect,
         hypothesis=declared.hypothesis,
         k=asked.k,
@@ -206,6 +209,20 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
             if before != now
         ]
     return found
+
+
+def _stages(views: Sequence[BatchView]) -> tuple[tuple[tuple[str, int | None], ...], ...]:
+    """What could be looked at, time after time, although no looks were declared: each batch, and each time it grew."""
+    declared = views[0].plan.analysis
+    if declared.looks != 1 or declared.planned_trials is not None:
+        return ()
+    there: dict[str, int | None] = {}
+    stages = []
+    for view in views:
+        for attempts in (*view.plan.grown(), None):
+            there[view.batch] = attempts
+            stages.append(tuple(there.items()))
+    return tuple(stages)
 
 
 def _more_than_planned(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[Departure]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from heapq import merge
 from math import ceil, exp, fsum, gcd, lcm, log, pi, sqrt
+from typing import NamedTuple
 
 from terminalbench.analytics.special import positive_chance
 
@@ -18,6 +19,8 @@ CELLS = 40_000
 FEW = 24
 """So many differences that share no lattice are tested over all their signs."""
 GRID = 10**9
+FLIPS = 20_000
+ALL_SIGNS = 14
 
 
 def lattice(new: Sequence[tuple[int, int]], old: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
@@ -129,6 +132,62 @@ def skewness_term(values: Sequence[float]) -> float:
 def decision_p(values: Sequence[int]) -> float:
     """The p that decides: exact, plus what skewness adds."""
     return min(1.0, sign_flip_p(values) + skewness_term(values))
+
+
+class Crossing(NamedTuple):
+    """What looks over whole tasks say: the first that decided (from 1) with its direction, and what the last asks for.
+
+    `level` is the largest p that the last look decides at: what of the error the looks before it have left.
+    """
+
+    look: int | None
+    direction: int
+    level: float
+
+
+def sequential_flips(looks: Sequence[Sequence[float]], budgets: Sequence[float]) -> Crossing:
+    """Look again and again at the same units: `looks` are the units' sums of differences at each look, so far.
+
+    `budgets` says how much of the error may be used up by the end of each look. The sign of a unit is flipped in all
+    looks at once, so the data are one of many equally likely rows; at no look have more rows crossed than the budget
+    allows, and rows that crossed do not cross again. All signs of few units are tried, else a fixed 20,000.
+    """
+    import numpy as np
+
+    if not any(any(look) for look in looks):
+        return Crossing(None, 0, budgets[-1])
+    sums = _signed(np.array(looks, dtype=float))
+    open_rows = np.ones(len(sums), dtype=bool)
+    left = 0
+    for place, budget in enumerate(budgets):
+        left = int(budget * len(sums) + 1e-9) - int((~open_rows).sum())
+        if left <= 0:
+            continue
+        values = np.where(open_rows, sums[:, place], -1.0)
+        edge = np.partition(values, -left - 1)[-left - 1]  # the largest value that would be one too many
+        crossed = values > max(edge, 1e-9)
+        if crossed[0] and (values >= values[0]).sum() <= left - skewness_term(looks[place]) * len(sums):
+            total = fsum(looks[place])
+            return Crossing(place + 1, (total > 0) - (total < 0), max(left, 0) / len(sums))
+        if place + 1 < len(budgets):
+            open_rows &= ~crossed
+    return Crossing(None, 0, max(left, 0) / len(sums))
+
+
+def _signed(looks):
+    """The size of each look's sum under each row of signs; the first row are the data."""
+    import numpy as np
+
+    used = looks[:, (looks != 0).any(axis=0)]
+    count = used.shape[1]
+    parts = [np.ones((1, count), dtype=np.int8)]
+    if count <= ALL_SIGNS:
+        rows = np.arange(1, 2**count, dtype=np.int64)[:, None]
+        parts.append((1 - 2 * ((rows >> np.arange(count)) & 1)).astype(np.int8))
+    else:
+        random = np.random.default_rng(0)
+        parts += [random.integers(0, 2, (FLIPS // 10, count), dtype=np.int8) * 2 - 1 for _ in range(10)]
+    return np.concatenate([np.round(np.abs(part.astype(float) @ used.T), 9) for part in parts])
 
 
 def strict_p(values: Sequence[int], most: int) -> float:

@@ -6,12 +6,11 @@ Plain Python: numpy is loaded only where a plan declares looks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import comb, exp, fsum, lgamma, log, sqrt
+from math import comb, exp, fsum, sqrt
 from statistics import NormalDist
 
 from terminalbench.analytics.model import Interval
 from terminalbench.analytics.special import (
-    beta_cdf,
     beta_quantile,
     log_choose,
     normal_tail,
@@ -307,20 +306,3 @@ def _crossing(looks: int, constant: float) -> float:
 def look_reached(done: int, planned: int, looks: int) -> int:
     """The last of `looks` equally spaced looks that is due with `done` of `planned` trials; 0 is before the first."""
     return min(looks, int(looks * done / planned + 1e-9)) if planned else 0
-
-
-def e_value(wins: int, losses: int) -> float:
-    """Evidence against "no task differs" from discordant pairs, valid at any time: decide when it reaches 1 / alpha.
-
-    Half a bet on more wins, half on more losses, each a Beta(2, 2) mixture over its side of one half.
-    """
-    return (_one_sided(wins, losses) + _one_sided(losses, wins)) / 2
-
-
-def _one_sided(wins: int, losses: int) -> float:
-    a, b = wins + 2.0, losses + 2.0
-    above = 1.0 - beta_cdf(0.5, a, b)
-    if above <= 0:
-        return 0.0
-    value = lgamma(a) + lgamma(b) - lgamma(a + b) + log(6.0) + log(above) - log(0.5) + (wins + losses) * log(2.0)
-    return exp(min(value, 700.0))

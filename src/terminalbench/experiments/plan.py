@@ -215,7 +215,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
     trials (`<job>/<trial>`) that were run again on request. `analysis`, `top_up` and `declared` are what was declared
-    before the first trial; they stay as they are when the batch grows. `departures` are decided after it. `task_files`
+    before the first trial; they stay as they are when the batch grows. `grown_from` are the
+    attempts of every task it had each time they became more. `departures` are decided after it. `task_files`
     are digests of the files of each task (`dataset/id`) that lies in a folder; of a task that is not there, they are
     unknown. `labels` are for people and for later selection; they decide nothing. `gate` is the gate it shares with
     other batches.
@@ -233,6 +234,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     top_up: TopUpTable | None = None
     notify: NotifyTable | None = None
     declared: Declared | None = None
+    grown_from: tuple[int, ...] = ()
     labels: dict[str, str] = {}
     gate: str | None = None
     artifacts: tuple[str, ...] = ()
@@ -244,6 +246,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     task_files: dict[str, dict[str, str]] = {}
     provenance: Provenance = Provenance()
     notes: tuple[str, ...] = ()
+
+    def grown(self) -> tuple[int, ...]:
+        """The attempts of each task it had before they became more, each time; those of an earlier version: any."""
+        now = max((job.attempts for job in self.jobs), default=0)
+        first = self.declared.attempts if self.declared is not None else now
+        known = tuple(attempts for attempts in self.grown_from if first <= attempts < now)
+        return known if known[:1] == (first,) else tuple(range(first, now))
 
     def departed(self) -> tuple[Departure, ...]:
         """The departures that the batch has recorded; an earlier version wrote sentences."""

@@ -204,7 +204,7 @@ class AnalysisTable:
     )
     looks: int | Literal["any"] = key(
         "Looks at the result before it is final: 1 = only at the end, 2 to 20 = equally spaced (O'Brien-Fleming), "
-        '`"any"` = at any time (e-value).',
+        '`"any"` = at any time (20 parts, by whole tasks).',
         default=1,
         minimum=1,
         maximum=20,

@@ -175,10 +175,13 @@ def _details(contrast: Contrast, width: int) -> str:
     """What else a reader of one contrast must know."""
     lines = list(contrast.warnings)
     looks = contrast.sequential
-    if looks is not None and looks.method == "e-value":
+    if looks is not None and looks.method == "sign-flips":
+        at = f"decided at look {looks.decided_at}" if looks.decided else f"p up to {p_value(looks.level)} decides at it"
+        lines.append(f"look {looks.look} of {looks.looks} (at any time, by whole tasks): {at}")
+    elif looks is not None and looks.method == "growth":
         lines.append(
-            f"e-value {looks.e_value:.3g} from {plural(looks.wins or 0, 'pair')} that only {contrast.new} passed and "
-            f"{looks.losses} that only {contrast.old} passed; {looks.level:.3g} decides, at any time"
+            f"the trials became more {plural((looks.looks or 1) - 1, 'time')} without declared looks: what was left of "
+            f"alpha is {p_value(looks.level)}; analysis.looks = {looks.looks}, declared, costs almost nothing"
         )
     elif looks is not None:
         lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): p up to {p_value(looks.level)} decides")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from terminalbench.analytics.model import Contrast
 from terminalbench.report.model import Delivery, ProfileLine, Report
-from terminalbench.text.numbers import UNKNOWN, p_value, percent, percents, plural
+from terminalbench.text.numbers import p_value, percent, percents, plural
 
 FEW = 3
 """More sentences than so many about the same thing become one."""
@@ -61,9 +61,12 @@ def looks_sentence(contrast: Contrast) -> str:
     if looks is None:
         return ""
     decided = "decided" if looks.decided else "not decided"
-    if looks.method == "e-value":
-        found = UNKNOWN if looks.e_value is None else f"{looks.e_value:.3g}"
-        return f"Looked at any time: the e-value is {found}, {looks.level:.3g} decides: {decided}."
+    if looks.method == "growth":
+        times = plural(max((looks.looks or 1) - 1, 1), "time")
+        return f"Grown {times} without declared looks: p of {p_value(looks.level)} or less decides now: {decided}."
+    if looks.method == "sign-flips":
+        at = f" at look {looks.decided_at}" if looks.decided else ""
+        return f"Looked at any time, {looks.look} of {looks.looks} parts have ended: {decided}{at}."
     if not looks.look:
         return f"Before the first of {looks.looks} declared looks: {decided}."
     return f"Look {looks.look} of {looks.looks}: p of {p_value(looks.level)} or less decides: {decided}."

@@ -90,6 +90,7 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
         old,
         jobs=jobs,
         profiles=(*old.profiles, *added),
+        grown_from=_grown_from(old, max((job.attempts for job in jobs), default=0)),
         settings=dataclasses.replace(old.settings, **{name: getattr(new.settings, name) for name in FREE_TO_CHANGE}),
         top_up=new.top_up,
         departures=(*old.departures, *late),
@@ -116,7 +117,14 @@ def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
     if attempts < most:
         raise UserError(f"batch {plan.batch} has {plural(most, 'attempt')}; they can only become more", where=where)
     jobs = tuple(_with_attempts(job, job.tasks, attempts) for job in plan.jobs)
-    return msgspec.structs.replace(plan, jobs=jobs, settings=dataclasses.replace(plan.settings, attempts=attempts))
+    settings = dataclasses.replace(plan.settings, attempts=attempts)
+    return msgspec.structs.replace(plan, jobs=jobs, settings=settings, grown_from=_grown_from(plan, attempts))
+
+
+def _grown_from(plan: Plan, attempts: int) -> tuple[int, ...]:
+    """Each number of attempts that became more."""
+    most = max((job.attempts for job in plan.jobs), default=attempts)
+    return (*plan.grown_from, most) if attempts > most else plan.grown_from
 
 
 def _changed_settings(old: Plan, new: Plan) -> list[str]:

@@ -84,6 +84,18 @@ def test_a_package_counts_with_the_packages_that_it_imports(package: Project) ->
     assert "tools/hammer.py" in profile(package).code
 
 
+def test_a_package_of_a_source_folder_on_the_search_path_counts_where_it_is_imported(
+    package: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an editable install of the project leaves it."""
+    package.write("lab/agents.py", "from core.engine import run\n" + AGENT)
+    package.write("src/core/engine.py", AGENT)
+    assert "core/engine.py" not in profile(package).code
+    monkeypatch.syspath_prepend(str(package.root / "src"))
+    assert "core/engine.py" in profile(package).code
+    assert profile(package, "core.engine:Mine").code.keys() == {"core/engine.py"}
+
+
 def test_a_linked_folder_counts_with_what_it_holds(package: Project, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "tools.py").write_text("x = 1")

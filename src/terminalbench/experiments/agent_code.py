@@ -1,30 +1,32 @@
 """The code of an agent that is a class of one's own: digests of the files that its import path leads to.
 
 A package counts with every file of its folder, a folder without `__init__.py` with its Python files, a single module
-with itself. What these import from the same place is counted too. An installed distribution counts with its name,
-version and files. Everything is looked for as a file and read as text: no module is imported. Code of terminalbench and
-of Harbor is not counted: their versions are in the plan.
+with itself. What these import from source folders (the project, editable installs) is counted too. An installed
+distribution counts with its name, version and files. Everything is looked for as a file and read as text: no module is
+imported. Code of terminalbench and of Harbor is not counted: their versions are in the plan.
 """
 
 import ast
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from terminalbench.experiments.digests import digests, files_below
 from terminalbench.experiments.profiles import is_source
 from terminalbench.experiments.strict import is_file, is_folder
 
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
 MOST_FILES = 200
 """More files than this are kept as digests of their folders."""
 RELEASED = ("terminalbench", "harbor")
 _EXTENSIONS = re.compile(r"[^.]*(\.[\w-]+)*\.(so|pyd)")
+_STANDARD_LIBRARY = Path(os.__file__).parent
 _RESULTS = ({"index.db"}, {"plan.json", "experiment.toml"})
 _TASK = {"task.toml", "instruction.md"}
 
@@ -46,9 +48,10 @@ def agent_code(import_path: str, root: Path | None) -> dict[str, str] | None:
     if installed is not None:
         version = {f"distribution {installed.name}": installed.version}
         return version | digests(_recorded(installed, first.place) or first.files(), MOST_FILES)
+    sources = {first.place, *filter(_is_source_folder, map(Path, search))}
     units, waiting = {first.name: first}, [first]
     while waiting:
-        for other in _imported(waiting.pop(), search):
+        for other in _imported(waiting.pop(), search, sources):
             if other.name not in units:
                 units[other.name] = other
                 waiting.append(other)
@@ -124,6 +127,8 @@ def _compiled(place: Path, name: str) -> list[Path]:
 
 def _hooked(name: str) -> _Unit | None:
     """A module that an import hook finds, as some editable installs have one."""
+    from importlib.util import find_spec
+
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
@@ -135,8 +140,10 @@ def _hooked(name: str) -> _Unit | None:
     return _Unit(name, path.parent, path) if path.exists() and path.name else None
 
 
-def _distribution(unit: _Unit, module: str) -> Distribution | None:
+def _distribution(unit: _Unit, module: str) -> "Distribution | None":
     """The distribution that installed a module in its place; None for a project's own and for an editable one."""
+    from importlib.metadata import Distribution
+
     path = module.replace(".", "/")
     wanted = re.compile(
         rf"^({re.escape(path)}(\.|/__init__\.)|{re.escape(unit.name)}(/__init__\.|\.)\w+,)", re.MULTILINE
@@ -156,25 +163,32 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _recorded(installed: Distribution, place: Path) -> dict[str, Path]:
+def _recorded(installed: "Distribution", place: Path) -> dict[str, Path]:
     """The files that a distribution installed, as far as they are code or its data; empty when it records none."""
     listed = [file for file in installed.files or () if not file.parts[0].endswith((".dist-info", ".data"))]
     names = [file.as_posix() for file in listed if ".." not in file.parts and all(map(is_source, file.parts))]
     return {name: place / name for name in names if (place / name).is_file()}
 
 
-def _imported(unit: _Unit, search: Sequence[str]) -> Iterator[_Unit]:
-    """What the Python files of a unit import from its own place."""
-    beside = {entry.name.removesuffix(".py") for entry in os.scandir(unit.place)} - {unit.name, *RELEASED}
+def _is_source_folder(place: Path) -> bool:
+    """Whether a place of the search path holds sources that are worked on, not what was installed."""
+    installed = {"site-packages", "dist-packages"} & {*place.parts} or place.is_relative_to(_STANDARD_LIBRARY)
+    return not installed and is_folder(place) and os.access(place, os.R_OK)
+
+
+def _imported(unit: _Unit, search: Sequence[str], sources: Collection[Path]) -> Iterator[_Unit]:
+    """What the Python files of a unit import from source folders."""
+    there = {entry.name.removesuffix(".py") for place in sources for entry in os.scandir(place)}
+    others = there - {unit.name, *RELEASED}
     names: set[str] = set()
     for file in unit.files().values():
         data = file.read_bytes() if file.suffix == ".py" else b""
-        if any(name.encode() in data for name in beside):
+        if any(name.encode() in data for name in others):
             names |= _imports(data)
     for module in sorted(names):
-        if module.partition(".")[0] in beside:
+        if module.partition(".")[0] in others:
             found = _find(module, search)
-            if found is not None and found.place == unit.place:
+            if found is not None and found.place in sources:
                 yield found
 
 

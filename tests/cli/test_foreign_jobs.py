@@ -143,6 +143,9 @@ def test_defaults_that_are_written_out_are_the_same_treatment(jobs: Path) -> Non
     lean = json.loads((folder / "config.json").read_text())
     assert treatment_id(treatment(whole, {})) == treatment_id(treatment(lean, {}))
     assert treatment({}, {}) == {"agent": "oracle"}
+    off, unset = (treatment({"agent": {"kwargs": given}}, {}) for given in ({"think": False, "n": 0}, {}))
+    assert off["options"] == {"think": False, "n": 0}, "an option that is switched off is not one that is not given"
+    assert "options" not in unset
     locked = {"skills": [{"name": "sql", "digest": "sha256:1", "source": "/a"}]}
     assert treatment(lean, locked)["skills"] == {"sql": "sha256:1"}, "by content, wherever it lay"
 

@@ -38,16 +38,22 @@ class Condition:
 
 
 _AGENT = ("agent", "agent_*")
+_SETTINGS = ("options.config", "option_files.*")
 CONDITIONS = (
-    Condition("other built-in tools", lambda d: d.tools, (*_AGENT, "options.*tool*", "options.config", "env.*TOOL*")),
+    Condition(
+        "other built-in tools",
+        lambda d: d.tools,
+        (*_AGENT, *_SETTINGS, "options.*tool*", "env.*TOOL*", "conditions.*TOOL*"),
+    ),
     Condition("another model", lambda d: _one(d.model), ("agent", "model", "env.*MODEL*"), told_as="model"),
     Condition(
-        "another CLI version", lambda d: _one(d.cli_version), (*_AGENT, "options.version"), told_as="agent_version"
+        "another CLI version",
+        lambda d: _one(d.cli_version),
+        (*_AGENT, "options.version"),
+        told_as="agent_version",
     ),
-    Condition(
-        "another permission mode", lambda d: _one(d.permission_mode), (*_AGENT, "options.*perm*", "options.config")
-    ),
-    Condition("MCP servers", lambda d: d.mcp_undeclared, ("agent",), by_task=True),
+    Condition("another permission mode", lambda d: _one(d.permission_mode), (*_AGENT, *_SETTINGS, "options.*perm*")),
+    Condition("MCP servers", lambda d: d.mcp_undeclared, ("agent", "conditions.*mcp*"), by_task=True),
 )
 
 

@@ -33,7 +33,6 @@ _NO_TREATMENT = {
     "environment_mode",
 }  # fmt: skip
 """Fields of environment and verifier that change nothing an agent sees or a verdict depends on."""
-_DEFAULTS: tuple[Any, ...] = (None, "", [], {}, False, "auto")
 
 
 class _Result(msgspec.Struct):
@@ -61,20 +60,19 @@ def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, A
         "model": agent.get("model_name"),
         "options": options,
         "skills": _digests(lock.get("skills")) or agent.get("skills"),
-        "mcp_servers": {str(s.get("name")): _without(s, "name") for s in _tables(agent.get("mcp_servers"))},
+        "mcp_servers": {str(s.get("name")): _set(s, "name") for s in _tables(agent.get("mcp_servers"))},
         "env": agent.get("env"),
-        "limits": {name: agent.get(name) for name in _LIMITS},
+        "limits": _set({name: agent.get(name) for name in _LIMITS}),
         "allowed_hosts": agent.get("extra_allowed_hosts"),
-        "continues": {name: agent.get(name) for name in ("resume_trajectory", "load_trajectory")},
+        "continues": _set({name: agent.get(name) for name in ("resume_trajectory", "load_trajectory")}),
         "instructions": _digests(lock.get("extra_instructions")) or _instructions(config),
-        "user_agent": config.get("user_agent"),
-        "timeouts": {name: config.get(name) for name in _TIMEOUTS if config.get(name) != 1.0},
-        "environment": _without(_table(config.get("environment")), *_NO_TREATMENT),
-        "verifier": _without(_table(config.get("verifier")), *_NO_TREATMENT),
+        "user_agent": _set(_table(config.get("user_agent"))),
+        "timeouts": _set({name: config.get(name) for name in _TIMEOUTS if config.get(name) != 1.0}),
+        "environment": _set(_table(config.get("environment")), *_NO_TREATMENT),
+        "verifier": _set(_table(config.get("verifier")), *_NO_TREATMENT),
         "regraded": config.get("source_trial") is not None,
     }
-    cleaned = {name: _clean(value, name) for name, value in aspects.items()}
-    return {name: value for name, value in cleaned.items() if value not in _DEFAULTS}
+    return {name: _clean(value, name) for name, value in _set(aspects).items()}
 
 
 def treatment_id(content: Mapping[str, Any]) -> str:
@@ -84,10 +82,9 @@ def treatment_id(content: Mapping[str, Any]) -> str:
 
 
 def _clean(value: Any, name: str) -> Any:
-    """A value without what is empty, a default or secret; a text too long to keep is its digest."""
+    """A value without what is secret; a text too long to keep is its digest."""
     if isinstance(value, Mapping):
-        found = {str(key): _clean(item, str(key)) for key, item in value.items()}
-        return {key: item for key, item in found.items() if item not in _DEFAULTS}
+        return {str(key): _clean(item, str(key)) for key, item in value.items()}
     if isinstance(value, list):
         return [_clean(item, name) for item in value]
     if not isinstance(value, str):
@@ -120,8 +117,13 @@ def _digests(locks: Any) -> dict[str, Any]:
     }
 
 
-def _without(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in table.items() if name not in names}
+def _set(table: Mapping[str, Any], *without: str) -> dict[str, Any]:
+    """The fields of a table of Harbor's that are set: it writes them with their defaults, or leaves those out."""
+    return {
+        name: value
+        for name, value in table.items()
+        if name not in without and value is not None and value is not False and value not in ("", [], {}, "auto")
+    }
 
 
 def _table(value: Any) -> Mapping[str, Any]:

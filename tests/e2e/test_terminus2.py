@@ -14,6 +14,7 @@ from servers.ollama import OllamaServer
 from servers.openai import OpenAIServer
 from terminalbench.analytics.run import AnalysisRequest, run_analysis
 from terminalbench.files import read_jsonl
+from terminalbench.harbor.read.results import read_trial
 from terminalbench.lab.select import select
 from terminalbench.records import Finding
 
@@ -104,3 +105,23 @@ def test_a_refusing_server_is_named_in_the_result(tmp_path: Path) -> None:
         trial = run_terminus(tmp_path, "openai/scripted", f"{server.url}/v1")
     assert trial.error == "AuthenticationError"
     assert "scripted refusal" in trial.result["exception_info"]["exception_message"]
+
+
+def test_a_provider_that_fails_until_the_agents_time_is_over_is_seen_on_the_host(lab) -> None:
+    """Harbor's client tries again in silence: no log tells of it."""
+    task = lab.root / "tasks" / "a" / "task.toml"
+    task.write_text(task.read_text().replace("timeout_sec = 3600.0", "timeout_sec = 8.0"))
+    lab.env["OPENAI_API_KEY"] = "scripted"
+    with OpenAIServer(refusal=Refusal(500, "server_error", "scripted failure")) as server:
+        options = f'{{ api_base = "{server.url}/v1", record_terminal_session = false }}'
+        profile = f'[profiles.t]\nagent = "terminus-2"\nmodel = "openai/scripted"\noptions = {options}\n'
+        ran = lab.tbench("run", lab.experiment(profile, tasks=("a",)))
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    (folder,) = lab.batch().runs.glob("*__t/a__*")
+    trial = read_trial(folder).trial
+    assert trial is not None
+    assert (trial.outcome, trial.error_class, trial.error_type) == ("errored", "provider", "AgentTimeoutError")
+    assert trial.wait is not None
+    assert list(trial.wait.refused) == ["500"]
+    assert trial.wait.retries == trial.wait.at_end > 0
+    assert trial.wait.backoff_sec

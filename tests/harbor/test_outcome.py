@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from results_kit import claude, error, phase, result, rewarded
 
+from terminalbench.harbor.limits.hangs import Hang
 from terminalbench.harbor.read.agent_logs import Evidence
 from terminalbench.harbor.read.claude_stream import ResultEvent, read_stream
 from terminalbench.harbor.read.error_classes import (
@@ -194,6 +195,12 @@ def test_a_session_that_was_refused_and_whose_process_did_not_end_is_told_by_its
 def test_a_provider_that_never_answered_at_all_is_the_reason() -> None:
     silent = Evidence(acted=False, unanswered=True)
     assert ended(with_verdict(0, "AgentTimeoutError"), silent) == ("errored", "timed_out", "provider")
+
+
+def test_an_agent_that_its_limit_did_not_end_is_the_benchs() -> None:
+    hung = Hang("agent", "the agent did not end within 11 min")
+    ending = classify(unverified("CancelledError"), ACTED, hung)
+    assert (ending.outcome, ending.error_class, ending.error_message) == ("errored", "environment", hung.reason)
 
 
 FAILED = "Command failed (exit {code}): claude\nstdout: {out}\nstderr: {err}"

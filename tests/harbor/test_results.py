@@ -264,3 +264,27 @@ def test_a_wrong_record_of_an_agent_does_not_hide_its_results(tmp_path: Path, mo
     document = model_trial()
     document["agent_info"] = {"name": "own_record:A", "version": "1"}
     assert read(write_trial(tmp_path / "job", document)).agent == "own_record:A"
+
+
+METERED = [
+    {"source": "user"},
+    {"source": "agent", "metrics": {"prompt_tokens": 800, "completion_tokens": 40, "cached_tokens": 100}},
+    {"source": "agent", "metrics": {"prompt_tokens": 900, "completion_tokens": 30}},
+]
+NOTHING = {"total_prompt_tokens": 0, "total_completion_tokens": 0, "total_cached_tokens": 0}
+
+
+@pytest.mark.parametrize("totals", [None, {}, NOTHING])
+def test_a_trial_that_timed_out_keeps_the_tokens_of_its_trajectory(
+    tmp_path: Path, totals: dict[str, int] | None
+) -> None:
+    """Terminus-2 writes its trajectory step by step, and its totals only at the end."""
+    late = error("AgentTimeoutError", "Agent execution timed out after 16.0 seconds", when=20)
+    document = model_trial(exception_info=late)
+    document["agent_result"] = {"n_input_tokens": 0, "n_cache_tokens": 0, "n_output_tokens": 0}
+    story = json.dumps({"steps": METERED, "final_metrics": totals})
+    folder = write_trial(tmp_path, document, {"trajectory.json": story})
+    for used in (read(folder).usage, live_ending(folder, document).usage):
+        assert (used.input_tokens, used.cache_read_tokens, used.output_tokens) == (1600, 100, 70)
+        assert (used.source, used.cost_usd) == ("trajectory", None), "no price, no cost"
+    assert "no_tokens" not in read(folder).suspect

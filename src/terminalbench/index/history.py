@@ -16,7 +16,7 @@ _SAME = "SELECT 1 FROM trials WHERE profile_id = ? LIMIT 1"
 _ALIKE = "SELECT id FROM profiles WHERE agent = ? AND model IS ?"
 _TRIALS = """
     SELECT trials.rowid, profile_id, p.agent, p.model, dataset, task, outcome, started_at, finished_at, cost_usd,
-           superseded OR counts IS 0, simulated
+           coalesce(NOT counts, superseded), simulated
     FROM trials JOIN profiles p ON p.id = profile_id
     WHERE profile_id IN ({ids}) AND started_at IS NOT NULL ORDER BY started_at DESC LIMIT ?
 """

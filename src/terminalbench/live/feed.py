@@ -230,7 +230,7 @@ def events_of(row: TrialRow) -> Iterator[Event]:
         reward=trial.reward if trial else None,
         error=trial.error_message if trial else row.reason,
         usage=row.usage if row.usage.known else None,
-        detail={**detail, "retried": True} if row.superseded else detail,
+        detail={**detail, "retried": True} if row.superseded and row.run_again else detail,
     )
 
 

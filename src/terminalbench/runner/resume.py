@@ -96,6 +96,8 @@ def resume(
         scanned = scan_batch(batch, secrets=secrets)
         view = view_batch(batch, plan=plan)
         missing = missing_cells(view, request.retry_errors)
+        if request.retry_errors == ALL_ERRORS and (left := _by_name_only(view)):
+            (listener or Listener()).note(left)
         listener = listener or Listener()
         changes = _changes(batch, grown, missing, listener) if missing else Changes()
         if not request.accept_changed:
@@ -155,6 +157,17 @@ def missing_cells(view: BatchView, retry_errors: str | None = None) -> dict[str,
 def _not_quarantined(view: BatchView) -> list[CellState]:
     excluded = view.plan.exclusions()
     return [cell for cell in view.cells if not is_quarantined(excluded(cell.profile, cell.task))]
+
+
+def _by_name_only(view: BatchView) -> str | None:
+    """What is not run again though it has an error, because it is what its profile does; None when nothing is."""
+    trials = [cell.row.trial for cell in view.cells if cell.row is not None and cell.outcome is not Outcome.PASSED]
+    kinds = Counter(t.error_class for t in trials if t and t.error_class and t.error_class.of_profile)
+    if not kinds:
+        return None
+    listed = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+    named = next(iter(dict(kinds.most_common())))
+    return f"errors that are what a profile does ({listed}) are run again by name only: --retry-errors {named}"
 
 
 def _is_retried(cell: CellState, retry_errors: str | None) -> bool:

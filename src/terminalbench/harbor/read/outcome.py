@@ -89,8 +89,10 @@ def classify(
     if hang is not None and hang.asked and found is ErrorClass.CANCELLED:
         message = hang.reason
     elif hang is not None and found is ErrorClass.CANCELLED:
+        # An agent that its own limit did not end is stuck in its environment: that is no crash of its own.
         where = "stop" if trial.verifier_result is not None else hang.phase
-        found, phase, kind, message = PHASES.get(where, ErrorClass.UNKNOWN), where, "Hang", hang.reason
+        stuck = ErrorClass.ENVIRONMENT if where == "agent" else PHASES.get(where, ErrorClass.UNKNOWN)
+        found, phase, kind, message = stuck, where, "Hang", hang.reason
     elif session is not None and (error is None or phase == "agent") and found is not ErrorClass.AGENT_TIMEOUT:
         said = _session_error(session)
         if said is not None:

@@ -149,10 +149,16 @@ class LiveEnding(msgspec.Struct, frozen=True):
 
 
 def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEnding:
-    """The same judgement for a trial whose result is at hand as Harbor's object; decodes no trajectory."""
+    """The same judgement for a trial whose result is at hand as Harbor's object.
+
+    Trajectories are decoded only after an error, or where nothing else tells what was used.
+    """
     found = from_result(result)
     logs = AgentLogs(trial_dir, found, recorded(found.agent))
-    used = usage_sources.best(found.model, found.contexts, logs.by_folder, [], read_planned(trial_dir).prices)
+    prices = read_planned(trial_dir).prices
+    used = usage_sources.best(found.model, found.contexts, logs.by_folder, [], prices)
+    if used.total_tokens is None and logs.trajectory_paths:
+        used = usage_sources.best(found.model, found.contexts, logs.by_folder, logs.metrics, prices)
     ending = classify(found, logs.evidence(found), read_hang(trial_dir), secrets)
     return LiveEnding(ending, used, logs.wait)
 

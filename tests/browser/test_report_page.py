@@ -32,46 +32,49 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["small", "hostile", "large", "one"])
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1200, "dark")])
-def test_the_page_is_quiet_alone_and_narrow(
-    browser: Browser, pages: dict[str, str], name: str, width: int, scheme: str
-) -> None:
-    with watched(browser, width=width, scheme=scheme) as found:
-        found.page.goto(pages[name])
-        assert found.complaints == []
-        assert found.requests == []
-        assert found.width() <= width
-        assert found.page.evaluate("window.hacked") is None
-        assert found.page.evaluate("document.querySelectorAll('script, iframe, object, embed, form, img').length") == 0
-
-
-@pytest.mark.parametrize(("width", "media"), [(700, "screen"), (900, "screen"), (1100, "screen"), (718, "print")])
-def test_no_width_scrolls_sideways(browser: Browser, pages: dict[str, str], width: int, media: str) -> None:
-    for name in ("small", "large"):
-        with watched(browser, width=width) as found:
+def test_the_page_is_quiet_alone_and_narrow(browser: Browser, pages: dict[str, str], name: str) -> None:
+    with watched(browser) as found:
+        for width, scheme in ((360, "light"), (1200, "dark")):
+            found.page.set_viewport_size({"width": width, "height": 800})
+            found.page.emulate_media(color_scheme=scheme)
             found.page.goto(pages[name])
-            found.page.emulate_media(media=media)  # ty: ignore[invalid-argument-type]
+            assert found.complaints == []
+            assert found.requests == []
             assert found.width() <= width
+            assert found.page.evaluate("window.hacked") is None
+            alive = "document.querySelectorAll('script, iframe, object, embed, form, img').length"
+            assert found.page.evaluate(alive) == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, str], scheme: str) -> None:
-    for name in ("small", "hostile"):
-        with watched(browser, scheme=scheme) as found:
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_no_width_scrolls_sideways(browser: Browser, pages: dict[str, str], name: str) -> None:
+    with watched(browser) as found:
+        found.page.goto(pages[name])
+        for width, media in ((700, "screen"), (900, "screen"), (1100, "screen"), (718, "print")):
+            found.page.set_viewport_size({"width": width, "height": 800})
+            found.page.emulate_media(media=media)
+            assert found.width() <= width, (width, media)
+
+
+@pytest.mark.parametrize("name", ["small", "hostile"])
+def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, str], name: str) -> None:
+    with watched(browser) as found:
+        for scheme in ("light", "dark"):
+            found.page.emulate_media(color_scheme=scheme)
             found.page.goto(pages[name])
             assert found.problems() == []
 
 
 def test_dark_is_dark_and_print_is_light(browser: Browser, pages: dict[str, str]) -> None:
-    def paper(scheme: str, media: str) -> str:
-        with watched(browser, scheme=scheme) as found:
-            found.page.goto(pages["small"])
-            found.page.emulate_media(media=media)  # ty: ignore[invalid-argument-type]
-            return found.page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-    assert paper("light", "screen") == "rgb(255, 255, 255)"
-    assert paper("dark", "screen") == "rgb(13, 17, 23)"
-    assert paper("dark", "print") == "rgb(255, 255, 255)"
+    with watched(browser) as found:
+        found.page.goto(pages["small"])
+        for scheme, media, paper in (
+            ("light", "screen", "rgb(255, 255, 255)"),
+            ("dark", "screen", "rgb(13, 17, 23)"),
+            ("dark", "print", "rgb(255, 255, 255)"),
+        ):
+            found.page.emulate_media(color_scheme=scheme, media=media)
+            assert found.page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
 
 
 def test_it_prints(browser: Browser, pages: dict[str, str], tmp_path: Path) -> None:

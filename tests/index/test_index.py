@@ -17,7 +17,7 @@ from terminalbench.files import read_json, write_json
 from terminalbench.harbor.evidence import set_aside
 from terminalbench.index import scan, totals
 from terminalbench.index.places import profile_of
-from terminalbench.index.queries import find_trials, trial_rows, view_batch
+from terminalbench.index.queries import trial_rows, trials_named, view_batch
 from terminalbench.index.results import export_index, list_batches, open_results
 from terminalbench.index.scan import ScanReport, scan_all, scan_batch
 from terminalbench.index.sql import ask
@@ -313,9 +313,9 @@ def test_finding_trials_by_the_beginning_of_their_name(batch: Batch) -> None:
         make_trial(batch, name)
     root = batch.folder.parent.parent
     scan_all(root)
-    assert [row.name for _, row in find_trials(root, "a__x")] == ["a__xy", "a__xz"]
-    assert [row.name for _, row in find_trials(root, "a_")] == ["a__xy", "a__xz"]
-    assert find_trials(root, "%") == []
+    assert [row.name for _, row in trials_named(root, "a__x")] == ["a__xy", "a__xz"]
+    assert [row.name for _, row in trials_named(root, "a_")] == ["a__xy", "a__xz"]
+    assert trials_named(root, "%") == []
 
 
 def test_the_latest_batch_is_the_latest_with_data(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_a_folder_of_foreign_harbor_jobs(tmp_path: Path) -> None:
         (jobs / "my-job" / name).write_text("{}")
     assert scan_all(jobs).seen == 1
     assert [(b["name"], b["passed"]) for b in list_batches(jobs)] == [("a folder of Harbor jobs", 1)]
-    assert [row.task for _, row in find_trials(jobs, "a__")] == ["a"]
+    assert [row.task for _, row in trials_named(jobs, "a__")] == ["a"]
     assert [b["passed"] for b in open_results(jobs / "my-job").batches()] == [1], "a job means the folder it lies in"
 
 

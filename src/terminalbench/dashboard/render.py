@@ -20,15 +20,11 @@ NAVIGATION = (("Batches", ""), ("Experiments", "experiments/"), ("Trials", "tria
 @cache
 def environment() -> "Environment":
     """The templates of the package."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import PackageLoader
 
-    made = Environment(
-        loader=PackageLoader("terminalbench.dashboard"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    from terminalbench.report.jinja_templates import templates
+
+    made = templates(PackageLoader("terminalbench.dashboard"))
     for write in (
         numbers.age, numbers.cost, numbers.count, numbers.dollars, numbers.duration, numbers.moment, numbers.p_value,
         numbers.percent, numbers.plural, numbers.points, numbers.size, numbers.tokens, foreign.cut,

@@ -283,7 +283,7 @@ def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow | None, exclu
     return CellState(profile, task, attempt, Outcome.NOT_RUN)
 
 
-def find_trials(results_root: Path, name: str, limit: int = 20) -> list[tuple[str, TrialRow]]:
+def trials_named(results_root: Path, name: str, limit: int = 20) -> list[tuple[str, TrialRow]]:
     """The trials whose name starts with `name`, with the batch they are in."""
     escaped = name.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     query = r"SELECT * FROM trials WHERE trial = ? OR trial LIKE ? ESCAPE '\' ORDER BY trial != ?, batch, trial LIMIT ?"

@@ -12,7 +12,7 @@ from terminalbench.experiments.config import Experiment, load, project_root
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.places import ForeignJobs, Place, find_batches, find_jobs, is_trial, root_around
 from terminalbench.index.plans import plan_or_none
-from terminalbench.index.queries import BatchView, TrialRow, find_trials, trial_rows
+from terminalbench.index.queries import BatchView, TrialRow, trial_rows, trials_named
 from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.views import distinct, open_view
 from terminalbench.live.processes import announced_batches, live_processes
@@ -347,7 +347,7 @@ def find_trial(name: str, results: Path | None = None) -> FoundTrial:
         return _trial_in(folder.resolve())
     root = results_root(results)
     scan_all(root)
-    found = find_trials(root, name)
+    found = trials_named(root, name)
     exact = [entry for entry in found if entry[1].name == name] or found
     if not exact:
         raise UserError(f'no trial is called "{name}"', where=str(root), hint=_LIST)

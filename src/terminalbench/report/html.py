@@ -13,6 +13,7 @@ from terminalbench.records import Outcome
 from terminalbench.report import pictures, sentences
 from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.svg import esc
+from terminalbench.report.jinja_templates import templates
 from terminalbench.report.model import Report, TrialRef
 from terminalbench.text import numbers
 from terminalbench.text.foreign import short, visible
@@ -65,13 +66,8 @@ def _chart(picture: pictures.Picture) -> dict[str, Any]:
 
 
 def _environment(metric: Metric) -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: visible(value) if type(value) is str else value,
+    environment = templates(
+        jinja2.FunctionLoader(_text), finalize=lambda value: visible(value) if type(value) is str else value
     )
     environment.filters |= {
         "rate": numbers.percent,

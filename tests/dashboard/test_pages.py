@@ -391,7 +391,7 @@ def test_a_batch_that_grows_or_runs_errors_again_is_never_more_than_done(tmp_pat
         tell(event)
     assert counts() == (2, 2, {"passed": 1, "failed": 1}, [])
     more = make_plan(batch, tasks="ab", attempts=2, superseded=again)
-    for event in Teller("a__3", wave=3).whole(130, 140):
+    for event in Teller("a__3", wave=3, attempt=2).whole(130, 140):
         tell(event)
     assert (sum(job.trials for job in more.jobs), counts()) == (4, (3, 4, {"passed": 2, "failed": 1}, []))
 

@@ -138,6 +138,14 @@ def test_orders_stay_beside_the_gate_until_they_are_taken_back(tmp_path: Path) -
     assert "cancelled: wrong; tbench ctl resume --gate" in said[0]
     with pytest.raises(UserError, match="no batch that shares this gate is running"):
         give_to_all(night, Order("pause", (), "more"))
+    with pytest.raises(UserError, match="everything is paused: quota"):
+        give_to_all(night, Order("resume", ("q",), "right after all"))
+    ControlFile(shared_control(night)).change(lambda control: control.paused.clear())
+    with pytest.raises(UserError, match='no profile is called "p"'):
+        give_to_all(night, Order("resume", ("p",), "a typo"))
+    assert give_to_all(night, Order("resume", ("q",), "right after all")) == ["q"], "by its name, though none runs"
+    assert not list(check_orders(night))
+    ControlFile(shared_control(night)).change(order)
     assert give_to_all(night, Order("resume", (), "a new night")) == ["*"]
     assert not list(check_orders(night)), "also when no batch runs"
 
@@ -172,6 +180,8 @@ def test_a_pipe_is_no_shared_gate(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="it is no plain file"):
         read_shared(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"a name that ends in \.lock"):  # it would be its own lock
+        read_shared(tmp_path / "night.lock")
 
 
 def test_a_budget_that_is_raised_while_batches_run_opens_the_gate(tmp_path: Path, two: tuple[Gate, Gate]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 
@@ -47,14 +48,15 @@ def give_to_all(gate: Path, order: Order) -> list[str]:
         raise UserError("there is no such gate", where=str(gate))
     batches = [batch for name in read_shared(gate).batches if _runs(batch := Batch(Path(name)))]
     if not batches and order.action != "resume":
-        raise UserError("no batch that shares this gate is running", where=str(gate))
+        what = "no batch that shares this gate is running"
+        raise UserError(what, where=str(gate), hint="tbench status shows what runs")
     return _give(gate, batches, ControlFile(shared_control(gate)), order)
 
 
 def check_orders(gate: Path) -> Iterator[str]:
     """What earlier orders to all batches of a gate mean for one that starts now; raises when it would not run."""
     told = _orders_to_all(gate)
-    again = f"tbench ctl resume --gate {gate} --reason TEXT takes it back"
+    again = f"tbench ctl resume --gate {quote(str(gate))} --reason TEXT takes it back"
     if ALL in told.stopped:
         raise UserError(f"all batches of this gate were {told.stopped[ALL]}", where=str(gate), hint=again)
     for orders, how in ((told.stopped, "does not run"), (told.paused, "waits")):
@@ -95,6 +97,9 @@ def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) ->
     if order.action == "set" and not order.value:
         raise UserError("parallel must be at least 1", hint="tbench ctl pause keeps new trials from starting")
     shared = where not in [batch.folder for batch in batches]
+    if shared:  # an order to a profile of a batch that is over can be taken back
+        told = _orders_to_all(where)
+        profiles += [name for name in (*told.paused, *told.stopped) if name not in (ALL, *profiles)]
     if order.action == "cancel" and not order.targets and shared:
         targets = [ALL]
     else:
@@ -152,15 +157,11 @@ def _change(order: Order, targets: list[str], alive: dict[str, str], *, shared: 
             if order.action == "pause":
                 control.paused[target] = order.reason
             elif order.action == "resume":
-                if target != ALL and ALL in control.paused:
-                    raise UserError(
-                        f"everything is paused: {control.paused[ALL]}",
-                        hint=f"resume without a name lets all profiles start again; then pause all but {target}",
-                    )
-                kept = {} if target == ALL else {k: v for k, v in control.paused.items() if k != target}
-                control.paused = kept
-                if shared and target == ALL:
-                    control.stopped, control.cancel = {}, {}
+                _refuse_resume(control, target, shared=shared)
+                control.paused = _without(control.paused, target)
+                if shared:
+                    control.stopped = _without(control.stopped, target)
+                    control.cancel = control.cancel if control.stopped else {}
             elif order.action == "set" and order.value is not None:
                 control.parallel = {**({} if target == ALL else control.parallel), target: order.value}
             elif order.action == "requeue":
@@ -171,3 +172,22 @@ def _change(order: Order, targets: list[str], alive: dict[str, str], *, shared: 
                     control.stopped[target] = f"cancelled: {order.reason}"
 
     return change
+
+
+def _refuse_resume(control: Control, target: str, *, shared: bool) -> None:
+    """One profile cannot be let go when all are held, nor in a batch when it was cancelled there."""
+    if target == ALL:
+        return
+    everything = f"everything is paused: {control.paused[ALL]}" if ALL in control.paused else None
+    if shared and ALL in control.stopped:
+        everything = f"everything was {control.stopped[ALL]}"
+    if everything is not None:
+        hint = f"resume without a name lets all profiles start again; then pause all but {target}"
+        raise UserError(everything, hint=hint)
+    if not shared and (stopped := control.why_stopped(target)) is not None:
+        hint = "tbench resume runs what was cancelled, when this run is over"
+        raise UserError(f"{target} was stopped: {stopped}", hint=hint)
+
+
+def _without(held: dict[str, str], target: str) -> dict[str, str]:
+    return {} if target == ALL else {name: reason for name, reason in held.items() if name != target}

@@ -47,8 +47,9 @@ def read_shared(path: Path) -> SharedState:
     if not path.absolute().parent.is_dir():
         hint = "make it first, or name another file"
         raise UserError("the folder of this shared gate does not exist", where=str(path), hint=hint)
-    if path.exists() and (not path.is_file() or path.suffix == _LOCK):  # a pipe would be waited for, for ever
-        what = "it is a folder" if path.is_dir() else "it is no plain file, or a lock"
+    if path.suffix == _LOCK or (path.exists() and not path.is_file()):  # a pipe would be waited for, for ever
+        what = "it is a folder" if path.is_dir() else "it is no plain file"
+        what = f"a name that ends in {_LOCK} is that of a lock" if path.suffix == _LOCK else what
         raise UserError(f"is no shared gate: {what}", where=str(path), hint="name a file, as night.json")
     try:
         return _shared_state(path)

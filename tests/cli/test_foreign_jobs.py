@@ -1,7 +1,6 @@
 """Folders that `harbor run` left, not we: which profiles are in them, what counts once, and every command on them."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from results_kit import at, error, rewarded
 
+from support.read_only import tbench_read_only
 from terminalbench.harbor.read.treatment import HIDDEN, treatment, treatment_id
 from terminalbench.index.results import open_results
 from terminalbench.index.scan import scan_batch
@@ -216,6 +216,8 @@ def test_show_names_files_that_exist(jobs: Path, tbench: Callable[..., Any], mon
         assert all(Path(name).exists() for name in named)
     monkeypatch.chdir(jobs / "job-1")
     assert tbench("show", folder.name).code == 0, "a folder of that name lies here"
+    wrong = tbench("show", jobs / "job-1")
+    assert (wrong.code, "is not the folder of a trial" in wrong.err) == (2, True)
 
 
 def test_odd_folders(jobs: Path, tbench: Callable[..., Any]) -> None:
@@ -257,11 +259,18 @@ def test_what_is_indexed_is_not_read_again(jobs: Path) -> None:
     assert scan_batch(both).removed == 3
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(jobs: Path, tbench: Callable[..., Any]) -> None:
+def test_a_folder_that_cannot_be_written(jobs: Path, tmp_path: Path) -> None:
     make_job(jobs, "job-1")
-    jobs.chmod(0o500)
-    try:
-        assert tbench("compare", jobs).code == 0
-    finally:
-        jobs.chmod(0o700)
+    make_job(jobs, "job-2", another(kwargs={"max_turns": 20}))
+    told = tmp_path / "told"
+    told.mkdir()
+    trial = next((jobs / "job-1").glob("a__*"))
+    commands = [
+        ["compare", str(jobs)],
+        ["errors", str(jobs / "job-1")],
+        ["show", str(trial)],
+        ["report", str(jobs), "-o", str(told)],
+    ]
+    ended = tbench_read_only(jobs, told, commands, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert [one.code for one in ended] == [0, 0, 0, 0], ended
+    assert not (jobs / "index.db").exists()

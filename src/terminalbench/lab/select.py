@@ -342,9 +342,10 @@ class FoundTrial:
 
 def find_trial(name: str, results: Path | None = None) -> FoundTrial:
     """The one trial called `name`, or whose name begins so, or in the folder `name`; a clear error otherwise."""
-    folder = Path(name)
     if results is None and is_trial(name):
-        return _trial_in(folder.resolve())
+        return _trial_in(Path(name).resolve())
+    if "/" in name:
+        raise UserError("is not the folder of a trial", where=name, hint="name the trial, or its folder")
     root = results_root(results)
     scan_all(root)
     found = trials_named(root, name)

@@ -21,6 +21,9 @@ from terminalbench.index.queries import Rerun
 from terminalbench.index.totals import Spend
 from terminalbench.records import Outcome
 
+PROFILE = st.text("+xE.TC", min_size=1, max_size=4)
+GRID = st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(PROFILE, min_size=n, max_size=n).map(" ".join)] * 2))
+
 
 def contrast(marks: Marks, setup: Settings | None = None, **fields) -> Contrast:
     return compare(rows(marks, **fields), setup or settings()).contrasts[0]
@@ -432,6 +435,60 @@ def test_looking_at_any_time_counts_a_task_once() -> None:
     assert (early.sequential.look, early.verdict) == (2, "inconclusive"), "little of alpha is spent at first"
 
 
+def test_a_lopsided_result_is_no_verdict_under_strict() -> None:
+    """Many small wins and one task not seen yet: the test by signs decides, the bound that needs no symmetry does not."""
+    marks = table(a="xxxxxxxxxx " * 20, b="+xxxxxxxxx " * 20)
+    assert contrast(marks).verdict == "better"
+    found = contrast(marks, settings(strict=True))
+    assert (found.verdict, found.strict) == ("inconclusive", True)
+    assert found.estimate.p is not None
+    assert found.estimate.p > 0.05
+    clear = contrast(table(a="x " * 100, b="+ " * 30 + "x " * 70), settings(strict=True))
+    assert clear.verdict == "better"
+    assert (clear.smallest_detectable or 0.0) > (
+        contrast(table(a="x " * 100, b="+ " * 30 + "x " * 70)).smallest_detectable or 1.0
+    )
+    grown = settings(strict=True, growth=((("s/0", 1),), (("s/0", None),)))
+    assert contrast(table(a="xxxxxxxxxx " * 20, b="+xxxxxxxxx " * 20), grown).verdict == "inconclusive"
+    assert (
+        contrast(table(a="xxxxxxxxxx " * 20, b="+xxxxxxxxx " * 20), settings(strict=True, looks="any")).verdict
+        == "inconclusive"
+    )
+
+
+@limits(max_examples=40, deadline=None)
+@given(GRID, st.sampled_from([1, 2, "any"]), st.booleans(), st.integers(1, 2))
+def test_an_interval_without_zero_stands_beside_inconclusive_only_with_a_reason(
+    grid: tuple[str, str], looks: int | str, strict: bool, contrasts: int
+) -> None:
+    marks = table(a=grid[0], b=grid[1], c=grid[0][::-1])
+    pairs = (("b", "a"), ("c", "a"))[:contrasts]
+    for found in compare(rows(marks), settings(contrasts=pairs, looks=looks, strict=strict, coverage=0.0)).contrasts:
+        interval = found.estimate.interval
+        if found.verdict == "inconclusive" and found.reason is None and interval is not None:
+            assert interval.low <= 0 <= interval.high
+
+
+def test_the_interval_has_the_level_of_its_p() -> None:
+    marks = table(
+        a="+x+ xx+ x+x ++x x++ +xx ++x x+x " * 2,
+        b="++x x++ +x+ +x+ x++ +++ +x+ xxx " * 2,
+        c="+x+ xx+ x+x " + "++x x++ +xx ++x x+x " * 3,
+    )
+    alone = contrast(marks).estimate.interval
+    both = compare(
+        rows(table(a=marks_of(marks, "a"), b=marks_of(marks, "b"), c=marks_of(marks, "b"))),
+        settings(contrasts=(("b", "a"), ("c", "a"))),
+    )
+    widths = [c.estimate.interval for c in both.contrasts]
+    assert alone is not None
+    assert {round(w.level, 4) for w in widths if w is not None} == {0.975, 0.95}, "Holm's two steps"
+
+
+def marks_of(marks: Marks, profile: str) -> str:
+    return " ".join(marks[profile].values())
+
+
 NIGHTS = ((("s/0", 1),), (("s/0", 2),), (("s/0", None),))
 
 
@@ -527,8 +584,6 @@ def test_an_unknown_profile_names_the_closest() -> None:
         compare(rows(table(alpha="+", b="+")), settings("b", "alphe"))
 
 
-PROFILE = st.text("+xE.TC", min_size=1, max_size=4)
-GRID = st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(PROFILE, min_size=n, max_size=n).map(" ".join)] * 2))
 SETUP = st.fixed_dictionaries(
     {
         "rule": st.sampled_from(["exclude", "fail"]),

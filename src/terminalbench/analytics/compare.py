@@ -21,6 +21,7 @@ from terminalbench.analytics.contrast import (
     looks_now,
     sequential_record,
     size_of,
+    with_interval,
 )
 from terminalbench.analytics.missing import begun, coverage, repeats, trials_apart, undone_by
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Missing, Row, Verdict
@@ -163,7 +164,8 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
             ps = [changed.p if n == place else p.worst_p(settings.rule) for n, p in enumerate(prepared)]
             return CountedWay(changed, stats.holm(ps)[place], _narrow(turned, settings, family, looks))
 
-        found.append(_contrast(contrast, ways, settings, family, looks, counted))
+        steps = stats.holm_steps([p.estimates[settings.rule].p for p in prepared])[place]
+        found.append(_contrast(contrast, ways, settings, family, steps, looks, counted))
     return found
 
 
@@ -187,12 +189,14 @@ def _contrast(
     ways: Mapping[Way, CountedWay],
     settings: Settings,
     family: int,
+    steps: int,
     looks: Looks,
     counted: Callable[[Sample], CountedWay],
 ) -> Contrast:
     new, old, checked = prepared.new, prepared.old, prepared.checked
     declared = ways[settings.rule]
-    other = ways["fail" if settings.rule == "exclude" else "exclude"]
+    other_way: Way = "fail" if settings.rule == "exclude" else "exclude"
+    other = ways[other_way]
     shares = _shares(prepared, settings)
     missing = _missing(prepared, ways, looks, settings, counted)
     verdict, reason = _verdict(prepared, ways, looks, settings, shares, missing)
@@ -206,8 +210,8 @@ def _contrast(
         old=old.profile,
         metric=settings.metric,
         rule=settings.rule,
-        estimate=declared.estimate,
-        other_way=other.estimate,
+        estimate=with_interval(declared, found, looks, settings, steps),
+        other_way=with_interval(other, prepared.samples[other_way], looks, settings, steps),
         verdict=verdict,
         sentence="",
         p_adjusted=declared.p_adjusted,
@@ -221,6 +225,7 @@ def _contrast(
         trials_needed=size.trials,
         effect=settings.effect if size.trials is not None else None,
         margin=settings.margin,
+        strict=settings.strict,
         equivalence_interval=_to_fit_margin(ways, settings),
         error_rate_p=checked.error_rate_p,
         warnings=checked.warnings,

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Literal
 
+import msgspec
+
 from terminalbench.analytics import power, signs, stats
 from terminalbench.analytics.model import Estimate, Interval, LookMethod, Metric, Row, Sequential, Verdict
 from terminalbench.analytics.sample import Sample, Way, sample
@@ -22,7 +24,10 @@ def estimate(found: Sample | None, settings: Settings) -> Estimate:
     if found is None:
         return Estimate(units=0, trials=0)
     pairs = found.paired
-    values = unit_values(found, settings)
+    values, most = unit_values(found, settings)
+    p = signs.decision_p(values)
+    if settings.strict and settings.metric == "pass":
+        p = max(p, signs.strict_p(values, most))
     better, reach = (1, (-1.0, 1.0)) if settings.metric == "pass" else (-1, None)
     return Estimate(
         units=pairs.unit_count,
@@ -34,19 +39,42 @@ def estimate(found: Sample | None, settings: Settings) -> Estimate:
         error=pairs.standard_error(),
         interval=stats.mean_interval(pairs, settings.alpha, reach),
         suite_interval=stats.suite_interval(found.new, found.old, settings.alpha, reach),
-        p=signs.decision_p(values),
+        p=p,
         wins=sum(better * value > 0 for value in values),
         losses=sum(better * value < 0 for value in values),
         ties=sum(value == 0 for value in values),
     )
 
 
-def unit_values(found: Sample, settings: Settings) -> list[int]:
-    """Each unit's sum of differences as a whole number: exact for the pass rate."""
+def unit_values(found: Sample, settings: Settings) -> tuple[list[int], int]:
+    """Each unit's sum of differences as a whole number, exact for the pass rate; and the most it can be there."""
     if settings.metric != "pass":
-        return signs.on_grid(found.paired.unit_sums())
+        return signs.on_grid(found.paired.unit_sums()), 0
     counts = [[(round(t), round(n)) for t, n in zip(c.total, c.count, strict=True)] for c in (found.new, found.old)]
-    return stats.by_unit(signs.lattice(*counts)[0], found.paired.units)
+    values, step = signs.lattice(*counts)
+    return stats.by_unit(values, found.paired.units), step * max(found.paired.unit_sizes)
+
+
+def with_interval(way: "CountedWay", found: Sample | None, looks: "Looks", settings: Settings, steps: int) -> Estimate:
+    """The estimate with its interval at the level at which p was judged: Holm's step, or that of the look.
+
+    Where p does not exclude zero, neither does the interval: Student's is not exact with few tasks.
+    """
+    interval = way.estimate.interval
+    if found is None or interval is None:
+        return way.estimate
+    by_look = looks.method == "obrien-fleming" and looks.level > 0
+    alpha = looks.level if by_look else settings.alpha / steps
+    reach = (-1.0, 1.0) if settings.metric == "pass" else None
+    interval = stats.mean_interval(found.paired, alpha, reach) or interval
+    if not way.decides(looks) and not interval.low <= 0 <= interval.high:
+        interval = msgspec.structs.replace(
+            interval,
+            low=min(interval.low, 0.0),
+            high=max(interval.high, 0.0),
+            method=f"{interval.method}, up to zero as p does not exclude it",
+        )
+    return msgspec.structs.replace(way.estimate, interval=interval)
 
 
 def still_to_plan(profile: ProfileRows, settings: Settings) -> int:
@@ -63,7 +91,8 @@ class Looks:
     """What the looks allow now: by p up to `level`, or by signs flipped over all `stages` at once.
 
     `last` says that there is no further look: an interval may be judged only once. `budgets` is how much of the error
-    may be used up by the end of each stage. `growth`: looks that nothing declared, because the trials became more.
+    may be used up by the end of each stage; under `strict` p must reach `strict_level` as well. `growth`: looks that
+    nothing declared, because the trials became more.
     """
 
     method: LookMethod | Literal["plain"]
@@ -73,6 +102,7 @@ class Looks:
     last: bool = True
     stages: tuple[Stage, ...] = ()
     budgets: tuple[float, ...] = ()
+    strict_level: float | None = None
 
 
 def looks_early(settings: Settings) -> bool:
@@ -87,7 +117,9 @@ def looks_now(new: ProfileRows, old: ProfileRows, settings: Settings, family: in
         stages = _nights(new, old, settings)
         if len(stages) < 2:
             return Looks("plain", settings.alpha)
-        return Looks("growth", alpha, len(stages), len(stages), True, stages, (alpha,) * len(stages))
+        count = len(stages)
+        strict = alpha / count if settings.strict else None
+        return Looks("growth", alpha, count, count, True, stages, (alpha,) * count, strict)
     tasks = [task for task in new.tasks if task in old.tasks]
     if settings.looks == "any":
         return _rounds(new, old, tasks, settings, alpha)
@@ -125,7 +157,9 @@ def _rounds(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], settin
     stages = tuple(_first(pairs[:end]) for end in reached)
     budgets = tuple(alpha * (look / looks) ** 2 for look in range(1, len(reached) + 1))
     level = budgets[-1] if budgets else 0.0
-    return Looks("sign-flips", level, len(reached), looks, len(reached) == looks, stages, budgets)
+    last = len(reached) == looks
+    strict = (alpha if last else 0.0) if settings.strict else None
+    return Looks("sign-flips", level, len(reached), looks, last, stages, budgets, strict)
 
 
 def _first(pairs: Sequence[tuple[TaskRef, int]]) -> Stage:
@@ -209,6 +243,8 @@ class CountedWay:
     def decides(self, looks: Looks) -> bool:
         """Whether a difference is shown."""
         if looks.method in BY_STAGES:
+            if looks.strict_level is not None and (self.estimate.p is None or self.estimate.p > looks.strict_level):
+                return False
             return self.crossing is not None and self.crossing.direction == self.direction() != 0
         p = self.estimate.p if looks.method == "obrien-fleming" else self.p_adjusted
         return p is not None and p <= looks.level
@@ -272,7 +308,7 @@ def size_of(found: Sample | None, way: Estimate, settings: Settings, family: int
     counts = zip(found.new.total, found.new.count, found.old.total, found.old.count, strict=True)
     for unit, numbers in zip(found.paired.units, counts, strict=True):
         cells[unit].append(power.Cell(*map(round, numbers)))
-    units, rule = power.observed(cells), power.Rule(level)
+    units, rule = power.observed(cells), power.Rule(level, settings.strict)
     needed = power.units_needed(units, settings.effect, rule) if settings.effect is not None else None
     trials = -(-needed * way.trials // way.units) if needed is not None else None
     return Size(power.smallest_gap(units, way.units, rule), trials)

@@ -219,6 +219,7 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     smallest_detectable: float | None = None
     trials_needed: int | None = None
     margin: float | None = None
+    strict: bool = False
     equivalence_interval: Interval | None = None
     error_rate_p: float | None = None
     warnings: list[str] = []

@@ -150,10 +150,11 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> d
     known = _known(jobs, sides)
     enough = len(known) >= _ENOUGH_TASKS
     like = power.planned(attempts, known if enough else (), together=max(1, round(len(tasks) / units)))
-    rule = power.Rule(_last_level(analysis, analysis.alpha / contrasts))
+    rule = power.Rule(_last_level(analysis, analysis.alpha / contrasts), analysis.strict)
     noun = "family" if units < len(tasks) else "task"
     hard = f"tasks as hard as {len(known)} of them were so far" if enough else "tasks of the usual difficulty"
     looks = f", {plural(analysis.looks, 'look')}" if analysis.looks not in (1, "any") else ""
+    looks += ", strict" if analysis.strict else ""
     effect = analysis.effect
     return {
         "smallest_detectable": power.smallest_gap(like, units, rule),

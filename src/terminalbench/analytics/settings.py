@@ -17,7 +17,7 @@ from terminalbench.text.numbers import some
 
 _DECLARED = (
     "hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_errors", "coverage", "doubtful", "looks",
-    "planned_trials", "effect", "baseline",
+    "planned_trials", "strict", "effect", "baseline",
 )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     doubtful: float = 0.1
     looks: int | Literal["any"] = 1
     planned_trials: int | None = None
+    strict: bool = False
     growth: tuple[tuple[tuple[str, int | None], ...], ...] = ()
     effect: float | None = None
     hypothesis: str | None = None
@@ -107,6 +108,7 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         doubtful=declared.doubtful,
         looks=declared.looks,
         planned_trials=declared.planned_trials,
+        strict=declared.strict,
         growth=_stages(views),
         effect=declared.effect,
         hypothesis=declared.hypothesis,

@@ -207,6 +207,15 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
+def holm_steps(values: Sequence[float | None]) -> list[int]:
+    """By how much Holm's procedure multiplies each p: the strictest step for the smallest."""
+    tested = sorted((value, place) for place, value in enumerate(values) if value is not None)
+    steps = [1] * len(values)
+    for rank, (_, place) in enumerate(tested):
+        steps[place] = len(tested) - rank
+    return steps
+
+
 def effective_count(sample: Paired, trials: int) -> float:
     """How many independent trials a rate clustered by unit is worth: between 1 and `trials`."""
     rate, error = sample.mean, sample.standard_error()

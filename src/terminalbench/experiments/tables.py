@@ -214,6 +214,10 @@ class AnalysisTable:
         "it: those of the batches compared.",
         minimum=1,
     )
+    strict: bool = key(
+        "Let a difference pass the bound that needs no symmetry as well: safe for any truth, for 100 tasks and more.",
+        default=False,
+    )
     effect: float | None = key(
         "Difference of pass rates (0 to 1) you want to be able to show; `plan` and `compare` say what that takes.",
         above=0,

@@ -185,6 +185,11 @@ def _details(contrast: Contrast, width: int) -> str:
         )
     elif looks is not None:
         lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): p up to {p_value(looks.level)} decides")
+    if contrast.verdict in ("better", "worse") and contrast.metric == "pass" and not contrast.strict:
+        lines.append(
+            "assumes that, were they equal, a task would favour either alike; analysis.strict = true does not (for 100 "
+            "tasks and more)"
+        )
     if contrast.trials_needed is not None and contrast.effect is not None and contrast.verdict == "inconclusive":
         shown = amount(contrast.effect, contrast.metric)
         lines.append(

@@ -89,6 +89,7 @@ def test_an_outage_that_the_agent_lived_through_leaves_a_measurement(tmp_path: P
         # appended to the log by a command that then waits: while a tool runs, the client asks no provider
         stream(INIT, calls("Bash"), retry(529), retry(529)),
         stream(INIT, calls("Bash", "a"), calls("Read", "b"), gives("x", "b"), retry(529)),
+        stream(INIT, calls("Task", "a"), calls("Bash", "b"), retry(529)),
     ],
 )
 def test_no_agent_buys_itself_an_error_by_printing_one(tmp_path: Path, log: str) -> None:
@@ -109,6 +110,17 @@ def test_a_model_that_never_answers_and_a_hook_that_never_ends(tmp_path: Path) -
     hook = {"type": "system", "subtype": "hook_started", "hook_id": "h", "hook_event": "UserPromptSubmit"}
     own = read(tmp_path / "hook", stream(INIT, hook))
     assert (own.outcome, own.error_class) == (Outcome.FAILED, ErrorClass.AGENT_TIMEOUT), "it waited for its own hook"
+
+
+def test_a_stream_that_was_cut_back_to_its_beginning_is_not_believed(tmp_path: Path) -> None:
+    document = rewarded(0, exception_info=LATE)
+    document["config"]["agent"] = {"name": "claude-code", "model_name": "claude-sonnet-4-5"}
+    document["agent_info"] = {"name": "claude-code", "version": "1"}
+    story = '{"steps": [{"source": "agent", "tool_calls": [{"function_name": "Bash"}]}]}'
+    folder = write_trial(tmp_path, document, {"claude-code.txt": stream(INIT), "trajectory.json": story})
+    trial = read_trial(folder).trial
+    assert trial is not None
+    assert (trial.outcome, trial.error_class) == (Outcome.FAILED, ErrorClass.AGENT_TIMEOUT)
 
 
 @pytest.mark.parametrize(

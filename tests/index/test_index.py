@@ -22,8 +22,10 @@ from terminalbench.index.results import export_index, list_batches, open_results
 from terminalbench.index.scan import ScanReport, scan_all, scan_batch
 from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
+from terminalbench.lab.select import FoundTrial
 from terminalbench.records import Outcome, TaskRef
 from terminalbench.report.text import summary
+from terminalbench.report.trial import Shown, trial_text
 
 LABELS = '{"role":"baseline","run":"night-1"}'
 FACTS = [("a__1", "id-p", "first", LABELS), ("b__1", "id-p", None, LABELS)]
@@ -169,6 +171,11 @@ def test_of_an_attempt_that_was_run_again_the_first_verdict_counts(batch: Batch)
     assert standing(batch)["b__1-try1"] == (1, 1), "nor does it help that an earlier version let Harbor try again"
     assert standing(batch)["b__1"] == (0, None)
     assert {row.name for row in trial_rows(batch.folder.parent.parent, "s/0") if row.run_again} == {"a__3", "b__1"}
+    found = [FoundTrial(batch, "s/0", row) for row in trial_rows(batch.folder.parent.parent, "s/0")]
+    shown = {one.row.name: trial_text(one.folder, "s/0", one.row, Shown(later=one.later)) for one in found}
+    assert "  repeated  1 time after this verdict, which counts; the last try passed\n" in shown["a__1"]
+    assert "  superseded yes: an earlier try of its attempt has the verdict that counts;" in shown["a__3"]
+    assert "repeated" not in shown["a__2"]
     text = summary(view_batch(batch))
     assert "2 trials were run again after a verdict: the first counts; by the last 2 passed" in text
     told = compare_views([view_batch(batch)]).warnings

@@ -34,7 +34,7 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
         text = encode_json({"batch": found.batch_key, **msgspec.structs.asdict(found.row)}).decode()
     else:
         name = found.batch_key if found.batch_key != "." else f"{found.batch.folder.name} (Harbor jobs)"
-        text = trial_text(found.folder, name, found.row, Shown(only, full, secrets))
+        text = trial_text(found.folder, name, found.row, Shown(only, full, secrets, found.later))
     click.echo(secrets.hide(text), nl=False)
 
 

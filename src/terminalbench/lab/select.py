@@ -16,6 +16,7 @@ from terminalbench.index.queries import BatchView, TrialRow, trial_rows, trials_
 from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.views import distinct, open_view
 from terminalbench.live.processes import announced_batches, live_processes
+from terminalbench.records import Trial
 from terminalbench.text.foreign import line as printable
 
 _LIST = "tbench list shows the batches"
@@ -333,6 +334,21 @@ class FoundTrial:
     def folder(self) -> Path:
         """Where it is."""
         return self.batch.folder / self.row.folder
+
+    @property
+    def later(self) -> tuple[Trial, ...]:
+        """The tries of its attempt that were run after its verdict, which counts."""
+        row = self.row
+        if row.trial is None or not row.trial.measured or row.run_again or row.attempt is None:
+            return ()
+        place = (row.profile, row.dataset, row.task, row.attempt)
+        others = trial_rows(self.batch.results_root, self.batch_key)
+        return tuple(
+            other.trial
+            for other in others
+            if other.run_again and other.trial is not None and other.trial.measured
+            if (other.profile, other.dataset, other.task, other.trial.attempt) == place
+        )
 
     @property
     def key(self) -> str:

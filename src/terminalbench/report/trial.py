@@ -32,11 +32,15 @@ _MOST_LOGS = 6
 
 @dataclass(frozen=True)
 class Shown:
-    """Which steps, and how much of each. `only` holds the first and the last step id; None means all."""
+    """Which steps, and how much of each. `only` holds the first and the last step id; None means all.
+
+    `later` are the tries that were run after the verdict of the trial, which counts.
+    """
 
     only: tuple[int, int] | None = None
     full: bool = False
     secrets: Secrets = NONE
+    later: tuple[Trial, ...] = ()
 
     @property
     def lines(self) -> int | None:
@@ -83,8 +87,7 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
         lines.append(f"  attempt   {row.attempt}")
     if row.copy:
         lines.append("  copy      yes: another folder holds the same trial, which counts")
-    if row.run_again:
-        lines.append("  superseded yes: it was run again; its cost counts, its result does not")
+    lines += _standing(row, shown.later)
     if row.trial is None:
         lines.append(f"  state     {row.state}: {row.reason}")
     else:
@@ -103,6 +106,18 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
     lines += _steps_lines(folder, found, shown)
     lines += _verifier(folder, shown)
     return "\n".join(lines) + "\n"
+
+
+def _standing(row: TrialRow, later: Sequence[Trial]) -> list[str]:
+    """Whether another try counts in its place, or tries followed that do not."""
+    if row.run_again:
+        verdict = row.trial is not None and row.trial.measured
+        why = "an earlier try of its attempt has the verdict that counts" if verdict else "it was run again"
+        return [f"  superseded yes: {why}; its cost counts, its result does not"]
+    if not later:
+        return []
+    again = plural(len(later), "time")
+    return [f"  repeated  {again} after this verdict, which counts; the last try {word(later[-1].outcome)}"]
 
 
 def trajectories(folder: Path, row: TrialRow) -> list[Path]:

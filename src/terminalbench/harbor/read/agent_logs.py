@@ -175,9 +175,11 @@ class AgentLogs:
         """What there is to know of how the agent ended. Trajectories are decoded only after an error."""
         errors = [result.exception_info, *(step.exception_info for step in result.step_results or ())]
         broken = any(errors) or (self.session is not None and self.session.is_error)
+        acted = self._acted(result) if broken else None
         last = self.by_folder[-1]
         silent = last.unanswered if last is not None else self.seen.unanswered
-        return Evidence(self.session, self.wait, self._acted(result) if broken else None, silent)
+        # A stream that an agent has cut back to its beginning is not believed: whatever else tells of an answer counts.
+        return Evidence(self.session, self.wait, acted, silent and acted is False)
 
     def _acted(self, result: HarborResult) -> bool | None:
         """Any sign of an answer or a call is one; else who would have seen one says that there was none."""

@@ -127,7 +127,6 @@ class _Event(msgspec.Struct):
     hook_event: str | None = None
     outcome: str | None = None
     message: _Message | None = None
-    parent_tool_use_id: str | None = None
     error_status: int | None = None
     retry_delay_ms: float | None = None
 
@@ -195,7 +194,7 @@ def _take(found: Stream, line: bytes) -> None:
             if last.refused:
                 found.refusals.refused(last.api_error_status, retried=False)
         elif event.type == "assistant":
-            _take_message(found, event)
+            _take_message(found, event.message)
         elif event.type == "user":
             _take_results(found, event.message)
         elif event.type == "system" and event.subtype == "api_retry":
@@ -214,8 +213,7 @@ def _take(found: Stream, line: bytes) -> None:
         return
 
 
-def _take_message(found: Stream, event: _Event) -> None:
-    message = event.message
+def _take_message(found: Stream, message: _Message | None) -> None:
     if message is None:
         return
     if message.model != _SYNTHETIC:
@@ -225,7 +223,7 @@ def _take_message(found: Stream, event: _Event) -> None:
         found.messages[message.id] = message.usage
     for block in message.content if isinstance(message.content, list) else []:
         if block.type == "tool_use" and block.name:
-            if block.id is not None and event.parent_tool_use_id is None:
+            if block.id is not None:
                 found.open_calls[block.id] = block.name
             if found.calls is not None and found.first_time(block.id):
                 found.calls[block.name] += 1

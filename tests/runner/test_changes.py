@@ -5,14 +5,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import terminalbench
 from conftest import DATA
 from support.experiments import Project
 from support.resuming import NOW, Started, experiment, finished, planned
+from terminalbench.analytics.settings import profile_names, settings_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.config import load
-from terminalbench.experiments.plan import Plan, make_plan
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, make_plan
+from terminalbench.experiments.tables import TopUpTable
 from terminalbench.files import read_json, read_jsonl, write_json
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
@@ -86,6 +89,26 @@ def test_what_changed_is_refused_by_its_name(
             assert said in caught.value.what
             assert "--accept-changed" in (caught.value.hint or "")
     assert batch.plan_json.read_bytes() == before, "nothing is recorded of what is refused"
+    assert started.jobs == []
+
+
+def test_many_changed_files_are_one_line(project: Project, batch: Batch, started: Started, tbench) -> None:
+    for number in range(9):
+        project.write(f"lab/part{number}.py", "x")
+    with pytest.raises(UserError, match=r"now: agent_code: 9 files differ: lab/part0.py, .*, lab/part3.py and 5 more "):
+        resume(batch, ResumeRequest())
+    file = project.root / "experiments" / "exp.toml"
+    file.write_text(file.read_text().replace("[profiles.p]", '[profiles.o]\nagent = "oracle"\n[profiles.p]'))
+    assert "vs o: agent_code: 11 files differ: lab/__init__.py, lab/agents.py, " in tbench("plan", file).out
+
+
+def test_a_top_up_refuses_what_changed_too(project: Project, batch: Batch, started: Started) -> None:
+    write_json(
+        batch.plan_json, msgspec.structs.replace(plan_of(batch), top_up=TopUpTable(interval_width=0.1, max_attempts=3))
+    )
+    project.write("d/b/tests/test.sh", "exit 1\n")
+    with pytest.raises(UserError, match="another task now"):
+        terminalbench.resume(batch.folder, top_up=True)
     assert started.jobs == []
 
 
@@ -214,8 +237,6 @@ def test_a_task_that_cannot_be_looked_at_is_unknown(project: Project, batch: Bat
 
 def test_a_task_that_the_check_left_out_may_be_mended(project: Project, batch: Batch, started: Started) -> None:
     plan = msgspec.structs.replace(plan_of(batch), task_files={})
-    from terminalbench.experiments.plan import Exclusion, ExclusionKind
-
     refused = Exclusion("broken", task=plan.jobs[0].tasks[1].ref, kind=ExclusionKind.TASK_REFUSED)
     plan = with_task_files(msgspec.structs.replace(plan, excluded=(refused,)))
     assert list(plan.task_files) == ["d/a"]
@@ -229,8 +250,6 @@ def test_a_task_that_the_check_left_out_may_be_mended(project: Project, batch: B
 def test_the_command_and_the_function_take_the_same_word(
     project: Project, batch: Batch, started: Started, tbench
 ) -> None:
-    import terminalbench
-
     project.write("d/b/tests/test.sh", "exit 1\n")
     ran = tbench("resume", batch.folder)
     assert (ran.code, 'task "d/b" is another task now: tests/test.sh' in ran.err) == (2, True)
@@ -260,8 +279,6 @@ def test_diff_shows_which_files_changed_since_a_batch(project: Project, batch: B
 
 def test_compare_keeps_versions_of_an_agent_apart(project: Project, batch: Batch, tbench) -> None:
     """The same key, two versions of its code: `p@0` and `p@1`, as for any other edit of a profile."""
-    from terminalbench.analytics.settings import profile_names, settings_of
-
     project.write("lab/agents.py", AGENT + "# edited\n")
     made = targets(project)[1]
     other = allocate(made.results_root, made.slug)

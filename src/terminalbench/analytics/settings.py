@@ -8,11 +8,12 @@ import msgspec
 
 from terminalbench.analytics.model import Metric
 from terminalbench.errors import UserError, did_you_mean
+from terminalbench.experiments.agent_code import is_released
 from terminalbench.experiments.plan import Departure, DepartureKind, Plan
 from terminalbench.experiments.profiles import RECIPE
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
-from terminalbench.registry import is_import_path
+from terminalbench.registry import import_path
 from terminalbench.text.numbers import some
 
 _DECLARED = (
@@ -168,9 +169,14 @@ def _unrecorded_code(views: Sequence[BatchView]) -> list[str]:
     if len(views) == 1:
         return []
     old = [(view.batch, p) for view in views for p in view.plan.profiles if p.recipe < RECIPE]
-    own = [(batch, p.key) for batch, p in old if is_import_path(str(p.content.get("agent")))]
+    own = [(batch, p.key) for batch, p in old if _is_own(str(p.content.get("agent")))]
     told = "was planned without the code of its agent: whether it is that of the other batches is unknown"
     return [f"{key} of {batch} {told}" for batch, key in own]
+
+
+def _is_own(agent: str) -> bool:
+    path = import_path("agents", agent)
+    return path is not None and not is_released(path)
 
 
 def _looks_of_each(views: Sequence[BatchView]) -> list[str]:

@@ -201,7 +201,7 @@ def _label_lines(planned: "PlannedBatch") -> list[str]:
 
 
 def _profile_lines(planned: "PlannedBatch") -> list[str]:
-    from terminalbench.experiments.profiles import differences
+    from terminalbench.experiments.profiles import differences, summaries
 
     baseline = planned.baseline
     profiles = [planned.profile(job) for job in planned.plan.jobs]
@@ -215,7 +215,7 @@ def _profile_lines(planned: "PlannedBatch") -> list[str]:
             lines.append(f"  {'':<{width}}  {profile.description}")
         if profile.key == baseline.key:
             continue
-        changes = [d.summary() for d in differences(baseline.content, profile.content)]
+        changes = summaries(differences(baseline.content, profile.content))
         for change in changes or ["the same treatment as the baseline"]:
             lines += textwrap.wrap(
                 change,

@@ -8,7 +8,7 @@ import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from functools import cached_property
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.tables import ProfilePrice
-from terminalbench.text.numbers import noun
+from terminalbench.text.numbers import noun, some
 
 NOT_SOURCE = (
     ".git", ".hg", ".venv", "venv", ".env", ".env.*", "node_modules", "__pycache__", "*.pyc", ".tox", ".nox",
@@ -33,6 +33,7 @@ RECIPE = 2
 _SINCE_2 = ("agent_code", "option_files", "conditions")
 ON_DISK = ("agent_code", "option_files", "skills", "mcp_code")
 """Aspects that are digests of files which a trial reads when it starts; a JobConfig holds all others itself."""
+_SHOWN_FILES = 4
 _SERVER_FILES = {".mcp.json", "USAGE.md", "hooks.json"}
 
 
@@ -225,6 +226,19 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differen
     before, after = dict(_aspects(old)), dict(_aspects(new))
     names = list(dict.fromkeys([*before, *after]))
     return [Difference(n, before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)]
+
+
+def summaries(found: Sequence[Difference]) -> list[str]:
+    """A line for each difference; one for all files of an aspect where they are more than a few."""
+    lines: dict[str, list[Difference]] = {}
+    for one in found:
+        lines.setdefault(one.aspect.partition(".")[0] if one.on_disk else one.aspect, []).append(one)
+    told = []
+    for aspect, inner in lines.items():
+        names = [one.aspect.partition(".")[2] for one in inner]
+        many = f"{aspect}: {len(inner)} files differ: {some(names, _SHOWN_FILES)}"
+        told += [many] if len(inner) > _SHOWN_FILES else [one.summary() for one in inner]
+    return told
 
 
 def changes_since(planned: Mapping[str, Any], recipe: int, now: Mapping[str, Any]) -> list[Difference]:

@@ -16,7 +16,7 @@ from terminalbench.experiments.agent_code import agent_code, is_released, option
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.digests import changed_names, digests, files_below
 from terminalbench.experiments.plan import Departure, DepartureKind, Plan, PlannedTask, ProfileRecord
-from terminalbench.experiments.profiles import ON_DISK, RECIPE, Folder, content_id, differences
+from terminalbench.experiments.profiles import ON_DISK, RECIPE, Folder, content_id, differences, summaries
 from terminalbench.files import read_json
 from terminalbench.records import TaskRef
 from terminalbench.runner.waves import Cell
@@ -52,7 +52,7 @@ def find_changes(batch: Batch, plan: Plan, profiles: Collection[str], cells: Col
         found = differences(planned, now)
         if found:
             contents[record.key] = now
-            told = "; ".join(change.summary() for change in found)
+            told = "; ".join(summaries(found))
             text = f'profile "{record.key}" is another treatment now: {told}'
             found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
     wanted = {task.ref: task for job in plan.jobs for task in job.tasks if (task.label, task.ref.id) in cells}
@@ -72,7 +72,7 @@ def refuse(changes: Changes, plan: Plan, where: str) -> None:
         raise UserError(
             f"changed since batch {plan.batch} was planned:\n  {listed}",
             where=where,
-            hint="put it back, start a new batch (tbench run), or go on with both in one: --accept-changed",
+            hint="put it back, start a new batch (tbench run), or have both in one: tbench resume --accept-changed",
         )
 
 

@@ -10,6 +10,9 @@ import pytest
 from results_kit import at, error, rewarded
 
 from support.read_only import tbench_read_only
+from support.results import make_plan
+from support.results import make_trial as make_own_trial
+from terminalbench.experiments.batch import allocate
 from terminalbench.harbor.read.treatment import HIDDEN, treatment, treatment_id
 from terminalbench.index.results import open_results
 from terminalbench.index.scan import scan_batch
@@ -166,6 +169,24 @@ def test_a_copied_folder_counts_once(jobs: Path, tbench: Callable[..., Any]) -> 
     shutil.copytree(jobs, jobs.parent / "backup")
     elsewhere = " ".join(tbench("compare", jobs / "job-1", jobs / "job-2", jobs.parent / "backup").out.split())
     assert "backup: 6 trials in job-1, job-2 have the id of another one" in elsewhere
+
+
+def test_a_copy_of_a_batch_of_ours_counts_once(tmp_path: Path, tbench: Callable[..., Any]) -> None:
+    batch = allocate(tmp_path / "results", "s")
+    make_plan(batch, ("p", "q"), "ab")
+    for profile in "pq":
+        for task in "ab":
+            make_own_trial(batch, f"{task}__{profile}", profile=profile, reward=float(profile == "p"))
+    shutil.copytree(tmp_path / "results", tmp_path / "backup")
+    both = (batch.folder, tmp_path / "backup" / "s" / "0")
+    found = json.loads(tbench("compare", *both, "--json").out)
+    assert [(one["profile"], one["planned"], one["measured"]) for one in found["profiles"]] == [
+        ("p", 2, 2),
+        ("q", 2, 2),
+    ]
+    assert any("4 trials in" in line and "counted once" in line for line in found["warnings"])
+    alone = json.loads(tbench("compare", both[0], "--json").out)
+    assert alone["contrasts"][0]["estimate"] == found["contrasts"][0]["estimate"]
 
 
 def test_one_job_several_jobs_or_their_folder(jobs: Path, tbench: Callable[..., Any]) -> None:

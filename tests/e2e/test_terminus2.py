@@ -73,6 +73,11 @@ def assert_analysed(trial: Trial) -> None:
     assert found["tool_errors"].value is None, "keys typed into a terminal have no exit code"
     assert (found["tokens"].value, found["context_first_tokens"].value) == (INPUT + OUTPUT, 800)
     assert done.missing == ()
+    read = read_trial(trial.folder).trial
+    assert read is not None
+    had = read.delivery
+    assert (had.told_by, had.model, had.cli_version) == ("trajectory", "openai/scripted", read.agent_version)
+    assert (had.tools, had.permission_mode) == (None, None), "it does not tell"
 
 
 def test_an_openai_compatible_server(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """One gate for several batches: what they spend together, who counts, and orders to all of them."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,18 @@ def test_a_batch_counts_once_however_often_it_is_put_up(tmp_path: Path, two: tup
         join(tmp_path, "a", spent_usd=0.9, costs={"p": Known(2, 0.9)})
     shares = read_shared(tmp_path / "night.json").batches
     assert (shares[str(tmp_path / "a")].spent_usd, shares[str(tmp_path / "a")].reserved_usd) == (0.9, 0.0)
+
+
+def test_what_a_deleted_batch_has_spent_stays_spent(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
+    one, other = two
+    for _ in range(2):
+        assert one.enter("t1", "p") is None
+        one.leave("t1", "p", 0.5)
+        shutil.rmtree(tmp_path / "a")
+        join(tmp_path, "a")  # a further run takes the same number
+    assert read_limits(other, tmp_path / "b" / "control.json").shared_spend == "shared: $1.00 of $2.50"
+    shares = read_shared(tmp_path / "night.json").batches
+    assert sum(share.spent_usd for share in shares.values()) == 1.0
 
 
 def test_nobody_waits_for_what_a_killed_batch_had_reserved(tmp_path: Path, two: tuple[Gate, Gate]) -> None:

@@ -102,3 +102,13 @@ def test_a_broken_trajectory_is_named(tbench, batch: Batch) -> None:
     out = tbench("show", "b__1", "--results", batch.folder.parent.parent).out
     assert "agent/trajectory.json: is no JSON" in out
     assert "root:" not in out
+
+
+def test_a_trial_that_was_held_back_used_nothing(tbench, batch: Batch) -> None:
+    folder = make_trial(batch, "b__1")
+    config = json.loads((folder / "result.json").read_text())["config"]
+    (folder / "result.json").unlink()
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "held.json").write_text('{"reason": "the budget is used up", "kind": "budget"}')
+    out = tbench("show", "b__1", "--results", batch.folder.parent.parent).out
+    assert "  state     held: the budget is used up\n  usage     none: it never started\n" in out

@@ -11,7 +11,7 @@ import msgspec
 
 from terminalbench.analytics.atif import Call, Result, Step, Trajectory, UnreadableTrajectory, read_trajectory
 from terminalbench.files import is_plain, open_plain, read_plain
-from terminalbench.harbor.read.results import RESULT
+from terminalbench.harbor.read.results import RESULT, ReadState
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import NO_ANSWER, Delivery, ProviderWait, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
@@ -92,7 +92,7 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
         lines.append(f"  state     {row.state}: {row.reason}")
     else:
         lines += _ending(row.trial)
-    lines += _usage(row.usage)
+    lines += _usage(row.usage) if row.state != ReadState.HELD else ["  usage     none: it never started"]
     if row.trial is not None:
         lines += _delivery(row.trial.delivery)
     lines.append(f"  files     {folder}")

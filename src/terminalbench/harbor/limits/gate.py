@@ -121,6 +121,9 @@ class Gate:
             if state.deadline is not None:  # the batch's own deadline, by the clock that is shared
                 state.deadline += shared.clock.now() - state.clock.now()
             state.clock, shared.shut = shared.clock, None
+            if self._name in shared.batches and not self.path.exists():  # a batch that was deleted had its name
+                gone = f"{self._name} (deleted {sum(name.startswith(self._name) for name in shared.batches)})"
+                shared.batches = {**shared.batches, gone: shared.batches[self._name]}
             shared.batches = {**shared.batches, self._name: Share.of(state)}
             write_json(self.path, state)
             write_json(self.shared, shared)

@@ -217,6 +217,11 @@ def test_report_and_analysis(jobs: Path, tbench: Callable[..., Any]) -> None:
     ran = tbench("analyze", jobs / "job-2", "--no-llm")
     assert ran.code == 0, ran.err
     assert (jobs / "analytics" / "job-2" / "metrics_detail.csv").is_file()
+    trial = next((jobs / "job-2").glob("c__*")).name
+    by = ("--author", "ada", "--reason", "seen", "--results", jobs)
+    assert tbench("label", trial, "failure_class", "loop", *by).code == 0
+    for target in (jobs, jobs / "job-2"):
+        assert "loop  [claude-code/claude-sonnet-4-5 1], 1 by a person" in tbench("errors", target).out
 
 
 def test_show_names_files_that_exist(jobs: Path, tbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,4 +206,4 @@ def trial_keys(chosen: Sequence[Picked]) -> set[str]:
 def analytics_of(batches: Sequence[Batch]) -> Path:
     """Where the tables of whole batches go: where the batch has them, or for several beside the first of them."""
     first = batches[0]
-    return first.folder.parent / "analytics" if len(batches) > 1 else first.analytics
+    return first.folder.parent / "analytics" if len(batches) > 1 else first.tables

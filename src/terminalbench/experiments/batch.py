@@ -70,6 +70,11 @@ class Batch:
         """What was found."""
         return self.folder / "analytics"
 
+    @property
+    def tables(self) -> Path:
+        """Where its tables and its report go."""
+        return self.analytics
+
     def worker(self, job_name: str) -> Path:
         """Who runs a job."""
         return self.folder / "workers" / f"{job_name}.json"

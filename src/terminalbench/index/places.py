@@ -43,7 +43,12 @@ class ForeignJobs(Batch):
     def analytics(self) -> Path:
         """Inside the folder, or beside it where the folder is the `runs` of something."""
         around = self.folder.parent if self.folder.name == "runs" else self.folder
-        return (around / "analytics").joinpath(*self.only[:1] if len(self.only) == 1 else ())
+        return around / "analytics"
+
+    @property
+    def tables(self) -> Path:
+        """Those of one job do not take the place of those of all."""
+        return self.analytics / self.only[0] if len(self.only) == 1 else self.analytics
 
 
 class Place(NamedTuple):

@@ -249,7 +249,7 @@ def read_findings(
     batch: Batch, file: Path | None = None, keep: Callable[[Finding], bool] | None = None
 ) -> tuple[Finding, ...] | None:
     """What `tbench analyze` found, or what of it to keep; None: never analysed. Raises TbenchError for bad lines."""
-    path = file or batch.analytics / FINDINGS_FILE
+    path = file or batch.tables / FINDINGS_FILE
     if not path.is_file():
         return None
     kept: list[Finding] = []

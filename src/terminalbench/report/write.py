@@ -54,7 +54,7 @@ def write_report(
     this: Measured, others: Sequence[Measured] = (), output: Path | None = None, pooled: Comparison | None = None
 ) -> tuple[Path, Path]:
     """Write the report of a batch, with a trend over the others, into its analytics folder or `output`."""
-    folder = output or this.batch.analytics
+    folder = output or this.batch.tables
     report = build_report(_seen_from(folder, this), [_seen_from(folder, other) for other in others], pooled)
     page, text = folder / HTML, folder / MARKDOWN
     write_text(page, render_html(report))

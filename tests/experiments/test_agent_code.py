@@ -1,5 +1,8 @@
 """The code of an agent is part of its profile's id: what counts, what does not, and that none of it is imported."""
 
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -116,6 +119,16 @@ def test_code_that_cannot_be_read_is_an_error_that_names_it(package: Project) ->
     ]
 
 
+def test_a_package_that_is_more_than_code_is_refused(package: Project) -> None:
+    with (package.root / "lab" / "weights.bin").open("wb") as data:
+        data.truncate(2**30 + 1)
+    agent_info.cache_clear()
+    assert problems(package, BASE + '[profiles.p]\nagent = "lab.agents:Mine"\n') == [
+        f"profiles.p.agent: its code cannot be read: {package.root}/lab: holds more than 20,000 files or 1 GB; give the "
+        "agent a package without its data"
+    ]
+
+
 def test_code_that_is_not_found_is_said(project: Project) -> None:
     notes = good(project, BASE + '[profiles.p]\nagent = "no_such_package.mod:Mine"\n').notes
     assert "profiles.p: the code of agent no_such_package.mod:Mine was not found; its id misses it" in notes
@@ -152,6 +165,29 @@ def test_an_installed_distribution_counts_with_version_and_files(project: Projec
     metadata.write_text(metadata.read_text().replace("1.0", "1.1"))
     ids.add(profile(project, "mine").id)
     assert len(ids) == 3
+
+
+def test_a_module_that_an_import_hook_finds_counts(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some editable installs have no folder on the search path, but a hook that knows where their package is."""
+    folder = tmp_path / "checkout" / "hooked"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "agent.py").write_text(AGENT)
+
+    class Hook:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> ModuleSpec | None:
+            places = [str(folder)]
+            return (
+                spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=places)
+                if name == "hooked"
+                else None
+            )
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Hook])
+    assert set(profile(project, "hooked.agent:Mine").code) == {"hooked/__init__.py", "hooked/agent.py"}
 
 
 def test_a_released_agent_keeps_its_id(project: Project) -> None:

@@ -7,11 +7,13 @@ imported. Code of terminalbench and of Harbor is not counted: their versions are
 """
 
 import ast
+import errno
 import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST_FILES = 200
 """More files than this are kept as digests of their folders."""
+_MOST_CODE, _MOST_BYTES = 20_000, 2**30
 RELEASED = ("terminalbench", "harbor")
 _EXTENSIONS = re.compile(r"[^.]*(\.[\w-]+)*\.(so|pyd)")
 _STANDARD_LIBRARY = Path(os.__file__).parent
@@ -46,16 +49,16 @@ def agent_code(import_path: str, root: Path | None) -> dict[str, str] | None:
         return None
     installed = _distribution(first, module)
     if installed is not None:
-        version = {f"distribution {installed.name}": installed.version}
-        return version | digests(_recorded(installed, first.place) or first.files(), MOST_FILES)
-    sources = {first.place, *filter(_is_source_folder, map(Path, search))}
+        version = {f"distribution {installed.name}": installed.version or "of no version"}
+        return version | digests(_recorded(installed, first.place) or first.files, MOST_FILES)
+    sources = set(filter(_is_source_folder, [first.place, *map(Path, search)]))
     units, waiting = {first.name: first}, [first]
     while waiting:
         for other in _imported(waiting.pop(), search, sources):
             if other.name not in units:
                 units[other.name] = other
                 waiting.append(other)
-    files = {name: path for unit in units.values() for name, path in unit.files().items()}
+    files = {name: path for unit in units.values() for name, path in unit.files.items()}
     return digests(files, MOST_FILES)
 
 
@@ -93,13 +96,20 @@ class _Unit:
     path: Path
     whole: bool = True
 
+    @cached_property
     def files(self) -> dict[str, Path]:
-        """Its files by their name from the place on."""
+        """Its files by their name from the place on. Raises `OSError` where that is more than code."""
         if not self.path.is_dir():
             return {self.path.name: self.path}
-        found = files_below(self.path, is_source, _is_no_code)
-        files = (file for file in found if file.suffix == ".py" or (self.whole and not _is_experiment(file)))
-        return {file.relative_to(self.place).as_posix(): file for file in files}
+        found, total = {}, 0
+        for file in files_below(self.path, is_source, _is_no_code):
+            if file.suffix == ".py" or (self.whole and not _is_experiment(file)):
+                found[file.relative_to(self.place).as_posix()] = file
+                total += file.stat().st_size
+            if len(found) > _MOST_CODE or total > _MOST_BYTES:
+                what = f"holds more than {_MOST_CODE:,} files or 1 GB; give the agent a package without its data"
+                raise OSError(errno.EFBIG, what, str(self.path))
+        return found
 
 
 def _find(module: str, search: Sequence[str]) -> _Unit | None:
@@ -181,7 +191,7 @@ def _imported(unit: _Unit, search: Sequence[str], sources: Collection[Path]) -> 
     there = {entry.name.removesuffix(".py") for place in sources for entry in os.scandir(place)}
     others = there - {unit.name, *RELEASED}
     names: set[str] = set()
-    for file in unit.files().values():
+    for file in unit.files.values():
         data = file.read_bytes() if file.suffix == ".py" else b""
         if any(name.encode() in data for name in others):
             names |= _imports(data)

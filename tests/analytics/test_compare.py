@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from support.rows import Marks, rows, settings, table
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.gate import gate
-from terminalbench.analytics.model import Contrast
+from terminalbench.analytics.model import Comparison, Contrast
+from terminalbench.analytics.sentence import excludes_zero
 from terminalbench.analytics.settings import Settings
 from terminalbench.errors import UserError
 from terminalbench.files import encode_json
@@ -361,7 +362,7 @@ def test_cheaper_is_better() -> None:
     found = compare(data, settings(metric="cost")).contrasts[0]
     assert found.verdict == "better"
     assert found.estimate.difference == pytest.approx(-1.0)
-    assert found.sentence == "b vs a, cost: -$1.00, 8 tasks better, 0 worse, p = 0.0078: better"
+    assert found.sentence == "b vs a, cost: -$1.00, x0.53, 8 tasks better, 0 worse, p = 0.0078: better"
 
 
 def test_unknown_costs_are_not_zero() -> None:
@@ -556,32 +557,7 @@ def test_a_cost_that_is_unknown_makes_the_cost_of_a_success_unknown() -> None:
     data = [msgspec.structs.replace(r, spent=Spend(0.5, r.attempt - 1)) for r in rows(table(a="++ ++"))]
     found = compare(data, settings(contrasts=())).profiles[0]
     assert (found.cost_usd, found.cost_unknown_trials, found.cost_per_success) == (2.0, 2, None)
-    assert found.on_pareto_front, "nobody passes more"
-
-
-def test_the_front_is_what_nobody_can_beat_whatever_the_unknown_costs_are() -> None:
-    def summaries(**costs: tuple[float, int]) -> list[str]:
-        data = [
-            msgspec.structs.replace(row, spent=Spend(*costs[row.profile])) for row in rows(table(a="x+ x+", b="++ ++"))
-        ]
-        return [p.profile for p in compare(data, settings(contrasts=())).profiles if p.on_pareto_front]
-
-    assert summaries(a=(0.1, 0), b=(0.5, 0)) == ["a", "b"]
-    assert summaries(a=(0.5, 0), b=(0.1, 0)) == ["b"]
-    assert summaries(a=(0.5, 0), b=(0.1, 3)) == ["b"], "b may cost as little as is known"
-    assert summaries(a=(0.1, 3), b=(0.5, 0)) == ["b"], "a may cost any amount"
-
-
-def test_the_pareto_front() -> None:
-    marks = table(a="+x", b="++", c="xx", d="+x")
-    price = {"a": 1.0, "b": 2.0, "c": 1.5, "d": 2.0}
-    data = [msgspec.structs.replace(row, spent=Spend(price[row.profile])) for row in rows(marks)]
-    assert compare(data, settings()).pareto == ["a", "b"]
-
-
-def test_an_unknown_profile_names_the_closest() -> None:
-    with pytest.raises(UserError, match='did you mean "alpha"'):
-        compare(rows(table(alpha="+", b="+")), settings("b", "alphe"))
+    assert not found.on_pareto_front, "a front is of two at least"
 
 
 SETUP = st.fixed_dictionaries(
@@ -598,6 +574,92 @@ OPPOSITE = {"better": "worse", "worse": "better"}
 
 def timed(marks: Marks) -> list:
     return [msgspec.structs.replace(r, agent_sec=float(len(r.task.id) + n % 5)) for n, r in enumerate(rows(marks))]
+
+
+def test_the_front_is_of_known_prices_on_common_tasks() -> None:
+    def front(marks: Marks | None = None, free: str = "", **costs: tuple[float, int]) -> Comparison:
+        data = [
+            msgspec.structs.replace(row, spent=Spend(*costs[row.profile]), no_model=row.profile == free)
+            for row in rows(marks or table(a="x+ x+", b="++ ++", c="+x +x"))
+        ]
+        return compare(data, settings(contrasts=()))
+
+    assert front(a=(0.1, 0), b=(0.5, 0), c=(0.2, 0)).pareto == ["a", "b"]
+    assert front(a=(0.5, 0), b=(0.1, 0), c=(0.2, 0)).pareto == ["b"]
+    unknown = front(a=(0.5, 0), b=(0.1, 3), c=(0.2, 0))
+    assert (unknown.pareto, unknown.pareto_note) == (["c"], "Pareto front without b: a cost is unknown")
+    free = front(a=(0.5, 0), b=(0.0, 0), c=(0.2, 0), free="b")
+    assert (free.pareto, free.pareto_note) == (["c"], "Pareto front without b: no model is called")
+    assert [p.no_model for p in free.profiles] == [False, True, False]
+    easy = {"a": {"t1": "++", "t2": "xx"}, "b": {"t1": "+x"}, "c": {"t1": "xx", "t2": "xx"}}
+    some = front(easy, a=(0.1, 0), b=(0.2, 0), c=(0.3, 0))
+    assert (some.pareto, some.pareto_note) == (["a"], "Pareto front over the 1 task of 2 that all of them have")
+    assert front(table(a="x+ x+", b="++ ++"), a=(0.1, 3), b=(0.1, 0)).pareto == [], "one alone is no front"
+
+
+def test_a_ratio_is_of_the_typical_task() -> None:
+    prices = {"a": (1.0, 2.0, 10.0), "b": (0.5, 1.1, 4.0)}
+    data = [
+        msgspec.structs.replace(row, spent=Spend(prices[row.profile][int(row.task.id[1:]) % 3]))
+        for row in rows(table(a="++ " * 12, b="++ " * 12))
+    ]
+    found = compare(data, settings(metric="cost")).contrasts[0]
+    assert found.estimate.ratio == pytest.approx((0.5 * 0.55 * 0.4) ** (1 / 3))
+    assert found.estimate.ratio_interval is not None
+    assert 0.4 < found.estimate.ratio_interval.low < 0.48 < found.estimate.ratio_interval.high < 1
+    assert ", x0.48 (0.44 to 0.52), " in found.sentence
+    free = [msgspec.structs.replace(row, spent=Spend(0.0)) if row.task.id == "t1" else row for row in data]
+    partly = compare(free, settings(metric="cost")).contrasts[0]
+    assert partly.estimate.ratio_tasks == 11
+    assert partly.notes == ["the ratio is over 11: 1 task took nothing under one of the two"]
+    nothing = [msgspec.structs.replace(row, spent=Spend(0.0)) for row in data]
+    assert compare(nothing, settings(metric="cost")).contrasts[0].estimate.ratio is None
+    assert compare(data, settings()).contrasts[0].estimate.ratio is None
+
+
+def test_a_ratio_that_points_the_other_way_says_so() -> None:
+    data = [
+        msgspec.structs.replace(row, agent_sec=(99.0 if row.task.id == "t1" else 1.0) if row.profile == "a" else 2.0)
+        for row in rows(table(a="++ " * 9, b="++ " * 9))
+    ]
+    found = compare(data, settings(metric="time")).contrasts[0]
+    assert found.estimate.difference is not None
+    assert found.estimate.difference < 0
+    assert found.notes[-1] == "b takes more on most tasks: a few large ones make the mean difference"
+
+
+def test_intervals_have_the_adjustment_of_their_p() -> None:
+    marks = table(a="xx+x " * 6 + "+xx+ " * 4, b="+x+x " * 6 + "++x+ " * 4, c="x+xx " * 10)
+    alone = compare(rows(marks), settings("b", "a")).contrasts[0]
+    both = compare(rows(marks), settings(contrasts=(("b", "a"), ("c", "a")))).contrasts[0]
+    assert alone.estimate.interval is not None
+    assert both.estimate.interval is not None
+    assert (alone.estimate.interval.level, both.estimate.interval.level) == (0.95, 0.975)
+    assert both.estimate.interval.low < alone.estimate.interval.low
+
+
+@limits(max_examples=30, deadline=None)
+@given(GRID, SETUP)
+def test_no_two_numbers_contradict_each_other_without_a_word(grid: tuple[str, str], setup: dict) -> None:
+    found = compare(timed(table(a=grid[0], b=grid[1])), settings(**setup)).contrasts[0]
+    if excludes_zero(found.estimate.interval) and found.verdict == "inconclusive":
+        assert found.reason
+        assert found.reason in found.sentence
+    suite, wide = found.estimate.suite_interval, found.estimate.interval
+    if suite is not None and wide is not None and excludes_zero(suite) != excludes_zero(wide):
+        assert any("exactly these tasks" in note for note in found.notes)
+
+
+def test_the_pareto_front() -> None:
+    marks = table(a="+x", b="++", c="xx", d="+x")
+    price = {"a": 1.0, "b": 2.0, "c": 1.5, "d": 2.0}
+    data = [msgspec.structs.replace(row, spent=Spend(price[row.profile])) for row in rows(marks)]
+    assert compare(data, settings()).pareto == ["a", "b"]
+
+
+def test_an_unknown_profile_names_the_closest() -> None:
+    with pytest.raises(UserError, match='did you mean "alpha"'):
+        compare(rows(table(alpha="+", b="+")), settings("b", "alphe"))
 
 
 @limits(max_examples=25, deadline=None)

@@ -1,5 +1,6 @@
 """`compare`: rows and settings in, a `Comparison` out. Pure: no clock, no files, nothing random without a seed."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,15 +26,16 @@ from terminalbench.analytics.contrast import (
 )
 from terminalbench.analytics.missing import begun, coverage, repeats, trials_apart, undone_by
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Missing, Row, Verdict
+from terminalbench.analytics.reasons import could_be_undone, too_early
 from terminalbench.analytics.rows import repeats_told, rows_of
 from terminalbench.analytics.sample import BOUNDS, WAYS, Sample, Way, sample, task_differences, values_of
-from terminalbench.analytics.sentence import HAS_VALUE, sentence
+from terminalbench.analytics.sentence import HAS_VALUE, notes, sentence
 from terminalbench.analytics.settings import Asked, Settings, settings_of
-from terminalbench.analytics.summary import ProfileRows, by_profile, summarise
+from terminalbench.analytics.summary import ProfileRows, by_profile, pareto_front, summarise
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records import TaskRef
-from terminalbench.text.numbers import noun, p_value, percent, plural, some
+from terminalbench.text.numbers import noun, percent, plural, some
 
 
 def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
@@ -61,7 +63,8 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
     for name in (settings.baseline, *(name for pair in settings.contrasts for name in pair)):
         if name not in profiles:
             raise UserError(f'no profile is called "{name}"', hint=did_you_mean(name, list(profiles)))
-    summaries = summarise(profiles, settings)
+    front = pareto_front(profiles)
+    summaries = summarise(profiles, settings, front)
     prepared = [_prepare(profiles[new], profiles[old], settings) for new, old in settings.contrasts]
     return Comparison(
         batches=list(dict.fromkeys(row.batch for row in rows)),
@@ -70,7 +73,8 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
         baseline=settings.baseline,
         profiles=summaries,
         contrasts=_contrasts(prepared, settings),
-        pareto=[summary.profile for summary in summaries if summary.on_pareto_front],
+        pareto=front.profiles,
+        pareto_note=front.note,
         warnings=[
             *settings.warnings,
             *_still_to_come(profiles),
@@ -156,7 +160,14 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
     found = []
     for place, contrast in enumerate(prepared):
         looks = looks_now(*contrast.planned, settings, family)
-        ways = {way: _counted(contrast, way, adjusted[way][place], settings, family, looks) for way in adjusted}
+        ways: dict[Way, CountedWay] = {}
+        for way, ps in adjusted.items():
+            same = ways.get("exclude") if contrast.samples[way] is contrast.samples["exclude"] else None
+            ways[way] = (
+                dataclasses.replace(same, p_adjusted=ps[place])
+                if same is not None
+                else _counted(contrast, way, ps[place], settings, family, looks)
+            )
 
         def counted(turned: Sample, place: int = place, looks: Looks = looks) -> CountedWay:
             """The contrast with other passes, among the others as they are."""
@@ -172,8 +183,8 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
 def _counted(
     prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int, looks: Looks
 ) -> CountedWay:
-    found = crossing(prepared.new, prepared.old, prepared.tasks, way, looks, settings.metric)
-    return CountedWay(prepared.estimates[way], p, _narrow(prepared.samples[way], settings, family, looks), found)
+    crossed = crossing(prepared.new, prepared.old, prepared.tasks, way, looks, settings.metric)
+    return CountedWay(prepared.estimates[way], p, _narrow(prepared.samples[way], settings, family, looks), crossed)
 
 
 def _narrow(found: Sample | None, settings: Settings, family: int, looks: Looks) -> Interval | None:
@@ -239,7 +250,7 @@ def _contrast(
         sequential=sequential_record(looks, declared),
     )
     fewest = power.fewest_units(last_level(settings, family))
-    return msgspec.structs.replace(contrast, sentence=sentence(contrast, fewest))
+    return msgspec.structs.replace(contrast, sentence=sentence(contrast, fewest), notes=notes(contrast))
 
 
 @dataclass(frozen=True)
@@ -290,8 +301,8 @@ def _missing(
     return Missing(
         new=prepared.lost[0],
         old=prepared.lost[1],
-        lowest=prepared.estimates["low"],
-        highest=prepared.estimates["high"],
+        lowest=ways["low"].estimate,
+        highest=ways["high"].estimate,
         verdict=verdict,
         undone_by=min((one for one in found if one is not None), default=None),
     )
@@ -317,11 +328,12 @@ def _verdict(
     if verdict == "inconclusive" and alone != "inconclusive":
         if missing is None:
             return verdict, "it does not hold when trials that were not measured are counted the other way"
-        return verdict, _could_be_undone(missing)
+        return verdict, could_be_undone(missing)
     if verdict == "inconclusive" and looks.method == "sign-flips" and not looks.last:
         fits = all(ways[way].inside(settings.margin) for way in _needed(settings))
-        return verdict, "equivalence is judged once, when every trial has ended" if fits else None
-    return verdict, _too_early(looks) if verdict == "inconclusive" else None
+        if fits:
+            return verdict, "equivalence is judged once, when every trial has ended"
+    return verdict, too_early(looks) if verdict == "inconclusive" else None
 
 
 def _too_little(prepared: _Prepared, shares: Sequence[_Share], settings: Settings) -> str | None:
@@ -340,17 +352,6 @@ def _too_little(prepared: _Prepared, shares: Sequence[_Share], settings: Setting
     return None
 
 
-def _could_be_undone(missing: Missing) -> str:
-    count, lost = missing.undone_by, missing.new + missing.old
-    if not count:
-        return f'"{missing.verdict}" may not hold with the {noun(lost, "missing trial")} counted'
-    which = (
-        "the missing trial" if lost == 1 else f"{'all' if count == lost else f'{count} of the'} {lost} missing trials"
-    )
-    against = "went against it" if missing.verdict != "equivalent" else "favoured the same profile"
-    return f'"{missing.verdict}" would not hold if {which} {against}'
-
-
 def _needed(settings: Settings) -> tuple[Way, ...]:
     """The ways of counting a verdict must hold in: those that trials not measured can have made of it, at the worst.
 
@@ -365,14 +366,6 @@ def _to_fit_margin(ways: Mapping[Way, CountedWay], settings: Settings) -> Interv
     if settings.margin is None or settings.metric != "pass" or len(found) < len(_needed(settings)):
         return None
     return msgspec.structs.replace(found[0], low=min(one.low for one in found), high=max(one.high for one in found))
-
-
-def _too_early(looks: Looks) -> str | None:
-    if looks.method != "obrien-fleming" or looks.last:
-        return None
-    if not looks.look:
-        return f"it is before the first of {looks.looks} looks"
-    return f"look {looks.look} of {looks.looks} needs p up to {p_value(looks.level)}"
 
 
 def _alone(prepared: _Prepared, with_value: set[TaskRef], settings: Settings) -> tuple[list[TaskRef], ...]:

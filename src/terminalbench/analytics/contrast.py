@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
-from typing import Literal
+from math import exp, fsum
+from typing import Any, Literal
 
 import msgspec
 
 from terminalbench.analytics import power, signs, stats
 from terminalbench.analytics.model import Estimate, Interval, LookMethod, Metric, Row, Sequential, Verdict
-from terminalbench.analytics.sample import Sample, Way, sample
+from terminalbench.analytics.sample import Sample, Way, log_ratios, sample
 from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.summary import ProfileRows, unit_of
 from terminalbench.records import Outcome, TaskRef
@@ -20,7 +20,7 @@ MOST_ROUNDS = 20
 
 
 def estimate(found: Sample | None, settings: Settings) -> Estimate:
-    """The mean difference over tasks with its two intervals and its p."""
+    """The mean difference over tasks and its p; `with_intervals` adds what depends on the other contrasts."""
     if found is None:
         return Estimate(units=0, trials=0)
     pairs = found.paired
@@ -40,10 +40,21 @@ def estimate(found: Sample | None, settings: Settings) -> Estimate:
         interval=stats.mean_interval(pairs, settings.alpha, reach),
         suite_interval=stats.suite_interval(found.new, found.old, settings.alpha, reach),
         p=p,
+        **_ratio(found, settings.metric, settings.alpha),
         wins=sum(better * value > 0 for value in values),
         losses=sum(better * value < 0 for value in values),
         ties=sum(value == 0 for value in values),
     )
+
+
+def _ratio(found: Sample, metric: Metric, alpha: float) -> dict[str, Any]:
+    """The ratio of new to old with its interval, for what has no upper end; a pass rate has none."""
+    logs = log_ratios(found) if metric != "pass" else None
+    if logs is None:
+        return {}
+    span = stats.mean_interval(logs.paired, alpha)
+    ends = msgspec.structs.replace(span, low=exp(span.low), high=exp(span.high)) if span is not None else None
+    return {"ratio": exp(logs.paired.mean), "ratio_interval": ends, "ratio_tasks": len(logs.tasks)}
 
 
 def unit_values(found: Sample, settings: Settings) -> tuple[list[int], int]:
@@ -74,7 +85,9 @@ def with_interval(way: "CountedWay", found: Sample | None, looks: "Looks", setti
             high=max(interval.high, 0.0),
             method=f"{interval.method}, up to zero as p does not exclude it",
         )
-    return msgspec.structs.replace(way.estimate, interval=interval)
+    suite = stats.suite_interval(found.new, found.old, alpha, reach)
+    ratio = _ratio(found, settings.metric, alpha)
+    return msgspec.structs.replace(way.estimate, interval=interval, suite_interval=suite, **ratio)
 
 
 def still_to_plan(profile: ProfileRows, settings: Settings) -> int:

@@ -21,8 +21,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One planned trial as the statistics see it. `trial` is `<batch>/<job>/<name>`, None when it never started.
 
     `spent` is what the trial that counts and every try it superseded (`superseded` of them) took together. `suspect`
-    are reasons to doubt its number. `rerun` says how a resume of its batch runs it again, None when it does not. `last`
-    is how the last try ended where the attempt was run again after its verdict: the first verdict counts all the same.
+    are reasons to doubt its number; `no_model`: its profile calls none and costs nothing. `rerun` says how a resume of
+    its batch runs it again, None when it does not. `last` is how the last try ended where the
+    attempt was run again after its verdict: the first verdict counts all the same.
     """
 
     task: TaskRef
@@ -47,6 +48,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     last: Outcome | None = None
     spent: Spend = Spend()
     suspect: tuple[str, ...] = ()
+    no_model: bool = False
     rerun: Rerun | None = None
 
     @property
@@ -119,6 +121,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     mean_agent_sec: float | None = None
     simulated: bool = False
     on_pareto_front: bool = False
+    no_model: bool = False
 
 
 class TaskDifference(msgspec.Struct, frozen=True):
@@ -134,7 +137,8 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One way to compare two profiles: over measured trials only, or over all that were planned.
 
     `new` and `old` are the means over the common tasks, `error` the standard error of their difference. Wins and losses
-    are units (tasks or families) in which `new` is better or worse.
+    are units (tasks or families) in which `new` is better or worse. `ratio` is how many times as much `new` takes (the
+    geometric mean over `ratio_tasks` tasks: those where both take more than nothing); pass rates have none.
     """
 
     units: int
@@ -150,6 +154,9 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     wins: int = 0
     losses: int = 0
     ties: int = 0
+    ratio: float | None = None
+    ratio_interval: Interval | None = None
+    ratio_tasks: int = 0
 
 
 class Sequential(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -194,13 +201,15 @@ class Repeat(msgspec.Struct, frozen=True):
 class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`new` against `old`: the estimate under the declared rule, the other way beside it, and the verdict.
 
-    `sentence` is what a person reads first. `p_adjusted` is Holm's over the contrasts of the report. `refused` says why
-    the two cannot be compared at all; `reason` why a verdict is inconclusive although p alone would decide. `changed`
-    are tasks that were not the same task under both; `unmeasured` those with no value under either. `effect` is the
-    declared difference that `trials_needed` would show. `equivalence_interval` is what must
-    lie within `margin` for `equivalent`: widened for the other contrasts, for trials not measured and for unseen tasks.
-    `coverage_new` is the share of its trials, over all tasks of both, that were compared; `doubtful_new` that of these
-    whose number is suspect.
+    `sentence` is what a person reads first. `p_adjusted` is Holm's over the contrasts of the report, and the intervals
+    have the same adjustment. `refused` says why the two cannot be compared at all; `reason` why a verdict is
+    inconclusive although a number beside it seems to decide. `notes`
+    say which of two numbers answers what, where they seem to contradict each other. `changed` are tasks that were not
+    the same task under both; `unmeasured` those with no value under either. `effect` is the declared difference that
+    `trials_needed` would show. `equivalence_interval` is what must lie within `margin` for
+    `equivalent`: widened for the other contrasts, for trials not measured and for unseen tasks. `coverage_new` is the
+    share of its trials, over all tasks of both, that were compared; `doubtful_new` that of these whose number is
+    suspect.
     """
 
     new: str
@@ -230,6 +239,7 @@ class Contrast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     effect: float | None = None
     coverage_new: float | None = None
     coverage_old: float | None = None
+    notes: list[str] = []
     doubtful_new: float | None = None
     doubtful_old: float | None = None
     missing: Missing | None = None
@@ -256,5 +266,6 @@ class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     coverage: float = msgspec.field(default_factory=lambda: 0.9)
     repeat: list[Repeat] = []
     departure_kinds: list[DepartureKind] = []
+    pareto_note: str | None = None
     hypothesis: str | None = None
     k: int | None = None

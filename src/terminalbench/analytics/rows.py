@@ -50,6 +50,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
                 profile_id=ids[cell.profile],
                 trial=f"{view.batch}/{started.key}" if started is not None else None,
                 superseded=len(again),
+                no_model=cell.profile in free,
                 rerun=None if _quarantined(excluded(cell.profile, cell.task)) else cell.rerun,
                 last=repeats.get((cell.profile, cell.task, cell.attempt)),
                 spent=spend(tries_of_it, free) if tries_of_it else Spend(),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import Literal
 
 from terminalbench.analytics import stats
@@ -78,6 +79,23 @@ def joined(tasks: list[TaskRef], new: Sequence[Numbers], old: Sequence[Numbers])
     differences = [a - b for a, b in zip(cells[0].mean, cells[1].mean, strict=True)]
     pairs = stats.paired(differences, [unit_of(task) for task in tasks])
     return Sample(tasks, cells[0], cells[1], pairs, any(task.family is not None for task in tasks))
+
+
+@dataclass(frozen=True)
+class LogRatios:
+    """The logarithm of new over old, of the tasks where both are above zero."""
+
+    tasks: list[TaskRef]
+    paired: stats.Paired
+
+
+def log_ratios(found: Sample) -> LogRatios | None:
+    """How many times as much `new` takes, task by task; None when no task has a value above zero under both."""
+    means = zip(found.tasks, found.new.mean, found.old.mean, strict=True)
+    logs = {task: log(new / old) for task, new, old in means if new > 0 and old > 0}
+    if not logs:
+        return None
+    return LogRatios(list(logs), stats.paired(list(logs.values()), [unit_of(task) for task in logs]))
 
 
 def task_differences(found: Sample | None) -> list[TaskDifference]:

@@ -1,7 +1,7 @@
 """The sentence of a contrast: what a person reads first. Pure."""
 
-from terminalbench.analytics.model import Contrast
-from terminalbench.text.numbers import amount, between, p_equation, plural
+from terminalbench.analytics.model import Contrast, Interval
+from terminalbench.text.numbers import amount, between, p_equation, plural, times
 
 HAS_VALUE = {
     "pass": "was measured",
@@ -24,6 +24,9 @@ def sentence(contrast: Contrast, fewest: int) -> str:
     parts = [amount(found.difference, metric)]
     if found.interval is not None:
         parts[0] += f" ({between(found.interval.low, found.interval.high, metric, unit=False)})"
+    if found.ratio is not None:
+        span = found.ratio_interval
+        parts.append(f"x{times(found.ratio)}" + (f" ({times(span.low)} to {times(span.high)})" if span else ""))
     parts += [f"{plural(found.wins, contrast.unit)} better", f"{found.losses} worse"]
     if contrast.p_adjusted is not None:
         parts.append(p_equation(contrast.p_adjusted))
@@ -40,3 +43,31 @@ def sentence(contrast: Contrast, fewest: int) -> str:
     if contrast.smallest_detectable is None:
         return f"{text}; the difference is the same on all {units}, so nothing says which gaps {trials} can show"
     return f"{text}; {trials} can only show gaps above {amount(contrast.smallest_detectable, metric, sign=False)}"
+
+
+def excludes_zero(interval: Interval | None) -> bool:
+    """Whether an interval of differences lies on one side of zero."""
+    return interval is not None and (interval.low > 0 or interval.high < 0)
+
+
+def notes(contrast: Contrast) -> list[str]:
+    """Where two numbers of a contrast seem to say different things, and which of them answers what."""
+    found, metric = contrast.estimate, contrast.metric
+    said = []
+    if contrast.verdict in ("better", "worse") and found.interval is not None and not excludes_zero(found.interval):
+        said.append("the interval reaches zero, the verdict follows p: it is exact, the interval is only approximate")
+    suite = found.suite_interval
+    if suite is not None and found.interval is not None and excludes_zero(suite) != excludes_zero(found.interval):
+        ends = between(suite.low, suite.high, metric)
+        said.append(
+            f"on exactly these tasks there is a difference ({ends}); on other tasks like these it is open"
+            if excludes_zero(suite)
+            else f"attempted again, exactly these tasks could show no difference ({ends}): attempts vary much"
+        )
+    if found.ratio is not None and found.difference is not None and (found.ratio - 1) * found.difference < 0:
+        way = "more" if found.ratio > 1 else "less"
+        said.append(f"{contrast.new} takes {way} on most tasks: a few large ones make the mean difference")
+    if found.ratio_tasks and found.ratio_tasks < found.tasks:
+        left = plural(found.tasks - found.ratio_tasks, "task")
+        said.append(f"the ratio is over {found.ratio_tasks}: {left} took nothing under one of the two")
+    return said

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 
 import msgspec
 
@@ -12,6 +11,7 @@ from terminalbench.analytics.model import Interval, ProfileSummary, Row, TaskSum
 from terminalbench.analytics.settings import Settings
 from terminalbench.index.totals import Spend, pass_rates, wilson
 from terminalbench.records import Outcome, TaskRef, known_total
+from terminalbench.text.numbers import plural, some
 
 _SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
 
@@ -41,11 +41,18 @@ def unit_of(task: TaskRef) -> tuple[str, str]:
     return ("family", task.family) if task.family is not None else (task.dataset, task.id)
 
 
-def summarise(profiles: Mapping[str, ProfileRows], settings: Settings) -> list[ProfileSummary]:
+@dataclass(frozen=True)
+class Front:
+    """The profiles on the Pareto front; `note` says what it is over, and who has no place in it."""
+
+    profiles: list[str]
+    note: str | None = None
+
+
+def summarise(profiles: Mapping[str, ProfileRows], settings: Settings, front: Front) -> list[ProfileSummary]:
     """Each profile's summary, with the Pareto front marked."""
     found = [_summary(profile, settings) for profile in profiles.values()]
-    front = pareto_front(found)
-    return [msgspec.structs.replace(s, on_pareto_front=True) if s.profile in front else s for s in found]
+    return [msgspec.structs.replace(s, on_pareto_front=True) if s.profile in front.profiles else s for s in found]
 
 
 def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
@@ -83,6 +90,7 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
         cost_per_success_interval=each_interval,
         mean_agent_sec=sum(seconds) / len(seconds) if seconds else None,
         simulated=any(row.simulated for row in rows),
+        no_model=all(row.no_model for row in rows),
     )
 
 
@@ -135,21 +143,37 @@ def _cost_per_success(profile: ProfileRows, settings: Settings) -> tuple[float |
     return spent / successes, stats.ratio_interval(costs, passes, settings.alpha)
 
 
-def pareto_front(profiles: Sequence[ProfileSummary]) -> list[str]:
-    """The profiles that no other can beat at once in passes and in cost, both over all planned trials.
+def pareto_front(profiles: Mapping[str, ProfileRows]) -> Front:
+    """The profiles that no other beats at once in passes and in cost, on the tasks that all of them were to attempt.
 
-    Crashes that are left out of the pass rate therefore neither raise a profile nor make it cheap. Where trials of
-    unknown cost are among them, a profile costs at least what is known, and perhaps any amount.
+    Both are counted over all planned trials: crashes that are left out of the pass rate neither raise a profile nor
+    make it cheap. A profile that calls no model, or of which a cost is unknown, has no place in it.
     """
-    placed: list[tuple[float, float, float, str]] = []
-    for p in profiles:
-        least = (p.cost_usd or 0.0) / p.planned
-        if p.rate is not None and p.rate_all is not None:
-            placed.append((p.rate_all, least, inf if p.cost_usd is None or p.cost_unknown_trials else least, p.profile))
-    return [
+    free = [name for name, profile in profiles.items() if all(row.no_model for row in profile.rows())]
+    priced = {name: profile for name, profile in profiles.items() if name not in free}
+    every = dict.fromkeys(task for profile in priced.values() for task in profile.tasks)
+    common = [task for task in every if all(task in profile.tasks for profile in priced.values())]
+    placed: list[tuple[float, float, str]] = []
+    for name, profile in priced.items():
+        rows = [row for task in common for row in profile.tasks[task]]
+        spent = known_total(row.spent.cost_usd for row in rows)
+        rate = pass_rates(rows).rate_all
+        if spent is not None and rate is not None and not any(row.spent.cost_unknown for row in rows):
+            placed.append((rate, spent / len(rows), name))
+    if len(placed) < 2:
+        return Front([])
+    front = [
         name
-        for rate, _, most, name in placed
-        if not any(
-            r >= rate and least <= most and (r > rate or least < most) for r, least, _, other in placed if other != name
-        )
+        for rate, cost, name in placed
+        if not any(r >= rate and c <= cost and (r > rate or c < cost) for r, c, _ in placed)
     ]
+    return Front(
+        front, _front_note(free, [n for n in priced if n not in {p[2] for p in placed}], len(common), len(every))
+    )
+
+
+def _front_note(free: Sequence[str], unknown: Sequence[str], common: int, every: int) -> str | None:
+    parts = [f"over the {plural(common, 'task')} of {every} that all of them have"] if common < every else []
+    parts += [f"without {some(free)}: no model is called"] if free else []
+    parts += [f"without {some(unknown)}: a cost is unknown"] if unknown else []
+    return f"Pareto front {'; '.join(parts)}" if parts else None

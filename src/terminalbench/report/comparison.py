@@ -3,8 +3,9 @@
 import textwrap
 from collections.abc import Sequence
 
-from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, Missing, ProfileSummary
+from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary
 from terminalbench.records import Outcome, TaskRef
+from terminalbench.report.sentences import missing_sentence, repeat_sentence
 from terminalbench.text.numbers import (
     NOTHING,
     amount,
@@ -36,20 +37,12 @@ def comparison_text(comparison: Comparison, width: int = WIDTH) -> str:
     sentences = [contrast.sentence for contrast in comparison.contrasts] or [ALONE]
     parts = [_head(comparison, width), *(_wrapped(sentence, width) for sentence in sentences)]
     parts.append(_wrapped(repeat_sentence(comparison), width))
-    parts += [_profiles(comparison, width), _money(comparison.profiles, width), _estimates(comparison, width)]
+    parts += [_profiles(comparison, width), _money(comparison.profiles, comparison.pareto_note, width)]
+    parts.append(_estimates(comparison, width))
     parts += [_details(contrast, width) for contrast in comparison.contrasts]
     parts.append(_list("Warnings", comparison.warnings, width))
     parts.append(_list("Departures from the declared plan", comparison.departures, width))
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def repeat_sentence(comparison: Comparison) -> str:
-    """How to get back the trials that were not measured, in one line; empty when there is none to run again."""
-    if not comparison.repeat:
-        return ""
-    trials = sum(one.trials for one in comparison.repeat)
-    commands = "; ".join(one.command for one in comparison.repeat)
-    return f"run the {'missing trial' if trials == 1 else f'{trials:,} missing trials'} again: {commands}"
 
 
 def _head(comparison: Comparison, width: int) -> str:
@@ -113,7 +106,7 @@ def _per_success(profile: ProfileSummary) -> str:
     return dollars(profile.cost_per_success) if profile.passed else NOTHING
 
 
-def _money(profiles: Sequence[ProfileSummary], width: int) -> str:
+def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> str:
     """What each profile cost, and what a success did; a line when nothing is known, and none when nothing has run."""
     if all(set(p.outcomes) <= {Outcome.NOT_RUN.value} and not p.superseded_trials for p in profiles):
         return ""
@@ -133,7 +126,8 @@ def _money(profiles: Sequence[ProfileSummary], width: int) -> str:
                 + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
             ]
         )
-    return _fitted(rows, (0, 1, 5), width)
+    table = _fitted(rows, (0, 1, 5), width)
+    return table if note is None else f"{table}\n{_wrapped(note, width)}"
 
 
 def _estimates(comparison: Comparison, width: int) -> str:
@@ -173,7 +167,7 @@ def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:
 
 def _details(contrast: Contrast, width: int) -> str:
     """What else a reader of one contrast must know."""
-    lines = list(contrast.warnings)
+    lines = [*contrast.warnings, *contrast.notes]
     looks = contrast.sequential
     if looks is not None and looks.method == "sign-flips":
         at = f"decided at look {looks.decided_at}" if looks.decided else f"p up to {p_value(looks.level)} decides at it"
@@ -204,7 +198,7 @@ def _details(contrast: Contrast, width: int) -> str:
         )
         lines.append(f"equivalent means within {amount(contrast.margin, 'pass', sign=False)} either way{seen}")
     if contrast.missing is not None:
-        lines.append(missing_sentence(contrast.missing, contrast))
+        lines.append(missing_sentence(contrast))
     if contrast.error_rate_p is not None and contrast.error_rate_p >= 0.05:
         lines.append(f"trials broke at similar rates ({p_equation(contrast.error_rate_p)})")
     for what, tasks in (
@@ -215,21 +209,6 @@ def _details(contrast: Contrast, width: int) -> str:
         if tasks:
             lines.append(f"{what} a value for: {_tasks(tasks)}")
     return _list(f"{contrast.new} vs {contrast.old}", lines, width)
-
-
-def missing_sentence(missing: Missing, contrast: Contrast) -> str:
-    """What the trials that were not measured can make of the difference, and whether the verdict stands."""
-    lost = [
-        f"{plural(count, 'trial')} of {name}"
-        for count, name in ((missing.new, contrast.new), (missing.old, contrast.old))
-        if count
-    ]
-    text = f"missing: {', '.join(lost)}"
-    low, high = missing.lowest.difference, missing.highest.difference
-    if low is not None and high is not None:
-        text += f"; with them the difference would be {between(low, high, 'pass')}"
-    stands = missing.verdict != "inconclusive" and contrast.verdict == missing.verdict
-    return f'{text}; "{missing.verdict}" holds whatever they were' if stands else text
 
 
 def _tasks(tasks: Sequence[TaskRef]) -> str:

@@ -82,6 +82,8 @@ def _environment(metric: Metric) -> jinja2.Environment:
         "p_equation": numbers.p_equation,
         "plural": numbers.plural,
         "looks": sentences.looks_sentence,
+        "missing": lambda contrast: _upper(sentences.missing_sentence(contrast)),
+        "times": numbers.times,
         "short": short,
         "word": word,
         "attempts": _attempts,
@@ -89,6 +91,10 @@ def _environment(metric: Metric) -> jinja2.Environment:
         "reasons": _reasons,
     }
     return environment
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def interval_text(interval: Interval | None, metric: Metric) -> str:

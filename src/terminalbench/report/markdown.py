@@ -129,6 +129,7 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
     if contrast.trials_needed is not None and contrast.effect is not None:
         wanted = amount(abs(contrast.effect), metric, sign=False)
         notes.append(f"To show one of {wanted}: about {plural(contrast.trials_needed, 'trial')}.")
+    notes += [f"{_text(note[:1].upper() + note[1:])}." for note in contrast.notes]
     notes += [f"Warning: {_text(warning)}." for warning in contrast.warnings]
     return "\n".join([*lines, "", " ".join(notes)]) if notes else "\n".join(lines)
 

@@ -90,7 +90,8 @@ def pareto_picture(report: Report) -> Picture:
     points = front_points(summaries, "#p")
     drawn = {point.label for point in points}
     unknown = [summary.profile for summary in summaries if summary.profile not in drawn]
-    notes = [f"Not drawn, for the cost or the rate is not fully known: {', '.join(unknown)}."] if unknown else []
+    notes = [f"Not drawn, for no model is called, or the cost or the rate is not fully known: {', '.join(unknown)}."]
+    notes = notes if unknown else []
     if any(summary.rate != summary.rate_all for summary in summaries):
         notes.append("Who is on the front is counted over all planned trials: those left out of the rate do not help.")
     return Picture(pareto(points, COST_AXIS) if points else None, " ".join(notes))
@@ -108,7 +109,7 @@ def front_points(profiles: Sequence[ProfileSummary], anchor: str | None = None) 
             f"{anchor}{index}" if anchor else None,
         )
         for index, p in enumerate(profiles)
-        if p.rate is not None and p.cost_usd is not None and not p.cost_unknown_trials and p.planned
+        if p.rate is not None and p.cost_usd is not None and not p.cost_unknown_trials and p.planned and not p.no_model
     ]
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from terminalbench.analytics.model import Contrast
+from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.report.model import Delivery, ProfileLine, Report
-from terminalbench.text.numbers import p_value, percent, percents, plural
+from terminalbench.text.numbers import between, p_value, percent, percents, plural
 
 FEW = 3
 """More sentences than so many about the same thing become one."""
@@ -72,6 +72,33 @@ def looks_sentence(contrast: Contrast) -> str:
     return f"Look {looks.look} of {looks.looks}: p of {p_value(looks.level)} or less decides: {decided}."
 
 
+def repeat_sentence(comparison: Comparison) -> str:
+    """How to get back the trials that were not measured, in one line; empty when there is none to run again."""
+    if not comparison.repeat:
+        return ""
+    trials = sum(one.trials for one in comparison.repeat)
+    commands = "; ".join(one.command for one in comparison.repeat)
+    return f"run the {'missing trial' if trials == 1 else f'{trials:,} missing trials'} again: {commands}"
+
+
+def missing_sentence(contrast: Contrast) -> str:
+    """What the trials that were not measured can make of the difference, and whether the verdict stands."""
+    missing = contrast.missing
+    if missing is None:
+        return ""
+    lost = [
+        f"{plural(count, 'trial')} of {name}"
+        for count, name in ((missing.new, contrast.new), (missing.old, contrast.old))
+        if count
+    ]
+    text = f"missing: {', '.join(lost)}"
+    low, high = missing.lowest.difference, missing.highest.difference
+    if low is not None and high is not None:
+        text += f"; with them the difference would be {between(low, high, 'pass')}"
+    stands = missing.verdict != "inconclusive" and contrast.verdict == missing.verdict
+    return f'{text}; "{missing.verdict}" holds whatever they were' if stands else text
+
+
 def delivery_sentence(item: Delivery, profile: str) -> str | None:
     """What is wrong with one part of a treatment, or None."""
     if item.reached < item.known and not item.part.endswith(("called", "fired")):
@@ -86,7 +113,10 @@ def _limits(report: Report) -> list[Headline]:
     if report.simulated:
         found.append(Headline("Simulated agents took part: no measurement of real agents.", "warning", "profiles"))
     kind = "note" if report.measured == report.planned else "warning"
-    found.append(Headline(coverage_sentence(report), kind, "not-measured" if report.not_measured else "profiles"))
+    place = "not-measured" if report.not_measured else "profiles"
+    found.append(Headline(coverage_sentence(report), kind, place))
+    if said := repeat_sentence(report.comparison):
+        found.append(Headline(said[:1].upper() + said[1:], "note", place))
     doubtful = sum(group.count for group in report.suspects)
     if doubtful:
         verb = "looks" if doubtful == 1 else "look"

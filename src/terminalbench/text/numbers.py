@@ -115,6 +115,13 @@ def between(low: float, high: float, metric: Metric, *, sign: bool = True, unit:
     return f"{first} to {amount(high, metric, sign=sign, unit=unit)}"
 
 
+def times(ratio: float | None) -> str:
+    """How many times as much: `0.62`, `1.50`, `12.3`, `140`."""
+    if ratio is None:
+        return NOTHING
+    return f"{ratio:.2f}" if 0.0995 <= ratio < 9.995 else f"{ratio:,.1f}" if 1 <= ratio < 99.95 else f"{ratio:,.3g}"
+
+
 def p_value(p: float | None) -> str:
     """A p value: `0.48`, `0.012`, `< 0.001`."""
     if p is None:

@@ -14,6 +14,7 @@ import terminalbench
 from conftest import REPO
 from support.warm import Warm
 from terminalbench.errors import UserError
+from terminalbench.experiments.batch import allocate
 
 PAGE = REPO / "docs" / "python.md"
 
@@ -111,6 +112,9 @@ def test_a_batch_cannot_run_outside_the_main_thread(project) -> None:
         ("run", {"listener": 5}, "a function of one event"),
         ("run", {"gate": 5}, "a path"),
         ("plan", {"profiles": 5}, "a list of names"),
+        ("plan", {"batch": "0"}, "the number of a batch"),
+        ("compare", {"metric": None}, "a text"),
+        ("compare", {"results": "a\0b"}, "a path"),
         ("resume", {"attempts": "x"}, "a whole number"),
         ("resume", {"attempts": True}, "a whole number"),
         ("resume", {"retry_errors": 5}, "a text"),
@@ -135,3 +139,15 @@ def test_an_argument_of_the_wrong_kind_is_named(project, name: str, given: dict,
 def test_what_is_no_name_at_all_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="5"):
         getattr(terminalbench, name)(5)
+
+
+def test_paths_may_be_texts(project) -> None:
+    from support.results import make_plan, make_trial
+
+    batch = allocate(project.root / "results", "s")
+    make_plan(batch, ("p", "q"), "a")
+    for profile in "pq":
+        make_trial(batch, f"a__{profile}", profile=profile)
+    root, results = str(project.root), str(project.root / "results")
+    assert terminalbench.compare("s/0", results=results, root=root).baseline == "p"
+    assert terminalbench.analyze("s/0", root=root).report is not None

@@ -151,7 +151,7 @@ def list_batches(root: Path, labels: Mapping[str, str] | None = None) -> list[di
 
 def open_results(root: Path | str = "results") -> Results:
     """The results folder at `root`, or the Harbor job."""
-    if not isinstance(root, str | Path):
+    if not isinstance(root, str | Path) or "\0" in str(root):
         raise UserError(f"results are named by the path of their folder, not by {root!r}")
     folder = Path(root).resolve()
     if not folder.is_dir():

@@ -10,7 +10,7 @@ from terminalbench.analytics.judge.request import request_of as judge_request
 from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, Progress, default_output, run_analysis
 from terminalbench.analytics.selection import Filter, pick
 from terminalbench.errors import UserError
-from terminalbench.lab.arguments import checked
+from terminalbench.lab.arguments import checked, path_of
 from terminalbench.lab.select import Named, Selected, select
 from terminalbench.report.write import HTML, remove_report, write_analysed
 
@@ -35,7 +35,7 @@ def analyze(
     output: Path | str | None = None,
     model: str | None = None,
     progress: Progress | None = None,
-    root: Path | None = None,
+    root: Path | str | None = None,
 ) -> Analysis:
     """Find out what each trial did, compare the profiles, and write tables and a report to the batch's analytics.
 
@@ -43,7 +43,7 @@ def analyze(
     instead of the declared contrasts, `output` another folder to write to. A judge is asked only when `model` names
     one. `progress` is called with how many trials are done, and of how many.
     """
-    selected = select(*batches, root=root, with_data=True)
+    selected = select(*batches, root=path_of(root), with_data=True)
     request = request_of(
         selected,
         Filter(tuple(tasks), tuple(profiles)),

@@ -14,7 +14,7 @@ def _none_or(fits: Callable[[object], bool]) -> Callable[[object], bool]:
 
 
 def _is_path(value: object) -> bool:
-    return isinstance(value, str | Path)
+    return isinstance(value, str | Path) and "\0" not in str(value)
 
 
 def _is_text(value: object) -> bool:
@@ -52,8 +52,14 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "contrasts": (_are_pairs, 'a list of pairs, as [("new", "old")]'),
     "compare": (_none_or(_is_pair), 'a pair of names, as ("new", "old")'),
     **dict.fromkeys(("root", "gate", "output", "results"), _PATH),
-    **dict.fromkeys(("retry_errors", "executor", "baseline", "model", "metric"), _TEXT),
+    **dict.fromkeys(("retry_errors", "executor", "baseline", "model"), _TEXT),
+    "metric": (_is_text, "a text"),
 }  # fmt: skip
+
+
+def path_of(value: Path | str | None) -> Path | None:
+    """A path that may be given as a text."""
+    return None if value is None else Path(value)
 
 
 def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:

@@ -11,7 +11,7 @@ from terminalbench.analytics.settings import Asked
 from terminalbench.errors import GateFailed, Incomplete, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.places import ForeignJobs
-from terminalbench.lab.arguments import checked
+from terminalbench.lab.arguments import checked, path_of
 from terminalbench.lab.select import Named, from_here, select
 from terminalbench.live.processes import live_processes
 
@@ -23,8 +23,8 @@ def compare(
     contrasts: Sequence[tuple[str, str]] = (),
     metric: Metric = "pass",
     k: int | None = None,
-    results: Path | None = None,
-    root: Path | None = None,
+    results: Path | str | None = None,
+    root: Path | str | None = None,
 ) -> Comparison:
     """Which profile is better, by how much, and how sure that is. Without a batch: the newest of the results folder.
 
@@ -33,7 +33,7 @@ def compare(
     """
     if metric not in (known := get_args(Metric.__value__)):
         raise UserError(f'there is no metric "{metric}"', hint=did_you_mean(metric, known))
-    selected = select(*batches, results=results, root=root, with_data=True)
+    selected = select(*batches, results=path_of(results), root=path_of(root), with_data=True)
     pairs = tuple((new, old) for new, old in contrasts)
     views = selected.views()
     named = zip(views, selected.batches, strict=True)

@@ -82,6 +82,8 @@ def plan(
     `tasks` and `profiles` pick some of the experiment; `batch` plans into a batch that exists.
     """
     selection = Selection(tasks, profiles, labels or {})
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int)):
+        raise UserError(f"must be the number of a batch, not {batch!r}", where="plan(batch=...)")
     return plan_batch(open_experiment(experiment, root), selection, batch).plan
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from terminalbench.errors import UserError
-from terminalbench.lab.arguments import checked
+from terminalbench.lab.arguments import checked, path_of
 from terminalbench.lab.run import Ended, Told, ended, listener_of
 from terminalbench.lab.select import Named, find_target
 from terminalbench.lab.top_up import top_up as topped_up
@@ -21,7 +21,7 @@ def resume(
     strict: bool = False,
     accept_changed: bool = False,
     listener: Told | None = None,
-    root: Path | None = None,
+    root: Path | str | None = None,
 ) -> Ended:
     """Run what is missing of a batch. Returns when it is over.
 
@@ -30,7 +30,7 @@ def resume(
     `top_up` adds attempts under the rule of the plan, and goes alone. Code, skills, MCP servers and tasks that changed
     since the plan are an error; with `accept_changed` they run, and the plan keeps a departure. Otherwise as `run`.
     """
-    target, told = find_target(batch, root=root), listener_of(listener)
+    target, told = find_target(batch, root=path_of(root)), listener_of(listener)
     if top_up:
         if attempts is not None or retry_errors is not None:
             raise UserError("--top-up goes alone: its rule decides what runs")

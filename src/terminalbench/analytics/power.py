@@ -21,8 +21,9 @@ from terminalbench.analytics import signs
 POWER = 0.8
 LARGEST = 0.95
 """A comparison that cannot show even this gap shows nothing."""
-_DRAWS, _DRAWS_STRICT = 240, 120
-_MANY, _MANY_STRICT = 48, 300
+_DRAWS = 240
+_MANY = 48
+"""With more units than these the formula is as good."""
 _FINEST = 60
 _PRIOR = (0.5, 0.6)
 """The usual difficulty of tasks: many are nearly always or nearly never solved."""
@@ -150,16 +151,6 @@ class Rule:
     level: float
     strict: bool = False
 
-    @property
-    def draws(self) -> int:
-        """How many made-up results show the power."""
-        return _DRAWS_STRICT if self.strict else _DRAWS
-
-    @property
-    def many(self) -> int:
-        """With more units than these the formula is as good."""
-        return _MANY_STRICT if self.strict else _MANY
-
     def shows_gain(self, values: Sequence[int], most: int) -> bool:
         """Whether these sums of units, none above `most`, show that new is better."""
         total, square = sum(values), sum(map(mul, values, values))
@@ -188,24 +179,24 @@ class Rule:
         values = sorted(law)
         chances = list(accumulate(law[value] for value in values))
         evenly = [
-            values[min(bisect_left(chances, (place + 0.5) / self.draws * chances[-1]), len(values) - 1)]
-            for place in range(self.draws)
+            values[min(bisect_left(chances, (place + 0.5) / _DRAWS * chances[-1]), len(values) - 1)]
+            for place in range(_DRAWS)
         ]
-        columns = [[evenly[place] for place in order] for order in _orders(count, self.draws)]
+        columns = [[evenly[place] for place in order] for order in _orders(count)]
         most, found, missed = units.step * units.largest, 0, 0
         for sample in zip(*columns, strict=True):
             shown = self.shows_gain(sample, most)
             found, missed = found + shown, missed + (not shown)
-            if missed > (1 - POWER) * self.draws or found >= POWER * self.draws:
+            if missed > (1 - POWER) * _DRAWS or found >= POWER * _DRAWS:
                 break
-        return found >= POWER * self.draws
+        return found >= POWER * _DRAWS
 
 
 @lru_cache(maxsize=64)
-def _orders(count: int, draws: int) -> list[list[int]]:
+def _orders(count: int) -> list[list[int]]:
     """The order in which each unit takes the values of the law: evenly drawn (a Latin hypercube), always the same."""
     random = Random(0)  # noqa: S311 no secret
-    return [random.sample(range(draws), draws) for _ in range(count)]
+    return [random.sample(range(_DRAWS), _DRAWS) for _ in range(count)]
 
 
 def smallest_gap(units: Units, count: int, rule: Rule) -> float | None:
@@ -213,7 +204,7 @@ def smallest_gap(units: Units, count: int, rule: Rule) -> float | None:
     if count < fewest_units(rule.level):
         return None
     rough = _where(lambda gap: rule.chance(units, count, gap) >= POWER, 0.0, LARGEST, 12)
-    if count > rule.many:
+    if count > _MANY:
         return rough
 
     def shown(gap: float) -> bool:
@@ -252,7 +243,7 @@ def units_needed(units: Units, effect: float, rule: Rule) -> int:
         middle = (low + count) // 2
         low, count = (low, middle) if rule.chance(units, middle, effect) >= POWER else (middle, count)
     count = max(count, few)
-    while count <= rule.many and not rule.shows(units, count, effect):
+    while count <= _MANY and not rule.shows(units, count, effect):
         count += max(1, count // 12)
     return count
 

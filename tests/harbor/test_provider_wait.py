@@ -152,6 +152,20 @@ def test_codex_tells_of_its_reconnects(tmp_path: Path) -> None:
     assert forged.outcome is Outcome.FAILED
 
 
+@pytest.mark.parametrize("name", ["mini-swe-agent", "my-own", "terminus-2"])
+def test_a_stream_in_the_logs_of_another_agent_is_not_its_clients_word(tmp_path: Path, name: str) -> None:
+    """Its tools can write a file of any name there."""
+    codex = stream({"type": "error", "message": "Reconnecting... 1/5"})
+    for number, log in enumerate((stream(INIT, retry(529)), stream(INIT))):
+        document = rewarded(0, exception_info=LATE)
+        document["config"]["agent"] = {"name": name, "model_name": "m"}
+        document["agent_info"] = {"name": name, "version": "1"}
+        folder = write_trial(tmp_path / str(number), document, {"claude-code.txt": log, "codex.txt": codex})
+        trial = read_trial(folder).trial
+        assert trial is not None
+        assert (trial.outcome, trial.error_class) == (Outcome.FAILED, ErrorClass.AGENT_TIMEOUT)
+
+
 def test_what_the_host_saw_goes_before_the_logs(tmp_path: Path) -> None:
     document = rewarded(0, exception_info=LATE)
     folder = write_trial(tmp_path, document)

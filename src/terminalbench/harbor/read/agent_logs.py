@@ -128,7 +128,8 @@ class Evidence:
 class AgentLogs:
     """Everything the agent's log folders of a trial tell, read once. `result` is None while there is none.
 
-    A stream is read unless the record of the agent says that it has none: any agent can write a file of that name.
+    A stream is read unless the record of the agent says that it has none. But any agent can write a file of that name:
+    that its provider was down, or that it never acted, is believed only of a client that the agent is known to run.
     """
 
     def __init__(self, trial_dir: Path, result: HarborResult | None, agent: AgentInfo | None) -> None:
@@ -138,6 +139,8 @@ class AgentLogs:
             claude_stream.read_stream(folder / claude_stream.FILE_NAME) if streams else None for folder in self.folders
         ]
         self.streams: list[Stream] = [stream for stream in self.by_folder if stream is not None]
+        self._is_claude = agent is not None and agent.usage == claude_stream.SOURCE
+        self._is_codex = agent is not None and agent.name == provider_wait.CODEX
         self._own_start = _OWN_START.get(agent.name) if agent is not None else None
         self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / TRAJECTORY)]
         self.seen = read_seen(trial_dir)
@@ -152,6 +155,11 @@ class AgentLogs:
         return found or [summary.start for summary in self.summaries if summary.start is not None]
 
     @property
+    def _sessions(self) -> list[Stream]:
+        """The streams of a client that the agent is known to run."""
+        return self.streams if self._is_claude else []
+
+    @property
     def session(self) -> ResultEvent | None:
         """The last word of the last Claude Code session, if there was one."""
         last = self.by_folder[-1]
@@ -162,22 +170,17 @@ class AgentLogs:
         """How the agent waited for its provider; None when none of its clients tells."""
         if self.seen.wait is not None:
             return self.seen.wait
-        return provider_wait.added([told.told() for told in self._refusals()])
-
-    def _refusals(self) -> list[provider_wait.Refusals]:
-        found = []
-        for folder, stream in zip(self.folders, self.by_folder, strict=True):
-            told = stream.refusals if stream is not None else provider_wait.read_codex(folder)
-            found += [told] if told is not None else []
-        return found
+        told = [stream.refusals for stream in self._sessions]
+        if self._is_codex:
+            told = [found for folder in self.folders if (found := provider_wait.read_codex(folder)) is not None]
+        return provider_wait.added([one.told() for one in told])
 
     def evidence(self, result: HarborResult) -> Evidence:
         """What there is to know of how the agent ended. Trajectories are decoded only after an error."""
         errors = [result.exception_info, *(step.exception_info for step in result.step_results or ())]
         broken = any(errors) or (self.session is not None and self.session.is_error)
         acted = self._acted(result) if broken else None
-        last = self.by_folder[-1]
-        silent = last.unanswered if last is not None else self.seen.unanswered
+        silent = self._sessions[-1].unanswered if self._sessions else self.seen.unanswered
         # A stream that an agent has cut back to its beginning is not believed: whatever else tells of an answer counts.
         return Evidence(self.session, self.wait, acted, silent and acted is False)
 
@@ -191,7 +194,7 @@ class AgentLogs:
         ]
         if any(signs):
             return True
-        if self.streams or self.seen.asked or self.summaries:
+        if self._sessions or self.seen.asked or self.summaries:
             return False
         return None if self.seen.commands is None else self.seen.commands > 0
 

@@ -14,7 +14,8 @@ import msgspec
 from terminalbench.files import tail_plain
 from terminalbench.records import NO_ANSWER, ProviderWait, known_total
 
-CODEX_FILE = "codex.txt"
+CODEX = "codex"
+_CODEX_FILE = "codex.txt"
 _CODEX_BYTES = 16 << 20
 _CODEX_STATUS = re.compile(r"\bstatus:? (\d{3})\b")
 
@@ -85,7 +86,7 @@ _codex_event = msgspec.json.Decoder(_CodexEvent)
 
 def read_codex(folder: Path) -> Refusals | None:
     """What the events of `codex exec --json` tell; None when there are none. Codex does not tell how long it pauses."""
-    text = tail_plain(folder / CODEX_FILE, _CODEX_BYTES)
+    text = tail_plain(folder / _CODEX_FILE, _CODEX_BYTES)
     if text is None:
         return None
     found, running = Refusals(), set[str | None]()

@@ -112,6 +112,10 @@ def test_another_version_of_the_agent_is_another_profile_and_an_unknown_one_is_n
 ) -> None:
     make_job(jobs, "job-1")
     make_trial(jobs, "job-1", "late", version=None)
+    make_job(jobs, "job-3", version=None)
+    (view,) = select(jobs).views()
+    assert [(job.profile, job.trials) for job in view.plan.jobs] == [("claude-code/claude-sonnet-4-5", 8)]
+    shutil.rmtree(jobs / "job-3")
     make_job(jobs, "job-2", version="2.1.400")
     out = " ".join(tbench("compare", jobs).out.split())
     assert "another treatment of that name: agent_version: 2.1.325 -> 2.1.400" in out
@@ -206,6 +210,20 @@ def test_one_job_several_jobs_or_their_folder(jobs: Path, tbench: Callable[..., 
     assert (wrong.code, "no Harbor jobs" in wrong.err) == (2, True)
     refused = tbench("resume", jobs)
     assert (refused.code, "Harbor jobs that are not ours" in refused.err) == (2, True)
+
+
+def test_a_treatment_has_one_name_in_every_folder(jobs: Path, tbench: Callable[..., Any]) -> None:
+    make_job(jobs, "job-1")
+    make_job(jobs, "job-2", another(kwargs={"max_turns": 20}))
+    make_job(jobs.parent / "more", "job-3", another(kwargs={"max_turns": 20}))
+    make_job(jobs.parent / "more", "job-4", another(kwargs={"max_turns": 30}))
+    found = json.loads(tbench("compare", jobs, jobs.parent / "more", "--json").out)
+    name = "claude-code/claude-sonnet-4-5"
+    assert [(one["profile"], one["planned"]) for one in found["profiles"]] == [
+        (name, 3),
+        (f"{name}@2", 6),
+        (f"{name}@3", 3),
+    ]
 
 
 def test_report_and_analysis(jobs: Path, tbench: Callable[..., Any]) -> None:

@@ -5,6 +5,7 @@ trials of a job agree on one. It is called by its agent and model, `claude-code/
 that name `...@2`, in the order they started. A copied folder holds trials with the ids of others: these count once.
 """
 
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from terminalbench.text.numbers import plural, some
 
 _LONGEST = 60
 _SHOWN = 4
+_NUMBER = re.compile(r"@\d+$")
 
 
 class Treated(NamedTuple):
@@ -42,35 +44,44 @@ class _Found(NamedTuple):
     content: dict[str, Any]
 
 
-def treated(rows: Sequence[TrialRow], contents: Mapping[str, dict[str, Any]]) -> Treated:
-    """Find the profiles of trials; `contents` are their treatments by id.
+def treated(
+    rows: Sequence[TrialRow], contents: Mapping[str, dict[str, Any]], known: Sequence[ProfileRecord] = ()
+) -> Treated:
+    """Find the profiles of trials; `contents` are their treatments by id, `known` profiles keep their names.
 
     A trial whose configuration cannot be read is of the only treatment of its job, else of a profile that is called as
     its job. A job whose name ends with a profile of ours (the `runs` of a batch without its plan) is of that one.
     """
     of_job: dict[str, set[str]] = defaultdict(set)
     versions: dict[tuple[str, str], set[str]] = defaultdict(set)
+    agents: dict[str, str] = {}
     for row in rows:
-        if row.treatment is not None:
-            of_job[row.job].add(row.treatment)
-            if row.trial is not None and row.trial.agent_version is not None:
-                versions[row.job, row.treatment].add(row.trial.agent_version)
+        if row.treatment is None:
+            continue
+        of_job[row.job].add(row.treatment)
+        if row.trial is not None and row.trial.agent_version is not None:
+            for place in (row.job, ""):
+                versions[place, row.treatment].add(row.trial.agent_version)
+        if row.trial is not None and row.trial.agent is not None:
+            agents.setdefault(row.treatment, row.trial.agent)
     seen: dict[tuple[str, str | None], _Found] = {}
-    found: dict[tuple[str, str], _Found] = {}
+    told = [_Found(_NUMBER.sub("", one.key), one.id, one.content) for one in known]
+    found = {(one.called, one.id): one for one in told}
     of_row: dict[str, tuple[str, str]] = {}
     for row in sorted(rows, key=_started):
-        known = {row.treatment} if row.treatment is not None else of_job[row.job]
-        base = next(iter(known)) if len(known) == 1 else None
+        given = {row.treatment} if row.treatment is not None else of_job[row.job]
+        base = next(iter(given)) if len(given) == 1 else None
         if (row.job, base) not in seen:
             content = dict(contents.get(base or "", {}))
-            told = versions[row.job, base] if base is not None else ()
-            if "agent_version" not in content and len(told) == 1:
-                content["agent_version"] = next(iter(told))
-            called = profile_of(row.job) or (row.job if base is None else _name(row, content))
+            # A job whose trials never got so far as to tell is of the version of the others, if that is one.
+            ran = (versions[row.job, base] or versions["", base]) if base is not None else ()
+            if "agent_version" not in content and len(ran) == 1:
+                content["agent_version"] = next(iter(ran))
+            called = profile_of(row.job) or (row.job if base is None else _name(agents.get(base), content))
             identity = treatment_id(content) if base is not None else f"job:{row.job}"
             seen[row.job, base] = _Found(called, identity, content)
         one = seen[row.job, base]
-        of_row[row.key] = (profile_of(row.job) or "", one.id)
+        of_row[row.key] = (one.called, one.id)
         found.setdefault(of_row[row.key], one)
     names = _distinct({key: one.called for key, one in found.items()})
     first = {one.called: one for one in reversed(found.values())}
@@ -83,9 +94,8 @@ def _started(row: TrialRow) -> tuple[bool, str, str, str]:
     return (at is None, at or "", row.job, row.name)
 
 
-def _name(row: TrialRow, content: Mapping[str, Any]) -> str:
+def _name(agent: str | None, content: Mapping[str, Any]) -> str:
     """Agent and model as people say them: without provider, module and class."""
-    agent = row.trial.agent if row.trial is not None else None
     agent = agent or str(content.get("agent", "")).rpartition(":")[2]
     model = str(content.get("model") or "").rpartition("/")[2]
     return short("/".join(part for part in (agent, model) if part), _LONGEST)
@@ -149,11 +159,14 @@ def keep_profiles(connection: sqlite3.Connection, key: str) -> None:
     keep_treatments(connection, {record.id: record.content for record in found.records})
 
 
-def view_jobs(batch: ForeignJobs, connection: sqlite3.Connection) -> BatchView:
-    """Harbor jobs without a plan: every trial is one that was planned, in the order they started."""
+def view_jobs(batch: ForeignJobs, connection: sqlite3.Connection, known: Sequence[ProfileRecord] = ()) -> BatchView:
+    """Harbor jobs without a plan: every trial is one that was planned, in the order they started.
+
+    `known` are the profiles of other folders that are looked at together.
+    """
     rows = [row for row in batch_rows(connection, ".") if not batch.only or row.job in batch.only]
     again = copies(rows)
-    found = treated(rows, contents_of(connection))
+    found = treated(rows, contents_of(connection), known)
     aside = {row.key for row in again}
     cells: dict[tuple[str, str, str], list[TrialRow]] = defaultdict(list)
     for row in rows:

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import Experiment, load, project_root
@@ -14,7 +12,7 @@ from terminalbench.index.places import ForeignJobs, Place, find_batches, find_jo
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, TrialRow, trial_rows, trials_named
 from terminalbench.index.scan import scan_all, scan_batch
-from terminalbench.index.views import distinct, open_view
+from terminalbench.index.views import open_views
 from terminalbench.live.processes import announced_batches, live_processes
 from terminalbench.records import Trial
 from terminalbench.text.foreign import line as printable
@@ -74,13 +72,7 @@ class Selected:
 
     def views(self) -> list[BatchView]:
         """The batches, brought into the index and opened. Two of one name are told apart by their folders."""
-        found: list[BatchView] = []
-        for batch in self.batches:
-            view = open_view(batch)
-            if any(view.batch == other.batch for other in found):
-                view = msgspec.structs.replace(view, batch=str(batch.folder))
-            found.append(view)
-        return distinct(found)
+        return open_views(self.batches)
 
 
 def _each_once(batches: Iterable[Batch]) -> list[Batch]:

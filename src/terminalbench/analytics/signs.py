@@ -65,7 +65,8 @@ def _share_by_sum(sizes: Sequence[int], reach: int) -> float:
     kept = (1 << digit * (reach + 1)) - 1
     counts = 1
     for size in sizes:
-        counts = (counts + (counts << digit * size)) & kept
+        if size <= reach:  # a larger one is in no such subset, and shifting by it would fill the memory
+            counts = (counts + (counts << digit * size)) & kept
     # A number and the sum of its digits leave the same rest; there are fewer subsets than the divisor.
     subsets = counts % ((1 << digit) - 1)
     return subsets / (1 << len(sizes))

@@ -66,15 +66,16 @@ def test_together_they_overspend_by_at_most_one_trial_a_slot(lab) -> None:
     )
     # The gate is closed for a resume and for a further batch: nothing is made, nothing is written.
     before = (lab.root / "night.json").read_bytes(), events(lab, "one")
-    for command in (["resume", batch(lab, "one").folder],
-                    ["run", lab.root / "experiments" / "one.toml", "--gate", lab.root / "night.json"]):  # fmt: skip
+    for command, then in ((["resume", batch(lab, "one").folder], "then resume"),
+                          (["run", lab.root / "experiments" / "one.toml", "--gate", lab.root / "night.json"],
+                           "or name another gate")):  # fmt: skip
         refused = lab.tbench(*command)
         assert refused.returncode == 2, refused.stdout + refused.stderr
         used_up = (
             f"{lab.root / 'night.json'}: the budget of ${BUDGET_USD:.2f} of the shared gate night.json is used up ("
         )
         assert used_up in refused.stderr
-        assert "raise budget_usd in it, or name another gate" in refused.stderr
+        assert f"raise budget_usd in it, {then}" in refused.stderr
     assert not Batch(lab.root / "results" / "one" / "1").folder.exists()
     assert ((lab.root / "night.json").read_bytes(), events(lab, "one")) == before
     # A raised budget opens it for one more trial; what is still held says why it is held now.

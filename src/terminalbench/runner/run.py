@@ -236,7 +236,7 @@ def free_profiles(plan: Plan) -> list[str]:
     return sorted(plan.without_model() | priced)
 
 
-def check_shared_gate(plan: Plan, profiles: Iterable[str], spent: "Spent | None" = None, name: str = "") -> list[str]:
+def check_shared_gate(plan: Plan, profiles: Iterable[str], spent: Spent | None = None, name: str = "") -> list[str]:
     """What the gate that a plan shares means for trials of these profiles now; an error when none of them could start.
 
     `name` is the folder of a batch that has joined it before, and has `spent` so much.
@@ -249,7 +249,8 @@ def check_shared_gate(plan: Plan, profiles: Iterable[str], spent: "Spent | None"
     refusal = gate.why_none(_gate_state(plan, spent or Spent()), profiles)
     if refusal is not None:
         again = "raise budget_usd in it" if refusal.kind is ExclusionKind.BUDGET else "set a later deadline"
-        raise UserError(refusal.reason, where=plan.gate, hint=f"{again}, or name another gate")
+        hint = f"{again}, then resume" if name else f"{again}, or name another gate"
+        raise UserError(refusal.reason, where=plan.gate, hint=hint)
     return notes
 
 

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from index_scan import make_batch
+from batches import make_batch
 
 from terminalbench.experiments.batch import Batch
 

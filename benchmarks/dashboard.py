@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from index_scan import JOB, make_batch
+from batches import JOB, make_batch
 
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site

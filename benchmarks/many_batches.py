@@ -16,10 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from pathlib import Path
 
-from index_scan import trajectory
+from batches import trajectory, write_trial
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
@@ -88,34 +87,9 @@ def make_batch(batch: Batch, made: str, seed: int) -> None:
         (folder / "config.json").write_text("{}")
         (folder / "result.json").write_text("{}")
         for task in job["tasks"]:
-            make_trial(folder, task["ref"]["id"], task["label"], day, seed)
+            trial = write_trial(folder, task["ref"]["id"], task["label"], seed, "claude-code", day)
+            (trial / "agent" / "trajectory.json").write_bytes(TRAJECTORY)
     batch.plan_json.write_text(json.dumps(document))
-
-
-def make_trial(job: Path, task: str, label: str, day: str, seed: int) -> None:
-    """One trial that has ended."""
-    name = f"{task}__{seed:07}"
-    folder = job / name
-    (folder / "agent").mkdir(parents=True)
-    (folder / "agent" / "trajectory.json").write_bytes(TRAJECTORY)
-    config = {"task": {"path": f"/x/{task}", "source": label}, "trial_name": name, "agent": {"name": "claude-code"}}
-    result = {
-        "id": str(uuid.UUID(int=seed)),
-        "task_name": task,
-        "trial_name": name,
-        "trial_uri": "file:///x",
-        "task_id": {"path": f"/x/{task}"},
-        "source": label,
-        "task_checksum": "c",
-        "config": config,
-        "agent_info": {"name": "claude-code", "version": "1"},
-        "agent_result": {"n_input_tokens": 1000, "n_output_tokens": 200, "cost_usd": 0.01},
-        "verifier_result": {"rewards": {"reward": float(seed % 2)}},
-        "started_at": f"{day}T00:00:{seed % 60:02}Z",
-        "finished_at": f"{day}T00:05:{seed % 60:02}Z",
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "result.json").write_text(json.dumps(result))
 
 
 def run(argv: list[str], root: Path) -> tuple[float, str]:

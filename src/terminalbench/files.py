@@ -224,42 +224,52 @@ def changing(path: Path) -> Generator[None]:
         yield
 
 
-@contextlib.contextmanager
-def open_plain(path: Path) -> Generator[BinaryIO | None]:
-    """`path` opened for reading if it is a plain file, else None: a link, a pipe or nothing at all."""
+def _plain(path: str | Path) -> tuple[int, int] | None:
+    """A handle for reading and the size of a plain file; None for a link, a pipe or nothing at all."""
     try:
         # O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
+        return None
+    status = os.fstat(handle)
+    if stat.S_ISREG(status.st_mode):
+        return handle, status.st_size
+    os.close(handle)
+    return None
+
+
+@contextlib.contextmanager
+def open_plain(path: str | Path) -> Generator[BinaryIO | None]:
+    """`path` opened for reading if it is a plain file, else None."""
+    opened = _plain(path)
+    if opened is None:
         yield None
         return
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        yield None
-        return
-    with os.fdopen(handle, "rb", buffering=0) as raw:
+    with os.fdopen(opened[0], "rb", buffering=0) as raw:
         yield raw
 
 
-def read_plain(path: Path, limit: int) -> bytes | None:
-    """The content of a plain file of at most `limit` bytes, else None."""
-    with open_plain(path) as stream:
-        if stream is None:
+def read_plain(path: str | Path, limit: int) -> bytes | None:
+    """The content of a plain file of at most `limit` bytes, else None. Readers ask for many that are not there."""
+    opened = _plain(path)
+    if opened is None:
+        return None
+    handle, size = opened
+    try:
+        if size > limit:
             return None
-        try:
-            size = os.fstat(stream.fileno()).st_size
-            if size > limit:
-                return None
-            # One byte more than it has: what grows meanwhile is read too, up to the limit.
-            data = stream.read(size + 1)
-            while len(data) <= limit and (more := stream.read(1 << 16)):
-                data += more
-        except OSError:
-            return None
-        return data if len(data) <= limit else None
+        # One byte more than it has: what grows meanwhile is read too, up to the limit.
+        data = os.read(handle, size + 1)
+        while len(data) <= limit and (more := os.read(handle, 1 << 16)):
+            data += more
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    return data if len(data) <= limit else None
 
 
-def tail_plain(path: Path, size: int) -> str | None:
+def tail_plain(path: str | Path, size: int) -> str | None:
     """The last `size` bytes of a plain file as text; None when it is none, or cannot be read."""
     with open_plain(path) as stream:
         if stream is None:
@@ -271,7 +281,7 @@ def tail_plain(path: Path, size: int) -> str | None:
             return None
 
 
-def decode_plain(path: Path, kind: Any, limit: int) -> Any:
+def decode_plain(path: str | Path, kind: Any, limit: int) -> Any:
     """A plain JSON file of at most `limit` bytes decoded as `kind`; None when there is none that can be read so."""
     data = read_plain(path, limit)
     if not data:

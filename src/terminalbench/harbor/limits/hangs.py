@@ -59,7 +59,7 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def read_hang(trial_dir: Path) -> Hang | None:
     """The note in a trial's folder, if there is one."""
-    return decode_plain(trial_dir / HUNG, Hang, _SIZE_LIMIT)
+    return decode_plain(f"{trial_dir}/{HUNG}", Hang, _SIZE_LIMIT)
 
 
 def write_hang(trial_dir: Path, phase: str, limit_sec: float) -> Hang:

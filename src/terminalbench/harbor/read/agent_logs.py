@@ -136,7 +136,8 @@ class AgentLogs:
         self.folders = _agent_folders(trial_dir, result)
         streams = agent is None or agent.usage in (None, claude_stream.SOURCE)
         self.by_folder: list[Stream | None] = [
-            claude_stream.read_stream(folder / claude_stream.FILE_NAME) if streams else None for folder in self.folders
+            claude_stream.read_stream(f"{folder}/{claude_stream.FILE_NAME}") if streams else None
+            for folder in self.folders
         ]
         self.streams: list[Stream] = [stream for stream in self.by_folder if stream is not None]
         self._is_claude = agent is not None and agent.usage == claude_stream.SOURCE

@@ -138,7 +138,7 @@ _event = msgspec.json.Decoder(_Event)
 _result = msgspec.json.Decoder(ResultEvent)
 
 
-def read_stream(path: Path) -> Stream | None:
+def read_stream(path: str | Path) -> Stream | None:
     """What the stream at `path` says; None when there is no such file. Lines that are not events are passed over."""
     with open_plain(path) as stream:
         if stream is None:

@@ -43,7 +43,7 @@ def read_notes(metadata: Sequence[dict[str, Any] | None], folders: Sequence[Path
     """The agent's notes, one for each of its runs: from Harbor's result, else from `delivery.json` in its logs."""
     told = [_note(entry.get("delivery")) for entry in metadata if entry]
     if not any(told):
-        told = [_note(decode_plain(folder / FILE_NAME, Any, _SIZE_LIMIT)) for folder in folders]
+        told = [_note(decode_plain(f"{folder}/{FILE_NAME}", Any, _SIZE_LIMIT)) for folder in folders]
     return [note for note in told if note is not None]
 
 

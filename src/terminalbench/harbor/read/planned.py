@@ -26,4 +26,4 @@ class Planned(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def read_planned(trial_dir: Path) -> Planned:
     """The note in a trial folder; empty where there is none."""
-    return decode_plain(trial_dir / PLANNED, Planned, _SIZE_LIMIT) or Planned()
+    return decode_plain(f"{trial_dir}/{PLANNED}", Planned, _SIZE_LIMIT) or Planned()

@@ -86,7 +86,7 @@ _codex_event = msgspec.json.Decoder(_CodexEvent)
 
 def read_codex(folder: Path) -> Refusals | None:
     """What the events of `codex exec --json` tell; None when there are none. Codex does not tell how long it pauses."""
-    text = tail_plain(folder / _CODEX_FILE, _CODEX_BYTES)
+    text = tail_plain(f"{folder}/{_CODEX_FILE}", _CODEX_BYTES)
     if text is None:
         return None
     found, running = Refusals(), set[str | None]()

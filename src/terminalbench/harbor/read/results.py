@@ -76,7 +76,7 @@ class _Lock(msgspec.Struct):
 
 def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets = NONE) -> TrialReading:
     """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
-    data = read_plain(trial_dir / RESULT, _RESULT_LIMIT)
+    data = read_plain(f"{trial_dir}/{RESULT}", _RESULT_LIMIT)
     if data is None:
         return _known(trial_dir, *_no_result(trial_dir))
     try:
@@ -204,7 +204,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         delivery=deliver(result.config.agent, notes, logs.streams, logs.starts, calls),
         simulated=simulated,
         result_path=f"{trial_dir.name}/{RESULT}",
-        trajectory_paths=[str(path.relative_to(trial_dir.parent)) for path in logs.trajectory_paths],
+        trajectory_paths=[str(path).removeprefix(f"{trial_dir.parent}/") for path in logs.trajectory_paths],
     )
     uses_model = trial.model is not None and (agent is None or agent.model) and not simulated
     reasons = suspect(trial, logs.streams, read_safety(trial_dir), uses_model=uses_model)
@@ -278,5 +278,5 @@ def _is_simulated(result: HarborResult) -> bool:
 
 
 def _task_digest(trial_dir: Path) -> str | None:
-    lock = decode_plain(trial_dir / "lock.json", _Lock, _SMALL_LIMIT)
+    lock = decode_plain(f"{trial_dir}/lock.json", _Lock, _SMALL_LIMIT)
     return lock.task.digest if lock else None

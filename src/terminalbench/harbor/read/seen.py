@@ -31,4 +31,4 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def read_seen(trial_dir: Path) -> Seen:
     """The note in a trial folder; empty where there is none."""
-    return decode_plain(trial_dir / SEEN, Seen, _SIZE_LIMIT) or Seen()
+    return decode_plain(f"{trial_dir}/{SEEN}", Seen, _SIZE_LIMIT) or Seen()

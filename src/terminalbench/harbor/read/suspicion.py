@@ -59,7 +59,7 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def read_safety(trial_dir: Path) -> SafetyNote | None:
     """The note in a trial folder, if a safe verifier left one."""
-    return decode_plain(trial_dir / SAFETY_FILE, SafetyNote, _SIZE_LIMIT)
+    return decode_plain(f"{trial_dir}/{SAFETY_FILE}", SafetyNote, _SIZE_LIMIT)
 
 
 def suspect(trial: Trial, streams: Sequence[Stream], safety: SafetyNote | None, *, uses_model: bool) -> list[str]:

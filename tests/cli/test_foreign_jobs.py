@@ -145,11 +145,19 @@ def test_no_secret_is_in_a_name_or_a_sentence(jobs: Path, tbench: Callable[..., 
 
 
 def test_defaults_that_are_written_out_are_the_same_treatment(jobs: Path) -> None:
+    from harbor.models.trial.config import TrialConfig
+
     folder = make_trial(jobs, "job-1")
     whole = json.loads((folder / "result.json").read_text())["config"]
     lean = json.loads((folder / "config.json").read_text())
     assert treatment_id(treatment(whole, {})) == treatment_id(treatment(lean, {}))
-    assert treatment({}, {}) == {"agent": "oracle"}
+    assert treatment({}, {}) == {"agent": "oracle", "environment": {"type": "docker"}}
+    servers = [{"name": "a", "url": "http://x"}, {"name": "b", "transport": "stdio", "command": "b", "args": ["-v"]}]
+    agent = {**CLAUDE, "mcp_servers": servers, "env": {"A": "b"}, "skills": ["/s"], "max_timeout_sec": 9.0}
+    for given in ({}, {"agent": agent, "environment": {"override_cpus": 2}}, {"environment": {"import_path": "a:B"}}):
+        harbors = TrialConfig.model_validate({"task": {"path": "/x"}, "trial_name": "t", **given})
+        dumped = [json.loads(harbors.model_dump_json(exclude_defaults=lean)) for lean in (False, True)]
+        assert treatment(dumped[0], {}) == treatment(dumped[1], {})
     off, unset = (treatment({"agent": {"kwargs": given}}, {}) for given in ({"think": False, "n": 0}, {}))
     assert off["options"] == {"think": False, "n": 0}, "an option that is switched off is not one that is not given"
     assert "options" not in unset

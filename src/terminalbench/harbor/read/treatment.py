@@ -22,7 +22,7 @@ _MASKED = "****"
 _RESULT_LIMIT = 1 << 30
 _SMALL_LIMIT = 16 << 20
 _LONGEST = 20_000
-_DEFAULT_AGENT = "oracle"
+_DEFAULT_AGENT, _DEFAULT_ENVIRONMENT, _DEFAULT_TRANSPORT = "oracle", "docker", "sse"
 _LIMITS = ("override_timeout_sec", "override_setup_timeout_sec", "max_timeout_sec")
 _TIMEOUTS = (
     "timeout_multiplier", "agent_timeout_multiplier", "verifier_timeout_multiplier", "agent_setup_timeout_multiplier",
@@ -60,7 +60,10 @@ def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, A
         "model": agent.get("model_name"),
         "options": options,
         "skills": _digests(lock.get("skills")) or agent.get("skills"),
-        "mcp_servers": {str(s.get("name")): _set(s, "name") for s in _tables(agent.get("mcp_servers"))},
+        "mcp_servers": {
+            str(server.get("name")): {"transport": _DEFAULT_TRANSPORT} | _set(server, "name")
+            for server in _tables(agent.get("mcp_servers"))
+        },
         "env": agent.get("env"),
         "limits": _set({name: agent.get(name) for name in _LIMITS}),
         "allowed_hosts": agent.get("extra_allowed_hosts"),
@@ -68,7 +71,7 @@ def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, A
         "instructions": _digests(lock.get("extra_instructions")) or _instructions(config),
         "user_agent": _set(_table(config.get("user_agent"))),
         "timeouts": _set({name: config.get(name) for name in _TIMEOUTS if config.get(name) != 1.0}),
-        "environment": _set(_table(config.get("environment")), *_NO_TREATMENT),
+        "environment": _environment(_table(config.get("environment"))),
         "verifier": _set(_table(config.get("verifier")), *_NO_TREATMENT),
         "regraded": config.get("source_trial") is not None,
     }
@@ -103,6 +106,11 @@ def _hides(name: str, value: str) -> bool:
         or looks_secret(name, value)
         or (value.startswith("${") and VARIABLE_NAME.search(name) is not None)
     )
+
+
+def _environment(given: Mapping[str, Any]) -> dict[str, Any]:
+    found = _set(given, *_NO_TREATMENT)
+    return found if "import_path" in found else {"type": _DEFAULT_ENVIRONMENT} | found
 
 
 def _instructions(config: Mapping[str, Any]) -> list[Any]:

@@ -62,6 +62,8 @@ def test_an_analyzer_of_another_package_is_one_of_ours(project: Project, site: P
     with (batch.analytics / "metrics_detail.csv").open() as stream:
         assert [row["politeness.calls"] for row in csv.DictReader(stream)] == ["2"]
     assert '"analyzer":"politeness","version":"3"' in (batch.analytics / "findings.jsonl").read_text()
+    if spec != "polite":
+        return  # the rest is the same, however it was named
     assert "0 read" in (again := analyze(experiment, site)).stdout or "from the cache" in again.stdout
     (site / "manners" / "polite.py").write_text(MODULE.replace('"3"', '"4"').replace("counted", "counted again"))
     assert analyze(experiment, site).returncode == 0

@@ -139,7 +139,7 @@ def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepare
         new, old = ended_only(new), ended_only(old)
     checked = comparability(new, old, settings.profiles)
     tasks = [task for task in new.tasks if task in old.tasks and task not in checked.changed]
-    lost = [sum(not row.measured for task in tasks for row in side.tasks[task]) for side in (new, old)]
+    lost = [sum(n - measured for n, measured, _ in map(side.counts.__getitem__, tasks)) for side in (new, old)]
     ways: tuple[Way, ...] = (*WAYS, *(BOUNDS if settings.metric == "pass" else ()))
     measured = sample(new, old, tasks, settings.metric, "exclude") if not checked.refused else None
     samples: dict[Way, Sample | None] = dict.fromkeys(ways, measured)

@@ -17,10 +17,17 @@ def coverage(profile: ProfileRows, tasks: Sequence[TaskRef], apart: int, setting
 
     Trials of batches still to come are missing, as all are that did not run, unless an early look was declared.
     """
-    value, _ = values_of(settings.metric, "exclude")
-    rows = [row for task in tasks for row in profile.tasks[task]]
-    planned = len(rows) + apart + (0 if looks_early(settings) else still_to_plan(profile, settings))
-    return sum(value(row) is not None for row in rows) / planned if planned else None
+    counts = [profile.counts[task] for task in tasks]
+    measured = sum(found for _, found, _ in counts)
+    if settings.metric != "pass":
+        value, _ = values_of(settings.metric, "exclude")
+        measured = sum(value(row) is not None for task in tasks for row in profile.tasks[task])
+    planned = (
+        sum(count for count, _, _ in counts)
+        + apart
+        + (0 if looks_early(settings) else still_to_plan(profile, settings))
+    )
+    return measured / planned if planned else None
 
 
 def trials_apart(side: ProfileRows, other: ProfileRows, common: Collection[TaskRef], changed: Sequence[TaskRef]) -> int:

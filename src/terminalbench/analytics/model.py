@@ -54,7 +54,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def measured(self) -> bool:
         """Whether the verifier's word counts."""
-        return self.outcome.measured
+        return self.outcome is Outcome.PASSED or self.outcome is Outcome.FAILED
 
     @property
     def cost_usd(self) -> float | None:

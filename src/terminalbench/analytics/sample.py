@@ -58,6 +58,8 @@ class Sample:
 
 def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric: Metric, way: Way) -> Sample | None:
     """The sample of `tasks` that have a value under both; None when there is none."""
+    if metric == "pass":
+        return _passes(new, old, tasks, way)
     value = values_of(metric, way)
     kept: list[TaskRef] = []
     numbers: tuple[list[Numbers], list[Numbers]] = ([], [])
@@ -71,6 +73,22 @@ def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric:
             for side, found in zip(numbers, values, strict=True):
                 side.append((len(found), sum(found), sum(v * v for v in found)))
     return joined(kept, *numbers) if kept else None
+
+
+def _passes(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], way: Way) -> Sample | None:
+    """The same for the pass rate, by counting: a profile is counted once for all its contrasts and ways."""
+    if way == "exclude":
+        tasks = [task for task in tasks if new.counts[task][1] and old.counts[task][1]]
+    sides: list[list[Numbers]] = []
+    for side, lacking_pass in ((new, way == "high"), (old, way == "low")):
+        numbers: list[Numbers] = []
+        for task in tasks:
+            planned, measured, passed = side.counts[task]
+            count = measured if way == "exclude" else planned
+            total = float(passed + (planned - measured if lacking_pass else 0))
+            numbers.append((count, total, total))
+        sides.append(numbers)
+    return joined(list(tasks), *sides) if tasks else None
 
 
 def joined(tasks: list[TaskRef], new: Sequence[Numbers], old: Sequence[Numbers]) -> Sample:

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import fsum
 
 import msgspec
 
@@ -22,6 +24,16 @@ class ProfileRows:
 
     profile: str
     tasks: Mapping[TaskRef, list[Row]]
+
+    @cached_property
+    def counts(self) -> dict[TaskRef, tuple[int, int, int]]:
+        """Of each task: how many trials were planned, measured and passed."""
+        found = {}
+        for task, rows in self.tasks.items():
+            outcomes = [row.outcome for row in rows]
+            passed = outcomes.count(Outcome.PASSED)
+            found[task] = (len(outcomes), passed + outcomes.count(Outcome.FAILED), passed)
+        return found
 
     def rows(self) -> list[Row]:
         """All of them."""
@@ -157,9 +169,9 @@ def pareto_front(profiles: Mapping[str, ProfileRows]) -> Front:
     for name, profile in priced.items():
         rows = [row for task in common for row in profile.tasks[task]]
         spent = known_total(row.spent.cost_usd for row in rows)
-        rate = pass_rates(rows).rate_all
-        if spent is not None and rate is not None and not any(row.spent.cost_unknown for row in rows):
-            placed.append((rate, spent / len(rows), name))
+        if spent is not None and not any(row.spent.cost_unknown for row in rows):
+            rates = [passed / planned for planned, _, passed in map(profile.counts.__getitem__, common)]
+            placed.append((fsum(rates) / len(rates), spent / len(rows), name))
     if len(placed) < 2:
         return Front([])
     front = [

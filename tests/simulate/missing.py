@@ -1,22 +1,14 @@
 """How often the whole of `compare` gives a verdict when trials are lost, at random or not: the rows are those it reads."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from simulate.worlds import World
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import Settings
 from terminalbench.records import Outcome, TaskRef
-
-
-class World(Protocol):
-    """Two profiles whose truth is known."""
-
-    def draw(self, random: np.random.Generator, tasks: int) -> tuple[np.ndarray, np.ndarray]:
-        """The pass probabilities of old and new."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ def verdicts(
     chances = {"old": (loss.old_failed, loss.old_passed), "new": (loss.new_failed, loss.new_passed)}
     for _ in range(reps):
         rows = []
-        for profile, rates in zip(("old", "new"), world.draw(random, tasks), strict=True):
+        for profile, rates in zip(("old", "new"), world.draw(random, (tasks,)), strict=True):
             passed = random.random((attempts, tasks)) < rates
             lost = random.random((attempts, tasks)) < np.where(passed, *reversed(chances[profile]))
             outcomes = np.where(lost, 2, passed).T.tolist()

@@ -19,8 +19,8 @@ def with_figures(document: str, found: dict[str, Any]) -> str:
 
 def section(found: dict[str, Any]) -> str:
     """Everything below the heading."""
-    parts = [_false_positives(found), _coverage(found), _power(found), _equivalence(found), _looks(found)]
-    return INTRODUCTION + "\n" + "\n".join([*parts, _top_up(found)])
+    parts = (_false_positives, _lopsided, _smallest_gap, _power, _equivalence, _looks, _lost, _coverage, _top_up)
+    return INTRODUCTION + "\n" + "\n".join(part(found) for part in parts)
 
 
 INTRODUCTION = """
@@ -44,19 +44,46 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _false_positives(found: dict[str, Any]) -> str:
-    worlds = found["false positives"]
     rows = []
-    for name, sizes in worlds.items():
+    for name, sizes in found["false positives"].items():
         shares = [size["sign-flip"] for size in sizes.values()]
-        rows.append([name, _span(shares), _percent(sum(shares) / len(shares), 1)])
-    verdicts = found["verdicts"]
+        naive = [size["naive z"] for size in sizes.values()]
+        rows.append([name, _span(shares), _percent(sum(shares) / len(shares), 1), _span(naive)])
     return (
-        f"**False positives** of the sign-flip test at alpha 5 %, 20 to 500 tasks x 1 to 10 attempts ({5 * found['reps']:,} draws each,\n"
-        "so plus or minus 1 point). It is cautious with few tasks and single attempts; where no task differs it cannot exceed\n"
-        "5 % but by the luck of the draws.\n\n"
-        + _table(["truth", "says they differ", "on average"], rows)
-        + f"\nThe whole of `compare` (40 x 3, {found['few']} draws) called {_percent(verdicts['0%']['decided'], 1)} of identical pairs "
-        f"better or worse, and {_percent(verdicts['3%']['decided'], 1)} with 3 % of\ncrashes.\n"
+        f"**False verdicts** where neither is better, at alpha 5 %, 8 to 500 tasks x 1 to 10 attempts ({5 * found['reps']:,} draws each, so\n"
+        f"plus or minus {196 * (0.05 * 0.95 / 5 / found['reps']) ** 0.5:.1f} points). These truths fit what the test assumes: the error cannot exceed 5 % but by the luck of the draws. It is\n"
+        "cautious with few tasks and single attempts. The last column is the two-proportion z-test on pooled trials.\n\n"
+        + _table(["truth", "says they differ", "on average", "naive z"], rows)
+    )
+
+
+def _lopsided(found: dict[str, Any]) -> str:
+    rows = [[size, *(_percent(share, 1) for share in shares.values())] for size, shares in found["lopsided"].items()]
+    return (
+        "**Lopsided truths**, which do not fit it: equal on average, but a few tasks lose much and the others win a little. The worst of five\n"
+        f"such truths ({5 * found['reps']:,} draws each):\n\n"
+        + _table(["", "p alone", "p as used (with skewness)", "`strict = true`"], rows)
+    )
+
+
+def _smallest_gap(found: dict[str, Any]) -> str:
+    rows = [
+        [size, f"{100 * one['planned']:.1f} pt", _percent(one["found"]), _percent(one["found after a run"])]
+        for size, one in found["smallest gap"].items()
+    ]
+    rows += [
+        [
+            f"{size}, strict",
+            f"{100 * one['planned']:.1f} pt",
+            _percent(one["found"]),
+            _percent(one["found after a run"]),
+        ]
+        for size, one in found["smallest gap, strict"].items()
+    ]
+    return (
+        "**The smallest gap** that `plan` prints, how often a gap of that size on all tasks is found, and how often the one that `compare`\n"
+        "prints after runs of equal profiles (80 % is promised):\n\n"
+        + _table(["", "planned", "found", "found, as printed after a run"], rows)
     )
 
 
@@ -68,7 +95,7 @@ def _coverage(found: dict[str, Any]) -> str:
     ]
     rates = found["rate coverage"]
     return (
-        f"**Coverage** of the 95 % intervals, 20 to 500 tasks x 1 to 10 attempts ({10 * found['reps']:,} draws each):\n\n"
+        f"**Coverage** of the 95 % intervals, 20 to 200 tasks x 1 to 10 attempts ({found['reps']:,} draws each,\nso plus or minus 2 points):\n\n"
         + _table(["truth", *questions], rows)
         + f"\nOne profile's interval at the effective number of trials covers {_span([r['effective n'] for r in rates.values()])}; "
         "pooling all trials as if they were\n"
@@ -84,33 +111,51 @@ def _power(found: dict[str, Any]) -> str:
     ]
     return (
         "**Power** beside the two-proportion z-test on pooled trials, which ignores that both profiles attempted the same tasks\n"
-        f"({found['reps']} draws, so plus or minus 5 points):\n\n"
-        + _table(["", "true gap", "sign-flip by task", "naive z"], rows)
+        f"({5 * found['reps']:,} draws):\n\n" + _table(["", "true gap", "sign-flip by task", "naive z"], rows)
     )
 
 
 def _equivalence(found: dict[str, Any]) -> str:
     rows = [[size, *(_percent(share, 1) for share in shares.values())] for size, shares in found["equivalence"].items()]
+    exact = found["at the margin"]
+    worst = " and ".join(
+        f"{_percent(one['rate'], 2)} (margin {margin}, {one['tasks']:.0f} tasks)" for margin, one in exact.items()
+    )
     return (
-        "**Equivalence**: how often `equivalent` is said of identical profiles, and where the truth lies just at the margin because\n"
-        "tasks that only one profile passes are rare (margin 5 points at 20 tasks, else 10; "
-        f"{5 * found['reps']:,} draws). The last column is what\nStudent's interval alone would say.\n\n"
-        + _table(["", "identical", "at the margin", "Student's alone"], rows)
+        "**Equivalence**. The hardest case is a share of tasks, as large as the margin, that one profile never passes and the other always.\n"
+        f"Counted out exactly for every number of tasks from 20 to 200, `equivalent` is said there in at most\n{worst}.\n"
+        f"How often it is said of identical profiles, and at the margin (5 points at 20 tasks, else 10; {found['reps']} draws), where few tasks are\n"
+        "lost outright and where every task is worse by the margin:\n\n"
+        + _table(["", "identical", "few lost outright", "all a little worse"], rows)
     )
 
 
 def _looks(found: dict[str, Any]) -> str:
     names = {
         "O'Brien-Fleming": "`looks = 5`",
-        "e-value": '`looks = "any"`',
+        "at any time": '`looks = "any"`',
+        "grown, corrected": "grown night by night, nothing declared, as judged",
         "as if each look were the only one": "peeking, p below 0.05 each time",
         "one look, at the end": "one look, at the end",
     }
     worlds = found["looks"]
     rows = [[shown, *(_percent(world[name]) for world in worlds.values())] for name, shown in names.items()]
     return (
-        f"**Five looks** at 80 tasks, after each attempt ({found['few']} draws; share that decides for a difference):\n\n"
+        f"**Five looks** at 50 tasks, after each attempt ({found['few']} draws; share that decides for a difference):\n\n"
         + _table(["", *worlds], rows)
+    )
+
+
+def _lost(found: dict[str, Any]) -> str:
+    same, gain = (found[f"verdicts, {name}"] for name in ("identical", "+10 pt"))
+    rows = [
+        [loss, _percent(same[loss]["better"] + same[loss]["worse"], 1), _percent(gain[loss]["better"], 1)]
+        for loss in same
+    ]
+    return (
+        f"**Trials that were lost**: how often the whole of `compare` says better or worse (60 x 3, coverage 80 %, {found['few']} draws). A verdict\n"
+        "must survive the worst that the lost trials can have been, so it is safe whatever was lost, and the power goes: run them again.\n\n"
+        + _table(["lost", "identical", "+10 pt, better"], rows)
     )
 
 
@@ -126,7 +171,7 @@ def _top_up(found: dict[str, Any]) -> str:
         for name, one in found["top-up"].items()
     ]
     return (
-        f"**Top-up** of 40 tasks to plus or minus 6 points, beside as many trials spread evenly ({found['few']} draws):\n\n"
+        f"**Top-up** of 50 tasks to plus or minus 6 points, beside as many trials spread evenly ({found['few']} draws):\n\n"
         + _table(["", "bias", "typical error", "these tasks covers", "p at most 0.05"], rows)
         + "\nSo a top-up is safe for deciding whether there is a difference. It understates how large the difference is by about a tenth,\n"
         "and its interval about these tasks is a little too narrow. For an unbiased size of the effect, repeat the winner with equal\n"

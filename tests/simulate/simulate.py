@@ -2,8 +2,7 @@
 
 .venv/bin/python tests/simulate/simulate.py [--reps 400] [--write]      (or: make simulate)
 
-Difficulty is U-shaped, as in suites of agent tasks: a task's pass probability is Beta(0.5, 0.6). An effect moves tasks
-the more, the less settled they are. `varied` adds effects that differ from task to task around the same mean.
+Difficulty is U-shaped, as in suites of agent tasks: a task's pass probability is Beta(0.5, 0.6). See `worlds`.
 """
 
 import argparse
@@ -11,53 +10,46 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from terminalbench.analytics import stats
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
+
+from simulate.missing import LOSSES, verdicts
+from simulate.worlds import (
+    FIVE,
+    LOPSIDED,
+    NULL,
+    SAME,
+    SWAP,
+    TEN,
+    VARIED,
+    World,
+    differences,
+    gaining,
+    many_decision_p,
+    many_p,
+    many_skewness,
+    many_strict,
+    truth_of,
+)
+from terminalbench.analytics import power, stats
 from terminalbench.analytics.allocate import TopUp, allocate
 from terminalbench.analytics.compare import compare
-from terminalbench.analytics.model import Interval, Row
+from terminalbench.analytics.model import Row
 from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.signs import decision_p, sequential_flips
 from terminalbench.index.totals import wilson
 from terminalbench.records import Outcome, TaskRef
 
 ALPHA = 0.05
-TASKS = (20, 50, 100, 200, 500)
+TASKS = (8, 20, 50, 100, 200, 500)
 ATTEMPTS = (1, 3, 5, 10)
-
-
-@dataclass(frozen=True)
-class World:
-    """Two profiles: `effect` is about twice the mean difference of their pass rates, `varied` its spread over tasks."""
-
-    name: str
-    effect: float = 0.0
-    varied: float = 0.0
-
-    def draw(self, random: np.random.Generator, tasks: int) -> tuple[np.ndarray, np.ndarray]:
-        """The pass probabilities of both profiles."""
-        old = random.beta(0.5, 0.6, tasks)
-        soft = 4 * old * (1 - old)
-        return old, np.clip(old + (self.effect + random.normal(0, 1, tasks) * self.varied) * soft, 0, 1)
-
-
-@cache
-def truth_of(world: World) -> float:
-    """The mean difference over all tasks there could be."""
-    old, new = world.draw(np.random.default_rng(0), 1_000_000)
-    return float((new - old).mean())
-
-
-SAME = World("identical")
-VARIED = World("equal on average", 0.0, 0.15)
-FIVE = World("+5 pt", 0.1)
-TEN = World("+10 pt", 0.2, 0.05)
 WORLDS = (SAME, VARIED, FIVE, TEN)
+type Found = dict[str, float]
 
 
 def cells(passed: np.ndarray, attempts: int) -> stats.Cells:
@@ -65,31 +57,74 @@ def cells(passed: np.ndarray, attempts: int) -> stats.Cells:
     return stats.Cells([attempts] * len(passed), passed.tolist(), passed.tolist())
 
 
-def rejections(world: World, tasks: int, attempts: int, reps: int, seed: int = 1) -> dict[str, float]:
+def rejections(world: World, tasks: int, attempts: int, reps: int, seed: int = 1) -> Found:
     """How often each test says that two profiles differ."""
     random = np.random.default_rng((seed, tasks, attempts))
-    hits = {"sign-flip": 0, "naive z": 0}
-    for _ in range(reps):
-        old, new = world.draw(random, tasks)
-        a, b = random.binomial(attempts, old), random.binomial(attempts, new)
-        hits["sign-flip"] += decision_p((b - a).tolist()) <= ALPHA
-        trials = tasks * attempts
-        rates = a.sum() / trials, b.sum() / trials
-        error = np.sqrt(sum(rate * (1 - rate) for rate in rates) / trials)
-        hits["naive z"] += error > 0 and abs(rates[1] - rates[0]) > 1.96 * error
-    return {name: count / reps for name, count in hits.items()}
+    old, new = world.draw(random, (reps, tasks))
+    a, b = random.binomial(attempts, old), random.binomial(attempts, new)
+    trials = tasks * attempts
+    rates = a.sum(1) / trials, b.sum(1) / trials
+    error = np.sqrt(sum(rate * (1 - rate) for rate in rates) / trials)
+    naive = (error > 0) & (np.abs(rates[1] - rates[0]) > 1.96 * error)
+    return {"sign-flip": _share(many_decision_p(b - a) <= ALPHA + 1e-9), "naive z": _share(naive)}
 
 
-def coverage(world: World, tasks: int, attempts: int, reps: int, seed: int = 2) -> dict[str, float]:
+def _share(found: np.ndarray) -> float:
+    return float(np.mean(found))
+
+
+def lopsided(world: World, tasks: int, attempts: int, reps: int, seed: int = 8) -> Found:
+    """How often a lopsided truth is told apart: by p alone, with what skewness adds, and under `strict`."""
+    values = differences(world, np.random.default_rng((seed, tasks, attempts)), reps, tasks, attempts)
+    alone = many_p(values)
+    with_skewness = alone + many_skewness(values)
+    return {
+        "p alone": _share(alone <= ALPHA + 1e-9),
+        "with skewness": _share(with_skewness <= ALPHA + 1e-9),
+        "strict": _share(np.maximum(with_skewness, many_strict(values, attempts)) <= ALPHA + 1e-9),
+    }
+
+
+def power_of_gap(tasks: int, attempts: int, reps: int, runs: int = 12, *, strict: bool = False, seed: int = 9) -> Found:
+    """The gap that `plan` prints, how often it is found; and the same of what `compare` prints after runs of equals."""
+    random = np.random.default_rng((seed, tasks, attempts))
+    rule = power.Rule(ALPHA, strict)
+    planned = power.smallest_gap(power.planned(attempts), tasks, rule)
+    found = {"planned": np.nan if planned is None else planned}
+    found["found"] = _found(planned, tasks, attempts, reps, random, strict=strict)
+    old, new = SAME.draw(random, (runs, tasks))
+    after = []
+    for ours, theirs in zip(
+        random.binomial(attempts, new).tolist(), random.binomial(attempts, old).tolist(), strict=True
+    ):
+        like = power.observed([[power.Cell(b, attempts, a, attempts)] for b, a in zip(ours, theirs, strict=True)])
+        after.append(power.smallest_gap(like, tasks, rule))
+    found["found after a run"] = float(
+        np.nanmean([_found(gap, tasks, attempts, reps // 4, random, strict=strict) for gap in after])
+    )
+    return found
+
+
+def _found(
+    gap: float | None, tasks: int, attempts: int, reps: int, random: np.random.Generator, *, strict: bool
+) -> float:
+    if gap is None:
+        return float("nan")
+    values = differences(gaining(gap), random, reps, tasks, attempts)
+    p = many_decision_p(values)
+    p = np.maximum(p, many_strict(values, attempts)) if strict else p
+    return _share((p <= ALPHA + 1e-9) & (values.sum(1) > 0))
+
+
+def coverage(world: World, tasks: int, attempts: int, reps: int, seed: int = 2) -> Found:
     """How often each interval holds the truth it is about."""
     random, truth = np.random.default_rng((seed, tasks, attempts)), truth_of(world)
     inside = {"tasks like these": 0, "these tasks": 0}
     for _ in range(reps):
-        old, new = world.draw(random, tasks)
+        old, new = world.draw(random, (tasks,))
         a, b = cells(random.binomial(attempts, old), attempts), cells(random.binomial(attempts, new), attempts)
-        found = stats.mean_interval(
-            stats.paired([x - y for x, y in zip(b.mean, a.mean, strict=True)]), ALPHA, (-1.0, 1.0)
-        )
+        pairs = stats.paired([x - y for x, y in zip(b.mean, a.mean, strict=True)])
+        found = stats.mean_interval(pairs, ALPHA, (-1.0, 1.0))
         inside["tasks like these"] += found is not None and found.low <= truth <= found.high
         suite = stats.suite_interval(b, a, ALPHA) if attempts > 1 else None
         inside["these tasks"] += suite is not None and suite.low <= (new - old).mean() <= suite.high
@@ -98,7 +133,7 @@ def coverage(world: World, tasks: int, attempts: int, reps: int, seed: int = 2) 
     return {name: count / reps for name, count in inside.items()}
 
 
-def rate_coverage(tasks: int, attempts: int, reps: int, seed: int = 3) -> dict[str, float]:
+def rate_coverage(tasks: int, attempts: int, reps: int, seed: int = 3) -> Found:
     """How often the interval of one profile's pass rate holds it: at the effective size, and if trials were pooled."""
     random, truth = np.random.default_rng(seed), 0.5 / 1.1
     inside = {"effective n": 0, "pooled": 0}
@@ -112,19 +147,28 @@ def rate_coverage(tasks: int, attempts: int, reps: int, seed: int = 3) -> dict[s
     return {name: count / reps for name, count in inside.items()}
 
 
-def looking(world: World, tasks: int, looks: int, reps: int, seed: int = 4) -> dict[str, float]:
-    """How often one decides for a difference when looking after each attempt."""
+def looking(world: World, tasks: int, looks: int, reps: int, seed: int = 4) -> Found:
+    """How often one decides for a difference when looking after each attempt, or when a batch grows by one a night."""
     random = np.random.default_rng(seed)
     levels = [stats.nominal_level(look, looks, ALPHA) for look in range(1, looks + 1)]
-    hits = {"O'Brien-Fleming": 0, "e-value": 0, "as if each look were the only one": 0, "one look, at the end": 0}
+    names = (
+        "O'Brien-Fleming",
+        "at any time",
+        "grown, corrected",
+        "as if each look were the only one",
+        "one look, at the end",
+    )
+    hits = dict.fromkeys(names, 0)
     for _ in range(reps):
-        old, new = world.draw(random, tasks)
-        a, b = random.random((looks, tasks)) < old, random.random((looks, tasks)) < new
-        ps = [decision_p((b[:n].sum(axis=0) - a[:n].sum(axis=0)).tolist()) for n in range(1, looks + 1)]
+        old, new = world.draw(random, (tasks,))
+        steps = (random.random((looks, tasks)) < new).astype(int) - (random.random((looks, tasks)) < old)
+        sums = steps.cumsum(axis=0)
+        ps = [decision_p(row.tolist()) for row in sums]
+        means = (sums / np.arange(1, looks + 1)[:, None]).tolist()
         hits["O'Brien-Fleming"] += any(p <= level for p, level in zip(ps, levels, strict=True))
-        sums = [(b[:n].mean(axis=0) - a[:n].mean(axis=0)).tolist() for n in range(1, looks + 1)]
         budgets = [ALPHA * (n / looks) ** 2 for n in range(1, looks + 1)]
-        hits["e-value"] += sequential_flips(sums, budgets).look is not None
+        hits["at any time"] += sequential_flips(means, budgets).look is not None
+        hits["grown, corrected"] += sequential_flips(means, [ALPHA] * looks).look is not None
         hits["as if each look were the only one"] += min(ps) <= ALPHA
         hits["one look, at the end"] += ps[-1] <= ALPHA
     return {name: count / reps for name, count in hits.items()}
@@ -146,7 +190,7 @@ def topping_up(world: World, tasks: int, reps: int, rule: TopUp | None, attempts
     found = []
     for rep in range(reps):
         random = np.random.default_rng((seed, rep))
-        chances = dict(zip("ab", world.draw(random, tasks), strict=True))
+        chances = dict(zip("ab", world.draw(random, (tasks,)), strict=True))
         rows: list[Row] = []
         wanted = [(profile, f"{task}", attempts) for profile in "ab" for task in range(tasks)]
         while wanted:
@@ -169,71 +213,49 @@ def _row(profile: str, task: str, passed: bool) -> Row:
     return Row(task=TaskRef(task, "d"), profile=profile, attempt=1, outcome=outcome, batch="s/0")
 
 
-def verdicts(world: World, tasks: int, attempts: int, crashes: float, reps: int, seed: int = 6) -> float:
-    """How often `compare` as a whole says better or worse, with a share of trials that crash."""
-    decided = 0
-    for rep in range(reps):
-        random = np.random.default_rng((seed, rep))
-        chances = dict(zip("ab", world.draw(random, tasks), strict=True))
-        rows = []
-        for profile, chance in chances.items():
-            for task in range(tasks):
-                for _ in range(attempts):
-                    row = _row(profile, f"{task}", random.random() < chance[task])
-                    crashed = random.random() < crashes
-                    rows.append(_crashed(row) if crashed else row)
-        found = compare(rows, Settings(baseline="a", contrasts=(("b", "a"),))).contrasts[0]
-        decided += found.verdict in ("better", "worse")
-    return decided / reps
+def at_the_margin(margin: float, counts: Iterable[int] = range(20, 201)) -> Found:
+    """The exact rate of a false `equivalent`: a share of `margin` of all tasks is lost outright, the others tie."""
+    worst = {"rate": 0.0, "tasks": 0.0}
+    for count in counts:
+        rate, chance, odd = 0.0, (1 - margin) ** count, 0
+        while odd < count:
+            sample = stats.paired([-1.0] * odd + [0.0] * (count - odd))
+            if stats.beyond_p(sample, -margin, -1.0) > ALPHA or stats.beyond_p(sample, margin, 1.0) > ALPHA:
+                break
+            rate += chance
+            chance *= (count - odd) / (odd + 1) * margin / (1 - margin)
+            odd += 1
+        if rate > worst["rate"]:
+            worst = {"rate": rate, "tasks": float(count)}
+    return worst
 
 
-def _crashed(row: Row) -> Row:
-    return Row(task=row.task, profile=row.profile, attempt=1, outcome=Outcome.ERRORED, batch=row.batch)
-
-
-def equivalences(n: int, attempts: int, margin: float, reps: int, seed: int = 7) -> dict[str, float]:
-    """How often `equivalent` would be said: of identical profiles, and where the truth lies at the margin.
+def equivalences(n: int, attempts: int, margin: float, reps: int, seed: int = 7) -> Found:
+    """How often `equivalent` is said of identical profiles, and where the truth is just at the margin.
 
     `rare`: tasks on which one profile always passes and the other never are a share of `margin` of all, the rest hardly
-    vary. The hardest case: a run may not have seen a single one of them.
+    vary. The hardest case: a run may not have seen a single one of them. `even`: every task is worse by the margin.
     """
-    said = dict.fromkeys(("identical", "rare", "rare, by Student's interval alone"), 0)
+    said = dict.fromkeys(("identical", "rare", "even"), 0)
     random = np.random.default_rng((seed, n, attempts))
+    half = np.full(n, margin / 2)
     for _ in range(reps):
-        old, new = SAME.draw(random, n)
-        said["identical"] += _within(_for_margin, random, (old, new), attempts, margin)
-        old = random.beta(0.02, 0.02, n)
-        rare = random.random(n) < margin
-        chances = np.where(rare, 0.0, old), np.where(rare, 1.0, old)
-        state = random.bit_generator.state
-        said["rare"] += _within(_for_margin, random, chances, attempts, margin)
-        random.bit_generator.state = state
-        said["rare, by Student's interval alone"] += _within(stats.mean_interval, random, chances, attempts, margin)
+        same = random.beta(0.5, 0.6, n)
+        settled, rare = random.beta(0.02, 0.02, n), random.random(n) < margin
+        truths = (same, same), (np.where(rare, 0.0, settled), np.where(rare, 1.0, settled)), (0.5 - half, 0.5 + half)
+        for name, chances in zip(said, truths, strict=True):
+            old, new = (random.binomial(attempts, chance) / attempts for chance in chances)
+            sample = stats.paired((new - old).tolist())
+            said[name] += all(stats.beyond_p(sample, far * margin, far) <= ALPHA for far in (-1.0, 1.0))
     return {name: count / reps for name, count in said.items()}
 
 
-def _for_margin(sample: stats.Paired, alpha: float, _: tuple[float, float]) -> Interval:
-    return stats.equivalence_interval(sample, alpha)
-
-
-def _within(
-    interval: Callable[..., Interval | None],
-    random: np.random.Generator,
-    chances: tuple[np.ndarray, np.ndarray],
-    attempts: int,
-    margin: float,
-) -> bool:
-    old, new = (random.binomial(attempts, chance) / attempts for chance in chances)
-    found = interval(stats.paired((new - old).tolist()), ALPHA, (-1.0, 1.0))
-    return found is not None and -margin < found.low and found.high < margin
-
-
-def grid(ask: Callable[[int, int], dict[str, float]], what: str) -> dict[str, dict[str, float]]:
+def grid(ask: Callable[[int, int], Found], what: str, tasks: Iterable[int] = TASKS) -> dict[str, Found]:
     """One entry for each size."""
-    return listed(((f"{tasks} x {attempts}", ask(tasks, attempts)) for tasks in TASKS for attempts in ATTEMPTS), what)
+    return listed(((f"{n} x {k}", ask(n, k)) for n in tasks for k in ATTEMPTS), what)
 
 
-def listed(rows: Iterable[tuple[str, dict[str, float]]], what: str) -> dict[str, dict[str, float]]:
+def listed(rows: Iterable[tuple[str, Found]], what: str) -> dict[str, Found]:
     """The rows by name, rounded, each printed when it is known."""
     print(f"\n{what}")
     found = {}
@@ -245,37 +267,61 @@ def listed(rows: Iterable[tuple[str, dict[str, float]]], what: str) -> dict[str,
 
 def measure(reps: int) -> dict[str, Any]:
     """Everything docs/statistics.md reports, as plain data."""
-    few = max(100, reps // 3)
+    few = max(100, reps // 2)
     sizes = [(40, 5), (80, 1), (80, 3), (80, 5), (200, 3)]
     found: dict[str, Any] = {"reps": reps, "few": few}
     found["false positives"] = {
-        w.name: grid(lambda t, k, w=w: rejections(w, t, k, 5 * reps), f"False positives, {w.name}")
-        for w in (SAME, VARIED)
+        w.name: grid(lambda t, k, w=w: rejections(w, t, k, 5 * reps), f"False positives, {w.name}") for w in NULL
     }
-    found["coverage"] = {
-        w.name: grid(lambda t, k, w=w: coverage(w, t, k, 10 * reps), f"Coverage of the 95 % intervals, {w.name}")
-        for w in WORLDS
-    }
+    rows = ((f"{n} x {k}", n, k) for n in (12, 24, 40, 100, 200) for k in (3, 10, 20))
+    found["lopsided"] = listed(
+        ((name, _worst(n, k, 5 * reps)) for name, n, k in rows), "Lopsided truths, the worst of five"
+    )
+    rows = ((n, k) for n in (8, 12, 20, 30, 50, 100, 200) for k in ATTEMPTS)
+    found["smallest gap"] = listed(
+        ((f"{n} x {k}", power_of_gap(n, k, 5 * reps)) for n, k in rows), "Power at the smallest gap that is printed"
+    )
+    rows = ((f"{n} x {k}", power_of_gap(n, k, 2 * reps, 3, strict=True)) for n, k in [(100, 3), (200, 3)])
+    found["smallest gap, strict"] = listed(rows, "The same under strict")
     found["power"] = {
-        w.name: listed(((f"{t} x {k}", rejections(w, t, k, reps)) for t, k in sizes), f"Power, {w.name}")
+        w.name: listed(((f"{t} x {k}", rejections(w, t, k, 5 * reps)) for t, k in sizes), f"Power, {w.name}")
         for w in (FIVE, TEN)
     }
+    found["at the margin"] = listed(
+        ((f"{100 * m:.0f} pt", at_the_margin(m)) for m in (0.05, 0.1)),
+        "False equivalent, exact, worst of 20 to 200 tasks",
+    )
+    rows = (
+        (f"{t} x {k}", equivalences(t, k, m, reps))
+        for t, k, m in [(20, 5, 0.05), (60, 5, 0.1), (98, 1, 0.1), (200, 3, 0.1)]
+    )
+    found["equivalence"] = listed(rows, "Called equivalent")
+    found["looks"] = listed(((w.name, looking(w, 50, 5, few)) for w in (SAME, SWAP, FIVE, TEN)), "Five looks, 50 tasks")
+    for world in (SAME, TEN):
+        rows = ((name, verdicts(world, (60, 3), loss, few, asked={"coverage": 0.8})) for name, loss in LOSSES.items())
+        found[f"verdicts, {world.name}"] = listed(rows, f"Verdicts of compare, 60 x 3, {world.name}, by what is lost")
+    found["top-up"] = listed(_topped(few), "Top-up of 50 tasks to +-6 pt, and as many trials spread evenly")
     rows = ((f"{t} x {k}", rate_coverage(t, k, 2 * reps)) for t, k in [(20, 1), (40, 5), (80, 5), (200, 10)])
     found["rate coverage"] = listed(rows, "Coverage of one profile's 95 % interval")
-    rows = ((f"{t} x {k}", equivalences(t, k, m, 5 * reps)) for t, k, m in [(20, 5, 0.05), (60, 5, 0.1), (200, 3, 0.1)])
-    found["equivalence"] = listed(rows, "Called equivalent")
-    found["looks"] = listed(((w.name, looking(w, 80, 5, few)) for w in (SAME, FIVE, TEN)), "Five looks, 80 tasks")
-    rows = ((f"{c:.0%}", {"decided": verdicts(SAME, 40, 3, c, few)}) for c in (0.0, 0.03))
-    found["verdicts"] = listed(rows, "Verdicts of compare on identical profiles, 40 x 3, by share of crashes")
-    found["top-up"] = listed(_topped(few), "Top-up of 40 tasks to +-6 pt, and as many trials spread evenly")
+    found["coverage"] = {
+        w.name: grid(
+            lambda t, k, w=w: coverage(w, t, k, reps), f"Coverage of the 95 % intervals, {w.name}", (20, 50, 200)
+        )
+        for w in WORLDS
+    }
     return found
 
 
-def _topped(reps: int) -> Iterable[tuple[str, dict[str, float]]]:
+def _worst(tasks: int, attempts: int, reps: int) -> Found:
+    every = [lopsided(world, tasks, attempts, reps) for world in LOPSIDED]
+    return {name: max(one[name] for one in every) for name in every[0]}
+
+
+def _topped(reps: int) -> Iterable[tuple[str, Found]]:
     for world in (SAME, TEN):
-        topped = topping_up(world, 40, reps, TopUp(half_width=0.06, max_attempts=20, round_trials=40))
+        topped = topping_up(world, 50, reps, TopUp(half_width=0.06, max_attempts=20, round_trials=60))
         yield f"{world.name}, topped up", asdict(topped)
-        yield f"{world.name}, evenly", asdict(topping_up(world, 40, reps, None, round(topped.trials / 80)))
+        yield f"{world.name}, evenly", asdict(topping_up(world, 50, reps, None, round(topped.trials / 100)))
 
 
 def main() -> None:
@@ -294,5 +340,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
     main()

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import ceil, comb, exp, lcm, lgamma, log2, sqrt
 from operator import mul
@@ -54,7 +54,7 @@ class Units:
     kinds: dict[tuple[Cell, ...], float]
     together: int = 1
 
-    @property
+    @cached_property
     def step(self) -> int:
         """The lattice of the differences, at most so fine."""
         counts = {count for kind in self.kinds for cell in kind for count in (cell.of_new, cell.of_old)}
@@ -74,14 +74,20 @@ class Units:
                     found[value] = found.get(value, 0.0) + chance * share / 2
         return _sum_of([found] * self.together)
 
-    def moments(self, gap: float) -> tuple[float, float]:
-        """The mean of a unit's sum of differences where new gains `gap`, and of its square."""
-        size = square = luck = 0.0
+    @cached_property
+    def _parts(self) -> tuple[float, float, float, float]:
+        """The mean number of tasks and its variance, the mean square of the difference, and one attempt's luck."""
+        size = square = luck = sizes = 0.0
         for kind, chance in self.kinds.items():
             square += chance * sum(cell.new / cell.of_new - cell.old / cell.of_old for cell in kind) ** 2
             size += chance * len(kind)
+            sizes += chance * len(kind) ** 2
             luck += chance * sum(1 / cell.of_new + 1 / cell.of_old for cell in kind) / 2
-        sizes = sum(chance * len(kind) ** 2 for kind, chance in self.kinds.items()) - size**2
+        return size, sizes - size**2, square, luck
+
+    def moments(self, gap: float) -> tuple[float, float]:
+        """The mean of a unit's sum of differences where new gains `gap`, and of its square."""
+        size, sizes, square, luck = self._parts
         mean = gap * size * self.together
         own = (1 - gap) ** 2 * square + gap**2 * sizes + gap * (1 - gap) * luck
         return mean, own * self.together + mean**2

@@ -14,7 +14,7 @@ from terminalbench.analytics.special import positive_chance
 
 MOST_BITS = 2**22
 """The law of the sums is kept as whole numbers up to so many bits; a larger one in floating point."""
-CELLS = 40_000
+CELLS = 24_000
 """A lattice with more points is rounded, and what the rounding can do is conceded."""
 FEW = 24
 """So many differences that share no lattice are tested over all their signs."""

@@ -1,0 +1,39 @@
+"""A batch that grew without declared looks: what its plan remembers, and the stages a comparison counts."""
+
+from pathlib import Path
+
+import msgspec
+
+from support.results import make_plan
+from terminalbench.analytics.settings import settings_of
+from terminalbench.experiments.batch import allocate
+from terminalbench.experiments.plan import Declared, Plan
+from terminalbench.experiments.tables import AnalysisTable
+from terminalbench.index.queries import BatchView
+from terminalbench.runner.growth import with_attempts
+
+
+def grown(root: Path, *attempts: int) -> tuple[str, Plan]:
+    batch = allocate(root, "s")
+    plan = make_plan(batch, ("a", "b"), "xyz", 1)
+    plan = msgspec.structs.replace(plan, declared=Declared(("d/x", "d/y", "d/z"), ("a", "b"), 1))
+    for more in attempts:
+        plan = with_attempts(plan, more, "here")
+    return f"s/{plan.batch}", plan
+
+
+def test_a_plan_remembers_each_time_it_grew(tmp_path: Path) -> None:
+    _, plan = grown(tmp_path, 3, 3, 5)
+    assert (plan.grown_from, plan.grown()) == ((1, 3), (1, 3))
+    assert grown(tmp_path)[1].grown() == ()
+    earlier = msgspec.structs.replace(plan, grown_from=())
+    assert earlier.grown() == (1, 2, 3, 4), "an earlier version did not say: it may have been looked at each time"
+
+
+def test_each_time_is_a_stage_unless_looks_were_declared(tmp_path: Path) -> None:
+    name, plan = grown(tmp_path, 3, 5)
+    view = BatchView(name, plan, [], [])
+    assert settings_of([view]).growth == (((name, 1),), ((name, 3),), ((name, None),))
+    for declared in (AnalysisTable(looks=3), AnalysisTable(looks="any"), AnalysisTable(planned_trials=15)):
+        looked = BatchView(name, msgspec.structs.replace(plan, analysis=declared), [], [])
+        assert settings_of([looked]).growth == ()

@@ -60,12 +60,12 @@ class ScriptedAgent(BaseAgent):
             raise _exception(self._error_type)(self._error)
 
 
-def _exception(name: str) -> type[Exception]:
+def _exception(name: str) -> type[BaseException]:
     import builtins
 
     from harbor.agents.installed import base
 
-    return getattr(base, name, None) or getattr(builtins, name)
+    return getattr(base, name, None) or getattr(builtins, name, None) or getattr(asyncio, name)
 
 
 class FirstIsSlow(ScriptedAgent):

@@ -122,12 +122,18 @@ def test_what_a_profile_does_is_not_tried_again_nor_what_has_a_verdict(tmp_path:
     """Harbor alone would try both again, and delete the first try."""
     crash = scripted("true", error="my own fault")
     done = scripted(SOLVE, error="429", error_type="ApiRateLimitError")
-    for name, agent, outcome in (("crash", crash, "failed"), ("done", done, "passed")):
+    leaves = scripted("true", error="3", error_type="SystemExit")  # would end Harbor's process
+    gives_up = scripted("true", error="", error_type="CancelledError")  # would look like an interruption
+    cases = {"crash": (crash, "failed"), "done": (done, "passed")}
+    cases |= {"leaves": (leaves, "failed"), "gives_up": (gives_up, "failed")}
+    for name, (agent, outcome) in cases.items():
         job = Job(tmp_path / name, agent, [write_task(tmp_path / name / "answer")], settings={"retry": RETRY})
         job.run()
         (end,) = job.events("trial_ended")
         assert (end.outcome, "retried" in end.detail) == (outcome, False)
         assert [trial.outcome for trial in job.trials()] == [outcome]
+        assert job.events("job_ended")[0].detail["how"] == "completed"
+        assert name == "done" or end.detail["error_class"] == "agent_crash"
 
 
 def test_every_try_of_a_retried_trial_is_kept(tmp_path: Path) -> None:

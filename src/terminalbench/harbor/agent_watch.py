@@ -2,13 +2,17 @@
 
 An agent that is installed into its environment is one long command there: of it nothing is seen here, its logs tell.
 Harbor's client for models tries again in silence; so its calls are followed, for the trial whose agent makes them.
+
+An agent that exits (`sys.exit`) or raises a cancellation that was not asked for would take Harbor's whole process with
+it, and its trial would look interrupted: here it becomes what it is, a crash of the agent.
 """
 
+import asyncio
 import sys
 from contextvars import ContextVar
 from typing import Any
 
-from harbor.agents.installed.base import BaseInstalledAgent
+from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCodeError
 
 from terminalbench.harbor.read.error_classes import OTHER_EXCEPTIONS, error_class
 from terminalbench.harbor.read.provider_wait import Refusals
@@ -18,6 +22,8 @@ from terminalbench.records import ErrorClass
 _CLIENT = "harbor.llms.lite_llm"
 _FOLLOWED = "_tbench_follows"
 _RUNS = ("run", "resume", "load")
+_SIGNALLED = ("asyncio.runners", "harbor.cli.jobs")
+"""Where Harbor's process turns a signal into a KeyboardInterrupt, wherever it happens to be."""
 
 
 class AgentWatch:
@@ -32,6 +38,7 @@ class AgentWatch:
         for name in _RUNS:
             if (method := getattr(trial.agent, name, None)) is not None:
                 setattr(trial.agent, name, self._watched(method))
+        trial.agent.setup = _contained(trial.agent.setup)
         if self.commands is not None:
             environment = trial.agent_environment
             environment.exec = self._counted(environment.exec)
@@ -53,12 +60,14 @@ class AgentWatch:
         self.refusals.refused(status if reached else None, pause_sec, retried=retried)
 
     def _watched(self, method: Any) -> Any:
+        contained = _contained(method)
+
         async def run(*arguments: Any, **named: Any) -> Any:
             _follow_client()
             before = _CURRENT.set(self)
             self._running += 1
             try:
-                return await method(*arguments, **named)
+                return await contained(*arguments, **named)
             finally:
                 self._running -= 1
                 _CURRENT.reset(before)
@@ -72,6 +81,51 @@ class AgentWatch:
             return await method(*arguments, **named)
 
         return exec_
+
+
+def _contained(method: Any) -> Any:
+    """The method of an agent, whose exit or own cancellation is an error as any other.
+
+    It runs in a task of its own: there a cancellation that this task was not asked for is the agent's.
+    """
+
+    async def inside(*arguments: Any, **named: Any) -> Any:
+        try:
+            return await method(*arguments, **named)
+        except (Exception, asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            if _from_a_signal(error):
+                raise
+            if isinstance(error, SystemExit) and not error.code:
+                return None
+            raise _crash(error) from error
+
+    async def contained(*arguments: Any, **named: Any) -> Any:
+        task = asyncio.current_task()
+        asked = task.cancelling() if task is not None else 0
+        try:
+            return await asyncio.ensure_future(inside(*arguments, **named))
+        except asyncio.CancelledError as error:
+            if task is None or task.cancelling() > asked:
+                raise
+            raise _crash(error) from error
+
+    return contained
+
+
+def _crash(error: BaseException) -> NonZeroAgentExitCodeError:
+    said = f": {error}" if str(error) else ""
+    return NonZeroAgentExitCodeError(f"the agent raised {type(error).__name__}{said}")
+
+
+def _from_a_signal(error: BaseException) -> bool:
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return isinstance(error, KeyboardInterrupt) and (
+        place is not None and place.tb_frame.f_globals.get("__name__") in _SIGNALLED
+    )
 
 
 _CURRENT: ContextVar[AgentWatch | None] = ContextVar("agent_watch", default=None)

@@ -237,6 +237,21 @@ def test_it_fits_the_terminal(tmp_path: Path, tbench, monkeypatch: pytest.Monkey
     assert "what must fit into that is" in " ".join(out.split())
 
 
+def test_a_table_with_every_column_fits_eighty(tmp_path: Path, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("claude-code-" * 9, "codex-without-anything-but-a-long-name")
+    made = batch(tmp_path, dict(zip(names, ("++++ xx++ +++E", "++++ ++++ ++++"), strict=True)), cost=1234.5)
+    batch(tmp_path, {"a": "EE xx"})
+    make_trial(made, "a__extra", profile=names[1], reward=0.0)
+    out = tbench("compare", made.folder).out
+    table = out[out.index("\nprofile  (not measured)") :].split("\n\ncontrast")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    assert ("pass@3" in table, "time" in table) == (True, True), "no column is dropped"
+    for command in (("list", "--results", tmp_path), ("errors", made.folder)):
+        ran = tbench(*command)
+        assert (ran.code, max(map(len, ran.out.splitlines())) <= 80) == (0, True), ran.out + ran.err
+
+
 def test_one_profile_alone_says_so(tmp_path: Path, tbench) -> None:
     made = batch(tmp_path, {"only": "+x ++"})
     assert "There is one profile: nothing to compare it with." in tbench("compare", made.folder).out

@@ -1,15 +1,12 @@
 """`tbench compare`."""
 
-import os
-import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from terminalbench.cli.options import PATH, json_option, results_option, root_option
-from terminalbench.cli.output import print_json
+from terminalbench.cli.output import print_json, text_width
 
 METRICS = ("pass", "cost", "tokens", "time")
 GATES = ("worse", "not-better", "not-equivalent")
@@ -79,13 +76,6 @@ def command(
     if as_json:
         print_json(comparison)
     else:
-        click.echo(comparison_text(comparison, _width()), nl=False)
+        click.echo(comparison_text(comparison, text_width()), nl=False)
     if fail_if is not None:
         hold_gate(comparison, fail_if, accept)
-
-
-def _width() -> int:
-    """How wide to write: as the terminal, within reason; a file gets the default."""
-    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
-        return 100
-    return min(max(shutil.get_terminal_size((100, 24)).columns, 80), 120)

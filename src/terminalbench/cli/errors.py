@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from terminalbench.cli.options import ListCommand, json_option, picks
-from terminalbench.cli.output import print_json
+from terminalbench.cli.output import print_json, text_width
 from terminalbench.cli.select import on_batches
 
 if TYPE_CHECKING:
@@ -62,7 +62,15 @@ def _text(report: "ErrorReport") -> str:
     if report.contrasts:
         lines += ["", "Solved by one profile and not by the other"]
         lines += [line for contrast in report.contrasts for line in _contrast(contrast)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(wrapped for line in lines for wrapped in _wrapped(line)) + "\n"
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line as several that fit the terminal, the further ones four columns deeper than the first."""
+    from textwrap import wrap
+
+    deeper = " " * (len(line) - len(line.lstrip(" 0123456789")) + 4)
+    return wrap(line, text_width(), subsequent_indent=deeper, break_on_hyphens=False) or [""]
 
 
 def _groups(groups: "list[FailureGroup]") -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.options import json_option, labels_of, results_option
-from terminalbench.cli.output import print_json
+from terminalbench.cli.output import print_json, text_width
 
 
 @click.command("list")
@@ -27,7 +27,7 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None
     from terminalbench.index.scan import scan_all
     from terminalbench.lab.select import results_root
     from terminalbench.text.numbers import cost, moment
-    from terminalbench.text.table import columns
+    from terminalbench.text.table import columns, fitted
 
     root = results_root(results)
     scan_all(root)
@@ -54,7 +54,10 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None
                 batch["name"] or "",
             ]
         )
-    click.echo(columns(rows, left=(0, 1, 6, 7)))
+    table = columns(rows, left=(0, 1, 6, 7))
+    if max(map(len, table.splitlines())) > text_width():
+        table = fitted([[row[0], *row[2:-1], f"{row[1]}, {row[-1]}"] for row in rows], (0, 5), text_width())
+    click.echo(table)
     if any(batch["batch"] == "." for batch in batches):
         click.echo(_jobs(root))
 
@@ -67,13 +70,14 @@ def _jobs(root: Path) -> str:
     from terminalbench.index.totals import profile_totals
     from terminalbench.index.views import open_view
     from terminalbench.text.foreign import line as printable
+    from terminalbench.text.foreign import short
     from terminalbench.text.numbers import plural
     from terminalbench.text.table import columns
 
     view = open_view(ForeignJobs(root))
     rows = [
-        [f"  {totals.profile}", plural(totals.planned, "trial"), f"{totals.passed} passed", f"{totals.failed} failed"]
-        for totals in profile_totals(view)
+        [f"  {short(one.profile, 40)}", plural(one.planned, "trial"), f"{one.passed} passed", f"{one.failed} failed"]
+        for one in profile_totals(view)
     ]
     notes = [fill(printable(note), 80, initial_indent="  ", subsequent_indent="    ") for note in view.notes]
     return "\n".join(["", "Harbor jobs, by profile", columns(rows, left=(0,)), *notes])

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import stat
 import sys
 from typing import Any, TextIO, cast, override
@@ -30,6 +31,13 @@ def print_json(value: Any) -> None:
     from terminalbench.files import encode_json
 
     click.echo(encode_json(value).decode(), nl=False)
+
+
+def text_width() -> int:
+    """How wide to write: as the terminal, within reason; a file gets the default."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return 100
+    return min(max(shutil.get_terminal_size((100, 24)).columns, 80), 120)
 
 
 def let_readers_leave() -> None:

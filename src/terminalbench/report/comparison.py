@@ -22,7 +22,7 @@ from terminalbench.text.numbers import (
     tokens,
 )
 from terminalbench.text.outcomes import word
-from terminalbench.text.table import columns
+from terminalbench.text.table import columns, fitted
 
 WIDTH = 100
 SAME = ("equivalent", "inconclusive")
@@ -57,20 +57,6 @@ def _head(comparison: Comparison, width: int) -> str:
     return "\n".join(_wrapped(line, width) for line in lines)
 
 
-def _fitted(rows: Sequence[Sequence[str]], left: Sequence[int], width: int) -> str:
-    """A table; where it is too wide, each name and what stands in the last column get a line above the numbers."""
-    table = columns(rows, left)
-    if max(map(len, table.splitlines())) <= width:
-        return table
-    heads, *bodies = rows
-    numbers = columns([row[1:-1] for row in rows], [i - 1 for i in left])
-    lines = [f"  {line}" for line in numbers.splitlines()]
-    shown = [heads[0] + (f"  ({heads[-1]})" if heads[-1] else ""), lines[0]]
-    for row, line in zip(bodies, lines[1:], strict=True):
-        shown += [row[0] + (f"  ({row[-1].strip()})" if row[-1].strip("- ") else ""), line]
-    return "\n".join(shown)
-
-
 def _profiles(comparison: Comparison, width: int) -> str:
     """One row a profile: counts always, both rates, the interval, pass@k and pass^k."""
     k = comparison.k or min((max(p.pass_at, default=1) for p in comparison.profiles), default=1)
@@ -98,7 +84,10 @@ def _profiles(comparison: Comparison, width: int) -> str:
                 missing[p.profile] or ("-" if head[-1] else ""),
             ]
         )
-    return _fitted([head, *rows], (0, len(head) - 1), width)
+    left = (0, len(head) - 1)
+    if max(map(len, columns([head, *rows], left).splitlines())) > width:
+        head = [_NARROW.get(field, field) for field in head]
+    return fitted([head, *rows], left, width)
 
 
 def _per_success(profile: ProfileSummary) -> str:
@@ -126,7 +115,7 @@ def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> 
                 + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
             ]
         )
-    table = _fitted(rows, (0, 1, 5), width)
+    table = fitted(rows, (0, 1, 5), width)
     return table if note is None else f"{table}\n{_wrapped(note, width)}"
 
 
@@ -151,7 +140,11 @@ def _estimates(comparison: Comparison, width: int) -> str:
     return "\n".join(lines)
 
 
-_NARROW = {"difference": "diff.", "  measured only": "  measured", "  all planned": "  planned"}
+_NARROW = {
+    "difference": "diff.", "  measured only": "  measured", "  all planned": "  planned", "pass rate": "rate",
+    "of planned": "of plan", "agent time": "time",
+}  # fmt: skip
+"""What stands in a table where it would be too wide."""
 
 
 def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:

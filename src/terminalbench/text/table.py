@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from terminalbench.text.foreign import short
+
 
 def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
     """Rows as aligned columns; those in `left` to the left, the others to the right."""
@@ -14,3 +16,39 @@ def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
         ]
         lines.append("  ".join(fields).rstrip())
     return "\n".join(lines)
+
+
+def fitted(rows: Sequence[Sequence[str]], left: Sequence[int], width: int) -> str:
+    """A table of at most `width` columns; where it is wider, what stands first and last in a row is a line of its own.
+
+    The columns between follow below it, on as many lines as they take.
+    """
+    table = columns(rows, left)
+    if max(map(len, table.splitlines())) <= width:
+        return table
+    groups = [
+        columns([[row[place] for place in group] for row in rows], [i for i, p in enumerate(group) if p in left])
+        for group in _groups(rows, width - 2)
+    ]
+    shown = []
+    for row, *below in zip(rows, *(group.split("\n") for group in groups), strict=True):
+        last = row[-1].strip(" -")
+        head = [f"{row[0]}  ({last})" if last else row[0]]
+        if len(head[0]) > width:
+            head = [short(part, width) for part in (row[0], f"({last})" if last else "") if part]
+        shown += [*head, *(f"  {line}".rstrip() for line in below)]
+    return "\n".join(shown)
+
+
+def _groups(rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """The columns between the first and the last, as many side by side as fit."""
+    found: list[list[int]] = []
+    room = 0
+    for place in range(1, len(rows[0]) - 1):
+        needed = 2 + max(len(row[place]) for row in rows)
+        if not found or needed > room:
+            found.append([])
+            room = width + 2
+        found[-1].append(place)
+        room -= needed
+    return found

@@ -1,5 +1,6 @@
 """A batch goes on with what it was planned with: changed code, skills and tasks are refused by name, or kept as departures."""
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from terminalbench.files import read_json, read_jsonl, write_json
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import Event
-from terminalbench.runner.changes import Changes, find_changes, task_files, with_task_files
+from terminalbench.runner.changes import Changes, find_changes, task_files, with_task_files, with_values
 from terminalbench.runner.preflight import Prepared
 from terminalbench.runner.resume import ResumeRequest, resume
 from terminalbench.runner.run import Listener, record
@@ -159,6 +160,60 @@ def test_a_departure_is_shown_by_compare(project: Project, batch: Batch, started
     assert 'changed-tasks: task "d/b" is another task now: tests/test.sh' in shown
 
 
+@pytest.fixture
+def env_batch(project: Project, monkeypatch: pytest.MonkeyPatch) -> Batch:
+    """A batch whose profile takes variables of the shell, one of them a secret."""
+    values = {"QUALITY": "high", "MAX_TOKENS": "100", "API_KEY": "sk-1", "PASSWORD": "postgres"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    for task in ("a", "b"):
+        project.write(f"d/{task}/instruction.md", "do it\n")
+    made = experiment(project, f'[profiles.p]\nagent = "oracle"\nenv = {list(values)}\n'.replace("'", '"'))
+    found = allocate(made.results_root, made.slug)
+    plan = with_values(make_plan(made, found, NOW), {"p": values})
+    record(made, Prepared(plan, {profile.key: profile for profile in made.profiles}, {}), plan, found)
+    finished(found, "a")
+    return found
+
+
+def test_another_value_of_a_variable_is_another_treatment(
+    project: Project, env_batch: Batch, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(env_batch)
+    assert list(plan.profiles[0].values) == ["QUALITY", "MAX_TOKENS"], "nothing is kept of a secret, not even a digest"
+    assert b"high" not in env_batch.plan_json.read_bytes()
+    monkeypatch.setenv("API_KEY", "sk-2")  # a key may be another one: who pays is no part of the treatment
+    monkeypatch.delenv("MAX_TOKENS")
+    resume(env_batch, ResumeRequest())
+    monkeypatch.setenv("QUALITY", "low")
+    for target in targets(project):
+        with pytest.raises(UserError, match='profile "p" is another treatment now: another value of QUALITY'):
+            resume(env_batch, ResumeRequest(), target)
+    resume(env_batch, ResumeRequest(accept_changed=True))
+    after = plan_of(env_batch)
+    assert [one.kind for one in after.departed()] == ["changed-profiles"]
+    assert after.profiles[0].id == after.jobs[0].profile_id != plan.profiles[0].id
+    resume(env_batch, ResumeRequest())
+    assert len(plan_of(env_batch).departures) == 1
+
+
+def test_batches_that_ran_otherwise_depart_in_compare(project: Project, env_batch: Batch) -> None:
+    made = load(project.root / "experiments" / "exp.toml")
+    other = allocate(made.results_root, made.slug)
+    plan = with_values(make_plan(made, other, NOW), {"p": {"QUALITY": "low", "MAX_TOKENS": "100"}})
+    settings = dataclasses.replace(plan.settings, timeout_multiplier=0.3)
+    write_json(other.plan_json, msgspec.structs.replace(plan, settings=settings))
+    views = []
+    for batch in (env_batch, other):
+        scan_batch(batch)
+        views.append(view_batch(batch))
+    assert [str(one) for one in settings_of(views).departures] == [
+        "run-settings: run.timeout_multiplier is 1.0 in s/0, 0.3 in s/1",
+        "changed-profiles: p had another value of QUALITY in s/1 than in s/0",
+    ]
+    assert settings_of(views[:1]).departures == ()
+
+
 def test_the_table_of_a_profile_is_never_accepted(project: Project, batch: Batch, started: Started) -> None:
     file = project.root / "experiments" / "exp.toml"
     file.write_text(file.read_text().replace(MINE, MINE + 'env = ["OTHER"]\n'))
@@ -232,7 +287,7 @@ def test_a_task_that_cannot_be_looked_at_is_unknown(project: Project, batch: Bat
     assert task_files([git, remote, gone]) == {}
     for task in (git, remote, gone):
         changed = msgspec.structs.replace(plan, jobs=(msgspec.structs.replace(job, tasks=(task,)),))
-        assert find_changes(batch, changed, ["p"], {(task.label, "a")}) == Changes()
+        assert find_changes(batch, changed, {"p": {}}, {(task.label, "a")}) == Changes()
 
 
 def test_a_task_that_the_check_left_out_may_be_mended(project: Project, batch: Batch, started: Started) -> None:

@@ -22,6 +22,10 @@ _DECLARED = (
 )  # fmt: skip
 
 
+_SAME_RUN = ("timeout_multiplier", "harbor_args")
+"""What of `[run]` changes what a trial can do; the environment is told by each trial."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `compare` needs besides the rows. `contrasts` are (new, old); `profiles` as declared.
 
@@ -206,6 +210,7 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
         other.append(f"declared and not asked for now, so Holm's adjustment leaves it out: {shown}")
     found += [Departure(DepartureKind.CONTRASTS, text) for text in other]
     found += _more_than_planned(views, names)
+    found += _other_conditions(views, names)
     for view in views:
         grown = (*view.plan.departed(), *_growth(view.plan))
         found += [msgspec.structs.replace(d, text=f"{view.batch}: {d.text}") if len(views) > 1 else d for d in grown]
@@ -216,6 +221,29 @@ def _departures(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]
             for key, before, now in pairs
             if before != now
         ]
+    return found
+
+
+def _other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str], str]) -> list[Departure]:
+    """In what batches differ that a profile's id does not say: run settings, values of variables."""
+    first, found = views[0], []
+    for view in views[1:]:
+        for key in _SAME_RUN:
+            ours, theirs = getattr(view.plan.settings, key), getattr(first.plan.settings, key)
+            if ours != theirs:
+                text = f"run.{key} is {theirs!r} in {first.batch}, {ours!r} in {view.batch}"
+                found.append(Departure(DepartureKind.RUN_SETTINGS, text))
+    held: dict[str, tuple[str, dict[str, str]]] = {}
+    for view in views:
+        for record in view.plan.profiles:
+            name = names.get((view.batch, record.key))
+            if name is None or not record.values:
+                continue
+            batch, before = held.setdefault(name, (view.batch, record.values))
+            others = [key for key, value in record.values.items() if before.get(key, value) != value]
+            if others:
+                text = f"{name} had another value of {some(others)} in {view.batch} than in {batch}"
+                found.append(Departure(DepartureKind.CHANGED_PROFILES, text))
     return found
 
 

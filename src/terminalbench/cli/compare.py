@@ -11,8 +11,8 @@ from terminalbench.cli.output import print_json, text_width
 METRICS = ("pass", "cost", "tokens", "time")
 GATES = ("worse", "not-better", "not-equivalent")
 DEPARTURES = (
-    "baseline", "contrasts", "analysis", "attempts", "tasks", "profiles", "planned-trials", "top-up", "picked",
-    "changed-tasks", "changed-profiles", "other",
+    "baseline", "contrasts", "analysis", "attempts", "tasks", "profiles", "planned-trials", "top-up", "run-settings",
+    "picked", "changed-tasks", "changed-profiles", "other",
 )  # fmt: skip
 """`DepartureKind`, which is not loaded for a help text; a test compares them."""
 

@@ -78,7 +78,8 @@ class Cell(msgspec.Struct, frozen=True):
 class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A profile as it was when planned: everything its id is made of, the path of its env file, its declared price.
 
-    `recipe` says which aspects the content has; a plan of an earlier version has the first.
+    `recipe` says which aspects the content has; a plan of an earlier version has the first. `values` are digests of the
+    variables that it refers to, as the batch started with them, secrets left out: not in the id, which needs no shell.
     """
 
     key: str
@@ -88,6 +89,7 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     env_file: str | None = None
     price: ProfilePrice | None = None
     recipe: int = 1
+    values: dict[str, str] = {}
 
     def changes(self, now: Mapping[str, Any]) -> list[Difference]:
         """What makes a profile of content `now` another treatment than this one, as far as it is known."""
@@ -163,6 +165,8 @@ class DepartureKind(StrEnum):
     PROFILES = "profiles"
     PLANNED_TRIALS = "planned-trials"
     TOP_UP = "top-up"
+    RUN_SETTINGS = "run-settings"
+    """Batches that are compared together were run with other time limits or arguments."""
     PICKED = "picked"
     """Tasks or profiles were picked by hand, after the results."""
     CHANGED_TASKS = "changed-tasks"

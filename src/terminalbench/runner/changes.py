@@ -20,6 +20,8 @@ from terminalbench.experiments.profiles import ON_DISK, RECIPE, Folder, content_
 from terminalbench.files import read_json
 from terminalbench.records import TaskRef
 from terminalbench.runner.waves import Cell
+from terminalbench.secrets.find import is_secret, references
+from terminalbench.secrets.patterns import VARIABLE_NAME
 from terminalbench.text.numbers import some
 
 _TASK_PARTS = (
@@ -35,18 +37,31 @@ class Changes:
     """What is not as it was planned: the files of profiles and tasks as they are now, and a word on each."""
 
     contents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    values: dict[str, dict[str, str]] = field(default_factory=dict)
     tasks: dict[str, dict[str, str]] = field(default_factory=dict)
     departures: tuple[Departure, ...] = ()
 
 
-def find_changes(batch: Batch, plan: Plan, profiles: Collection[str], cells: Collection[Cell]) -> Changes:
-    """What changed of these profiles and of the tasks of these cells; what the plan does not tell is unknown."""
+def find_changes(
+    batch: Batch, plan: Plan, environments: Mapping[str, Mapping[str, str]], cells: Collection[Cell]
+) -> Changes:
+    """What changed of the profiles with these environments and of the tasks of these cells.
+
+    What the plan does not tell is unknown.
+    """
     root = Path(plan.provenance.root or "")
     contents: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, str]] = {}
     found_out: list[Departure] = []
     for record in plan.profiles:
-        if record.key not in profiles:
+        if record.key not in environments:
             continue
+        held = values_now(record, environments[record.key])
+        others = [name for name, value in held.items() if record.values.get(name, value) != value]
+        if others:
+            values[record.key] = {**record.values, **held}
+            text = f'profile "{record.key}" is another treatment now: another value of {some(others)}'
+            found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
         now = _files_now(record, _agent(batch, plan, record.key), root)
         planned = {aspect: record.content.get(aspect) or {} for aspect in now}
         found = differences(planned, now)
@@ -62,7 +77,7 @@ def find_changes(batch: Batch, plan: Plan, profiles: Collection[str], cells: Col
             changed[name] = files
             text = f'task "{name}" is another task now: {some(changed_names(was, files))}'
             found_out.append(Departure(DepartureKind.CHANGED_TASKS, text))
-    return Changes(contents, changed, tuple(found_out))
+    return Changes(contents, values, changed, tuple(found_out))
 
 
 def refuse(changes: Changes, plan: Plan, where: str) -> None:
@@ -83,7 +98,9 @@ def accepted(plan: Plan, changes: Changes) -> Plan:
     """
     if not changes.departures:
         return plan
-    profiles = tuple(_mixed(record, changes.contents.get(record.key)) for record in plan.profiles)
+    profiles = tuple(
+        _mixed(record, changes.contents.get(record.key), changes.values.get(record.key)) for record in plan.profiles
+    )
     ids = {record.key: record.id for record in profiles}
     return msgspec.structs.replace(
         plan,
@@ -92,6 +109,32 @@ def accepted(plan: Plan, changes: Changes) -> Plan:
         task_files={**plan.task_files, **changes.tasks},
         departures=(*plan.departures, *changes.departures),
     )
+
+
+def with_values(plan: Plan, environments: Mapping[str, Mapping[str, str]]) -> Plan:
+    """The plan with digests of the variables of its profiles, where it does not tell yet and they start now."""
+    profiles = [
+        msgspec.structs.replace(record, values=values_now(record, environments[record.key]))
+        if record.key in environments and not record.values
+        else record
+        for record in plan.profiles
+    ]
+    return msgspec.structs.replace(plan, profiles=tuple(profiles))
+
+
+def values_now(record: ProfileRecord, environment: Mapping[str, str]) -> dict[str, str]:
+    """A short digest of each variable that a profile refers to; without secrets, of which nothing is kept."""
+    names = references([record.content.get("env"), record.content.get("mcp_servers")])
+    return {
+        name: sha256(f"{name}={environment[name]}".encode()).hexdigest()[:8]
+        for name in names
+        if name in environment and not _is_secret(name, environment[name])
+    }
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Whether a digest, too, would tell too much: anything under a secret's name that is no number."""
+    return is_secret(name, value) or (VARIABLE_NAME.search(name) is not None and not value.isdigit())
 
 
 def with_task_files(plan: Plan) -> Plan:
@@ -164,10 +207,11 @@ def _files_now(record: ProfileRecord, agent: Mapping[str, Any], root: Path) -> d
     return now
 
 
-def _mixed(record: ProfileRecord, now: Mapping[str, Any] | None) -> ProfileRecord:
-    if now is None:
+def _mixed(record: ProfileRecord, now: Mapping[str, Any] | None, values: dict[str, str] | None) -> ProfileRecord:
+    if now is None and values is None:
         return record
-    files = {aspect: now.get(aspect, record.content.get(aspect)) for aspect in ON_DISK}
+    files = {aspect: (now or {}).get(aspect, record.content.get(aspect)) for aspect in ON_DISK}
     content = {**record.content, **{aspect: value for aspect, value in files.items() if value}}
-    both = sha256(f"{record.id}+{content_id(content)}".encode()).hexdigest()[:12]
-    return msgspec.structs.replace(record, id=f"p{both}", content=content)
+    told = "" if values is None else str(sorted(values.items()))
+    both = sha256(f"{record.id}+{content_id(content)}{told}".encode()).hexdigest()[:12]
+    return msgspec.structs.replace(record, id=f"p{both}", content=content, values=values or record.values)

@@ -18,7 +18,7 @@ from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.lookup import Found
 from terminalbench.harbor.preflight import JobRequest, Report, Request
-from terminalbench.runner.changes import with_task_files
+from terminalbench.runner.changes import with_task_files, with_values
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.executors.local import ask
 from terminalbench.runner.provenance import source_problem
@@ -73,6 +73,7 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
     ]
     found = check_jobs(asked, requests, experiment.run.container_env)
     plan = with_task_files(msgspec.structs.replace(plan, excluded=(*plan.excluded, *found)))
+    plan = with_values(plan, environments)
     return Prepared(plan, profiles, environments)
 
 

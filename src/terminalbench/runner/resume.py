@@ -186,7 +186,9 @@ def _changes(batch: Batch, grown: Grown, missing: Mapping[str, Counter[Cell]], l
     for profile in unrecorded_code(batch, grown.plan, planned):
         told = "an earlier version planned this batch without the code of its agent, so a change of it cannot be told"
         listener.note(f'profile "{profile}": {told}')
-    return find_changes(batch, grown.plan, planned, {cell for cells in missing.values() for cell in cells})
+    first = {job.profile: job.name for job in reversed(grown.plan.jobs)}
+    environments = {p: _environment(grown.plan, p, read_json(batch.job_config(first[p]))) for p in planned}
+    return find_changes(batch, grown.plan, environments, {cell for cells in missing.values() for cell in cells})
 
 
 def _without_retried(batch: Batch, view: BatchView, retry_errors: str | None) -> BatchView:

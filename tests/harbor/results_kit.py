@@ -62,6 +62,10 @@ def result(**changes: Any) -> dict[str, Any]:
     return {**base, **changes}
 
 
+CLAUDE = {"name": "claude-code", "version": "1.0.0", "model_info": None}
+"""The `agent_info` of an agent whose stream is believed."""
+
+
 def rewarded(reward: float | None, **changes: Any) -> dict[str, Any]:
     return result(verifier_result=None if reward is None else {"rewards": {"reward": reward}}, **changes)
 

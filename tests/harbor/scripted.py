@@ -115,3 +115,9 @@ class BrokenPlugin(EventPlugin):
         if event is not None:
             raise KeyError("broken on purpose")
         super()._write(kind, event, **fields)
+
+
+class ClaudeScriptedAgent(ScriptedAgent):
+    """The same, with a record that says that it runs Claude Code."""
+
+    AGENT_INFO: ClassVar = {"usage": "claude-code"}

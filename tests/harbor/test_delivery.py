@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results_kit import claude, result, write_trial
+from results_kit import CLAUDE, claude, result, write_trial
 
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.harbor.read.session_start import LONGEST_NAME, MOST_NAMES, server_of
@@ -22,7 +22,8 @@ NOTE = {
 
 
 def read(tmp_path: Path, agent: dict[str, str], **changes: Any) -> Trial:
-    reading = read_trial(write_trial(tmp_path, result(**changes), agent))
+    streams = {"agent_info": CLAUDE} if "claude-code.txt" in agent else {}
+    reading = read_trial(write_trial(tmp_path, result(**streams, **changes), agent))
     assert reading.trial is not None
     return reading.trial
 
@@ -167,7 +168,7 @@ def test_what_the_session_says_of_itself_is_bounded_and_cannot_act(tmp_path: Pat
 
 def test_the_steps_of_a_task_are_several_sessions(tmp_path: Path) -> None:
     steps = [{"step_name": "one"}, {"step_name": "two"}]
-    folder = write_trial(tmp_path, result(step_results=steps))
+    folder = write_trial(tmp_path, result(step_results=steps, agent_info=CLAUDE))
     for step, model, tools in (("one", "m", ["Bash"]), ("two", "n", ["Bash", "Edit"])):
         (folder / "steps" / step / "agent").mkdir(parents=True)
         (folder / "steps" / step / "agent" / "claude-code.txt").write_text(init(model=model, tools=tools))

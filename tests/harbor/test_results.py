@@ -25,8 +25,8 @@ FUZZ = settings(
 def model_trial(**changes: Any) -> dict[str, Any]:
     """A trial of an agent that uses a model."""
     document = rewarded(0, **changes)
-    document["config"]["agent"] = {"name": "chat", "model_name": "openai/gpt-x", "kwargs": {}, "mcp_servers": []}
-    document["agent_info"] = {"name": "chat", "version": "unknown"}
+    document["config"]["agent"] = {"name": "claude-code", "model_name": "openai/gpt-x", "kwargs": {}, "mcp_servers": []}
+    document["agent_info"] = {"name": "claude-code", "version": "unknown"}
     return document
 
 
@@ -141,7 +141,9 @@ def test_live_judgement_is_the_same_as_that_of_the_folder(tmp_path: Path) -> Non
 def test_unfinished_trial_keeps_what_is_known_of_it(tmp_path: Path) -> None:
     folder = tmp_path / "job" / "answer__1"
     (folder / "agent").mkdir(parents=True)
-    (folder / "config.json").write_text('{"task": {"path": "/tasks/answer", "source": "starter"}, "trial_name": "x"}')
+    (folder / "config.json").write_text(
+        '{"task": {"path": "/tasks/answer", "source": "starter"}, "trial_name": "x", "agent": {"name": "claude-code"}}'
+    )
     (folder / "agent/claude-code.txt").write_text("\n".join(claude("mcp_and_hooks").splitlines()[:-1]))
     reading = read_trial(folder)
     assert (reading.state, reading.name, reading.job) == (ReadState.UNFINISHED, "answer__1", "job")

@@ -113,6 +113,7 @@ def test_files_of_the_agent_are_read_where_harbor_put_them(tmp_path: Path) -> No
         "trajectory.json": '{"schema_version": "ATIF-v1.7", "session_id": "s", "steps": []}',
     }
     agent = scripted(SOLVE, logs=logs, model_name="anthropic/claude-sonnet-4-5")
+    agent["import_path"] = "scripted:ClaudeScriptedAgent"
     trial = run_trial(tmp_path, write_task(tmp_path / "answer"), agent)
     assert (trial.outcome, trial.agent, trial.agent_version) == (Outcome.PASSED, "scripted", "1")
     assert (trial.model, trial.task, trial.dataset) == ("anthropic/claude-sonnet-4-5", "answer", "tests")

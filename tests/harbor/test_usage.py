@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results_kit import claude, result, rewarded, write_trial
+from results_kit import CLAUDE, claude, result, rewarded, write_trial
 
 from terminalbench.experiments.tables import FREE, ProfilePrice
 from terminalbench.files import write_json
 from terminalbench.harbor.read import usage
 from terminalbench.harbor.read.agent_logs import FinalMetrics
 from terminalbench.harbor.read.claude_stream import Stream, read_stream
-from terminalbench.harbor.read.planned import PLANNED, Planned
+from terminalbench.harbor.read.planned import PLANNED, Planned, client_of
 from terminalbench.harbor.read.result_file import AgentContext
-from terminalbench.harbor.read.results import read_trial
+from terminalbench.harbor.read.results import live_ending, read_trial
 from terminalbench.harbor.read.usage import Declared, Price, PriceTable, price_table
 from terminalbench.records import Outcome, Usage
 
@@ -194,7 +194,8 @@ def test_shipped_prices_are_sound() -> None:
 
 def test_usage_in_a_trial(tmp_path: Path) -> None:
     document: dict[str, Any] = result(
-        agent_result={"n_input_tokens": 1, "n_cache_tokens": 0, "n_output_tokens": 1, "cost_usd": 9.0}
+        agent_result={"n_input_tokens": 1, "n_cache_tokens": 0, "n_output_tokens": 1, "cost_usd": 9.0},
+        agent_info=CLAUDE,
     )
     document["config"]["agent"]["model_name"] = "anthropic/claude-sonnet-4-5"
     folder = write_trial(tmp_path, document, {"claude-code.txt": claude("mcp_and_hooks")})
@@ -224,8 +225,8 @@ def test_stream_does_not_depend_on_how_it_is_cut(tmp_path: Path, monkeypatch: py
     assert found.result is not None
 
 
-@pytest.mark.parametrize(("agent", "believed"), [("codex", False), ("claude-code", True), ("my-own", True)])
-def test_the_stream_of_an_agent_whose_record_names_another_source_is_not_read(
+@pytest.mark.parametrize(("agent", "believed"), [("codex", False), ("claude-code", True), ("my-own", False)])
+def test_only_the_stream_of_an_agent_that_is_known_to_run_claude_code_is_read(
     tmp_path: Path, agent: str, believed: bool
 ) -> None:
     """Any agent can write a file of that name, and its errors would turn a failure into one of the bench."""
@@ -244,3 +245,58 @@ def test_a_cut_off_trial_of_such_an_agent_has_used_nothing_that_is_known(tmp_pat
     for agent, source in (("codex", None), ("claude-code", "claude-code")):
         write_json(folder / "config.json", {"trial_name": folder.name, "agent": {"name": agent}})
         assert read_trial(folder).usage.source == source
+
+
+OWN_AGENT = """
+class Mine:
+    AGENT_INFO = {"mcp": False}
+class Wraps:
+    AGENT_INFO = {"usage": "claude-code"}
+class Below(Wraps):
+    pass
+class Silent(Below):
+    AGENT_INFO = {"usage": "harbor"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "client"),
+    [
+        ("mine", "Mine", None),
+        ("mine", "Wraps", "claude-code"),
+        ("mine", "Below", "claude-code"),
+        ("claude-code", "Mine", "claude-code"),
+        ("claude-code", "Silent", "harbor"),
+        ("claude-code", None, "claude-code"),
+        ("terminus-2", None, "harbor"),
+        (None, "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent", "claude-code"),
+        (None, None, None),
+    ],
+)
+def test_which_client_an_agent_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None, declared: str | None, client: str | None
+) -> None:
+    (tmp_path / f"mine_{tmp_path.name}.py").write_text(OWN_AGENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = declared if declared is None or ":" in declared else f"mine_{tmp_path.name}:{declared}"
+    assert client_of(name, path) == client
+
+
+def test_a_planted_stream_hides_no_cost_no_call_and_no_failure(tmp_path: Path) -> None:
+    """What an agent of one's own reported to Harbor counts; a file that one command writes into its logs does not."""
+    planted = '{"type":"result","subtype":"success","total_cost_usd":0.0001,"usage":{"output_tokens":1}}\n'
+    told = {"n_input_tokens": 900, "n_cache_tokens": 0, "n_output_tokens": 90, "cost_usd": 1.5}
+    steps = '{"steps": [{"source": "agent", "tool_calls": [{"function_name": "sh"}]}]}'
+    files = {"claude-code.txt": planted, "trajectory.json": steps}
+    document = rewarded(0, agent_info={"name": "mine", "version": "1"}, agent_result=told)
+    document["config"]["agent"] = {"import_path": "not_here:Mine", "kwargs": {}, "mcp_servers": []}
+    folder = write_trial(tmp_path, document, files)
+    trial, live = read_trial(folder).trial, live_ending(folder, document)
+    assert trial is not None
+    assert (trial.usage.cost_usd, trial.usage.source, trial.usage.output_tokens) == (1.5, "harbor", 90)
+    assert live.usage == trial.usage, "the budget counts the same"
+    assert (trial.tool_calls, trial.outcome, trial.delivery.told_by) == (1, Outcome.FAILED, None)
+    write_json(folder / PLANNED, Planned(client="claude-code"))
+    wrapped = read_trial(folder).trial
+    assert wrapped is not None
+    assert wrapped.usage.source == "claude-code", "the run knew its class, whose file is not found here"

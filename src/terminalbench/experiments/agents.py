@@ -55,8 +55,9 @@ class AgentRecord:
     program: str | None = key("The program that its installation puts into the sandbox.")
     installer: str | None = key("The host that its installation starts from.")
     usage: Literal["claude-code", "harbor"] | None = key(
-        "Where its tokens, cost and errors are told: the stream of a Claude Code session, or only what it reports to "
-        "Harbor and its trajectory. Not declared: the best that a trial leaves behind."
+        "Where its tokens, cost, calls and errors are told: the stream of a Claude Code session that it runs, or only "
+        "what it reports to Harbor and its trajectory. Not declared: as the agent of Harbor's with its name, else the "
+        "latter."
     )
     provider: str | None = key("Provider of a model that is named without one.")
     base_url_env: str | None = key("Variable with the address of its provider.")

@@ -50,7 +50,7 @@ from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.limits.slots import Slots
 from terminalbench.harbor.read.outcome import Ending, classify
-from terminalbench.harbor.read.planned import PLANNED, Planned
+from terminalbench.harbor.read.planned import PLANNED, Planned, client_of
 from terminalbench.harbor.read.result_file import TaskConfig, from_result
 from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.seen import SEEN, Seen
@@ -173,7 +173,9 @@ class EventPlugin(BaseJobPlugin):
                 await self._hold(event, refusal)
             self._tries.began(event.trial_name)
             self._running.add(event.trial_name)
-            planned = Planned(self._price, self._attempts.get(event.trial_name))
+            agent = event.config.agent
+            client = await asyncio.to_thread(client_of, agent.name, agent.import_path)
+            planned = Planned(self._price, self._attempts.get(event.trial_name), client)
             await asyncio.to_thread(self._leave, event.trial_name, PLANNED, planned)
             limits = await asyncio.to_thread(limits_of, event.config, self._grace_sec)
         except asyncio.CancelledError:  # Harbor tells of no end of a trial that has not begun

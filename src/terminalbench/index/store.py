@@ -119,6 +119,14 @@ MIGRATIONS: list[tuple[str, str]] = [
         UPDATE trials SET stamp = '' WHERE batch = '.';
         """,
     ),
+    (
+        "009_known_clients",  # the log of a client is believed only of an agent that is known to run it
+        """
+        UPDATE trials SET stamp = '' WHERE agent IS NOT 'claude-code';
+        UPDATE batches SET stamp = NULL;
+        DELETE FROM summaries;
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.experiments.agents import AgentInfo
 from terminalbench.files import decode_plain, is_plain
 from terminalbench.harbor.read import claude_stream, provider_wait
 from terminalbench.harbor.read.claude_stream import ResultEvent, Stream
@@ -128,21 +127,20 @@ class Evidence:
 class AgentLogs:
     """Everything the agent's log folders of a trial tell, read once. `result` is None while there is none.
 
-    A stream is read unless the record of the agent says that it has none. But any agent can write a file of that name:
-    that its provider was down, or that it never acted, is believed only of a client that the agent is known to run.
+    Any agent can write a file with the name of a client's log. It is read only of the client that the agent is known to
+    run: `client` for Claude Code (`planned.client_of`), the agent's name for others. Of any other file nothing is
+    believed: neither what was used, nor what was called, nor how it ended.
     """
 
-    def __init__(self, trial_dir: Path, result: HarborResult | None, agent: AgentInfo | None) -> None:
+    def __init__(self, trial_dir: Path, result: HarborResult | None, agent: str | None, client: str | None) -> None:
         self.folders = _agent_folders(trial_dir, result)
-        streams = agent is None or agent.usage in (None, claude_stream.SOURCE)
         self.by_folder: list[Stream | None] = [
-            claude_stream.read_stream(f"{folder}/{claude_stream.FILE_NAME}") if streams else None
+            claude_stream.read_stream(f"{folder}/{claude_stream.FILE_NAME}") if client == claude_stream.SOURCE else None
             for folder in self.folders
         ]
         self.streams: list[Stream] = [stream for stream in self.by_folder if stream is not None]
-        self._is_claude = agent is not None and agent.usage == claude_stream.SOURCE
-        self._is_codex = agent is not None and agent.name == provider_wait.CODEX
-        self._own_start = _OWN_START.get(agent.name) if agent is not None else None
+        self._is_codex = agent == provider_wait.CODEX
+        self._own_start = _OWN_START.get(agent or "")
         self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / TRAJECTORY)]
         self.seen = read_seen(trial_dir)
 
@@ -156,11 +154,6 @@ class AgentLogs:
         return found or [summary.start for summary in self.summaries if summary.start is not None]
 
     @property
-    def _sessions(self) -> list[Stream]:
-        """The streams of a client that the agent is known to run."""
-        return self.streams if self._is_claude else []
-
-    @property
     def session(self) -> ResultEvent | None:
         """The last word of the last Claude Code session, if there was one."""
         last = self.by_folder[-1]
@@ -171,7 +164,7 @@ class AgentLogs:
         """How the agent waited for its provider; None when none of its clients tells."""
         if self.seen.wait is not None:
             return self.seen.wait
-        told = [stream.refusals for stream in self._sessions]
+        told = [stream.refusals for stream in self.streams]
         if self._is_codex:
             told = [found for folder in self.folders if (found := provider_wait.read_codex(folder)) is not None]
         return provider_wait.added([one.told() for one in told])
@@ -181,7 +174,7 @@ class AgentLogs:
         errors = [result.exception_info, *(step.exception_info for step in result.step_results or ())]
         broken = any(errors) or (self.session is not None and self.session.is_error)
         acted = self._acted(result) if broken else None
-        silent = self._sessions[-1].unanswered if self._sessions else self.seen.unanswered
+        silent = self.streams[-1].unanswered if self.streams else self.seen.unanswered
         # A stream that an agent has cut back to its beginning is not believed: whatever else tells of an answer counts.
         return Evidence(self.session, self.wait, acted, silent and acted is False)
 
@@ -195,7 +188,7 @@ class AgentLogs:
         ]
         if any(signs):
             return True
-        if self._sessions or self.seen.asked or self.summaries:
+        if self.streams or self.seen.asked or self.summaries:
             return False
         return None if self.seen.commands is None else self.seen.commands > 0
 

@@ -27,8 +27,16 @@ from terminalbench.harbor.read import usage as usage_sources
 from terminalbench.harbor.read.agent_logs import AgentLogs
 from terminalbench.harbor.read.delivery import deliver, read_notes
 from terminalbench.harbor.read.outcome import Ending, classify
-from terminalbench.harbor.read.planned import read_planned
-from terminalbench.harbor.read.result_file import HarborResult, Timing, TrialConfig, decode, from_result, iso
+from terminalbench.harbor.read.planned import Planned, client_of, read_planned
+from terminalbench.harbor.read.result_file import (
+    AgentConfig,
+    HarborResult,
+    Timing,
+    TrialConfig,
+    decode,
+    from_result,
+    iso,
+)
 from terminalbench.harbor.read.suspicion import read_safety, suspect
 from terminalbench.records import Outcome, Phases, ProviderWait, Trial, Usage, total
 from terminalbench.secrets.values import NONE, Secrets
@@ -154,8 +162,9 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
     Trajectories are decoded only after an error, or where nothing else tells what was used.
     """
     found = from_result(result)
-    logs = AgentLogs(trial_dir, found, recorded(found.agent))
-    prices = read_planned(trial_dir).prices
+    planned = read_planned(trial_dir)
+    prices = planned.prices
+    logs = AgentLogs(trial_dir, found, found.agent, _client(found, planned))
     used = usage_sources.best(found.model, found.contexts, logs.by_folder, [], prices)
     if used.total_tokens is None and logs.trajectory_paths:
         used = usage_sources.best(found.model, found.contexts, logs.by_folder, logs.metrics, prices)
@@ -164,10 +173,9 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
 
 
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: Secrets) -> Trial:
-    agent = recorded(result.agent)
-    logs = AgentLogs(trial_dir, result, agent)
+    agent, planned = recorded(result.agent), read_planned(trial_dir)
+    logs = AgentLogs(trial_dir, result, result.agent, _client(result, planned))
     ending = classify(result, logs.evidence(result), read_hang(trial_dir), secrets)
-    planned = read_planned(trial_dir)
     used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
@@ -211,6 +219,10 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 
 
+def _client(result: HarborResult, planned: Planned) -> str | None:
+    return client_of(result.agent, result.config.agent.import_path, planned)
+
+
 def _what_it_is(data: bytes, error: Exception) -> str:
     """What a file is that cannot be read as a result."""
     if not data.strip():
@@ -237,10 +249,11 @@ def _no_result(trial_dir: Path) -> tuple[ReadState, str]:
 
 def _known(trial_dir: Path, state: ReadState, reason: str) -> TrialReading:
     config = decode_plain(trial_dir / "config.json", TrialConfig, _SMALL_LIMIT)
-    logs = AgentLogs(trial_dir, None, recorded(config.agent.name if config else None))
-    prices, spent = read_planned(trial_dir).prices, Usage()
+    agent, planned = config.agent if config else AgentConfig(), read_planned(trial_dir)
+    logs = AgentLogs(trial_dir, None, agent.name, client_of(agent.name, agent.import_path, planned))
+    prices, spent = planned.prices, Usage()
     if any(logs.by_folder) or prices is not None:
-        spent = usage_sources.best(config.agent.model_name if config else None, [], logs.by_folder, [], prices)
+        spent = usage_sources.best(agent.model_name, [], logs.by_folder, [], prices)
     return TrialReading(
         state=state,
         name=trial_dir.name,

@@ -1,6 +1,9 @@
 """What `resume` takes from the experiment as it is now, and what it keeps from the plan; nothing is run here."""
 
 import os
+import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +16,10 @@ from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.quarantine import QuarantinedTask, quarantine_file, write_quarantine
 from terminalbench.experiments.tables import NotifyTable
-from terminalbench.files import read_json
+from terminalbench.files import append_jsonl, read_json
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.records import Event, EventKind
 from terminalbench.report.run_end import next_steps
 from terminalbench.runner.resume import ResumeRequest, resume
 
@@ -280,3 +284,57 @@ def test_a_number_goes_with_a_file(project: Project, tbench) -> None:
     for target in ([], [batch.folder], ["s/0"]):
         ran = tbench("resume", *target, "--batch", "0")
         assert (ran.code, "--batch goes with an experiment file" in ran.err) == (2, True), target
+
+
+def ended(batch: Batch, folder: Path, outcome: str, **detail: bool) -> None:
+    about: dict[str, Any] = {
+        "profile": "p",
+        "trial": folder.name,
+        "task": folder.name[0],
+        "dataset": "d",
+        "outcome": outcome,
+    }
+    append_jsonl(batch.events_jsonl, Event.now(EventKind.TRIAL_ENDED, folder.parent.name, **about, detail=detail))
+
+
+def test_a_trial_with_a_verdict_that_is_gone_is_run_again_as_a_departure(
+    project: Project, started: Started, tbench
+) -> None:
+    batch = planned(experiment(project, run="attempts = 4"))
+    trials = {f"{task}__{n}": make_trial(batch, f"{task}__{n}", reward=0.0) for task in "ab" for n in (1, 2, 3, 4)}
+    for folder in trials.values():
+        ended(batch, folder, "failed")
+    tbench("resume", batch.folder)
+    assert read_json(batch.plan_json, Plan).departures == (), "all of them are there"
+    ended(batch, trials["b__1"], "errored")
+    for name in ("a__1", "a__2"):
+        shutil.rmtree(trials[name])
+    (trials["a__3"] / "result.json").write_text('{"task_name": "te')
+    again = trials["a__4"].with_name("a__9")  # it had an error, was tried again at once, and ended without a verdict
+    ended(batch, again, "failed", retried=True)
+    ended(batch, again, "errored")
+    ran = tbench("resume", batch.folder)
+    told = (
+        "3 trials that had ended with a verdict were gone or unreadable and are run again: p a (failed), p a (failed), "
+        "p a (failed)"
+    )
+    assert told in " ".join(ran.err.split())
+    assert [str(d) for d in read_json(batch.plan_json, Plan).departures] == [f"lost-verdicts: {told}"]
+    tbench("resume", batch.folder)
+    assert len(read_json(batch.plan_json, Plan).departures) == 1, "they are told of once"
+    shutil.rmtree(trials["b__2"])
+    tbench("resume", batch.folder)
+    last = read_json(batch.plan_json, Plan).departed()[-1]
+    assert "1 trial that had ended with a verdict was gone or unreadable and is run again: p b (failed)" in last.text
+
+
+def test_what_was_run_again_on_request_is_no_lost_verdict(project: Project, started: Started, tbench) -> None:
+    batch = planned(experiment(project))
+    ended(batch, make_trial(batch, "a__1", reward=0.0), "failed")
+    late = make_trial(batch, "b__1", reward=0.0, error="AgentTimeoutError")
+    ended(batch, late, "failed")
+    resume(batch, ResumeRequest(retry_errors="agent_timeout"))
+    shutil.rmtree(late)
+    resume(batch, ResumeRequest())
+    assert started.cells() == {("p", "b")}
+    assert read_json(batch.plan_json, Plan).departures == ()

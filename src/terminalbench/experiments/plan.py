@@ -173,6 +173,8 @@ class DepartureKind(StrEnum):
     """A task was changed between trials of a batch."""
     CHANGED_PROFILES = "changed-profiles"
     """So was the code of an agent, a skill or an MCP server."""
+    LOST_VERDICTS = "lost-verdicts"
+    """Trials that had ended with a verdict were gone, and are run again."""
     OTHER = "other"
     """Recorded by an earlier version, as a sentence only."""
 

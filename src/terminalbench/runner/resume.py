@@ -5,7 +5,7 @@ Reads plan.json and the recorded JobConfigs, not the TOML.
 
 import os
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from terminalbench.runner.changes import Changes, accepted, find_changes, refuse
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.kill import end_leftovers
+from terminalbench.runner.lost import LOST, lost_verdicts, said, with_lost
 from terminalbench.runner.preflight import check_jobs, known_problems, refuse_a_full_disk, refuse_left_out
 from terminalbench.runner.provenance import planned_ref
 from terminalbench.runner.run import (
@@ -114,8 +115,11 @@ def resume(
                 listener.note(text)
         _end_leftovers(batch)
         scrub_leftovers(batch, secrets)  # only now: a container that was left behind would go on writing
-        view = msgspec.structs.replace(view, plan=accepted(plan, changes))
-        return _run(batch, view, missing, request, listener)
+        lost = lost_verdicts(batch, view, missing)
+        if lost:
+            listener.note(f"{said(lost)}; compare shows it as a departure")
+        view = msgspec.structs.replace(view, plan=with_lost(accepted(plan, changes), lost))
+        return _run(batch, view, missing, request, listener, lost)
 
 
 @contextmanager
@@ -221,7 +225,12 @@ def spent_so_far(view: BatchView, used_sec: float) -> Spent:
 
 
 def _run(
-    batch: Batch, view: BatchView, missing: dict[str, Counter[Cell]], request: ResumeRequest, listener: Listener
+    batch: Batch,
+    view: BatchView,
+    missing: dict[str, Counter[Cell]],
+    request: ResumeRequest,
+    listener: Listener,
+    lost: Collection[str],
 ) -> RunResult:
     """Check what is missing as a run would, and run it. Nothing is recorded of what is refused."""
     plan = view.plan
@@ -246,7 +255,7 @@ def _run(
     if request.strict:
         refuse_left_out((*_held(view), *left_out), str(batch.folder))
     view = _without_retried(batch, view, request.retry_errors)
-    _note(batch, view.plan, request, missing)
+    _note(batch, view.plan, request, missing, lost)
     spent = spent_so_far(view, request.used_sec)
     kept = filter(is_quarantined, plan.excluded)
     plan = with_task_files(msgspec.structs.replace(view.plan, excluded=(*kept, *left_out)))
@@ -300,9 +309,13 @@ def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
     return process_environment(names, env_file, place, os.environ)
 
 
-def _note(batch: Batch, plan: Plan, request: ResumeRequest, missing: dict[str, Counter[Cell]]) -> None:
+def _note(
+    batch: Batch, plan: Plan, request: ResumeRequest, missing: dict[str, Counter[Cell]], lost: Collection[str]
+) -> None:
     resumed = {profile: cells.total() for profile, cells in missing.items()}
     detail: dict[str, Any] = {"resumed": resumed, "attempts": request.attempts, "retry_errors": request.retry_errors}
     if request.accept_changed:
         detail["departures"] = [str(departure) for departure in plan.departed()]
+    if lost:
+        detail[LOST] = list(lost)
     append_jsonl(batch.events_jsonl, Event.now(EventKind.RESUMED, plan.slug, detail=detail))

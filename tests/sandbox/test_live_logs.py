@@ -7,17 +7,17 @@ import pytest
 from sandbox.driving import Box
 from terminalbench.sandbox.activity import Piece, parse
 
-LIMITED = '"error_status":429'
+LIMITED = '{"error_status":429}'
 
 
 def test_only_what_is_new_comes_out(box: Box) -> None:
     box.out(f"mkdir -p /logs/agent/deep; echo '{LIMITED}' > /logs/agent/deep/log; echo fine > /logs/agent/other")
     first = box.do("news", {})
-    assert sorted(first) == [["deep/log", 19, 19, 1], ["other", 5, 5, 0]]
+    assert sorted(first) == [["deep/log", 21, 21, 1], ["other", 5, 5, 0]]
     known = {name: size for name, size, *_ in first}
     assert box.do("news", known) == []
-    box.out(f"echo '{LIMITED}{LIMITED}' >> /logs/agent/deep/log")
-    assert box.do("news", known) == [["deep/log", 56, 37, 2]]
+    box.out(f"for i in 1 2; do echo '{LIMITED}{LIMITED}' >> /logs/agent/deep/log; done")
+    assert box.do("news", known) == [["deep/log", 103, 82, 2]], "one an event, however often it says so"
 
 
 def test_links_pipes_crowds_and_giants(box: Box) -> None:

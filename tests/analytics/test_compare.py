@@ -276,6 +276,11 @@ def test_the_command_that_gets_missing_trials_back() -> None:
     assert [one.command for one in compare(data, settings(places={"s/1": "my results/s/1"})).repeat] == [
         "tbench resume 'my results/s/1'"
     ]
+    third = [*data, *(msgspec.structs.replace(row, profile="c") for row in data if row.profile == "a")]
+    assert [one.trials for one in compare(third, settings()).repeat] == [2, 1], "c is not compared"
+    sound = [row for row in data if row.profile != "a"]
+    others = [*sound, *(msgspec.structs.replace(row, profile="a", rerun=None) for row in sound)]
+    assert [one.trials for one in compare(others, settings()).repeat] == [1]
 
 
 def test_error_rates_that_differ_are_flagged() -> None:

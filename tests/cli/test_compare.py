@@ -323,3 +323,29 @@ def test_doubtful_results_are_said_in_the_text(tmp_path: Path, tbench) -> None:
     assert "inconclusive, because 100.0 % of b's results look doubtful (at most 10.0 %)" in " ".join(ran.out.split())
     assert "16 results of 16 of b look doubtful: no tokens (16)" in " ".join(ran.out.split())
     assert tbench("compare", made.folder, "--fail-if", "worse").code == 3
+
+
+def test_the_report_prints_the_command_of_compare(tmp_path: Path, tbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = batch(tmp_path / "my results", {"a": "++ xE", "b": "++ ++"})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    command = json.loads(tbench("compare", made.folder, "--json").out)["repeat"][0]["command"]
+    assert shlex.split(command) == ["tbench", "resume", str(made.folder), "--retry-errors"]
+
+    def written() -> str:
+        assert tbench("report", made.folder, "-o", tmp_path / "out").code == 0
+        assert tbench("analyze", made.folder, "--no-llm", "-o", tmp_path / "analysed").code == 0
+        files = [tmp_path / place / "comparison_report.md" for place in ("out", "analysed")]
+        texts = [file.read_text().replace("\\", "") for file in files]
+        assert [command in text for text in texts] == ["resume" in text for text in texts]
+        return texts[0]
+
+    assert command in written()
+    plan = msgspec.json.decode(made.plan_json.read_bytes())
+    write_json(made.plan_json, {**plan, "folder": "results/s/0", "provenance": {"root": str(tmp_path)}})
+    assert "resume" not in written() + tbench("compare", made.folder).out, "a copy would be refused"
+    refused = tbench("resume", made.folder)
+    assert (refused.code, f"was planned for the folder {tmp_path}/results/s/0" in refused.err) == (2, True)
+    write_json(made.plan_json, plan)
+    monkeypatch.setattr("terminalbench.live.processes.live_processes", lambda _batch: [object()])
+    assert "resume" not in written() + tbench("compare", made.folder).out, "it still runs"

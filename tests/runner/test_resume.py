@@ -67,7 +67,7 @@ def test_a_project_that_shares_its_results_is_another_project(project: Project, 
     clone = Project(project.root.parent / "clone")
     (clone.root / "results").symlink_to(project.root / "results")
     other = experiment(clone)
-    with pytest.raises(UserError, match=f"was started in {project.root}"):
+    with pytest.raises(UserError, match=f"was started in {project.root}, not in {clone.root}"):
         resume(Batch(other.results_root / "s" / "0"), ResumeRequest(), other)
     outside = f'results_root = "{project.root}/results"'
     other = experiment(clone, run=outside)

@@ -87,7 +87,7 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
         coverage=settings.coverage,
         hypothesis=settings.hypothesis,
         k=settings.k,
-        repeat=repeats(rows, settings.places),
+        repeat=repeats(rows, settings),
     )
 
 

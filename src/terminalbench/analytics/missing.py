@@ -1,6 +1,6 @@
 """Trials that were not measured: how much of the plan they are, how many undo a verdict, how to get them back. Pure."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from shlex import quote
 
 from terminalbench.analytics.contrast import looks_early, still_to_plan
@@ -91,13 +91,16 @@ def _turned(start: Sample, steps: Sequence[Step]) -> Sample:
     return joined(start.tasks, numbers[0], numbers[1])
 
 
-def repeats(rows: Sequence[Row], places: Mapping[str, str] | None) -> list[Repeat]:
-    """A command for each batch that runs again exactly what was not measured, where `places` says how it is named."""
+def repeats(rows: Sequence[Row], settings: Settings) -> list[Repeat]:
+    """A command for each batch that runs again what was not measured of the compared profiles, and how much that is."""
+    compared = {name for pair in settings.contrasts for name in pair}
+    rows = [row for row in rows if row.rerun is not None and (row.profile in compared or not compared)]
+    places = settings.places
     found = []
     for batch in dict.fromkeys(row.batch for row in rows):
-        ways = [row.rerun for row in rows if row.batch == batch and row.rerun is not None]
+        ways = [row.rerun for row in rows if row.batch == batch]
         place = batch if places is None else places.get(batch)
-        if ways and place is not None:
+        if place is not None:
             retry = " --retry-errors" if Rerun.RETRY in ways else ""
             found.append(Repeat(batch, len(ways), f"tbench resume {quote(place)}{retry}"))
     return found

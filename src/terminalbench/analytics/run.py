@@ -24,6 +24,7 @@ from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.files import read_json, write_json
 from terminalbench.index.queries import BatchView
 from terminalbench.index.store import open_index
+from terminalbench.live.processes import resume_places
 from terminalbench.records import Finding
 
 COMPARISON, TESTS = "comparison.json", "statistical_tests.json"
@@ -130,7 +131,9 @@ def _analyzers(request: AnalysisRequest, chosen: Sequence[Picked]) -> list[Loade
 def _settings(chosen: Sequence[Picked], request: AnalysisRequest) -> dict[Metric, Settings]:
     """What is compared, in every metric."""
     pairs = (request.compare,) if request.compare is not None else ()
-    asked = settings_of([part.view for part in chosen], Asked(contrasts=pairs, analysis=request.analysis))
+    views = [part.view for part in chosen]
+    places = resume_places(_batches(chosen), views)
+    asked = settings_of(views, Asked(contrasts=pairs, analysis=request.analysis, places=places))
     return {metric: msgspec.structs.replace(asked, metric=metric) for metric in _METRICS}
 
 
@@ -203,8 +206,9 @@ def _kept(
         return metrics.Tables(notes=(_OTHERS,) if metrics.about_others(output, chosen, wanted) else ())
     except (OSError, TbenchError):
         kept = None
-    same = not wanted.is_sample and kept == _compared(chosen, {"pass": settings["pass"]})["pass"]
-    return metrics.Tables(comparison=kept) if same else metrics.Tables(notes=(_OTHERS,))
+    now = _compared(chosen, {"pass": settings["pass"]})["pass"]
+    said = msgspec.structs.replace(kept, repeat=now.repeat) if kept is not None else None  # it depends on where one is
+    return metrics.Tables(comparison=now) if said == now and not wanted.is_sample else metrics.Tables(notes=(_OTHERS,))
 
 
 def _compared(chosen: Sequence[Picked], settings: Mapping[Metric, Settings]) -> dict[Metric, Comparison]:

@@ -45,8 +45,8 @@ def command(selected: "Selected", quiet: bool, **chosen: Any) -> int:
     from terminalbench.analytics.judge.output import estimate_lines
     from terminalbench.analytics.selection import pick
     from terminalbench.cli.progress import AnalysisTeller
+    from terminalbench.experiments.batch import from_here
     from terminalbench.lab.analyze import estimate, request_of, run_request
-    from terminalbench.lab.select import from_here
     from terminalbench.report.analysis import listing, summary
 
     teller = AnalysisTeller(quiet=quiet)

@@ -253,6 +253,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     provenance: Provenance = Provenance()
     notes: tuple[str, ...] = ()
 
+    def place(self) -> Path:
+        """The folder that it was planned for: recorded configurations name files there."""
+        return Path(self.provenance.root or "") / self.folder
+
     def grown(self) -> tuple[int, ...]:
         """The attempts of each task it had before they became more, each time; those of an earlier version: any."""
         now = max((job.attempts for job in self.jobs), default=0)

@@ -9,11 +9,9 @@ from terminalbench.analytics.gate import FailIf, gate, unaccepted
 from terminalbench.analytics.model import Comparison, Metric
 from terminalbench.analytics.settings import Asked
 from terminalbench.errors import GateFailed, Incomplete, UserError, did_you_mean
-from terminalbench.experiments.batch import Batch
-from terminalbench.index.places import ForeignJobs
 from terminalbench.lab.arguments import checked, path_of
-from terminalbench.lab.select import Named, from_here, select
-from terminalbench.live.processes import live_processes
+from terminalbench.lab.select import Named, select
+from terminalbench.live.processes import resume_places
 
 
 @checked
@@ -36,15 +34,9 @@ def compare(
     selected = select(*batches, results=path_of(results), root=path_of(root), with_data=True)
     pairs = tuple((new, old) for new, old in contrasts)
     views = selected.views()
-    named = zip(views, selected.batches, strict=True)
-    places = {view.batch: from_here(batch.folder) for view, batch in named if _may_resume(batch)}
+    places = resume_places(selected.batches, views)
     asked = Asked(baseline=baseline, contrasts=pairs, metric=metric, k=k, analysis=selected.analysis, places=places)
     return compare_views(views, asked)
-
-
-def _may_resume(batch: Batch) -> bool:
-    """Whether a resume could run what is missing: it is a batch of ours, and is not running."""
-    return not isinstance(batch, ForeignJobs) and not live_processes(batch)
 
 
 def hold_gate(comparison: Comparison, fail_if: FailIf, accept: Sequence[str] = ()) -> None:

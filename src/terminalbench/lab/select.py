@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.batch import Batch, batch_numbers, latest
+from terminalbench.experiments.batch import Batch, batch_numbers, from_here, latest
 from terminalbench.experiments.config import Experiment, load, project_root
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.places import ForeignJobs, Place, find_batches, find_jobs, is_trial, root_around
@@ -379,9 +379,3 @@ def _trial_in(folder: Path) -> FoundTrial:
         if batch.folder / row.folder == folder:
             return FoundTrial(batch, key, row)
     raise UserError("is no trial that can be read", where=str(folder))
-
-
-def from_here(place: str | Path) -> str:
-    """A path as a person in the current folder would type it."""
-    path = Path(place)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

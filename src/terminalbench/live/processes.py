@@ -7,7 +7,7 @@ no process: what runs writes, sooner or later.
 
 import hashlib
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,8 +18,10 @@ import msgspec
 
 from terminalbench import registry
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.batch import Batch, from_here
 from terminalbench.files import lock_owner, read_json, write_json
+from terminalbench.index.places import ForeignJobs
+from terminalbench.index.queries import BatchView
 from terminalbench.text.numbers import duration
 
 
@@ -86,6 +88,20 @@ def live_processes(batch: Batch) -> list[LiveProcess]:
         found.append(LiveProcess("runner", place, runner))
     found += [LiveProcess("harbor", place, worker) for worker in _workers(batch)]
     return [process for process in found if process.alive]
+
+
+def resume_places(batches: Sequence[Batch], views: Sequence[BatchView]) -> dict[str, str]:
+    """How a person in the current folder names each batch that may be resumed, by `slug/number`.
+
+    It is a batch of ours that is not running, and lies in the folder that it was planned for.
+    """
+    places = {}
+    for batch, view in zip(batches, views, strict=True):
+        plan = view.plan
+        moved = plan.provenance.root is not None and plan.place().resolve() != batch.folder.resolve()
+        if not (isinstance(batch, ForeignJobs) or moved or live_processes(batch)):
+            places[view.batch] = from_here(batch.folder)
+    return places
 
 
 def forget_dead_workers(batch: Batch) -> None:

@@ -8,11 +8,13 @@ from urllib.parse import quote
 
 from terminalbench.analytics.compare import compare_views
 from terminalbench.analytics.model import Comparison
+from terminalbench.analytics.settings import Asked
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import write_text
 from terminalbench.index.queries import BatchView
 from terminalbench.index.results import FINDINGS_FILE, read_findings
 from terminalbench.index.views import open_view
+from terminalbench.live.processes import resume_places
 from terminalbench.report.build import Measured, build_report
 from terminalbench.report.evidence import needed
 from terminalbench.report.html import render_html
@@ -25,7 +27,11 @@ MARKDOWN = "comparison_report.md"
 def open_source(batch: Batch) -> Measured:
     """A batch as it is on disk now, compared as its plan declares, with what was found about its trials."""
     view = open_view(batch)
-    return Measured(batch, view, compare_views([view]), read_findings(batch, keep=needed))
+    return Measured(batch, view, _compared(batch, view), read_findings(batch, keep=needed))
+
+
+def _compared(batch: Batch, view: BatchView) -> Comparison:
+    return compare_views([view], Asked(places=resume_places([batch], [view])))
 
 
 def write_analysed(
@@ -38,7 +44,8 @@ def write_analysed(
     found = read_findings(batches[0], output / FINDINGS_FILE, keep=needed)
     alone, pooled = (comparison, None) if len(views) == 1 else (None, comparison)
     sources = [
-        Measured(batch, view, alone or compare_views([view]), found) for batch, view in zip(batches, views, strict=True)
+        Measured(batch, view, alone or _compared(batch, view), found)
+        for batch, view in zip(batches, views, strict=True)
     ]
     sources.sort(key=lambda source: source.view.plan.provenance.created_at or "")
     return write_report(sources[-1], sources[:-1], output, pooled)

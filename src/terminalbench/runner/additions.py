@@ -101,13 +101,14 @@ def _refuse_a_moved_project(batch: Batch, plan: Plan, experiment: Experiment | N
     """The recorded configurations name files by their full path: elsewhere they would read and write the old place."""
     if plan.provenance.root is None:
         raise UserError("does not say which project it was run from", where=str(batch.plan_json))
-    recorded, place = root_of(plan), Path(plan.folder)
-    moved = (recorded / place).resolve() != batch.folder.resolve()
-    if experiment is not None:  # two projects can share a folder of results
-        moved = moved or experiment.root.resolve() != recorded.resolve()
-    if moved:
+    recorded, told = root_of(plan), None
+    if plan.place().resolve() != batch.folder.resolve():
+        told = f"was planned for the folder {plan.place()}"
+    elif experiment is not None and experiment.root.resolve() != recorded.resolve():
+        told = f"was started in {recorded}, not in {experiment.root}"  # two projects can share a folder of results
+    if told is not None:
         raise UserError(
-            f"was started in {recorded}; its job configurations name files there",
+            f"{told}; its job configurations name files there",
             where=str(batch.folder),
             hint="move it back, or start a new batch: tbench run",
         )

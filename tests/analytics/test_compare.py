@@ -21,6 +21,7 @@ from terminalbench.files import encode_json
 from terminalbench.index.queries import Rerun
 from terminalbench.index.totals import Spend
 from terminalbench.records import Outcome
+from terminalbench.report.sentences import missing_sentence
 
 PROFILE = st.text("+xE.TC", min_size=1, max_size=4)
 GRID = st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(PROFILE, min_size=n, max_size=n).map(" ".join)] * 2))
@@ -289,6 +290,55 @@ def test_error_rates_that_differ_are_flagged() -> None:
     assert found.error_rate_p < 0.001
     assert any("broke at different rates (b 15 of 30, a 0 of 30)" in warning for warning in found.warnings)
     assert contrast(table(a="+x.. " * 5, b="+x++ " * 5)).error_rate_p is None, "what never ran is no error"
+
+
+def redrawn(marks: Marks, tries: dict[str, int], **fields: Any) -> Contrast:
+    """The contrast where each pass of a profile came after so many tries that broke while its agent worked."""
+    made = [
+        msgspec.structs.replace(row, broken=tries.get(row.profile, 0), redrawn=tries.get(row.profile, 0))
+        if row.outcome is Outcome.PASSED
+        else row
+        for row in rows(marks)
+    ]
+    return compare(made, settings(**fields)).contrasts[0]
+
+
+LUCKY = table(a="+ x x x + x x x + x x x", b="+ " * 12)
+
+
+def test_passes_that_were_drawn_again_until_they_came_decide_nothing() -> None:
+    assert contrast(LUCKY).verdict == "better"
+    found = redrawn(LUCKY, {"b": 2})
+    assert found.verdict == "inconclusive"
+    assert found.reason is not None
+    assert found.reason.startswith('"better" would not hold if ')
+    assert found.reason.endswith(" of the 12 trials that broke and were run again went against it")
+    assert found.missing is not None
+    assert (found.missing.new, found.missing.redrawn_new, found.missing.redrawn_old) == (0, 12, 0)
+    assert found.missing.lowest.difference == pytest.approx(-0.25)
+    told = "trials broke at different rates, tries that were run again included (b 24 of 36, a 0 of 12)"
+    assert any(told in warning for warning in found.warnings)
+    assert "after they broke, so their first result is unknown: 12 trials of b; with them" in missing_sentence(found)
+    assert redrawn(LUCKY, {"b": 2}, looks="any").verdict == "inconclusive"
+
+
+def test_an_outage_that_hit_both_alike_costs_no_verdict() -> None:
+    marks = table(a="x+ " * 12, b="++ " * 12)
+    assert contrast(marks).verdict == "better"
+    found = redrawn(marks, {"a": 2, "b": 1})
+    assert (found.verdict, found.missing) == ("better", None)
+    few = [
+        msgspec.structs.replace(row, broken=1, redrawn=1) if row.profile == "b" and row.task.id == "t1" else row
+        for row in rows(marks)
+    ]
+    assert compare(few, settings()).contrasts[0].verdict == "better", "one task more is no sign of another rate"
+
+
+def test_set_ups_that_were_tried_again_drew_no_result_again() -> None:
+    made = [msgspec.structs.replace(row, broken=2) if row.profile == "b" else row for row in rows(LUCKY)]
+    found = compare(made, settings()).contrasts[0]
+    assert found.verdict == "better"
+    assert any("broke at different rates" in warning for warning in found.warnings)
 
 
 def test_what_is_missing_is_said() -> None:

@@ -1,5 +1,6 @@
 """From batches on disk to rows and settings."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,24 @@ def test_superseded_tries_are_paid_by_the_trial_that_counts(batch: Batch) -> Non
     ]
     assert sum(row.spent.cost_usd or 0 for row in rows) == 4.0
     assert sum(row.superseded for row in rows) == 2
+
+
+def test_tries_that_broke_before_the_one_that_counts_are_told(batch: Batch) -> None:
+    """Of those, the ones whose agent had begun were drawn again; an interruption, and a try after the verdict, was not."""
+    begun = {"agent_execution": {"started_at": "2026-01-23T16:29:50Z", "finished_at": "2026-01-23T16:30:00Z"}}
+    tries = {
+        "a__1": (1, 0, "ConnectionError", begun), "a__2": (2, 1, "ConnectionError", begun),
+        "a__3": (2, 2, "ConnectionError", {}), "a__4": (1, 3, "CancelledError", begun), "a__5": (1, 4, None, begun),
+        "a__6": (2, 5, None, begun), "a__7": (2, 6, "ConnectionError", begun),
+    }  # fmt: skip
+    for name, (attempt, second, error, more) in tries.items():
+        reward = 1.0 if error is None else None
+        folder = make_trial(batch, name, reward=reward, error=error, attempt=attempt, second=second)
+        document = json.loads((folder / "result.json").read_text()) | more
+        (folder / "result.json").write_text(json.dumps(document))
+    rows = rows_of([view(batch)])
+    found = [one(rows, "p", "a", attempt) for attempt in (1, 2)]
+    assert [(row.outcome, row.broken, row.redrawn) for row in found] == [("passed", 1, 1), ("passed", 2, 1)]
 
 
 def test_one_unknown_try_makes_the_cost_unknown(batch: Batch) -> None:

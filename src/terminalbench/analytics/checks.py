@@ -16,6 +16,8 @@ _FACTORS = {"environment": (), "model": ("model",), "agent_version": ("agent", "
 """What must be alike in both profiles, and the declared aspects of which any one explains a difference."""
 _BROKEN = (Outcome.ERRORED, Outcome.TIMED_OUT, Outcome.CANCELLED)
 ERROR_ALPHA = 0.05
+REDRAWN_ALPHA = 2 * ERROR_ALPHA
+"""Of a test of either direction: one profile's tries broke more often, at ERROR_ALPHA."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Comparability:
     error_rate_p: float | None
     doubtful: tuple[float | None, float | None] = (None, None)
     """The share of each one's measured trials whose number is suspect."""
+    redrawn: bool = False
+    """Whether tries broke at different rates while their agents worked, and were run again."""
 
 
 def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dict[str, Any]]) -> Comparability:
@@ -54,7 +58,7 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
         if share.count
     ]
     doubtful = (shares[0].share, shares[1].share)
-    return Comparability(refused, [*warnings, *flagged], changed, error_p, doubtful)
+    return Comparability(refused, [*warnings, *flagged], changed, error_p, doubtful, _redrawn(rows))
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,12 @@ def _in_time(new: str, old: str, measured: Sequence[Sequence[Row]]) -> list[str]
 
 
 def _error_rates(new: str, old: str, rows: Sequence[Sequence[Row]]) -> tuple[float | None, list[str]]:
-    """Fisher's test of the share of trials that broke; what never ran is no error."""
-    counts = [(sum(row.outcome in _BROKEN for row in side), sum(row.measured for row in side)) for side in rows]
+    """Fisher's test of the share of tries that broke, those that were run again included. What never ran is none."""
+    again = [sum(row.broken for row in side) for side in rows]
+    counts = [
+        (count + sum(row.outcome in _BROKEN for row in side), sum(row.measured for row in side))
+        for count, side in zip(again, rows, strict=True)
+    ]
     if not all(sum(count) for count in counts) or not any(broken for broken, _ in counts):
         return None, []
     p = stats.fisher_p(counts[0], counts[1])
@@ -147,4 +155,16 @@ def _error_rates(new: str, old: str, rows: Sequence[Sequence[Row]]) -> tuple[flo
     shown = [
         f"{name} {broken} of {broken + measured}" for name, (broken, measured) in zip((new, old), counts, strict=True)
     ]
-    return p, [f"trials broke at different rates ({', '.join(shown)}): those measured may not be alike"]
+    how = ", tries that were run again included" if any(again) else ""
+    return p, [f"trials broke at different rates{how} ({', '.join(shown)}): those measured may not be alike"]
+
+
+def _redrawn(rows: Sequence[Sequence[Row]]) -> bool:
+    """Whether one profile's trials were run again more often, after they broke while the agent worked.
+
+    An agent may break where it would have failed, and an outage may hit both alike: only the rates can tell.
+    """
+    counts = [(sum(row.redrawn for row in side), sum(row.measured for row in side)) for side in rows]
+    if not any(again for again, _ in counts) or not all(sum(count) for count in counts):
+        return False
+    return stats.fisher_p(counts[0], counts[1]) < REDRAWN_ALPHA

@@ -24,7 +24,15 @@ from terminalbench.analytics.contrast import (
     size_of,
     with_interval,
 )
-from terminalbench.analytics.missing import begun, coverage, repeats, trials_apart, undone_by
+from terminalbench.analytics.missing import (
+    begun,
+    coverage,
+    first_tries_only,
+    lost_trials,
+    repeats,
+    trials_apart,
+    undone_by,
+)
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Missing, Row, Verdict
 from terminalbench.analytics.reasons import could_be_undone, too_early
 from terminalbench.analytics.rows import repeats_told, rows_of
@@ -123,7 +131,9 @@ class _Prepared:
     samples: dict[Way, Sample | None]
     estimates: dict[Way, Estimate]
     planned: tuple[ProfileRows, ProfileRows]
+    doubted: tuple[ProfileRows, ProfileRows]
     lost: tuple[int, int]
+    redrawn: tuple[int, int]
 
     def worst_p(self, rule: Way) -> float | None:
         """The largest p that the missing trials allow; 1 where they can turn the difference round."""
@@ -139,17 +149,20 @@ def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepare
         new, old = ended_only(new), ended_only(old)
     checked = comparability(new, old, settings.profiles)
     tasks = [task for task in new.tasks if task in old.tasks and task not in checked.changed]
-    lost = [sum(n - measured for n, measured, _ in map(side.counts.__getitem__, tasks)) for side in (new, old)]
+    doubted = (first_tries_only(new), first_tries_only(old)) if checked.redrawn else (new, old)
+    lost, unknown = ((lost_trials(a, tasks), lost_trials(b, tasks)) for a, b in ((new, old), doubted))
     ways: tuple[Way, ...] = (*WAYS, *(BOUNDS if settings.metric == "pass" else ()))
     measured = sample(new, old, tasks, settings.metric, "exclude") if not checked.refused else None
     samples: dict[Way, Sample | None] = dict.fromkeys(ways, measured)
     estimates: dict[Way, Estimate] = dict.fromkeys(ways, estimate(measured, settings))
-    if any(lost) and not checked.refused:
+    if any(unknown) and not checked.refused:
         possible = begun(new, old, tasks)
         for way in ways[1:]:
-            samples[way] = sample(new, old, tasks if way in WAYS else possible, settings.metric, way)
+            sides, which = ((new, old), tasks) if way in WAYS else (doubted, possible)
+            samples[way] = sample(*sides, which, settings.metric, way)
             estimates[way] = estimate(samples[way], settings)
-    return _Prepared(new, old, tasks, checked, samples, estimates, planned, (lost[0], lost[1]))
+    redrawn = (unknown[0] - lost[0], unknown[1] - lost[1])
+    return _Prepared(new, old, tasks, checked, samples, estimates, planned, doubted, lost, redrawn)
 
 
 def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contrast]:
@@ -183,7 +196,8 @@ def _contrasts(prepared: Sequence[_Prepared], settings: Settings) -> list[Contra
 def _counted(
     prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int, looks: Looks
 ) -> CountedWay:
-    crossed = crossing(prepared.new, prepared.old, prepared.tasks, way, looks, settings.metric)
+    sides = prepared.doubted if way in BOUNDS else (prepared.new, prepared.old)
+    crossed = crossing(*sides, prepared.tasks, way, looks, settings.metric)
     return CountedWay(prepared.estimates[way], p, _narrow(prepared.samples[way], settings, family, looks), crossed)
 
 
@@ -283,7 +297,7 @@ def _missing(
 ) -> Missing | None:
     """The bounds of what was not measured, and how much of it undoes the verdict; None when nothing was lost."""
     low, high = (prepared.samples.get(way) for way in BOUNDS)
-    if low is None or high is None or not any(prepared.lost):
+    if low is None or high is None or not any((*prepared.lost, *prepared.redrawn)):
         return None
     verdict = judge([ways[settings.rule]], looks, settings)
 
@@ -301,6 +315,8 @@ def _missing(
     return Missing(
         new=prepared.lost[0],
         old=prepared.lost[1],
+        redrawn_new=prepared.redrawn[0],
+        redrawn_old=prepared.redrawn[1],
         lowest=ways["low"].estimate,
         highest=ways["high"].estimate,
         verdict=verdict,

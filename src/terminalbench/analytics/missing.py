@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from shlex import quote
 
+import msgspec
+
 from terminalbench.analytics.contrast import looks_early, still_to_plan
 from terminalbench.analytics.model import Repeat, Row
 from terminalbench.analytics.sample import Numbers, Sample, joined, values_of
@@ -42,6 +44,23 @@ def trials_apart(side: ProfileRows, other: ProfileRows, common: Collection[TaskR
 def begun(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef]) -> list[TaskRef]:
     """The tasks that one of the two has begun. What neither has begun lowers coverage, and favours neither."""
     return [task for task in tasks if any(r.outcome is not Outcome.NOT_RUN for p in (new, old) for r in p.tasks[task])]
+
+
+def first_tries_only(profile: ProfileRows) -> ProfileRows:
+    """The profile with trials that were run again, after they broke while their agent worked, as not measured."""
+    tasks = {
+        task: [
+            msgspec.structs.replace(row, outcome=Outcome.ERRORED) if row.redrawn and row.measured else row
+            for row in rows
+        ]
+        for task, rows in profile.tasks.items()
+    }
+    return ProfileRows(profile.profile, tasks)
+
+
+def lost_trials(profile: ProfileRows, tasks: Sequence[TaskRef]) -> int:
+    """How many trials of `tasks` were not measured."""
+    return sum(planned - measured for planned, measured, _ in map(profile.counts.__getitem__, tasks))
 
 
 def undone_by(low: Sample, high: Sample, holds: Callable[[Sample], bool], *, upward: bool) -> int | None:

@@ -23,7 +23,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     `spent` is what the trial that counts and every try it superseded (`superseded` of them) took together. `suspect`
     are reasons to doubt its number; `no_model`: its profile calls none and costs nothing. `rerun` says how a resume of
     its batch runs it again, None when it does not. `last` is how the last try ended where the
-    attempt was run again after its verdict: the first verdict counts all the same.
+    attempt was run again after its verdict: the first verdict counts all the same. `broken` tries before the one that
+    counts broke, `redrawn` of them after their agent had begun: what those would have come to is not known.
     """
 
     task: TaskRef
@@ -45,6 +46,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     delivery: Delivery = Delivery()
     simulated: bool = False
     superseded: int = 0
+    broken: int = 0
+    redrawn: int = 0
     last: Outcome | None = None
     spent: Spend = Spend()
     suspect: tuple[str, ...] = ()
@@ -179,11 +182,14 @@ class Missing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `lowest` counts those of `new` as not passed and those of `old` as passed, `highest` the reverse: with every trial
     measured the result would lie between them. `verdict` is what there would be without them in mind; so many of them
-    as `undone_by` say, gone against it, undo it (None: not even all, or it is not known).
+    as `undone_by` say, gone against it, undo it (None: not even all, or it is not known). `redrawn_new` and
+    `redrawn_old` trials were run again after they broke, at different rates: what they were at first is missing too.
     """
 
     new: int
     old: int
+    redrawn_new: int = 0
+    redrawn_old: int = 0
     lowest: Estimate
     highest: Estimate
     verdict: Verdict

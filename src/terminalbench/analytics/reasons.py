@@ -7,12 +7,15 @@ from terminalbench.text.numbers import noun, p_value
 
 def could_be_undone(missing: Missing) -> str:
     """How few of the missing trials undo the verdict."""
-    count, lost = missing.undone_by, missing.new + missing.old
+    count, again = missing.undone_by, missing.redrawn_new + missing.redrawn_old
+    lost = missing.new + missing.old + again
+    what = noun(lost, "missing trial")
+    if again:
+        what = f"{noun(lost, 'trial')} that broke and {noun(again, 'was', 'were')} run again"
+        what += " or never measured" if lost > again else ""
     if not count:
-        return f'"{missing.verdict}" may not hold with the {noun(lost, "missing trial")} counted'
-    which = (
-        "the missing trial" if lost == 1 else f"{'all' if count == lost else f'{count} of the'} {lost} missing trials"
-    )
+        return f'"{missing.verdict}" may not hold with the {what} counted'
+    which = f"the {what}" if lost == 1 else f"{'all' if count == lost else f'{count} of the'} {lost} {what}"
     against = "went against it" if missing.verdict != "equivalent" else "favoured the same profile"
     return f'"{missing.verdict}" would not hold if {which} {against}'
 

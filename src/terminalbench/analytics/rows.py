@@ -12,12 +12,15 @@ from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import Spend, pass_rates, spend
+from terminalbench.records import AgentStatus, Outcome
 from terminalbench.text.numbers import percent, plural
 
 _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream", "--delete", "--no-delete"}
 """Arguments of `harbor run` that change nothing a trial measures."""
 _SAME = ("error_class", "started_at", "finished_at", "agent_version", "model", "delivery", "simulated")
 """What a row has from its trial as it is."""
+_BROKEN = (Outcome.ERRORED, Outcome.TIMED_OUT)
+"""How a try ended that broke by itself: one that was interrupted says nothing of its profile."""
 
 
 def rows_of(views: Sequence[BatchView]) -> list[Row]:
@@ -50,6 +53,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
                 profile_id=ids[cell.profile],
                 trial=f"{view.batch}/{started.key}" if started is not None else None,
                 superseded=len(again),
+                **_broken(started, again),
                 no_model=cell.profile in free,
                 rerun=None if _quarantined(excluded(cell.profile, cell.task)) else cell.rerun,
                 last=repeats.get((cell.profile, cell.task, cell.attempt)),
@@ -58,6 +62,14 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
             )
             rows.append(row)
     return rows
+
+
+def _broken(counts: TrialRow | None, again: Sequence[TrialRow]) -> dict[str, Any]:
+    """How many tries before the one that counts broke, and how many of those after their agent had begun."""
+    until = counts.trial.started_at if counts is not None and counts.trial is not None else None
+    tries = [row.trial for row in again if row.trial is not None and row.trial.outcome in _BROKEN]
+    before = [one for one in tries if until is None or one.started_at is None or one.started_at <= until]
+    return {"broken": len(before), "redrawn": sum(one.agent_status is not AgentStatus.NOT_STARTED for one in before)}
 
 
 def _quarantined(exclusion: Exclusion | None) -> bool:
@@ -89,12 +101,17 @@ def _of_trial(cell: CellState) -> dict[str, Any]:
 
 
 def _tries_by_cell(view: BatchView) -> dict[int, list[TrialRow]]:
-    """The superseded tries of each cell: by the name of the trial they belong to, else the task's first attempt."""
+    """The superseded tries of each cell: by the name of the trial they belong to, else by their attempt at the task.
+
+    Where that is not known, it is the first attempt.
+    """
     labels = {(job.profile, t.label, t.ref.id): t.ref for job in view.plan.jobs for t in job.tasks}
     first: dict[tuple[str, str, str], int] = {}
     by_trial: dict[tuple[str, str], int] = {}
+    by_attempt: dict[tuple[str, str, str, int], int] = {}
     for place, cell in enumerate(view.cells):
         first.setdefault((cell.profile, cell.task.dataset, cell.task.id), place)
+        by_attempt[cell.profile, cell.task.dataset, cell.task.id, cell.attempt] = place
         if cell.row is not None:
             by_trial[cell.row.job, cell.row.name] = place
     tries: dict[int, list[TrialRow]] = {}
@@ -102,7 +119,9 @@ def _tries_by_cell(view: BatchView) -> dict[int, list[TrialRow]]:
         place = by_trial.get((row.job, row.name.rsplit("-try", 1)[0]))
         if place is None:
             ref = labels.get((row.profile or "", row.dataset or "", row.task or ""))
-            place = first.get((row.profile or "", ref.dataset, ref.id)) if ref is not None else None
+            task = (row.profile or "", ref.dataset, ref.id) if ref is not None else ("", "", "")
+            told = row.trial.attempt if row.trial is not None else None
+            place = by_attempt.get((*task, told or 0), first.get(task))
         if place is None:
             place = next((i for i, cell in enumerate(view.cells) if cell.profile == row.profile), None)
         if place is not None:

@@ -86,17 +86,26 @@ def missing_sentence(contrast: Contrast) -> str:
     missing = contrast.missing
     if missing is None:
         return ""
-    lost = [
-        f"{plural(count, 'trial')} of {name}"
-        for count, name in ((missing.new, contrast.new), (missing.old, contrast.old))
-        if count
-    ]
-    text = f"missing: {', '.join(lost)}"
+    lost = _trials_of(contrast, missing.new, missing.old)
+    again = _trials_of(contrast, missing.redrawn_new, missing.redrawn_old)
+    text = "; ".join(
+        part
+        for part in (
+            f"missing: {lost}" if lost else "",
+            f"run again after they broke, so their first result is unknown: {again}" if again else "",
+        )
+        if part
+    )
     low, high = missing.lowest.difference, missing.highest.difference
     if low is not None and high is not None:
         text += f"; with them the difference would be {between(low, high, 'pass')}"
     stands = missing.verdict != "inconclusive" and contrast.verdict == missing.verdict
     return f'{text}; "{missing.verdict}" holds whatever they were' if stands else text
+
+
+def _trials_of(contrast: Contrast, new: int, old: int) -> str:
+    counts = ((new, contrast.new), (old, contrast.old))
+    return ", ".join(f"{plural(count, 'trial')} of {name}" for count, name in counts if count)
 
 
 def delivery_sentence(item: Delivery, profile: str) -> str | None:

@@ -219,3 +219,31 @@ def test_many_files_are_kept_as_folders(tmp_path: Path) -> None:
     after = digests(files, MOST_FILES)
     assert [name for name in after if after[name] != before[name]] == ["a/y/"]
     assert list(digests({f"{n}.py": tmp_path / f"x{n}" for n in range(9)}, 5)) == ["./"]
+
+
+def test_what_is_imported_by_a_literal_name_counts(project: Project) -> None:
+    calls = 'importlib.import_module("dyn1")\n__import__("dyn2.deep")\nimport_module(name="dyn3")\nimport_module(any)\n'
+    project.write("mine.py", AGENT + calls + 'run("dyn4")\n')
+    for name in ("dyn1.py", "dyn2/deep.py", "dyn3.py", "dyn4.py"):
+        project.write(name, "X = 1\n")
+    first = profile(project, "mine:Mine")
+    assert set(first.content["agent_code"]) == {"mine.py", "dyn1.py", "dyn2/deep.py", "dyn3.py"}
+
+
+@pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize/__init__.py"])
+def test_what_python_loads_by_itself_counts(package: Project, name: str) -> None:
+    before = profile(package)
+    package.write(name, "import patched\n")
+    package.write("patched.py", "X = 1\n")
+    after = profile(package)
+    changed = {difference.aspect for difference in differences(before.content, after.content)}
+    assert changed == {f"agent_code.{name}", "agent_code.patched.py"}
+
+
+def test_a_folder_called_venv_counts_unless_python_made_it(package: Project) -> None:
+    before = profile(package).id
+    package.write("lab/venv/tools.py", "X = 1\n")
+    counted = profile(package).id
+    assert counted != before
+    package.write("lab/venv/pyvenv.cfg", "home = /usr/bin\n")
+    assert profile(package).id == before

@@ -1,7 +1,8 @@
 """The code of an agent that is a class of one's own: digests of the files that its import path leads to.
 
 A package counts with every file of its folder, a folder without `__init__.py` with its Python files, a single module
-with itself. What these import from source folders (the project, editable installs) is counted too. An installed
+with itself. What these import from source folders (the project, editable installs) is counted too, by a statement or by
+a call with the name as text, and so are modules that Python loads by itself (`sitecustomize`). An installed
 distribution counts with its name, version and files. Everything is looked for as a file and read as text: no module is
 imported. Code of terminalbench and of Harbor is not counted: their versions are in the plan.
 """
@@ -32,6 +33,9 @@ _EXTENSIONS = re.compile(r"[^.]*(\.[\w-]+)*\.(so|pyd)")
 _STANDARD_LIBRARY = Path(os.__file__).parent
 _RESULTS = ({"index.db"}, {"plan.json", "experiment.toml"})
 _TASK = {"task.toml", "instruction.md"}
+_VENV = {"pyvenv.cfg"}
+_BY_ITSELF = ("sitecustomize", "usercustomize")
+"""Modules that Python loads when it starts, wherever the search path has them."""
 
 
 def agent_code(import_path: str, root: Path | None) -> dict[str, str] | None:
@@ -52,7 +56,10 @@ def agent_code(import_path: str, root: Path | None) -> dict[str, str] | None:
         version = {f"distribution {installed.name}": installed.version or "of no version"}
         return version | digests(_recorded(installed, first.place) or first.files, MOST_FILES)
     sources = set(filter(_is_source_folder, [first.place, *map(Path, search)]))
-    units, waiting = {first.name: first}, [first]
+    beside = [str(place) for place in dict.fromkeys([first.place, *map(Path, search[:1])]) if place in sources]
+    loaded = [found for name in _BY_ITSELF if (found := _find(name, beside)) is not None and found.whole]
+    waiting = [first, *loaded]
+    units = {unit.name: unit for unit in waiting}
     while waiting:
         for other in _imported(waiting.pop(), search, sources):
             if other.name not in units:
@@ -79,7 +86,7 @@ def option_files(options: Mapping[str, Any], root: Path) -> dict[str, str]:
             if is_file(path):
                 found = {path.name: path}
             elif path != root and option.endswith(("path", "paths", "dir")) and is_folder(path):
-                found = {f.relative_to(path.parent).as_posix(): f for f in files_below(path, is_source, _is_no_code)}
+                found = {f.relative_to(path.parent).as_posix(): f for f in files_below(path, _counts, _is_no_code)}
             else:
                 continue
             if path.resolve().is_relative_to(root.resolve()):
@@ -102,7 +109,7 @@ class _Unit:
         if not self.path.is_dir():
             return {self.path.name: self.path}
         found, total = {}, 0
-        for file in files_below(self.path, is_source, _is_no_code):
+        for file in files_below(self.path, _counts, _is_no_code):
             if file.suffix == ".py" or (self.whole and not _is_experiment(file)):
                 found[file.relative_to(self.place).as_posix()] = file
                 total += file.stat().st_size
@@ -176,7 +183,7 @@ def _plain(name: str) -> str:
 def _recorded(installed: "Distribution", place: Path) -> dict[str, Path]:
     """The files that a distribution installed, as far as they are code or its data; empty when it records none."""
     listed = [file for file in installed.files or () if not file.parts[0].endswith((".dist-info", ".data"))]
-    names = [file.as_posix() for file in listed if ".." not in file.parts and all(map(is_source, file.parts))]
+    names = [file.as_posix() for file in listed if ".." not in file.parts and all(map(_counts, file.parts))]
     return {name: place / name for name in names if (place / name).is_file()}
 
 
@@ -215,12 +222,29 @@ def _imports(source: bytes) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names if "." not in node.module}
+        elif isinstance(node, ast.Call):
+            found |= _named(node)
     return found
 
 
+def _named(call: ast.Call) -> set[str]:
+    """The module that a call of `import_module` or `__import__` names as text, if it is one."""
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
+    if called not in ("import_module", "__import__"):
+        return set()
+    names = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "name")]
+    found = {name.value for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)}
+    return {name for name in found if not name.startswith(".")}  # a relative one is of the unit itself
+
+
+def _counts(name: str) -> bool:
+    """Whether a file or folder of that name is part of a package; a folder `venv` is, unless Python made it."""
+    return name == "venv" or is_source(name)
+
+
 def _is_no_code(_place: str, names: list[str]) -> bool:
-    """Whether a folder holds results or is a task: they lie in the package's folder and are no part of it."""
-    return any(marks <= set(names) for marks in (*_RESULTS, _TASK))
+    """Whether a folder holds results or an environment, or is a task: it lies in the package and is no part of it."""
+    return any(marks <= set(names) for marks in (*_RESULTS, _TASK, _VENV))
 
 
 def _is_experiment(file: Path) -> bool:

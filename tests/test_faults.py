@@ -35,4 +35,4 @@ def test_credit_stops_as_a_wrong_key_does() -> None:
 
 
 def test_errors_are_called_alike_in_the_analysis() -> None:
-    assert {kind.value for kind in ErrorClass} - set(FAILURE_CLASSES) == {"agent_timeout"}
+    assert {kind.value for kind in ErrorClass} <= set(FAILURE_CLASSES)

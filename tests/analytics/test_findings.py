@@ -240,7 +240,7 @@ def test_a_time_out_is_working_only_if_something_was_done(tmp_path: Path) -> Non
     idle = analyse(tmp_path / "idle", late, trajectory())["failure_class"]
     assert (idle.value, idle.reason) == ("never_acted", "time ran out, and the agent had called no tool")
     silent = analyse(tmp_path / "silent", late, None)["failure_class"]
-    assert silent.value == "unexplained"
+    assert silent.value == "agent_timeout", "as show and query call it"
 
 
 def test_silence_before_the_deadline_is_being_stuck(tmp_path: Path) -> None:

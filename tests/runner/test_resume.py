@@ -338,3 +338,20 @@ def test_what_was_run_again_on_request_is_no_lost_verdict(project: Project, star
     resume(batch, ResumeRequest())
     assert started.cells() == {("p", "b")}
     assert read_json(batch.plan_json, Plan).departures == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("timeout_working", ['"timeout_working" is a class of failures', "--retry-errors agent_timeout"]),
+        ("unexplained", ['"unexplained" is a class of failures', "failed with a verdict is measured"]),
+        ("not_run", ["a resume runs what did not end"]),
+        ("nonsense", ['no error class is called "nonsense"', "known: all, setup"]),
+        ("s/0", ["name the batch before --retry-errors"]),
+    ],
+)
+def test_a_class_that_no_error_has_is_explained(project: Project, tbench, name: str, said: list[str]) -> None:
+    batch = planned(experiment(project))
+    ran = tbench("resume", batch.folder, "--retry-errors", name)
+    assert ran.code == 2
+    assert all(text in " ".join(ran.err.split()) for text in said), ran.err

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from terminalbench.errors import UserError
+from terminalbench.faults import ErrorClass
 from terminalbench.lab.arguments import checked, path_of
 from terminalbench.lab.run import Ended, Told, ended, listener_of
 from terminalbench.lab.select import Named, find_target
 from terminalbench.lab.top_up import top_up as topped_up
 from terminalbench.runner import resume as runner
-from terminalbench.runner.resume import ResumeRequest
+from terminalbench.runner.resume import ALL_ERRORS, ResumeRequest
 
 
 @checked
@@ -30,6 +31,7 @@ def resume(
     `top_up` adds attempts under the rule of the plan, and goes alone. Code, skills, MCP servers and tasks that changed
     since the plan are an error; with `accept_changed` they run, and the plan keeps a departure. Otherwise as `run`.
     """
+    _refuse_unknown_class(retry_errors)
     target, told = find_target(batch, root=path_of(root)), listener_of(listener)
     if top_up:
         if attempts is not None or retry_errors is not None:
@@ -37,3 +39,24 @@ def resume(
         return ended(topped_up(target.batch, target.experiment, told, accept_changed=accept_changed), told)
     request = ResumeRequest(attempts, retry_errors, strict=strict, accept_changed=accept_changed)
     return ended(runner.resume(target.batch, request, target.experiment, told), told)
+
+
+def _refuse_unknown_class(name: str | None) -> None:
+    """A class of failures is named by the analysis, not by the errors: say which errors are meant, if any."""
+    if name in (None, ALL_ERRORS, *ErrorClass):
+        return
+    from terminalbench.analytics.findings.failure import FAILURE_CLASSES
+    from terminalbench.analytics.labels import STATES
+
+    if name in STATES:
+        raise UserError(f'"{name}" is no error class', hint="a resume runs what did not end: leave out --retry-errors")
+    if name in FAILURE_CLASSES:
+        hint = "a trial that failed with a verdict is measured: it has no error, and is not run again"
+        if name.startswith("timeout_"):
+            hint = (
+                f"the error of every time-out is {ErrorClass.AGENT_TIMEOUT}: --retry-errors {ErrorClass.AGENT_TIMEOUT}"
+            )
+        raise UserError(f'"{name}" is a class of failures (tbench errors), no error class', hint=hint)
+    known = ", ".join([ALL_ERRORS, *ErrorClass])
+    order = "; name the batch before --retry-errors" if "/" in (name or "") else ""
+    raise UserError(f'no error class is called "{name}"', hint=f"known: {known}{order}")

@@ -28,7 +28,7 @@ from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, Rerun, held_trials, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.live.processes import forget_dead_workers, live_processes
-from terminalbench.records import ErrorClass, Event, EventKind, Outcome
+from terminalbench.records import Event, EventKind, Outcome
 from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import Grown, grow, root_of
 from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files
@@ -79,10 +79,6 @@ def resume(
     batch: Batch, request: ResumeRequest, experiment: Experiment | None = None, listener: Listener | None = None
 ) -> RunResult:
     """Finish a batch; with an experiment, first add what the file has gained. Nothing missing: nothing happens."""
-    if request.retry_errors not in (None, ALL_ERRORS, *(kind.value for kind in ErrorClass)):
-        known = ", ".join([ALL_ERRORS, *(kind.value for kind in ErrorClass)])
-        order = "; name the batch before --retry-errors" if "/" in (request.retry_errors or "") else ""
-        raise UserError(f'no error class is called "{request.retry_errors}"', hint=f"known: {known}{order}")
     refuse_a_full_disk(batch.folder)
     with _only_here(batch):
         forget_dead_workers(batch)

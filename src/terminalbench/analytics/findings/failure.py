@@ -46,7 +46,7 @@ class Analyzer:
     """One class and one signature for each trial that did not pass."""
 
     name = "failure"
-    version = "2"
+    version = "3"
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
         """The class with its evidence; None for a trial that passed."""
@@ -160,12 +160,13 @@ def _own_tests(actions: tuple[Action, ...], _trajectory: Trajectory) -> Verdict 
 _RULES: tuple[_Rule, ...] = (_never_acted, _loop, _lost_passing_state, _wrong_target, _gave_up_early, _own_tests)
 
 FAILURE_CLASSES: tuple[str, ...] = (
-    *(kind.value for kind in ErrorClass if kind is not ErrorClass.AGENT_TIMEOUT),
+    *(kind.value for kind in ErrorClass),
     "unreadable", "unfinished", "not_run", "timeout_stuck", "timeout_working", "unexplained", "never_acted", "loop",
     "lost_passing_state", "wrong_target", "gave_up_early", "finished_with_failing_tests", "own_tests_passed",
     "untested", "wrong_answer",
 )  # fmt: skip
-"""Every class there is: those of errors, and what failures show. A time-out is told by what the agent did till then."""
+"""Every class there is: those of errors, and what failures show. A time-out is told by what the agent did till then,
+where that is known."""
 
 
 def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) -> Verdict:
@@ -173,7 +174,7 @@ def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) ->
         return Verdict("never_acted", "time ran out, and the agent had called no tool", _last_step(trial))
     if trajectory is None:
         if not record.tool_calls:
-            return Verdict("unexplained", f"time ran out, and {trial.story.missing}")
+            return Verdict(str(ErrorClass.AGENT_TIMEOUT), f"time ran out, and {trial.story.missing}")
         calls = plural(record.tool_calls, "call")
         return Verdict("timeout_working", f"time ran out after {calls}, and {trial.story.missing}")
     actions = trial.story.actions

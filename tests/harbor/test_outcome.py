@@ -410,6 +410,7 @@ def test_no_exception_has_two_meanings() -> None:
 
 def test_unheard_of_exception_is_classed_by_its_phase() -> None:
     assert error_class("SomethingNew", "", "agent") is ErrorClass.AGENT_CRASH
+    assert error_class("SomethingNew", "wrote 429 lines of code", "agent") is ErrorClass.AGENT_CRASH
     assert error_class("SomethingNew", "", "verifier") is ErrorClass.VERIFIER
     assert error_class("SomethingNew", "", "") is ErrorClass.UNKNOWN
 
@@ -461,3 +462,23 @@ def harbor_exceptions() -> set[str]:
 
 def _is_exception(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, BaseException)
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "expected"),
+    [
+        ("RuntimeError", "Prompt is too long", ErrorClass.AGENT_LIMIT),
+        ("Exception", "context_length_exceeded: 210000 tokens", ErrorClass.AGENT_LIMIT),
+        ("RuntimeError", "Your credit balance is too low to access the Anthropic API", ErrorClass.CREDIT),
+        ("MyError", "insufficient_quota", ErrorClass.CREDIT),
+        ("RuntimeError", "command failed: API Error: 429 rate_limit_error", ErrorClass.RATE_LIMIT),
+        ("ConnectionError", "429 Too Many Requests: rate_limit_error", ErrorClass.RATE_LIMIT),
+        ("ConnectionError", "connection reset by peer", ErrorClass.NETWORK),
+        ("RuntimeError", "the tests failed", ErrorClass.AGENT_CRASH),
+    ],
+)
+def test_an_agent_of_ones_own_tells_of_its_provider_in_any_exception(
+    name: str, message: str, expected: ErrorClass
+) -> None:
+    assert error_class(name, message, "agent") is expected
+    assert name == "ConnectionError" or error_class(name, message, "verifier") is ErrorClass.VERIFIER

@@ -100,6 +100,9 @@ _TOO_LONG = re.compile(
     r"(?i)\bprompt is too long\b|context[_ ](?:length|window)[_ ]exceeded|maximum context length|"
     r"exceeds? the (?:model's )?(?:maximum )?context (?:length|window)"
 )
+_TOO_MANY = re.compile(
+    r"(?i)\brate_limit_error\b|\btoo many requests\b|^429\b|\b(?:error|status|code|http)\b\W{0,3}(?:code\W{0,3})?429\b"
+)
 _STATUS = {
     401: ErrorClass.AUTH,
     402: ErrorClass.CREDIT,
@@ -123,11 +126,21 @@ def error_class(name: str, message: str, phase: str) -> ErrorClass:
         return ErrorClass.AUTH
     if (known in _REFUSALS or name == "BadRequestError") and (said := refusal_class(_own_words(message))) is not None:
         return said
+    if (
+        name in OTHER_EXCEPTIONS
+        and known in (ErrorClass.PROVIDER, ErrorClass.NETWORK)
+        and _TOO_MANY.search(_own_words(message))
+    ):
+        return ErrorClass.RATE_LIMIT
     if known is not None:
         return known
     for pattern, found in _MESSAGES:
         if pattern.search(_own_words(message)):
             return found
+    if phase == "agent" and name not in BY_PHASE:  # an agent of one's own tells of its provider in any exception
+        said = refusal_class(_own_words(message))
+        if said is not None or _TOO_MANY.search(_own_words(message)):
+            return said or ErrorClass.RATE_LIMIT
     return PHASES.get(phase, ErrorClass.UNKNOWN)
 
 
@@ -143,7 +156,7 @@ def _own_words(message: str) -> str:
     head, printed, tail = message.partition("\nstdout: ")
     if printed:
         return head[:100] + tail.rpartition("\nstderr: ")[2][-2000:]
-    return message[:2000] + message[-2000:]
+    return message if len(message) <= 4000 else f"{message[:2000]}\n{message[-2000:]}"
 
 
 def status_class(status: int | None) -> ErrorClass:

@@ -21,7 +21,8 @@ from terminalbench.files import encode_json
 from terminalbench.index.queries import Rerun
 from terminalbench.index.totals import Spend
 from terminalbench.records import Outcome
-from terminalbench.report.sentences import missing_sentence
+from terminalbench.report.comparison import comparison_text
+from terminalbench.report.sentences import looks_sentence, missing_sentence
 
 PROFILE = st.text("+xE.TC", min_size=1, max_size=4)
 GRID = st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(PROFILE, min_size=n, max_size=n).map(" ".join)] * 2))
@@ -349,6 +350,39 @@ def test_what_is_missing_is_said() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("tasks", "setup"),
+    [
+        (5, {"looks": "any"}),
+        (3, {"looks": 3}),
+        (3, {"growth": ((("s/0", 1),), (("s/0", 2),), (("s/0", None),))}),
+    ],
+)
+def test_too_few_tasks_decide_at_no_look(tasks: int, setup: dict) -> None:
+    told = comparison_text(compare(rows(table(a="xxx " * tasks, b="+++ " * tasks)), settings(**setup)), 200)
+    assert "decides" not in told
+    assert "what was left of alpha is" not in told
+    assert told.count(f"{tasks} tasks can never show a difference") == 2, "in the sentence and at the looks"
+    found = contrast(table(a="x.. " * tasks, b="+.. " * tasks), settings(**setup, coverage=0))
+    assert "can never show" in found.sentence
+    assert "can never show" in looks_sentence(found)
+
+
+def test_strict_is_said_with_every_verdict() -> None:
+    for marks in (table(a="xxx " * 20, b="++x " * 20), table(a="+xx " * 20, b="++x " * 20)):
+        told = comparison_text(compare(rows(marks), settings(strict=True)))
+        assert "analysis.strict = true" in told
+    assert "strict (" not in comparison_text(compare(rows(table(a="+xx " * 20, b="++x " * 20)), settings()))
+
+
+def test_what_was_lost_of_what_has_begun_is_called_so() -> None:
+    marks = table(a="++ +C ..", b="++ ++ ..")
+    early = comparison_text(compare(rows(marks), settings(looks="any")), 200)
+    assert "only 75.0 % of what a has begun was measured (90.0 % wanted)" in early
+    assert "missing of what has begun: 1 trial of a; with it the difference would be" in early
+    assert "of what b was to do was measured" in comparison_text(compare(rows(marks), settings()), 200)
+
+
 MANY = table(a="xx " * 8, b="++ " * 8)
 
 
@@ -390,6 +424,10 @@ def test_a_task_that_changed_is_not_a_common_task() -> None:
     assert [task.id for task in found.changed] == ["t1"]
     assert found.estimate.tasks == 7
     assert any("not the same task" in warning for warning in found.warnings)
+    data = [msgspec.structs.replace(row, task_digest=f"{row.task.id == 't1' and row.attempt}") for row in rows(MANY)]
+    within = compare(data, settings()).contrasts[0]
+    assert [task.id for task in within.changed] == ["t1"]
+    assert "changed within the batch (its digest differs), left out: t1" in within.warnings, "both mix two versions"
 
 
 def test_other_batches_and_other_hours_are_warned_of() -> None:
@@ -811,7 +849,7 @@ def test_cut_off_trials_are_missing_at_a_declared_look() -> None:
     found = contrast(table(a="xx.. " * 9, b="+C.. " * 9), settings(looks=4))
     assert found.verdict == "inconclusive"
     assert found.coverage_new == 0.5
-    assert "only 50.0 % of what b was to do was measured" in found.sentence
+    assert "only 50.0 % of what b has begun was measured" in found.sentence
     assert contrast(table(a="xx.. " * 9, b="++.. " * 9), settings(looks=2)).coverage_new == 1.0, "those are to come"
 
 

@@ -46,9 +46,14 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     warnings += _unequal_attempts(new, old, common)
     warnings += _in_time(new.profile, old.profile, measured)
     error_p, flagged = _error_rates(new.profile, old.profile, rows)
-    if changed:
-        names = some([task.id for task in changed])
-        warnings.append(f"not the same task under both (its digest differs), left out: {names}")
+    within = [task for task in changed if _digests(new, task) == _digests(old, task)]
+    batches = {row.batch for task in within for side in (new, old) for row in side.tasks[task]}
+    for tasks, what in (
+        ([task for task in changed if task not in within], "not the same task under both (its digest differs)"),
+        (within, f"changed {'within the batch' if len(batches) == 1 else 'from trial to trial'} (its digest differs)"),
+    ):
+        if tasks:
+            warnings.append(f"{what}, left out: {some([task.id for task in tasks])}")
     compared = [[row for row in side if row.task not in changed] for side in measured]
     shares = [_doubtful(side) for side in compared]
     flagged += [

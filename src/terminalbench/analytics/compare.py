@@ -225,6 +225,9 @@ def _contrast(
     shares = _shares(prepared, settings)
     missing = _missing(prepared, ways, looks, settings, counted)
     verdict, reason = _verdict(prepared, ways, looks, settings, shares, missing)
+    fewest = power.fewest_units(last_level(settings, family))
+    if verdict == "inconclusive" and reason is None and declared.estimate.units >= fewest:
+        reason = too_early(looks)
     found = prepared.samples[settings.rule]
     size = size_of(found, declared.estimate, settings, family)
     unit = "family" if found is not None and found.by_family else "task"
@@ -261,9 +264,8 @@ def _contrast(
         doubtful_new=checked.doubtful[0],
         doubtful_old=checked.doubtful[1],
         missing=missing,
-        sequential=sequential_record(looks, declared),
+        sequential=sequential_record(looks, declared, fewest),
     )
-    fewest = power.fewest_units(last_level(settings, family))
     return msgspec.structs.replace(contrast, sentence=sentence(contrast, fewest), notes=notes(contrast))
 
 
@@ -349,7 +351,7 @@ def _verdict(
         fits = all(ways[way].inside(settings.margin) for way in _needed(settings))
         if fits:
             return verdict, "equivalence is judged once, when every trial has ended"
-    return verdict, too_early(looks) if verdict == "inconclusive" else None
+    return verdict, None
 
 
 def _too_little(prepared: _Prepared, shares: Sequence[_Share], settings: Settings) -> str | None:
@@ -357,7 +359,8 @@ def _too_little(prepared: _Prepared, shares: Sequence[_Share], settings: Setting
     wanted = f"({percent(settings.coverage)} wanted)"
     for side, share in zip((prepared.new, prepared.old), shares, strict=True):
         if share.measured is not None and share.measured < settings.coverage:
-            what = f"what {side.profile} was to do {HAS_VALUE[settings.metric]}"
+            due = "has begun" if looks_early(settings) else "was to do"  # at a look, what is to come is not missing
+            what = f"what {side.profile} {due} {HAS_VALUE[settings.metric]}"
             return f"only {percent(share.measured)} of {what} {wanted}"
     if any(share.compared is not None and share.compared < settings.coverage for share in shares):
         everything = {task for side in prepared.planned for task in side.tasks}

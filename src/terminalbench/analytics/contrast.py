@@ -285,11 +285,13 @@ def judge(ways: Sequence[CountedWay], looks: Looks, settings: Settings) -> Verdi
     return "inconclusive"
 
 
-def sequential_record(looks: Looks, way: CountedWay) -> Sequential | None:
-    """What the plan of looks says, for the report."""
+def sequential_record(looks: Looks, way: CountedWay, fewest: int) -> Sequential | None:
+    """What the plan of looks says, for the report; fewer than `fewest` units decide at none of them."""
     if looks.method == "plain":
         return None
     crossed = way.crossing
+    if looks.last and looks.method in BY_STAGES and crossed is not None:
+        fewest = max(fewest, power.fewest_units(crossed.level)) if crossed.level > 0 else way.estimate.units + 1
     return Sequential(
         method=looks.method,
         decided=way.decides(looks),
@@ -297,6 +299,7 @@ def sequential_record(looks: Looks, way: CountedWay) -> Sequential | None:
         look=looks.look,
         looks=looks.looks,
         decided_at=crossed.look if crossed is not None else None,
+        never=0 < way.estimate.units < fewest and not way.decides(looks),
     )
 
 

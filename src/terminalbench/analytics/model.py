@@ -166,7 +166,7 @@ class Sequential(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a plan of looks says now, at look `look` of `looks` (0: before the first); p up to `level` decides at it.
 
     `sign-flips` and `growth` remember their looks: `decided_at` is the first that decided. `growth`: the trials became
-    more without declared looks, so each time they did was one more.
+    more without declared looks, so each time they did was one more. `never`: so few tasks can decide at no look.
     """
 
     method: LookMethod
@@ -175,6 +175,7 @@ class Sequential(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     look: int | None = None
     looks: int | None = None
     decided_at: int | None = None
+    never: bool = False
 
 
 class Missing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

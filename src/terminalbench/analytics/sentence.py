@@ -54,6 +54,10 @@ def notes(contrast: Contrast) -> list[str]:
     """Where two numbers of a contrast seem to say different things, and which of them answers what."""
     found, metric = contrast.estimate, contrast.metric
     said = []
+    if contrast.strict and metric == "pass" and found.p is not None:
+        said.append(
+            "strict (analysis.strict = true): p does not assume that, were they equal, a task favours either alike"
+        )
     if contrast.verdict in ("better", "worse") and found.interval is not None and not excludes_zero(found.interval):
         said.append("the interval reaches zero, the verdict follows p: it is exact, the interval is only approximate")
     suite = found.suite_interval

@@ -162,16 +162,22 @@ def _details(contrast: Contrast, width: int) -> str:
     """What else a reader of one contrast must know."""
     lines = [*contrast.warnings, *contrast.notes]
     looks = contrast.sequential
+    never = f"{plural(contrast.estimate.units, contrast.unit)} can never show a difference"
     if looks is not None and looks.method == "sign-flips":
         at = f"decided at look {looks.decided_at}" if looks.decided else f"p up to {p_value(looks.level)} decides at it"
+        at = never if looks.never else at
         lines.append(f"look {looks.look} of {looks.looks} (at any time, by whole tasks): {at}")
     elif looks is not None and looks.method == "growth":
-        lines.append(
-            f"the trials became more {plural((looks.looks or 1) - 1, 'time')} without declared looks: what was left of "
-            f"alpha is {p_value(looks.level)}; analysis.looks = {looks.looks}, declared, costs almost nothing"
+        grown = f"the trials became more {plural((looks.looks or 1) - 1, 'time')} without declared looks"
+        left = (
+            f"what was left of alpha is {p_value(looks.level)}"
+            if not looks.never
+            else f"with what was left of alpha {never}"
         )
+        lines.append(f"{grown}: {left}; analysis.looks = {looks.looks}, declared, costs almost nothing")
     elif looks is not None:
-        lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): p up to {p_value(looks.level)} decides")
+        at = never if looks.never else f"p up to {p_value(looks.level)} decides"
+        lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): {at}")
     if contrast.verdict in ("better", "worse") and contrast.metric == "pass" and not contrast.strict:
         lines.append(
             "assumes that, were they equal, a task would favour either alike; analysis.strict = true does not (for 100 "

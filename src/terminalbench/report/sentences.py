@@ -61,15 +61,19 @@ def looks_sentence(contrast: Contrast) -> str:
     if looks is None:
         return ""
     decided = "decided" if looks.decided else "not decided"
+    if looks.never:
+        decided = f"{plural(contrast.estimate.units, contrast.unit)} can never show a difference"
     if looks.method == "growth":
         times = plural(max((looks.looks or 1) - 1, 1), "time")
-        return f"Grown {times} without declared looks: p of {p_value(looks.level)} or less decides now: {decided}."
+        level = "" if looks.never else f"p of {p_value(looks.level)} or less decides now: "
+        return f"Grown {times} without declared looks: {level}{decided}."
     if looks.method == "sign-flips":
         at = f" at look {looks.decided_at}" if looks.decided else ""
         return f"Looked at any time, {looks.look} of {looks.looks} parts have ended: {decided}{at}."
     if not looks.look:
         return f"Before the first of {looks.looks} declared looks: {decided}."
-    return f"Look {looks.look} of {looks.looks}: p of {p_value(looks.level)} or less decides: {decided}."
+    level = "" if looks.never else f"p of {p_value(looks.level)} or less decides: "
+    return f"Look {looks.look} of {looks.looks}: {level}{decided}."
 
 
 def repeat_sentence(comparison: Comparison) -> str:
@@ -88,19 +92,26 @@ def missing_sentence(contrast: Contrast) -> str:
         return ""
     lost = _trials_of(contrast, missing.new, missing.old)
     again = _trials_of(contrast, missing.redrawn_new, missing.redrawn_old)
+    early = contrast.sequential is not None and contrast.sequential.method != "growth"
+    one = missing.new + missing.old + missing.redrawn_new + missing.redrawn_old == 1
+    broke = (
+        "run again after it broke, so its first result is"
+        if one
+        else "run again after they broke, so their first result is"
+    )
     text = "; ".join(
         part
         for part in (
-            f"missing: {lost}" if lost else "",
-            f"run again after they broke, so their first result is unknown: {again}" if again else "",
+            f"missing{' of what has begun' if early else ''}: {lost}" if lost else "",
+            f"{broke} unknown: {again}" if again else "",
         )
         if part
     )
     low, high = missing.lowest.difference, missing.highest.difference
     if low is not None and high is not None:
-        text += f"; with them the difference would be {between(low, high, 'pass')}"
+        text += f"; with {'it' if one else 'them'} the difference would be {between(low, high, 'pass')}"
     stands = missing.verdict != "inconclusive" and contrast.verdict == missing.verdict
-    return f'{text}; "{missing.verdict}" holds whatever they were' if stands else text
+    return f'{text}; "{missing.verdict}" holds whatever {"it was" if one else "they were"}' if stands else text
 
 
 def _trials_of(contrast: Contrast, new: int, old: int) -> str:

@@ -334,7 +334,8 @@ def test_a_trial_that_is_cancelled_as_it_starts_gives_its_place_back(
 
     monkeypatch.setattr(plugin, "_wait", no_wait)
     monkeypatch.setattr("terminalbench.harbor.plugin.limits_of", cancelled)
-    event = SimpleNamespace(trial_name="t", config=None)
+    config = SimpleNamespace(agent=SimpleNamespace(name="oracle", import_path=None))
+    event = SimpleNamespace(trial_name="t", config=config)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(plugin._trial_started(event))  # ty: ignore[invalid-argument-type]
     assert (plugin._door._inside, plugin._running) == (set(), set())

@@ -96,6 +96,8 @@ def test_tries_that_broke_before_the_one_that_counts_are_told(batch: Batch) -> N
     rows = rows_of([view(batch)])
     found = [one(rows, "p", "a", attempt) for attempt in (1, 2)]
     assert [(row.outcome, row.broken, row.redrawn) for row in found] == [("passed", 1, 1), ("passed", 2, 1)]
+    rows = rows_of([view(batch, died=(f"{STAMP}__p",))])
+    assert [one(rows, "p", "a", 1).redrawn, one(rows, "p", "a", 2).redrawn] == [2, 1], "cut off by the death of Harbor"
 
 
 def test_one_unknown_try_makes_the_cost_unknown(batch: Batch) -> None:

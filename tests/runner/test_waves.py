@@ -83,3 +83,13 @@ def test_every_good_task_is_finished_whatever_the_bad_ones_do(
         wave = next_wave(whole, chosen, f"w{waves}")
     assert {t: finished.get(("d", t), 0) for t in tasks if t not in bad} == {t: attempts for t in tasks if t not in bad}
     assert {cell[1] for cell in search.culprits} <= bad
+
+
+def test_a_trial_during_which_harbor_dies_again_is_the_culprit_and_not_drawn_again() -> None:
+    search, whole = AbortSearch(), job("abc")
+    search.learn(whole, cells("abc"), cells("c"))
+    assert search.choose(cells("ab")) == cells("ab")
+    assert search.one_at_a_time
+    search.learn(next_wave(whole, cells("ab"), "w"), cells("a"), {})
+    assert search.culprits == {("d", "a")}
+    assert search.choose(cells("ab")) == cells("b")

@@ -10,7 +10,7 @@ from terminalbench.analytics.settings import profile_names
 from terminalbench.experiments.plan import Exclusion, ExclusionKind
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
-from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.index.queries import BatchView, CellState, TrialRow, row_outcome
 from terminalbench.index.totals import Spend, pass_rates, spend
 from terminalbench.records import AgentStatus, Outcome
 from terminalbench.text.numbers import percent, plural
@@ -53,7 +53,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
                 profile_id=ids[cell.profile],
                 trial=f"{view.batch}/{started.key}" if started is not None else None,
                 superseded=len(again),
-                **_broken(started, again),
+                **_broken(started, again, view.plan.died),
                 no_model=cell.profile in free,
                 rerun=None if _quarantined(excluded(cell.profile, cell.task)) else cell.rerun,
                 last=repeats.get((cell.profile, cell.task, cell.attempt)),
@@ -64,12 +64,21 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
     return rows
 
 
-def _broken(counts: TrialRow | None, again: Sequence[TrialRow]) -> dict[str, Any]:
-    """How many tries before the one that counts broke, and how many of those after their agent had begun."""
+def _broken(counts: TrialRow | None, again: Sequence[TrialRow], died: Sequence[str]) -> dict[str, Any]:
+    """How many tries before the one that counts broke, and how many of those after their agent had begun.
+
+    A try that was cut off when its Harbor `died` broke too: an agent can bring that about.
+    """
     until = counts.trial.started_at if counts is not None and counts.trial is not None else None
-    tries = [row.trial for row in again if row.trial is not None and row.trial.outcome in _BROKEN]
-    before = [one for one in tries if until is None or one.started_at is None or one.started_at <= until]
-    return {"broken": len(before), "redrawn": sum(one.agent_status is not AgentStatus.NOT_STARTED for one in before)}
+    tries = [
+        row.trial
+        for row in again
+        if (row_outcome(row) in _BROKEN and row.trial is not None)
+        or (row.job in died and row_outcome(row) is Outcome.CANCELLED)
+    ]
+    before = [one for one in tries if not (one and one.started_at and until and one.started_at > until)]
+    begun = sum(one is None or one.agent_status is not AgentStatus.NOT_STARTED for one in before)
+    return {"broken": len(before), "redrawn": begun}
 
 
 def _quarantined(exclusion: Exclusion | None) -> bool:

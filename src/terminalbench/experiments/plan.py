@@ -220,9 +220,9 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would run: one job per profile, in the order of the file.
 
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
-    trials (`<job>/<trial>`) that were run again on request. `analysis`, `top_up` and `declared` are what was declared
-    before the first trial; they stay as they are when the batch grows. `grown_from` are the
-    attempts of every task it had each time they became more. `departures` are decided after it. `task_files`
+    trials (`<job>/<trial>`) that were run again on request, `died` the jobs whose Harbor died. `analysis`, `top_up` and
+    `declared` are what was declared before the first trial; they stay as they are when the batch grows. `grown_from`
+    are the attempts of every task it had each time they became more. `departures` are decided after it. `task_files`
     are digests of the files of each task (`dataset/id`) that lies in a folder; of a task that is not there, they are
     unknown. `labels` are for people and for later selection; they decide nothing. `gate` is the gate it shares with
     other batches.
@@ -248,6 +248,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     selected_profiles: tuple[str, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
     superseded: tuple[str, ...] = ()
+    died: tuple[str, ...] = ()
     departures: tuple[Departure | str, ...] = ()
     task_files: dict[str, dict[str, str]] = {}
     provenance: Provenance = Provenance()

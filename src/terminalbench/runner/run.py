@@ -205,6 +205,7 @@ def run_jobs(
     if supervisor.stop_reason is not None:
         listener.stopped(supervisor.stop_reason)
     scrub_leftovers(batch, secrets)
+    plan = msgspec.structs.replace(plan, died=(*plan.died, *supervisor.died))
     plan = _with_left_overs(plan, left_over)
     write_json(batch.plan_json, plan)
     problems = (*copy_artifacts(batch, plan), *notifier.finish())

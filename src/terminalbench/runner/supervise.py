@@ -124,6 +124,7 @@ class Supervisor:
     executor: str = "local"
     signals: int = 0
     stop_reason: str | None = None
+    died: list[str] = field(default_factory=list)
     _offset: int = 0
     _looked_at: float = 0.0
     _asked_at: float | None = None
@@ -276,6 +277,7 @@ class Supervisor:
 
     def _tell_death(self, line: _Line, text: str, code: int) -> None:
         job, pid = line.waves[-1], line.worker.pid or 0 if line.worker else 0
+        self.died.append(job.name)
         died = Event.now(EventKind.JOB_DIED, job.name, pid=pid, profile=job.profile, error=text, detail={"code": code})
         append_jsonl(self.batch.events_jsonl, died)
 

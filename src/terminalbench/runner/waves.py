@@ -36,7 +36,8 @@ class AbortSearch:
     """Finds the tasks that end a job, and keeps them from taking others with them.
 
     After an abort the tasks in question (the first that did not start, and those that were running) are put off,
-    and everything else runs first. Then they run one at a time, which tells for certain which of them it is.
+    and everything else runs first. Then they run one at a time, which tells for certain which of them it is: the one
+    that was running, else the one that did not start.
     """
 
     suspects: set[Cell] = field(default_factory=set)
@@ -46,11 +47,11 @@ class AbortSearch:
     def learn(self, wave: JobSpec, started: Mapping[Cell, int], finished: Mapping[Cell, int]) -> None:
         """Take an aborted wave into account."""
         stopped_at = first_not_started(wave, started)
+        running = {cell for cell, count in started.items() if count > finished.get(cell, 0)}
         if self.one_at_a_time:
-            if stopped_at is not None:
-                self.culprits.add(stopped_at)
+            self.culprits |= running or ({stopped_at} if stopped_at is not None else set())
             return
-        self.suspects |= {cell for cell, count in started.items() if count > finished.get(cell, 0)}
+        self.suspects |= running
         if stopped_at is not None:
             self.suspects.add(stopped_at)
 

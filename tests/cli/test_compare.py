@@ -349,3 +349,17 @@ def test_the_report_prints_the_command_of_compare(tmp_path: Path, tbench, monkey
     write_json(made.plan_json, plan)
     monkeypatch.setattr("terminalbench.live.processes.live_processes", lambda _batch: [object()])
     assert "resume" not in written() + tbench("compare", made.folder).out, "it still runs"
+
+
+def test_no_model_is_called_so_on_every_surface(tmp_path: Path, tbench) -> None:
+    """The agent of made trials is `oracle`."""
+    made = batch(tmp_path, {"a": "++ xx", "b": "++ ++"})
+    jobs = made.runs.rename(tmp_path / "jobs")
+    listed = tbench("list", "--results", jobs).out
+    assert ("no model" in listed, "unknown  a folder" in listed, "$0.00" in listed) == (True, False, False)
+    out = tbench("compare", jobs).out
+    assert "Cost and tokens are unknown" not in out
+    assert "$" not in out
+    assert out.count("no model  ") == 2, "a row each"
+    assert tbench("report", jobs, "-o", tmp_path / "out").code == 0
+    assert "no model" in (tmp_path / "out" / "comparison_report.md").read_text()

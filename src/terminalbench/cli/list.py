@@ -50,7 +50,8 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None
                 str(batch["passed"]),
                 str(batch["failed"]),
                 str(batch["not_measured"]),
-                cost(batch["cost_usd"], batch["cost_unknown"]) + (" (simulated)" if batch["simulated"] else ""),
+                cost(batch["cost_usd"], batch["cost_unknown"], no_model=batch["no_model"])
+                + (" (simulated)" if batch["simulated"] and not batch["no_model"] else ""),
                 batch["name"] or "",
             ]
         )

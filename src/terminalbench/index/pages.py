@@ -77,6 +77,11 @@ class BatchSummary(msgspec.Struct, frozen=True):
         return " ".join(counts.profile for counts in self.profiles)
 
     @property
+    def no_model(self) -> bool:
+        """Whether none of its profiles calls a model: it costs nothing, which is not unknown."""
+        return bool(self.profiles) and all(counts.no_model for counts in self.profiles)
+
+    @property
     def complete(self) -> bool:
         """Whether everything planned has a verdict."""
         return self.not_measured == 0 and self.trials > 0

@@ -91,15 +91,15 @@ def _profiles(comparison: Comparison, width: int) -> str:
 
 
 def _per_success(profile: ProfileSummary) -> str:
-    """What a success cost; without one there is no such thing."""
-    return dollars(profile.cost_per_success) if profile.passed else NOTHING
+    """What a success cost; without one, or a model, there is no such thing."""
+    return dollars(profile.cost_per_success) if profile.passed and not profile.no_model else NOTHING
 
 
 def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> str:
     """What each profile cost, and what a success did; a line when nothing is known, and none when nothing has run."""
     if all(set(p.outcomes) <= {Outcome.NOT_RUN.value} and not p.superseded_trials for p in profiles):
         return ""
-    if all(p.cost_usd is None and p.tokens is None for p in profiles):
+    if all(p.cost_usd is None and p.tokens is None and not p.no_model for p in profiles):
         return "Cost and tokens are unknown."
     rows = [["profile", "cost", "a success", "interval", "tokens", ""]]
     for p in profiles:
@@ -107,10 +107,11 @@ def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> 
         rows.append(
             [
                 p.profile,
-                f"{cost(p.cost_usd, p.cost_unknown_trials)}{' (simulated)' if p.simulated else ''}",
+                f"{cost(p.cost_usd, p.cost_unknown_trials, no_model=p.no_model)}"
+                f"{' (simulated)' if p.simulated and not p.no_model else ''}",
                 _per_success(p),
-                _range(bounds, "cost") if p.passed else NOTHING,
-                tokens(p.tokens, p.tokens_unknown_trials),
+                _range(bounds, "cost") if p.passed and not p.no_model else NOTHING,
+                NOTHING if p.no_model else tokens(p.tokens, p.tokens_unknown_trials),
                 ("on the Pareto front" if p.on_pareto_front else "")
                 + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
             ]

@@ -91,7 +91,7 @@ def _profiles(report: Report) -> str:
     rows = []
     for line in report.profiles:
         s = line.summary
-        each = dollars(s.cost_per_success) if s.passed and line.cost != "no model" else NOTHING
+        each = dollars(s.cost_per_success) if s.passed and not s.no_model else NOTHING
         ends = percents(s.interval.low, s.interval.high) if s.interval else NOTHING
         rows.append([
             s.profile, percent(s.rate), ends, percent(s.rate_all),

@@ -33,7 +33,7 @@ def batch_money(view: BatchView) -> str:
 
 def profile_cost(line: ProfileTotals) -> str:
     """What a profile cost; an agent that calls no model costs nothing, which is not unknown."""
-    return "no model" if line.no_model else cost(line.cost_usd, line.cost_unknown)
+    return cost(line.cost_usd, line.cost_unknown, no_model=line.no_model)
 
 
 def summary(view: BatchView) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 UNKNOWN = "unknown"
+NO_MODEL = "no model"
 NOTHING = "-"
 """Stands in a table where a value does not apply."""
 
@@ -62,8 +63,10 @@ def dollars(value: float | None, *, sign: bool = False) -> str:
     return f"{_sign(value, sign)}${whole}.{part[:2]}{part[2:].rstrip('0')}"
 
 
-def cost(known_usd: float | None, unknown: int = 0) -> str:
-    """A sum of costs of which `unknown` are not known: `$0.50 + 3 unknown`."""
+def cost(known_usd: float | None, unknown: int = 0, *, no_model: bool = False) -> str:
+    """A sum of costs of which `unknown` are not known: `$0.50 + 3 unknown`; where no model is called: `no model`."""
+    if no_model:
+        return NO_MODEL
     return dollars(known_usd) + _rest(unknown if known_usd is not None else 0)
 
 

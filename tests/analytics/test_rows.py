@@ -20,6 +20,8 @@ from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import Outcome
 
+SETTINGS = {"container_env": "docker", "timeout_multiplier": 2.0}
+
 
 def view(batch: Batch, **changes: Any) -> BatchView:
     scan_batch(batch)
@@ -36,7 +38,7 @@ def one(rows: list[Row], profile: str, task: str, attempt: int) -> Row:
 @pytest.fixture
 def batch(tmp_path: Path) -> Batch:
     found = allocate(tmp_path, "s")
-    make_plan(found, ("p", "q"), "ab", 2, settings={"container_env": "docker", "timeout_multiplier": 2.0})
+    make_plan(found, ("p", "q"), "ab", 2, settings=SETTINGS)
     return found
 
 
@@ -119,7 +121,7 @@ def test_an_agent_without_a_model_costs_nothing(batch: Batch) -> None:
 
 def second(tmp_path: Path, **ids: str) -> Batch:
     batch = allocate(tmp_path, "s")
-    plan = make_plan(batch, tuple(ids), "ab", 2)
+    plan = make_plan(batch, tuple(ids), "ab", 2, settings=SETTINGS)
     jobs = tuple(msgspec.structs.replace(job, profile_id=ids[job.profile]) for job in plan.jobs)
     write_json(batch.plan_json, msgspec.structs.replace(plan, jobs=jobs))
     return batch

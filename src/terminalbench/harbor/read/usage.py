@@ -1,6 +1,7 @@
 """Tokens and cost of a trial from the best source there is.
 
-1. `claude-code`: the CLI's own `result` event. It counts every model of the session, subagents included.
+1. `claude-code`: the CLI's own `result` event, of an agent that is known to run it (`planned.client_of`). It counts
+   every model of the session, subagents included.
 2. `harbor`: what the agent reported to Harbor (input includes cached tokens there; here it does not).
 3. `trajectory`: the totals of the trajectory.
 4. `claude-code:partial`: a session that never came to its end: input as seen so far, output unknown.

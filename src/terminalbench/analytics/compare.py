@@ -281,10 +281,7 @@ def _shares(prepared: _Prepared, settings: Settings) -> tuple[_Share, _Share]:
     sides, changed = (prepared.new, prepared.old), prepared.checked.changed
     common = {task for task in prepared.planned[0].tasks if task in prepared.planned[1].tasks}
     found = [
-        _Share(
-            coverage(side, prepared.tasks, 0, settings),
-            coverage(side, prepared.tasks, trials_apart(side, other, common, changed), settings),
-        )
+        _Share(*coverage(side, prepared.tasks, trials_apart(side, other, common, changed), settings))
         for side, other in (sides, sides[::-1])
     ]
     return found[0], found[1]
@@ -390,11 +387,11 @@ def _to_fit_margin(ways: Mapping[Way, CountedWay], settings: Settings) -> Interv
 def _alone(prepared: _Prepared, with_value: set[TaskRef], settings: Settings) -> tuple[list[TaskRef], ...]:
     """Tasks with a value only under new, only under old, and under neither; those that changed stand apart."""
     value = values_of(settings.metric, settings.rule)[0]
-    sides = (prepared.new, prepared.old)
-    having = [{task for task, rows in side.tasks.items() if any(value(r) is not None for r in rows)} for side in sides]
     lists: tuple[list[TaskRef], list[TaskRef], list[TaskRef]] = ([], [], [])
     for task in dict.fromkeys([*prepared.new.tasks, *prepared.old.tasks]):
         if task in with_value or task in prepared.checked.changed or prepared.checked.refused:
             continue
-        lists[0 if task in having[0] else 1 if task in having[1] else 2].append(task)
+        sides = (prepared.new.tasks.get(task, ()), prepared.old.tasks.get(task, ()))
+        place = next((i for i, rows in enumerate(sides) if any(value(row) is not None for row in rows)), 2)
+        lists[place].append(task)
     return lists

@@ -76,6 +76,8 @@ def _sentence(
         if max(map(len, values)) > 1 or (values[0] != values[1] and not explained):
             return None
     told = [[(row, tuple(had)) for row in rows if (had := condition.read(row.delivery)) is not None] for rows in sides]
+    if not any(told):
+        return None
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for side, rows in enumerate(told):
         for had, times in Counter(had for _, had in rows).items():

@@ -7,29 +7,27 @@ import msgspec
 
 from terminalbench.analytics.contrast import looks_early, still_to_plan
 from terminalbench.analytics.model import Repeat, Row
-from terminalbench.analytics.sample import Numbers, Sample, joined, values_of
+from terminalbench.analytics.sample import Numbers, Sample, joined, known_values
 from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.index.queries import Rerun
 from terminalbench.records import Outcome, TaskRef
 
 
-def coverage(profile: ProfileRows, tasks: Sequence[TaskRef], apart: int, settings: Settings) -> float | None:
-    """Share of a profile's trials that have a measured value of one of `tasks`; `apart` more are of other tasks.
+def coverage(
+    profile: ProfileRows, tasks: Sequence[TaskRef], apart: int, settings: Settings
+) -> tuple[float | None, float | None]:
+    """Share of a profile's trials that have a measured value of one of `tasks`; and with `apart` more of other tasks.
 
     Trials of batches still to come are missing, as all are that did not run, unless an early look was declared.
     """
     counts = [profile.counts[task] for task in tasks]
     measured = sum(found for _, found, _ in counts)
     if settings.metric != "pass":
-        value, _ = values_of(settings.metric, "exclude")
-        measured = sum(value(row) is not None for task in tasks for row in profile.tasks[task])
-    planned = (
-        sum(count for count, _, _ in counts)
-        + apart
-        + (0 if looks_early(settings) else still_to_plan(profile, settings))
-    )
-    return measured / planned if planned else None
+        known = known_values(profile, settings.metric, "exclude")
+        measured = sum(len(known[task]) for task in tasks)
+    due = sum(count for count, _, _ in counts) + (0 if looks_early(settings) else still_to_plan(profile, settings))
+    return measured / due if due else None, measured / (due + apart) if due + apart else None
 
 
 def trials_apart(side: ProfileRows, other: ProfileRows, common: Collection[TaskRef], changed: Sequence[TaskRef]) -> int:

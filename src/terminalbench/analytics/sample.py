@@ -37,6 +37,11 @@ def values_of(metric: Metric, way: Way) -> tuple[Value, Value]:
     return _with(lacking[0]), _with(lacking[1])
 
 
+def known_values(profile: ProfileRows, metric: Metric, way: Way) -> dict[TaskRef, list[float]]:
+    """What the trials of each task contribute of a metric that is not the pass rate."""
+    return profile.values(_FIELDS[metric], way == "exclude")
+
+
 def _measured(row: Row) -> float | None:
     return float(row.outcome is Outcome.PASSED) if row.measured else None
 
@@ -60,14 +65,11 @@ def sample(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef], metric:
     """The sample of `tasks` that have a value under both; None when there is none."""
     if metric == "pass":
         return _passes(new, old, tasks, way)
-    value = values_of(metric, way)
+    known = [known_values(side, metric, way) for side in (new, old)]
     kept: list[TaskRef] = []
     numbers: tuple[list[Numbers], list[Numbers]] = ([], [])
     for task in tasks:
-        values = [
-            [v for row in side.tasks[task] if (v := of(row)) is not None]
-            for side, of in zip((new, old), value, strict=True)
-        ]
+        values = [side[task] for side in known]
         if all(values):
             kept.append(task)
             for side, found in zip(numbers, values, strict=True):

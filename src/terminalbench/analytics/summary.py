@@ -35,9 +35,31 @@ class ProfileRows:
             found[task] = (len(outcomes), passed + outcomes.count(Outcome.FAILED), passed)
         return found
 
+    def values(self, field: str, measured_only: bool) -> dict[TaskRef, list[float]]:
+        """Of each task: the known values of a field, of all trials or of those measured."""
+        known = self._values.get((field, measured_only))
+        if known is None:
+            known = self._values[field, measured_only] = {
+                task: [
+                    value
+                    for row in rows
+                    if (row.measured or not measured_only) and (value := getattr(row, field)) is not None
+                ]
+                for task, rows in self.tasks.items()
+            }
+        return known
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, bool], dict[TaskRef, list[float]]]:
+        return {}
+
+    @cached_property
+    def _rows(self) -> list[Row]:
+        return [row for rows in self.tasks.values() for row in rows]
+
     def rows(self) -> list[Row]:
         """All of them."""
-        return [row for rows in self.tasks.values() for row in rows]
+        return self._rows
 
 
 def by_profile(rows: Sequence[Row]) -> dict[str, ProfileRows]:
@@ -69,7 +91,7 @@ def summarise(profiles: Mapping[str, ProfileRows], settings: Settings, front: Fr
 
 def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
     rows = profile.rows()
-    tasks = [_task(task, found, settings) for task, found in profile.tasks.items()]
+    tasks = [_task(task, found, profile.counts[task], settings) for task, found in profile.tasks.items()]
     passed = sum(task.passed for task in tasks)
     measured = sum(task.measured for task in tasks)
     rated = [(task.rate, unit_of(task.task)) for task in tasks if task.rate is not None]
@@ -106,12 +128,11 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
     )
 
 
-def _task(ref: TaskRef, rows: list[Row], settings: Settings) -> TaskSummary:
-    passed = sum(row.outcome is Outcome.PASSED for row in rows)
-    measured = sum(row.measured for row in rows)
+def _task(ref: TaskRef, rows: list[Row], counts: tuple[int, int, int], settings: Settings) -> TaskSummary:
+    planned, measured, passed = counts
     return TaskSummary(
         task=ref,
-        planned=len(rows),
+        planned=planned,
         measured=measured,
         passed=passed,
         rate=passed / measured if measured else None,

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 import msgspec
 
@@ -49,10 +50,10 @@ from terminalbench.text.numbers import noun, percent, plural, some
 def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
     """What batches say about their profiles: as their plans declare, and as it is asked now."""
     comparison = compare(rows_of(views), settings_of(views, asked))
-    return msgspec.structs.replace(comparison, warnings=[*comparison.warnings, *_unreadable(views)])
+    return msgspec.structs.replace(comparison, warnings=[*comparison.warnings, *_unreadable(views, asked)])
 
 
-def _unreadable(views: Sequence[BatchView]) -> list[str]:
+def _unreadable(views: Sequence[BatchView], asked: Asked | None) -> list[str]:
     """The results that cannot be read, and how to get others."""
     lines: list[str] = []
     for view in views:
@@ -60,8 +61,9 @@ def _unreadable(views: Sequence[BatchView]) -> list[str]:
         rows += [row for row in view.superseded if row.task is None]  # of which cell it was cannot be told
         found = [row.why or "" for row in rows if row.unreadable]
         if found:
-            again = f"tbench resume {view.batch} runs {noun(len(found), 'it', 'them')} again"
-            lines.append(f"{view.batch}: {some(found, 3)}; {again}")
+            place = view.batch if asked is None or asked.places is None else asked.places.get(view.batch)
+            again = f"; tbench resume {quote(place)} runs {noun(len(found), 'it', 'them')} again" if place else ""
+            lines.append(f"{view.batch}: {some(found, 3)}{again}")
     return lines
 
 

@@ -110,8 +110,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, new_lab: Callable[[Project], A
     lab.end()
 
 
-@pytest.mark.parametrize("task", OUTAGES)
-def test_an_outage_until_the_agents_time_is_over_is_the_providers(ran: Ran, task: str) -> None:
+def an_outage_until_the_agents_time_is_over_is_the_providers(ran: Ran, task: str) -> None:
     trial = ran.trials[task]
     assert (trial.outcome, trial.error_class) == (Outcome.ERRORED, OUTAGES[task])
     assert (trial.agent_status, trial.reward) == (AgentStatus.TIMED_OUT, 0.0)
@@ -124,20 +123,20 @@ def test_an_outage_until_the_agents_time_is_over_is_the_providers(ran: Ran, task
     assert ended.detail.get("rate_limit_hits") == (ran.refusals[task] if task == "429" else None)
 
 
-def test_a_provider_that_hangs_from_the_start_is_the_reason(ran: Ran) -> None:
+def a_provider_that_hangs_from_the_start_is_the_reason(ran: Ran) -> None:
     trial = ran.trials["hang"]
     assert (trial.outcome, trial.error_class) == (Outcome.ERRORED, ErrorClass.PROVIDER)
     assert trial.error_message == "the provider never answered; the agent waited until its time ran out"
 
 
-def test_what_the_agent_prints_or_writes_into_its_log_buys_nothing(ran: Ran) -> None:
+def what_the_agent_prints_or_writes_into_its_log_buys_nothing(ran: Ran) -> None:
     trial = ran.trials["forged"]
     assert (trial.outcome, trial.error_class) == (Outcome.FAILED, ErrorClass.AGENT_TIMEOUT)
     assert trial.wait is not None
     assert (trial.wait.retries, trial.wait.at_end) == (0, 0)
 
 
-def test_used_up_credit_and_context_are_told_by_their_words(ran: Ran) -> None:
+def used_up_credit_and_context_are_told_by_their_words(ran: Ran) -> None:
     poor, long = ran.trials["credit"], ran.trials["long"]
     assert (poor.outcome, poor.error_class) == (Outcome.ERRORED, ErrorClass.CREDIT)
     assert poor.error_message == "Credit balance is too low"
@@ -146,7 +145,7 @@ def test_used_up_credit_and_context_are_told_by_their_words(ran: Ran) -> None:
     assert long.error_message.startswith("Prompt is too long")
 
 
-def test_a_provider_that_comes_back_leaves_a_measurement_and_the_evidence_of_waiting(ran: Ran) -> None:
+def a_provider_that_comes_back_leaves_a_measurement_and_the_evidence_of_waiting(ran: Ran) -> None:
     trial = ran.trials["recovers"]
     assert (trial.outcome, trial.error_class) == (Outcome.PASSED, None)
     assert trial.wait is not None
@@ -156,6 +155,17 @@ def test_a_provider_that_comes_back_leaves_a_measurement_and_the_evidence_of_wai
     assert "  provider  refused 2 x 429; 2 retries, " in shown
 
 
-def test_the_batch_measures_only_what_the_profile_did(ran: Ran) -> None:
+def the_batch_measures_only_what_the_profile_did(ran: Ran) -> None:
     counts = Counter(trial.outcome for trial in ran.trials.values())
     assert counts == {Outcome.ERRORED: 7, Outcome.FAILED: 2, Outcome.PASSED: 1}
+
+
+def test_whose_fault_it_is_when_a_provider_fails(ran: Ran) -> None:
+    """One test of all: each worker that took one of several would run the batch anew."""
+    for task in OUTAGES:
+        an_outage_until_the_agents_time_is_over_is_the_providers(ran, task)
+    a_provider_that_hangs_from_the_start_is_the_reason(ran)
+    what_the_agent_prints_or_writes_into_its_log_buys_nothing(ran)
+    used_up_credit_and_context_are_told_by_their_words(ran)
+    a_provider_that_comes_back_leaves_a_measurement_and_the_evidence_of_waiting(ran)
+    the_batch_measures_only_what_the_profile_did(ran)

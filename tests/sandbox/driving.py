@@ -27,8 +27,8 @@ class Raised(Exception):
 class Driver:
     """A process of one user that holds sandboxes."""
 
-    def __init__(self, user: str) -> None:
-        self.user = user
+    def __init__(self, user: str, before: tuple[str, ...] = ()) -> None:
+        self.user, self._before = user, before
         self.uid = ORDINARY_UID if user == "ordinary" and os.geteuid() == 0 else os.geteuid()
         self.gid = ORDINARY_UID if self.uid == ORDINARY_UID else os.getegid()
         self.folder = Path(tempfile.mkdtemp(prefix="tbench-sandbox-"))
@@ -39,10 +39,10 @@ class Driver:
         self.process = self.start()
 
     def command(self, *argv: str) -> list[str]:
-        """`argv` as this driver's user."""
+        """`argv` as this driver's user, started by the command `before` if there is one."""
         if self.user == "ordinary" and os.geteuid() == 0:
             return [sys.executable, str(HERE / "ordinary.py"), *argv]
-        return list(argv)
+        return [*self._before, *argv]
 
     def environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}

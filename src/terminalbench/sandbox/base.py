@@ -1,8 +1,9 @@
 """What a sandbox has as its operating system: the host's system folders, or a rootfs folder.
 
-The host base shows usr (and bin, sbin, lib* where they are folders of their own) through an overlay, so
-nothing written reaches the host. /etc is a copy of what programs need, from a list: no accounts of the
-host, no keys, no shadow, no repository credentials. home, root, var, run, tmp, opt and srv are new and empty.
+The host base shows usr (and bin, sbin, lib* where they are folders of their own) through an overlay: nothing
+written reaches the host, and what the host keeps from its ordinary users is hidden. /etc is a copy of what
+programs need, from a list: no accounts of the host, no keys, no shadow, no repository credentials. home, root,
+var, run, tmp, opt and srv are new and empty.
 """
 
 # Strings where others have paths: hundreds of files are looked at, by every Harbor process.
@@ -86,10 +87,14 @@ rpc: files
 
 @dataclass(frozen=True)
 class Overlay:
-    """One overlay of the root: where it is mounted, and its layers from the top down."""
+    """One overlay of the root: where it is mounted, and its layers from the top down.
+
+    `host` is a folder of the host below them, of which only what every user may read is shown.
+    """
 
     at: str
     lower: tuple[str, ...]
+    host: str | None = None
 
 
 @dataclass(frozen=True)
@@ -145,18 +150,58 @@ def _host(ids: str) -> Base:
     links = {name: str(Path("/", name).readlink()) for name in _SYSTEM if Path("/", name).is_symlink()}
     folders = [name for name in _SYSTEM if name not in links and Path("/", name).is_dir()]
     marks = [_mark(Path("/", part)) for part in ("usr/bin", "usr/lib", "usr/local/bin", "usr/share", *folders)]
-    fingerprint = _digest(["host 1", ids, marks, links, [(name, _mark(f"/etc/{name}")) for name in files]])
+    hidden = {name: _private(f"/{name}") for name in folders} if ids == "all" else {}
+    fingerprint = _digest(["host 2", ids, hidden, marks, links, [(name, _mark(f"/etc/{name}")) for name in files]])
     skeleton = store.root() / "base" / f"{HOST}-{fingerprint}"
     while store.keep(skeleton) is None:  # held for as long as this process lives, as is the answer
-        _publish(skeleton, files, links, folders, own_folders=ids != "all")
+        _publish(skeleton, files, links, folders, hidden)
     overlays = [Overlay("", (str(skeleton / "root"),))]
     for name in folders:
         owned = skeleton / "folders" / name
-        overlays.append(Overlay(name, (*([str(owned)] if owned.exists() else []), f"/{name}")))
+        above = (str(owned),) if owned.exists() else ()
+        if ids != "all" or hidden[name] is not None:
+            overlays.append(Overlay(name, (*above, f"/{name}")))
+        else:
+            overlays.append(Overlay(name, above, host=f"/{name}"))
     return Base(HOST, tuple(overlays), fingerprint)
 
 
-def _publish(skeleton: Path, files: list[str], links: dict[str, str], folders: list[str], *, own_folders: bool) -> None:
+def _private(folder: str) -> list[str] | None:
+    """What ordinary users cannot read in a system folder of the host; None: the kernel can hide it by itself.
+
+    The kernel lays two overlays on each other and no more. Where the host's folder is on one already, as in a
+    container, the sandbox has only one left, and that folder is looked through each time a run starts.
+    """
+    if not _is_stacked(folder):
+        return None
+    found, stack = [], [folder]
+    while stack:
+        with os.scandir(stack.pop()) as entries:
+            for entry in entries:
+                mode = entry.stat(follow_symlinks=False).st_mode
+                wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
+                if not stat.S_ISLNK(mode) and mode & wanted != wanted:
+                    found.append(entry.path[len(folder) + 1 :])
+                elif stat.S_ISDIR(mode):
+                    stack.append(entry.path)
+    return sorted(found)
+
+
+def _is_stacked(path: str) -> bool:
+    device = os.stat(path).st_dev
+    mark = f"{os.major(device)}:{os.minor(device)}"
+    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    kinds = {line.split()[2]: line.partition(" - ")[2].split()[0] for line in lines}
+    return kinds.get(mark) in ("overlay", "ecryptfs")
+
+
+def _publish(
+    skeleton: Path,
+    files: list[str],
+    links: dict[str, str],
+    folders: list[str],
+    hidden: dict[str, list[str] | None],
+) -> None:
     """Build the skeleton beside its place, then rename it there; a second builder's copy is dropped."""
     claimed = store.claim("building")
     try:
@@ -174,9 +219,12 @@ def _publish(skeleton: Path, files: list[str], links: dict[str, str], folders: l
         for name, text in (("passwd", _ACCOUNTS), ("group", _GROUPS), ("nsswitch.conf", _SWITCH)):
             (root / "etc" / name).write_text(text)
         root.chmod(0o755)
-        if own_folders:
-            for name in folders:
-                _own_folders(Path("/", name), claimed.folder / "folders" / name)
+        for name in folders:
+            layer = claimed.folder / "folders" / name
+            if name not in hidden:
+                _own_folders(Path("/", name), layer)
+            elif hidden[name]:
+                _hide(Path("/", name), hidden[name] or [], layer)
         (claimed.folder / "lock").touch()
         skeleton.parent.mkdir(exist_ok=True)
         try:
@@ -200,6 +248,18 @@ def _own_folders(source: Path, target: Path) -> None:
         names[:] = [name for name in names if _enterable(Path(folder, name))]
         for name in names:
             (here / name).mkdir(mode=0o755)
+
+
+def _hide(source: Path, names: list[str], target: Path) -> None:
+    """A layer that takes `names` away from `source`: its folders on the way there, and a mark for each name."""
+    for name in names:
+        for inner in (target, *reversed([target / parent for parent in Path(name).parents if parent.name])):
+            if not inner.exists():
+                inner.mkdir(parents=inner == target)
+                status = (source / inner.relative_to(target)).stat()
+                os.chown(inner, status.st_uid, status.st_gid)
+                inner.chmod(stat.S_IMODE(status.st_mode))
+        os.mknod(target / name, stat.S_IFCHR, 0)  # what overlays take for "removed"
 
 
 def _enterable(path: Path) -> bool:

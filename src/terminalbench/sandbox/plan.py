@@ -105,7 +105,7 @@ class Plan:
             lower = list(overlay.lower)
             if self.layer is not None and any((self.layer / str(number)).iterdir()):
                 lower.insert(0, str(self.layer / str(number)))
-            mount: dict[str, Any] = {"at": overlay.at, "lower": lower}
+            mount: dict[str, Any] = {"at": overlay.at, "lower": lower, "host": overlay.host}
             if self.building is not None:
                 mount["upper"] = str(self.building / str(number))
                 mount["work"] = str(self.building / f"work{number}")

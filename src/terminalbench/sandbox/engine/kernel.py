@@ -2,8 +2,10 @@
 
 # ruff: noqa: PTH123
 
+import contextlib
 import ctypes
 import os
+from collections.abc import Generator
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC = 32, 1024, 2048, 4096, 16384
@@ -15,6 +17,7 @@ PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER = 2
 
 CAP_SYS_ADMIN = 21
+OTHER_USER = 65534
 _CAP_VERSION_3 = 0x20080522
 
 # Docker's default set without MKNOD: no device can be made in a user namespace anyway.
@@ -42,6 +45,7 @@ _umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 _prctl = _libc.prctl
 _prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
 _capset = _libc.capset
+_setfsuid, _setfsgid = _libc.setfsuid, _libc.setfsgid
 
 
 class _CapHeader(ctypes.Structure):
@@ -150,6 +154,26 @@ def set_capabilities(bits: int) -> None:
     header = _CapHeader(_CAP_VERSION_3, 0)
     data = (_CapData * 2)(_CapData(bits & 0xFFFFFFFF, bits & 0xFFFFFFFF, 0), _CapData(bits >> 32, bits >> 32, 0))
     _check(_capset(ctypes.byref(header), ctypes.byref(data)), "capset")
+
+
+@contextlib.contextmanager
+def as_other_user() -> Generator[None]:
+    """Look at files as a user who owns none and is in no group, and without the rights over them that root has.
+
+    Where this process has one id only, there is no other user: it keeps its own.
+    """
+    groups = os.getgroups()
+    with contextlib.suppress(PermissionError):  # a user namespace may forbid it
+        os.setgroups([])
+    _setfsgid(OTHER_USER)
+    _setfsuid(OTHER_USER)
+    try:
+        yield
+    finally:
+        _setfsuid(os.geteuid())
+        _setfsgid(os.getegid())
+        with contextlib.suppress(PermissionError):
+            os.setgroups(groups)
 
 
 def allowed_bits() -> int:

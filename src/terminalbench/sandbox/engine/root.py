@@ -7,6 +7,7 @@ table, and the kernel takes it all down with the last process of the sandbox.
 # ruff: noqa: PTH101, PTH102, PTH103, PTH110, PTH112, PTH114, PTH211
 
 import os
+import stat
 from typing import Any
 
 from terminalbench.sandbox.engine import kernel
@@ -15,7 +16,7 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
 # Parts of /proc that the kernel opens to root by ownership, not by capability. (bwrap adds irq and bus.)
 _PROC_READ_ONLY = ("sys", "sysrq-trigger", "fs", "driver", "tty", "mtrr", "dynamic_debug", "asound")
-_PROC_EMPTY_FILES = ("kcore", "keys", "key-users", "timer_list", "sched_debug", "latency_stats", "kmsg")
+_PROC_EMPTY_FILES = ("kcore", "keys", "key-users", "sched_debug", "latency_stats")  # and all that are root's to read
 _PROC_EMPTY_FOLDERS = ("acpi", "scsi", "pressure")
 _SYS_VISIBLE = "/sys/devices/system/cpu"
 
@@ -55,7 +56,8 @@ def mount_overlays(request: dict[str, Any], *, privileged: bool) -> str:
         if not spec["at"]:
             _prepare(upper, request)
         # Descriptors instead of paths: a path may hold ":" or ",", and the sandbox can read these options.
-        handles = [os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for path in (upper, work, *spec["lower"])]
+        lower = [*spec["lower"], *([_host_folder(spec["host"], f"{scratch}/host{number}")] if spec["host"] else [])]
+        handles = [_folder_handle(path) for path in (upper, work, *lower)]
         upper_now, work_now, *lowers = (f"/proc/self/fd/{handle}" for handle in handles)
         options = f"lowerdir={':'.join(lowers)},upperdir={upper_now},workdir={work_now}"
         target = f"{root}/{spec['at']}" if spec["at"] else root
@@ -65,6 +67,27 @@ def mount_overlays(request: dict[str, Any], *, privileged: bool) -> str:
     _mount_devices(f"{root}/dev", request["shared_bytes"])
     _mount_sys(f"{root}/sys")
     return root
+
+
+def _host_folder(folder: str, point: str) -> str:
+    """Show a system folder of the host on `point`, with what an ordinary user could read there and no more.
+
+    An overlay reads its layers with the rights of the process that mounted it: here those of another user. Root of the
+    sandbox is root to the host's files too, so their modes alone would hide nothing from it.
+    """
+    for path in (point, f"{point}-empty"):
+        os.mkdir(path, 0o755)
+    handles = [_folder_handle(path) for path in (folder, f"{point}-empty", point)]
+    source, empty, target = (f"/proc/self/fd/{handle}" for handle in handles)
+    with kernel.as_other_user():
+        kernel.mount("overlay", target, "overlay", kernel.MS_NODEV | kernel.MS_RDONLY, f"lowerdir={source}:{empty}")
+    for handle in handles:
+        os.close(handle)
+    return point
+
+
+def _folder_handle(path: str) -> int:
+    return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _mount_devices(folder: str, shared_bytes: int) -> None:
@@ -133,9 +156,8 @@ def bwrap_arguments(request: dict[str, Any], root: str, info: int, program: int 
     for name in _PROC_READ_ONLY:
         if os.path.exists(f"/proc/{name}"):
             arguments += ["--ro-bind", f"/proc/{name}", f"/proc/{name}"]
-    for name in _PROC_EMPTY_FILES:
-        if os.path.exists(f"/proc/{name}"):
-            arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    for name in sorted(_hidden_proc_files()):
+        arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     for name in _PROC_EMPTY_FOLDERS:
         if os.path.isdir(f"/proc/{name}"):
             arguments += ["--perms", "0555", "--size", "4096"]
@@ -151,6 +173,17 @@ def bwrap_arguments(request: dict[str, Any], root: str, info: int, program: int 
     # The first process: takes in orphans (SIGCHLD is ignored, so the kernel reaps them), repeats one line to say
     # that it runs, and ends with its input. Not a shell: those set SIGCHLD back.
     return [*arguments, "--", "cat"]
+
+
+def _hidden_proc_files() -> set[str]:
+    """Files of /proc that ordinary users cannot read, and some that tell them of the host."""
+    with os.scandir("/proc") as entries:
+        files = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries if not entry.name.isdigit()}
+    return {
+        name
+        for name, mode in files.items()
+        if stat.S_ISREG(mode) and (name in _PROC_EMPTY_FILES or not mode & stat.S_IROTH)
+    }
 
 
 def _check_target(root: str, target: str) -> None:

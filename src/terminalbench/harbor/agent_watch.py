@@ -1,7 +1,8 @@
 """Sees what an agent does on the host while it runs: commands in its environment, answers and refusals of its models.
 
 An agent that is installed into its environment is one long command there: of it nothing is seen here, its logs tell.
-Harbor's client for models tries again in silence; so its calls are followed, for the trial whose agent makes them.
+Harbor's client for models tries again in silence, and so do others: LiteLLM, which sends their requests, tells a
+callback of each one, in the task of the agent that makes it.
 
 An agent that exits (`sys.exit`) or raises a cancellation that was not asked for would take Harbor's whole process with
 it, and its trial would look interrupted: here it becomes what it is, a crash of the agent.
@@ -9,8 +10,9 @@ it, and its trial would look interrupted: here it becomes what it is, a crash of
 
 import asyncio
 import sys
+import time
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, override
 
 from harbor.agents.installed.base import BaseInstalledAgent, NonZeroAgentExitCodeError
 
@@ -19,8 +21,7 @@ from terminalbench.harbor.read.provider_wait import Refusals
 from terminalbench.harbor.read.seen import Seen
 from terminalbench.records import ErrorClass
 
-_CLIENT = "harbor.llms.lite_llm"
-_FOLLOWED = "_tbench_follows"
+_CLIENT = "litellm"
 _RUNS = ("run", "resume", "load")
 _SIGNALLED = ("asyncio.runners", "harbor.cli.jobs")
 """Where Harbor's process turns a signal into a KeyboardInterrupt, wherever it happens to be."""
@@ -34,6 +35,7 @@ class AgentWatch:
         self.asked = 0
         self.answers = 0
         self.refusals = Refusals()
+        self._refused_at: float | None = None
         self._running = 0
         for name in _RUNS:
             if (method := getattr(trial.agent, name, None)) is not None:
@@ -45,29 +47,53 @@ class AgentWatch:
 
     def seen(self) -> Seen:
         """What there is to know so far."""
-        if not self.asked:
+        if not (self.asked or self.answers or self.refusals.count):
             return Seen(self.commands)
         return Seen(self.commands, self.asked, self.answers, self.refusals.told())
 
-    def refused(self, error: BaseException | None, pause_sec: float | None, *, retried: bool) -> None:
-        """A call of a model failed; not where the agent asked for too much."""
+    def asks(self, *, stream: bool) -> None:
+        """A request is sent to a model; after a refusal it is a new try.
+
+        That an answer which comes in parts begins is not told: without a refusal it is taken to.
+        """
+        self._waited()
+        if stream:
+            self.refusals.answered()
+        else:
+            self.asked += 1
+
+    def answered(self) -> None:
+        """A model answered."""
+        self.answers += 1
+        self.refusals.answered()
+
+    def refused(self, error: BaseException) -> None:
+        """A request failed; not where the agent asked for too much."""
         name = type(error).__name__
-        found = error_class(name, str(error), "agent")
-        if error is None or found.of_profile:
+        if error_class(name, str(error), "agent").of_profile:
             return
         status = getattr(error, "status_code", None)
         reached = OTHER_EXCEPTIONS.get(name) is not ErrorClass.NETWORK and isinstance(status, int)
-        self.refusals.refused(status if reached else None, pause_sec, retried=retried)
+        self.refusals.refused(status if reached else None, retried=False)
+        self._refused_at = time.monotonic()
+
+    def _waited(self) -> None:
+        if self._refused_at is not None:
+            self.refusals.tried_again(time.monotonic() - self._refused_at)
+            self._refused_at = None
 
     def _watched(self, method: Any) -> Any:
         contained = _contained(method)
 
         async def run(*arguments: Any, **named: Any) -> Any:
-            _follow_client()
+            _follow_models()
             before = _CURRENT.set(self)
             self._running += 1
             try:
                 return await contained(*arguments, **named)
+            except asyncio.CancelledError:
+                self._waited()  # its time ran out before it had asked again
+                raise
             finally:
                 self._running -= 1
                 _CURRENT.reset(before)
@@ -78,6 +104,7 @@ class AgentWatch:
         async def exec_(*arguments: Any, **named: Any) -> Any:
             if self._running and self.commands is not None:
                 self.commands += 1
+                _follow_models()
             return await method(*arguments, **named)
 
         return exec_
@@ -131,34 +158,40 @@ def _from_a_signal(error: BaseException) -> bool:
 _CURRENT: ContextVar[AgentWatch | None] = ContextVar("agent_watch", default=None)
 
 
-def _follow_client() -> None:
-    """Follow Harbor's client for models, once, where an agent has loaded it: loading it takes seconds."""
-    client: Any = getattr(sys.modules.get(_CLIENT), "LiteLLM", None)
-    if client is None or hasattr(client, _FOLLOWED):
+def _follow_models() -> None:
+    """Have LiteLLM tell of its requests, once, where an agent has loaded it: loading it takes seconds."""
+    litellm: Any = sys.modules.get(_CLIENT)
+    if litellm is None or any(getattr(callback, "of_tbench", False) for callback in litellm.callbacks):
         return
-    ask = client.call
+    from litellm.integrations.custom_logger import CustomLogger
 
-    async def call(*arguments: Any, **named: Any) -> Any:
-        watch = _CURRENT.get()
-        if watch is None:
-            return await ask(*arguments, **named)
-        watch.asked += 1
-        try:
-            answer = await ask(*arguments, **named)
-        except Exception as error:
-            watch.refused(error, None, retried=False)
-            raise
-        watch.answers += 1
-        watch.refusals.answered()
-        return answer
+    class Follower(CustomLogger):
+        """Its methods are awaited where the request is made, in the context of the agent."""
 
-    def pause(state: Any) -> None:
-        watch = _CURRENT.get()
-        if watch is not None:
-            error = state.outcome.exception() if state.outcome is not None else None
-            watch.refused(error, state.next_action.sleep if state.next_action else None, retried=True)
+        of_tbench = True
 
-    if getattr(ask, "retry", None) is not None:
-        ask.retry.before_sleep = pause
-    client.call = call
-    setattr(client, _FOLLOWED, True)
+        @override
+        async def async_pre_call_deployment_hook(self, kwargs: Any, call_type: Any) -> None:
+            if (watch := _CURRENT.get()) is not None:
+                watch.asks(stream=bool(kwargs.get("stream")))
+
+        @override
+        async def async_post_call_success_deployment_hook(
+            self, request_data: Any, response: Any, call_type: Any
+        ) -> None:
+            if (watch := _CURRENT.get()) is not None:
+                watch.answered()
+
+        @override
+        async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+            if (watch := _CURRENT.get()) is not None and kwargs.get("stream"):
+                watch.answered()
+
+        @override
+        async def async_post_call_failure_deployment_hook(
+            self, request_data: Any, exception: Exception, call_type: Any, fallback_depth: int | None = None
+        ) -> None:
+            if (watch := _CURRENT.get()) is not None:
+                watch.refused(exception)
+
+    litellm.callbacks.append(Follower())

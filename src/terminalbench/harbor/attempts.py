@@ -72,19 +72,12 @@ def number_planned(job: Any, batch: Batch) -> dict[str, int]:
     return {config.trial_name: numbers[own / config.trial_name] for config in job._trial_configs}
 
 
-def tell_agents(job: Any, numbers: dict[str, int]) -> None:
-    """Put the number of each trial into the environment of its agent, when Harbor has made the trial.
+def tell_agent(agent: Any, number: int) -> None:
+    """Put the number of a trial into the environment of its agent, when Harbor has made the trial.
 
     Not into its configuration, which has to stay as it was planned: Harbor resumes no job whose trials differ from it.
     """
-    queue = job._trial_queue
-    connect = queue._setup_hooks  # the one place that has each trial before it runs
-
-    def connect_and_tell(trial: Any) -> None:
-        trial.agent._extra_env[ATTEMPT] = str(numbers[trial.config.trial_name])
-        connect(trial)
-
-    queue._setup_hooks = connect_and_tell
+    agent._extra_env[ATTEMPT] = str(number)  # Harbor gives out a copy
 
 
 def first_wave(job: str) -> str:

@@ -30,7 +30,7 @@ from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import ProfilePrice
 from terminalbench.files import remove_traps, write_json
 from terminalbench.harbor import evidence
-from terminalbench.harbor.attempts import number_planned, tell_agents
+from terminalbench.harbor.attempts import number_planned
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.limits.admission import Admission, Wait
 from terminalbench.harbor.limits.control import Control, ControlFile
@@ -126,8 +126,7 @@ class EventPlugin(BaseJobPlugin):
             self._writer.start()
             atexit.register(self._at_exit)
             self._attempts = await asyncio.to_thread(number_planned, job, Batch(self._path.parent))
-            tell_agents(job, self._attempts)
-            self._tries.follow(job)
+            self._tries.follow(job, self._attempts)
             await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
             detail = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
             self._write("job_started", detail=detail)

@@ -1,17 +1,54 @@
 """The tries of the trials of one job: how often each was tried, what was seen of its agent, whether it is tried again.
 
 Harbor tries again by the name of an exception, whatever the verifier said. Here the class of the error decides
-(`terminalbench.faults`): what a profile does is never tried again by itself, and nothing that has a verdict.
+(`terminalbench.faults`): what a profile does is never tried again by itself, and nothing that has a verdict. The
+decision reaches Harbor by its own setting: the exceptions that it shall not try again.
+
+Harbor's hooks tell of a trial by its configuration and its result. Nothing that Harbor offers gives its agent, which is
+to be told its attempt, and whose commands and exits are to be seen. So the job gets a queue that we make, of a subclass
+of Harbor's: it shows each trial before it runs, and changes nothing else.
 """
 
 import asyncio
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, override
+
+from harbor.trial.queue import TrialQueue
 
 from terminalbench.faults import Again
 from terminalbench.harbor.agent_watch import AgentWatch
+from terminalbench.harbor.attempts import tell_agent
 from terminalbench.harbor.read.outcome import Ending
 from terminalbench.harbor.read.seen import Seen
+
+
+class _Queue(TrialQueue):
+    """Harbor's queue, with the hooks that the job's own had; `meet` is called with each trial before it runs."""
+
+    def __init__(self, job: Any, meet: Callable[[Any], None]) -> None:
+        super().__init__(job.config.n_concurrent_trials, job.config.retry, job._trial_queue._hooks)
+        self._meet = meet
+
+    @override
+    def _setup_hooks(self, trial: Any) -> None:
+        self._meet(trial)
+        super()._setup_hooks(trial)
+
+
+class _NotAgain(set[str]):
+    """The names of exceptions after which Harbor does not try again, as they were set; what was decided counts."""
+
+    def __init__(self, names: set[str], again: Callable[[], bool]) -> None:
+        super().__init__(names)
+        self._again = again
+
+    def __bool__(self) -> bool:
+        return True
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return not self._again()
 
 
 class Tries:
@@ -23,18 +60,21 @@ class Tries:
         self._watches: dict[str, AgentWatch] = {}
         self._again: dict[asyncio.Task[Any] | None, bool] = {}
 
-    def follow(self, job: Any) -> None:
-        """From here on decide for `job`; Harbor's queue asks in the task that has run the trial."""
-        self._most = 1 + job.config.retry.max_retries
-        queue = job._trial_queue
-        connect = queue._setup_hooks
+    def follow(self, job: Any, attempts: dict[str, int]) -> None:
+        """From here on see the trials of `job`, tell each its attempt, and decide which are tried again."""
+        retry = job.config.retry
+        self._most = 1 + retry.max_retries
+        # Harbor's queue asks in the task that has run the trial.
+        retry.exclude_exceptions = _NotAgain(
+            retry.exclude_exceptions or set(), lambda: self._again.pop(asyncio.current_task(), False)
+        )
 
-        def connect_and_watch(trial: Any) -> None:
-            self._watches[trial.config.trial_name] = AgentWatch(trial)
-            connect(trial)
+        def meet(trial: Any) -> None:
+            name = trial.config.trial_name
+            tell_agent(trial.agent, attempts[name])
+            self._watches[name] = AgentWatch(trial)
 
-        queue._setup_hooks = connect_and_watch
-        queue._should_retry_exception = lambda _name: self._again.pop(asyncio.current_task(), False)
+        job._trial_queue = _Queue(job, meet)
 
     def began(self, trial: str) -> None:
         """A try of `trial` begins."""

@@ -38,8 +38,12 @@ class Refusals:
         self._last = NO_ANSWER if status is None else str(status)
         self._by_status[self._last] += 1
         if retried:
-            self._retries += 1
-            self._pauses.append(pause_sec)
+            self.tried_again(pause_sec)
+
+    def tried_again(self, pause_sec: float | None) -> None:
+        """The client asked again after a refusal and a pause."""
+        self._retries += 1
+        self._pauses.append(pause_sec)
 
     def answered(self) -> None:
         """The provider answered."""

@@ -286,7 +286,7 @@ def test_a_stopped_sandbox_leaves_its_busy_group_to_the_collector(
 
     group = Impatient(2, {"memory": str(tmp_path / "group")})
     guardian._note_groups(str(claimed.folder), group)
-    guardian._take_down(None, None, group, str(claimed.folder))
+    guardian._take_down(None, group, str(claimed.folder))
     assert [path.name for path in claimed.folder.iterdir()] == ["groups"]
     cache.release(claimed)
     assert cache.collect_leftovers() == cache.Collected()
@@ -300,7 +300,7 @@ def test_a_stopped_sandbox_leaves_nothing_when_its_group_goes(parent: Path, remo
     (tmp_path / "group").mkdir()
     group = Group(2, {"memory": str(tmp_path / "group")})
     guardian._note_groups(str(claimed.folder), group)
-    guardian._take_down(None, None, group, str(claimed.folder))
+    guardian._take_down(None, group, str(claimed.folder))
     cache.release(claimed)
     assert not (tmp_path / "group").exists()
     assert list(parent.iterdir()) == []

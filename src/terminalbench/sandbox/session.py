@@ -324,17 +324,34 @@ class Sandbox:
         answer = await self._ask({"do": "count"})
         return Counts(answer["memory"], answer["processes"], answer["disk"])
 
-    async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Ask the guardian, one question at a time; an answer to an earlier question is skipped."""
+    async def renew(self, view: str) -> None:
+        """End every process, whatever it is, and start anew over the same files, in new namespaces."""
         async with self._asking:
-            self._question += 1
-            try:
-                wire.send(self._reply, {**message, "number": self._question})
-                while (answer := await _next(self._reply)) is not None:
-                    if answer["number"] == self._question:
-                        return answer
-            except OSError:
-                pass
+            answer, opened = await self._answer({"do": "renew", "view": view})
+            helper.checked(answer)
+            os.close(self._pidfd)
+            self._pidfd, told = opened
+            os.close(told)
+
+    async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Ask the guardian, one question at a time."""
+        async with self._asking:
+            answer, _ = await self._answer(message)
+            return helper.checked(answer)
+
+    async def _answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """The guardian's answer, with its descriptors; one to an earlier question is skipped."""
+        self._question += 1
+        with contextlib.suppress(OSError):
+            wire.send(self._reply, {**message, "number": self._question})
+            while True:
+                answer, opened = await helper.receive(self._reply)
+                if answer is None:
+                    break
+                if answer["number"] == self._question:
+                    return answer, opened
+                for handle in opened:
+                    os.close(handle)
         raise SandboxError("the sandbox has ended")
 
     async def stop(self) -> None:

@@ -2,12 +2,15 @@
 
 It lives exactly as long as the caller holds the other end of its socket. When that closes (stop, crash or
 SIGKILL of the caller) it ends every process of the sandbox and removes what it made on the host. Should the
-guardian itself be killed, the kernel still ends the sandbox with it (`--die-with-parent`).
+guardian itself be killed, the sandbox ends too: its first process waits for nothing else.
+
+The guardian's own mount namespace holds the files that were written, from one generation of processes to the next.
 """
 
-# ruff: noqa: S606, PTH108, PTH123, PTH208
+# ruff: noqa: PTH108, PTH123, PTH208
 
 import contextlib
+import json
 import os
 import select
 import shutil
@@ -15,11 +18,10 @@ import signal
 import socket
 from typing import Any
 
-from terminalbench.sandbox.engine import cgroups, ids, inside, kernel, porter, root, run, wire
+from terminalbench.sandbox.engine import cgroups, generation, inside, kernel, porter, root, run, views, wire
+from terminalbench.sandbox.engine.generation import Generation
 from terminalbench.sandbox.engine.watch import Watch
 
-_START_PATIENCE_SEC = 30
-_STOP_PATIENCE_SEC = 10
 _NOTE = "groups"
 
 
@@ -29,30 +31,92 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
     kernel.set_name("tbench-guardian")
     kernel.hide_memory()
     limits = cgroups.Limits(**request["limits"])
-    privileged = request["ids"] == "all"
     # Files in a memory scratch are memory of the group too.
     grouped = limits if request["scratch"] == "memory" else limits._replace(scratch_bytes=0)
     group = cgroups.create(f"{cgroups.PREFIX}{request['name']}", grouped) if request["use_groups"] else cgroups.Group()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    child = pidfd = helper = None
+    helper = guarded = None
     try:
         _note_groups(request["run_dir"], group)
         helper = porter.start(group, request["ids"], program)
-        child, pidfd, scratch = _bring_up(request, program, privileged=privileged)
-        proc = None if {"memory", "pids"} <= group.folders.keys() else _proc_of(pidfd)
+        os.unshare(os.CLONE_NEWNS)
+        kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
+        scratch = root.make_scratch(request)
+        guarded = _Guarded(request, group, limits, scratch)
+        first = guarded.bring_up(views.AGENT)
         sandbox = _describe(request, group, limits, scratch)
-        if sandbox["memory_by_process"]:
-            held = inside.set_kernel_limits(pidfd, limits.processes, limits.memory_bytes)
-            if not held:
-                inside.go_first()
-        wire.send(reply, {"sandbox": sandbox, "limits_by": _limits_by(group)}, (pidfd, helper.door.fileno()))
+        handles = (first.pidfd, helper.door.fileno())
+        wire.send(reply, {"sandbox": sandbox, "limits_by": _limits_by(group)}, handles)
         helper.door.close()
-        disk = [*request["measure"], *([f"{request['run_dir']}/s"] if scratch == "disk" else [])]
-        _keep(reply, pidfd, Watch(pidfd, proc, group, limits, disk))
+        guarded.keep(reply)
     finally:
         if helper is not None:
-            _end(helper.pid)
-        _take_down(child, pidfd, group, request["run_dir"])
+            generation.end(helper.pid)
+        _take_down(guarded.generation if guarded is not None else None, group, request["run_dir"])
+
+
+class _Guarded:
+    """A sandbox and its running generation; none while the next one is brought up, or if that failed."""
+
+    def __init__(self, request: dict[str, Any], group: cgroups.Group, limits: cgroups.Limits, scratch: str) -> None:
+        self._request, self._group, self._limits = request, group, limits
+        disk = [*request["measure"], *([f"{request['run_dir']}/s"] if scratch == "disk" else [])]
+        self._watch = Watch(-1, None, group, limits, disk)  # follows the first generation
+        self.generation: Generation | None = None
+        self._view = views.AGENT
+
+    def bring_up(self, view: str) -> Generation:
+        """Start a generation over `view`, and watch it."""
+        self.generation = started = generation.start(self._request, view)
+        self._view = view
+        grouped = self._group.folders.keys()
+        self._watch.follow(started.pidfd, None if {"memory", "pids"} <= grouped else _proc_of(started.pidfd))
+        if "memory" not in grouped:
+            held = inside.set_kernel_limits(started.pidfd, self._limits.processes, self._limits.memory_bytes)
+            if not held:
+                inside.go_first()
+        return started
+
+    def keep(self, reply: socket.socket) -> None:
+        """Until the caller lets go or the sandbox ends; answers the caller meanwhile."""
+        while self.generation is not None:
+            handles = (reply.fileno(), self.generation.pidfd)
+            poll = select.poll()
+            for handle in handles:
+                poll.register(handle, select.POLLIN)
+            ready = dict(poll.poll(self._watch.interval_sec * 1000))
+            if handles[0] in ready:
+                message, _ = wire.receive(reply)
+                if message is None:
+                    return
+                self._answer(reply, message)
+            elif handles[1] in ready:
+                return
+            else:
+                self._watch.check()
+
+    def _answer(self, reply: socket.socket, message: dict[str, Any]) -> None:
+        answer: dict[str, Any] = {"number": message["number"]}
+        handles: tuple[int, ...] = ()
+        if message["do"] == "kill" and self.generation is not None:
+            answer["left"] = run.kill(self.generation.pidfd, message["which"], message["root"])
+        elif message["do"] == "renew":
+            try:
+                handles = self._renew(message)
+            except OSError as error:  # told to the caller, who raises
+                answer["error"] = f"the sandbox did not start anew: {error}"
+        with contextlib.suppress(OSError):
+            wire.send(reply, {**answer, **self._watch.counts()}, handles)
+        for handle in handles[1:]:
+            os.close(handle)
+
+    def _renew(self, message: dict[str, Any]) -> tuple[int, ...]:
+        """End every process and start anew over the asked view; handles of the first process and of what is told."""
+        old, self.generation = self.generation, None
+        if old is not None and not old.end():
+            raise OSError(0, "some of its processes would not end")
+        told: dict[str, Any] = {}
+        return self.bring_up(message["view"]).pidfd, wire.memory_file(json.dumps(told).encode())
 
 
 def _note_groups(run_dir: str, group: cgroups.Group) -> None:
@@ -90,43 +154,6 @@ def _limits_by(group: cgroups.Group) -> dict[str, str]:
     return {name: kind if name in group.folders else other for name, other in watched.items()}
 
 
-def _bring_up(request: dict[str, Any], program: bytes, *, privileged: bool) -> tuple[int, int, str]:
-    """Fork the process that becomes bwrap; give its user namespace its ids; wait until the root is in place."""
-    ours, theirs = socket.socketpair()
-    info_read, info_write = os.pipe()
-    ready_read, ready_write = os.pipe()
-    hold_read, hold_write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        ours.close()
-        os.close(hold_write)
-        _become_bwrap(request, program, theirs, (hold_read, ready_write, info_write), privileged=privileged)
-    theirs.close()
-    for handle in (info_write, ready_write, hold_read):
-        os.close(handle)
-    ours.settimeout(_START_PATIENCE_SEC)
-    try:
-        scratch = ours.recv(64).decode()
-        if scratch:
-            ids.write_identity_maps(child)
-            ours.send(b"go")
-            os.write(hold_write, b"\n")
-        if not scratch or not _readable(ready_read) or os.read(ready_read, 1) != b"\n":
-            raise OSError(0, _complaint(ours) or "the base file system has no working cat")
-        data = b""
-        while chunk := os.read(info_read, 4096):
-            data += chunk
-        pid = int(data.split(b'"child-pid":')[1].split(b",")[0].strip(b" }\n"))
-        return child, os.pidfd_open(pid), scratch
-    except BaseException:
-        _end(child)
-        raise
-    finally:
-        ours.close()
-        os.close(info_read)
-        os.close(ready_read)
-
-
 def _proc_of(pidfd: int) -> int:
     """The sandbox's own /proc, opened before anything of the agent runs in it."""
     ours, theirs = socket.socketpair()
@@ -146,86 +173,10 @@ def _proc_of(pidfd: int) -> int:
     return handles[0]
 
 
-def _readable(handle: int) -> bool:
-    return bool(select.select([handle], [], [], _START_PATIENCE_SEC)[0])
-
-
-def _complaint(channel: socket.socket) -> str:
-    """What the child wrote before it gave up."""
-    data = b""
-    with contextlib.suppress(OSError):
-        while chunk := channel.recv(4096):
-            data += chunk
-    return data.decode("utf-8", "replace").strip()
-
-
-def _become_bwrap(
-    request: dict[str, Any],
-    program: bytes,
-    channel: socket.socket,
-    pipes: tuple[int, int, int],
-    *,
-    privileged: bool,
-) -> None:
-    """Make the root, enter a user namespace that holds no further ones, and execute bwrap. Does not return."""
-    try:
-        inside.default_signals()
-        os.unshare(os.CLONE_NEWNS)
-        kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
-        scratch = root.make_scratch(request, privileged=privileged)
-        folder = root.mount_overlays(request, privileged=privileged)
-        os.unshare(os.CLONE_NEWUSER)
-        channel.send(scratch.encode())
-        if channel.recv(8) != b"go":
-            os._exit(1)
-        with contextlib.suppress(OSError):  # no user namespace below this one; the seccomp filter says the same
-            kernel.write("/proc/sys/user/max_user_namespaces", "0")
-        filter_handle = wire.memory_file(program) if program else None
-        arguments = root.bwrap_arguments(request, folder, pipes[2], filter_handle)
-        os.dup2(pipes[0], 0)
-        os.dup2(pipes[1], 1)
-        os.dup2(channel.fileno(), 2)
-        for handle in (pipes[2], filter_handle):
-            if handle is not None:
-                os.set_inheritable(handle, True)
-        # Inherited by the first process. bwrap itself then does not see its child end; the guardian watches that.
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        os.execve(request["bwrap"], ["bwrap", *arguments], {})
-    except BaseException as error:  # noqa: BLE001 - the parent reads it and raises
-        with contextlib.suppress(OSError):
-            channel.send(f"{error}\n".encode("utf-8", "replace"))
-    finally:
-        os._exit(1)
-
-
-def _keep(reply: socket.socket, pidfd: int, watch: Watch) -> None:
-    """Until the caller lets go or the sandbox ends; counts and kills for the caller meanwhile."""
-    poll = select.poll()
-    poll.register(reply, select.POLLIN)
-    poll.register(pidfd, select.POLLIN)
-    while True:
-        ready = dict(poll.poll(watch.interval_sec * 1000))
-        if reply.fileno() in ready:
-            message, _ = wire.receive(reply)
-            if message is None:
-                return
-            answer = {"number": message["number"]}
-            if message["do"] == "kill":
-                answer["left"] = run.kill(pidfd, message["which"], message["root"])
-            with contextlib.suppress(OSError):
-                wire.send(reply, {**answer, **watch.counts()})
-        if pidfd in ready:
-            return
-        watch.check()
-
-
-def _take_down(child: int | None, pidfd: int | None, group: cgroups.Group, run_dir: str) -> None:
-    if pidfd is not None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        select.select([pidfd], [], [], _STOP_PATIENCE_SEC)  # the whole process namespace ends with it
-    if child is not None:
-        _end(child)
+def _take_down(running: Generation | None, group: cgroups.Group, run_dir: str) -> None:
+    if running is not None:
+        running.end()
+    root.drop_scratch(run_dir)
     if group.remove():
         shutil.rmtree(run_dir, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -234,9 +185,3 @@ def _take_down(child: int | None, pidfd: int | None, group: cgroups.Group, run_d
     for name in os.listdir(run_dir):  # the note of its groups stays for the collector
         if name != _NOTE:
             shutil.rmtree(f"{run_dir}/{name}", ignore_errors=True)
-
-
-def _end(child: int) -> None:
-    """End a child of ours; what bwrap started ends with it."""
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)

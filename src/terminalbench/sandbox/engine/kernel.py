@@ -16,7 +16,7 @@ PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP = 22, 23, 24
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER = 2
 
-CAP_SYS_ADMIN = 21
+CAP_SYS_ADMIN, CAP_WAKE_ALARM = 21, 35
 OTHER_USER = 65534
 _CAP_VERSION_3 = 0x20080522
 
@@ -131,6 +131,12 @@ def effective_capabilities() -> int:
             if line.startswith(b"CapEff:"):
                 return int(line.split()[1], 16)
     return 0
+
+
+def permitted_capabilities(status: bytes) -> int | None:
+    """The bit set of permitted capabilities that a `/proc/PID/status` tells; None if it does not."""
+    found = status.partition(b"CapPrm:")[2].split()
+    return int(found[0], 16) if found else None
 
 
 def is_privileged() -> bool:

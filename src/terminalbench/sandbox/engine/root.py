@@ -1,16 +1,17 @@
 """Making the file system of a sandbox: scratch, overlays, and the arguments of bwrap.
 
-Runs in a process of its own, in a mount namespace of its own: nothing of it shows in the host's mount
-table, and the kernel takes it all down with the last process of the sandbox.
+The scratch is mounted in the guardian's mount namespace, the overlays in that of each generation: nothing of it shows
+in the host's mount table, and the kernel takes it all down with the last process.
 """
 
-# ruff: noqa: PTH101, PTH102, PTH103, PTH110, PTH112, PTH114, PTH211
+# ruff: noqa: PTH101, PTH102, PTH103, PTH108, PTH110, PTH112, PTH114, PTH211
 
+import contextlib
 import os
 import stat
 from typing import Any
 
-from terminalbench.sandbox.engine import kernel
+from terminalbench.sandbox.engine import kernel, views
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
@@ -21,7 +22,7 @@ _PROC_EMPTY_FOLDERS = ("acpi", "scsi", "pressure")
 _SYS_VISIBLE = "/sys/devices/system/cpu"
 
 
-def make_scratch(request: dict[str, Any], *, privileged: bool) -> str:
+def make_scratch(request: dict[str, Any]) -> str:
     """Prepare the folder that takes all writes; says what it became: "memory" or "disk".
 
     An ordinary user's overlay keeps its notes in user attributes, which files in memory can hold since
@@ -33,7 +34,7 @@ def make_scratch(request: dict[str, Any], *, privileged: bool) -> str:
         return "disk"
     options = f"size={request['scratch_bytes']},nr_inodes={request['scratch_files']},mode=755"
     kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NODEV, options)
-    if not privileged:
+    if request["ids"] != "all":
         try:
             os.setxattr(folder, "user.overlay.probe", b"y")
             os.removexattr(folder, "user.overlay.probe")
@@ -43,25 +44,34 @@ def make_scratch(request: dict[str, Any], *, privileged: bool) -> str:
     return "memory"
 
 
-def mount_overlays(request: dict[str, Any], *, privileged: bool) -> str:
-    """Stack the layers; returns the folder that holds the finished root."""
+def drop_scratch(run_dir: str) -> None:
+    """Let go of the files in memory, if that is where they are: the kernel is faster at it than we are."""
+    with contextlib.suppress(OSError):
+        kernel.umount(f"{run_dir}/s")
+
+
+def mount_overlays(request: dict[str, Any], view: str) -> str:
+    """Stack the layers under what was written in `view`; returns the folder that holds the finished root."""
     scratch = f"{request['run_dir']}/s"
     root = f"{scratch}/root"
-    os.mkdir(root, 0o755)
+    os.makedirs(root, 0o755, exist_ok=True)
+    private = "" if request["ids"] == "all" else ",userxattr"
     for number, spec in enumerate(request["mounts"]):
-        upper, work = spec.get("upper") or f"{scratch}/up{number}", spec.get("work") or f"{scratch}/wk{number}"
+        upper = spec.get("upper") or views.upper(request["run_dir"], view, number)
+        work = spec.get("work") or views.work(request["run_dir"], view, number)
+        fresh = not os.path.isdir(upper)
         for folder in (upper, work):
             if not os.path.isdir(folder):
                 os.mkdir(folder, 0o755)
         if not spec["at"]:
-            _prepare(upper, request)
+            _prepare(upper, request, fresh=fresh or "upper" in spec)
         # Descriptors instead of paths: a path may hold ":" or ",", and the sandbox can read these options.
         lower = [*spec["lower"], *([_host_folder(spec["host"], f"{scratch}/host{number}")] if spec["host"] else [])]
         handles = [_folder_handle(path) for path in (upper, work, *lower)]
         upper_now, work_now, *lowers = (f"/proc/self/fd/{handle}" for handle in handles)
         options = f"lowerdir={':'.join(lowers)},upperdir={upper_now},workdir={work_now}"
         target = f"{root}/{spec['at']}" if spec["at"] else root
-        kernel.mount("overlay", target, "overlay", kernel.MS_NODEV, options + ("" if privileged else ",userxattr"))
+        kernel.mount("overlay", target, "overlay", kernel.MS_NODEV, options + private)
         for handle in handles:
             os.close(handle)
     _mount_devices(f"{root}/dev", request["shared_bytes"])
@@ -123,8 +133,8 @@ def _mount_sys(folder: str) -> None:
     kernel.make_read_only(folder)
 
 
-def _prepare(upper: str, request: dict[str, Any]) -> None:
-    """Folders and files that every sandbox gets, put above whatever the layers hold in their place."""
+def _prepare(upper: str, request: dict[str, Any], *, fresh: bool) -> None:
+    """Folders and, at first, files that every sandbox gets, put above whatever the layers hold in their place."""
     for name in ("dev", "proc", "sys"):
         _folder(f"{upper}/{name}", 0o755)
     for path, mode in request["folders"].items():
@@ -133,6 +143,8 @@ def _prepare(upper: str, request: dict[str, Any]) -> None:
             parent = f"{parent}/{part}"
             _folder(parent, 0o755)
         os.chmod(parent, mode)
+    if not fresh:
+        return
     _folder(f"{upper}/etc", 0o755)
     for name, text in request["etc"].items():
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -146,12 +158,13 @@ def _folder(path: str, mode: int) -> None:
         os.mkdir(path, mode)
         os.chmod(path, mode)
     except FileExistsError:
-        if os.path.islink(path) or not os.path.isdir(path):
-            raise
+        if os.path.islink(path) or not os.path.isdir(path):  # the agent's, in place of a folder it was given
+            os.unlink(path)
+            _folder(path, mode)
 
 
-def bwrap_arguments(request: dict[str, Any], root: str, info: int, program: int | None) -> list[str]:
-    """The command line of bwrap for a finished root; `info` and `program` are inherited descriptors."""
+def bwrap_arguments(request: dict[str, Any], root: str, info: int) -> list[str]:
+    """The options of bwrap for a finished root; `info` is an inherited descriptor."""
     arguments = ["--dev-bind", root, "/", "--proc", "/proc"]
     for name in _PROC_READ_ONLY:
         if os.path.exists(f"/proc/{name}"):
@@ -167,12 +180,8 @@ def bwrap_arguments(request: dict[str, Any], root: str, info: int, program: int 
         arguments += ["--ro-bind" if bind["read_only"] else "--bind", bind["source"], bind["target"]]
     arguments += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
     arguments += ["--hostname", request["hostname"], "--die-with-parent", "--new-session", "--as-pid-1"]
-    arguments += ["--cap-drop", "ALL", "--chdir", "/", "--info-fd", str(info)]
-    if program is not None:
-        arguments += ["--seccomp", str(program)]
-    # The first process: takes in orphans (SIGCHLD is ignored, so the kernel reaps them), repeats one line to say
-    # that it runs, and ends with its input. Not a shell: those set SIGCHLD back.
-    return [*arguments, "--", "cat"]
+    arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_WAKE_ALARM"]
+    return [*arguments, "--chdir", "/", "--info-fd", str(info)]
 
 
 def _hidden_proc_files() -> set[str]:

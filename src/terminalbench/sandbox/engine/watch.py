@@ -39,6 +39,12 @@ class Watch:
         self._over_since: float | None = None
         self._kills = {"memory": 0, "processes": 0, "disk": 0}
 
+    def follow(self, pidfd: int, proc: int | None) -> None:
+        """Watch the next generation of the sandbox's processes."""
+        if self._proc is not None:
+            os.close(self._proc)
+        self._pidfd, self._proc, self._over_since = pidfd, proc, None
+
     def counts(self) -> dict[str, Any]:
         """How often each limit was reached so far."""
         return {

@@ -217,6 +217,24 @@ def test_a_view_whose_run_was_killed_says_so_and_leaves_the_terminal_alone(lab, 
     assert "the run was killed" in run.text
 
 
+def test_what_an_agent_says_does_not_drive_the_terminal(lab, screen) -> None:
+    """Its error on the lines of a run, of a resume and of a watch that is not the view; as the bytes of a terminal."""
+    said = "\x1b]52;c;b3duZWQ=\x07\x1b]8;;http://x\x07\x1b[2J\x9b31m\u202e[red]\rFORGED\nFORGED"
+    file = lab.experiment(scripted("p", outage=said), tasks=("a",), run="retries = 0")
+    run = screen("run", file)
+    assert run.end() == 1
+    again = screen("resume", "--retry-errors", "all", lab.batch().folder)
+    assert again.end() == 1
+    watched = screen("run", file, "--watch")
+    assert watched.end() == 1
+    for one in (run, again, watched):
+        assert "␛]52;c;b3duZWQ=␇" in one.text
+        ours = re.sub(r"\r\x1b\[K|\x1b\[[0-9;?]*[hlmHJ]|\r\n", "\n", one.written)
+        assert ours.replace("\n", "").isprintable(), ours
+        assert "\nFORGED" not in ours
+    assert not re.search(r"\x1b(?!\[K)", run.written + again.written)
+
+
 def test_json_of_a_watched_run_is_one_object_a_line(lab) -> None:
     ran = lab.tbench("run", lab.experiment(QUICK, tasks=("a",)), "--watch", "--json")
     kinds = [json.loads(line)["kind"] for line in ran.stdout.splitlines()]

@@ -12,7 +12,7 @@ from terminalbench.index.queries import BatchView, CellState, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import TaskRef
 from terminalbench.report.text import COUNTED, matrix, money, profile_table, summary
-from terminalbench.text.foreign import line
+from terminalbench.text.foreign import printable
 from terminalbench.text.outcomes import LOST, MARKS, legend
 from terminalbench.text.table import columns
 
@@ -118,4 +118,4 @@ def test_columns_are_aligned() -> None:
 
 
 def test_foreign_output_cannot_drive_the_terminal() -> None:
-    assert line("ok\x1b[31mred\x07\ttab") == "okred␇\ttab"
+    assert printable("ok\x1b[31mred\x07\ttab") == "okred␇\ttab"

@@ -1,10 +1,15 @@
 """Foreign text is shown and does not act."""
 
+import io
+import json
+from typing import TextIO, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.text.foreign import cut, flat, line, short, visible
+from terminalbench.text.foreign import cut, flat, printable, printable_json, printable_list, short, visible
+from terminalbench.text.screen import Screen, driver
 
 
 @pytest.mark.parametrize(
@@ -26,15 +31,36 @@ def test_what_would_act_or_hide_is_made_visible(text, wanted):
 
 @given(st.text(st.characters(codec=None), max_size=60))
 def test_a_line_is_printable_whatever_it_was(text):
-    assert line(text).replace("\t", "").isprintable()
+    assert printable(text).replace("\t", "").isprintable()
     assert flat(text).isprintable()
     assert all(part.isprintable() for part in visible(text).replace("\t", "").split("\n"))
 
 
 def test_cut_at_the_end_and_in_the_middle():
-    assert line("a\nb") == "a␊b"
+    assert printable("a\nb") == "a␊b"
     assert flat("  a\n\n b\t c ") == "a b c"
     assert flat("one two three", 8) == "one two…"
     assert cut("short", 5) == "short"
     assert cut("longer", None) == "longer"
     assert short("a-task-of-a-family__v2", 11) == "a-tas…y__v2"
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=60))
+def test_json_says_the_same_and_is_printable(text):
+    shown = printable_json(json.dumps({"a": text}, ensure_ascii=False, indent=1))
+    assert shown.replace("\n", "").isprintable()
+    assert json.loads(shown) == {"a": text}
+
+
+def test_items_of_a_message_keep_their_lines_and_nothing_else_makes_one():
+    assert printable_list("several:\n  one\n  two\nthree") == "several:\n  one\n  two␊three"
+
+
+def test_no_text_and_no_bytes_drive_a_screen():
+    out = io.StringIO()
+    screen = Screen(out)
+    screen.write("a\x1b[2J\tb\n")
+    for byte in "\x9b…".encode():
+        screen.buffer.write(bytes([byte]))
+    driver(cast(TextIO, screen)).write("\x1b[K")
+    assert out.getvalue() == "a␛[2J\tb\n[U+009B]…\x1b[K"

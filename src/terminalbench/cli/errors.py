@@ -49,7 +49,7 @@ def command(
 
 
 def _text(report: "ErrorReport") -> str:
-    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import plural
 
     head = f"{report.failed} of {plural(report.trials, 'trial')} did not pass"
@@ -74,7 +74,7 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _groups(groups: "list[FailureGroup]") -> list[str]:
-    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import plural
 
     lines = []
@@ -107,7 +107,7 @@ def _contrast(found: "Solved") -> list[str]:
 
 
 def _decision(profile: str, decision: "Decision | None") -> list[str]:
-    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.foreign import printable
 
     if decision is None:
         return [f"    {profile}: nothing more"]

@@ -32,6 +32,7 @@ def command(where: Where, form: Any, table: str, everything: bool, output: Path 
     from terminalbench.index.results import open_results
     from terminalbench.lab.select import results_root
     from terminalbench.report.export import encode_table, export_trials
+    from terminalbench.text.foreign import printable_json
 
     if form == "parquet" and output is None:
         raise UserError("parquet is binary", hint="name a file with -o")
@@ -48,7 +49,7 @@ def command(where: Where, form: Any, table: str, everything: bool, output: Path 
     opened = open_results(folder)
     data = export_trials(opened, [key], form) if table == "trials" else encode_table(opened.findings(key), form)
     if output is None:
-        click.echo(data.decode(), nl=False)
+        click.echo(printable_json(data.decode()) if form == "json" else data.decode(), nl=False)
     else:
         write_bytes(output.resolve(), data)
         click.echo(f"{output}", err=True)

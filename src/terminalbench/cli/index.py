@@ -24,7 +24,7 @@ def command(results: Path | None, rebuild: bool, as_json: bool) -> int:
     from terminalbench.index.results import export_index
     from terminalbench.index.scan import scan_all
     from terminalbench.lab.select import results_root
-    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import plural
 
     root = results_root(results)

@@ -8,6 +8,7 @@ from typing import Any, override
 import click
 
 from terminalbench.errors import closest
+from terminalbench.text.foreign import printable
 
 
 class ClosedPipe(Exception):
@@ -63,7 +64,7 @@ class CommandTable(click.Group):
         if name not in self.names and not name.startswith("-"):
             match = closest(name, self.names)
             hint = f'; did you mean "{match}"?' if match else f"; see {ctx.info_name} --help"
-            raise click.UsageError(f'no command is called "{name}"{hint}', ctx)
+            raise click.UsageError(printable(f'no command is called "{name}"{hint}'), ctx)
         return super().resolve_command(ctx, args)
 
     @override

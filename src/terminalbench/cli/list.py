@@ -70,8 +70,7 @@ def _jobs(root: Path) -> str:
     from terminalbench.index.places import ForeignJobs
     from terminalbench.index.totals import profile_totals
     from terminalbench.index.views import open_view
-    from terminalbench.text.foreign import line as printable
-    from terminalbench.text.foreign import short
+    from terminalbench.text.foreign import printable, short
     from terminalbench.text.numbers import plural
     from terminalbench.text.table import columns
 

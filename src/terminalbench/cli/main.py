@@ -10,8 +10,9 @@ import click
 
 from terminalbench.cli.commands import SECTIONS
 from terminalbench.cli.lazy import ClosedPipe, CommandTable
-from terminalbench.cli.output import let_readers_leave
+from terminalbench.cli.output import take_streams
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TbenchError
+from terminalbench.text.foreign import printable, printable_list
 
 DEBUG = "--debug"
 
@@ -43,14 +44,14 @@ def app() -> None:
 def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
     """Run one command and return its exit code; every error is one clear message on standard error."""
     arguments, debug = _split_debug(list(arguments))
-    let_readers_leave()
+    take_streams()
     try:
         result = app.main(args=arguments, prog_name=prog_name, standalone_mode=False)
         sys.stdout.flush()
     except TbenchError as error:
         _traceback(debug)
         for line in error.lines():
-            _say(f"error: {line}")
+            _say(printable_list(f"error: {line}"))
         return error.exit_code
     except click.ClickException as error:
         error.show()
@@ -61,17 +62,17 @@ def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
     except (BrokenPipeError, ClosedPipe) as error:
         if not _nobody_reads():
             _traceback(debug)
-            _say(f"error: {error}")
+            _say(printable(f"error: {error}"))
             return EXIT_FAILURE
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except OSError as error:
         _traceback(debug)
-        _say(f"error: {_os_error(error)}")
+        _say(printable(f"error: {_os_error(error)}"))
         return EXIT_FAILURE
     except Exception as error:  # noqa: BLE001  the one place that turns a bug into a message
         _traceback(debug)
-        _say(f"error: unexpected {type(error).__name__}: {error} (run again with {DEBUG} for the place)")
+        _say(printable(f"error: unexpected {type(error).__name__}: {error} (run again with {DEBUG} for the place)"))
         return EXIT_FAILURE
     return result if isinstance(result, int) else EXIT_OK
 

@@ -1,24 +1,31 @@
 """Output whose reader may leave, as `head` does: the rest goes nowhere, the exit code stays the command's."""
 
+import errno
 import io
 import os
 import shutil
-import stat
 import sys
 from typing import Any, TextIO, cast, override
 
 import click
 
+from terminalbench.text.foreign import printable_json
+from terminalbench.text.screen import Screen, driver
 
-class _Pipe(io.FileIO):
+_GONE = (errno.EPIPE, errno.EIO, errno.EBADF)
+"""The reader has closed the pipe, the terminal has hung up, the handle was closed."""
+
+
+class _Outlet(io.FileIO):
     must_be_read = False
+    messages = False
 
     @override
     def write(self, data: Any, /) -> int:
         try:
             return cast(int, super().write(data))  # None where it would block: Python's own error says so
-        except BrokenPipeError:
-            if self.must_be_read:
+        except OSError as error:
+            if self.must_be_read or not (self.messages or error.errno in _GONE):
                 raise
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(nowhere, self.fileno())
@@ -26,11 +33,11 @@ class _Pipe(io.FileIO):
         return memoryview(data).nbytes
 
 
-def print_json(value: Any) -> None:
-    """Print a value as JSON."""
-    from terminalbench.files import encode_json
+def print_json(value: Any, *, in_line: bool = False) -> None:
+    """Print a value as JSON, or as one line of it."""
+    from terminalbench.files import encode_json, encode_line
 
-    click.echo(encode_json(value).decode(), nl=False)
+    click.echo(printable_json((encode_line if in_line else encode_json)(value).decode()), nl=False)
 
 
 def text_width() -> int:
@@ -40,29 +47,50 @@ def text_width() -> int:
     return min(max(shutil.get_terminal_size((100, 24)).columns, 80), 120)
 
 
-def let_readers_leave() -> None:
-    """From here on, what nobody reads any more is dropped: results and messages, which may share a pipe."""
-    sys.stdout, sys.stderr = _patient(sys.stdout), _patient(sys.stderr)
+def take_streams() -> None:
+    """From here on what no reader takes is dropped, and every text that is written can only be read (see `Screen`).
+
+    A stream that was closed before the start gets a file that holds nothing: else the first file that is opened would
+    have its number, and get what is written to it.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    sys.stdout = _screen(sys.stdout, 1)
+    sys.stderr = _screen(sys.stderr, 2)
 
 
 def end_with_the_reader() -> None:
-    """For a command that goes on for as long as it is read: a BrokenPipeError ends it."""
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    if isinstance(raw, _Pipe):
+    """For a command that runs for as long as it is read: a BrokenPipeError ends it."""
+    raw = getattr(getattr(driver(sys.stdout), "buffer", None), "raw", None)
+    if isinstance(raw, _Outlet):
         raw.must_be_read = True
 
 
-def _patient(stream: TextIO) -> TextIO:
-    try:
-        mode = os.fstat(stream.fileno()).st_mode
-    except (OSError, ValueError, AttributeError):  # no file behind it, or closed
-        return stream
-    if not isinstance(stream, io.TextIOWrapper) or not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+def _screen(stream: TextIO | None, number: int) -> TextIO:
+    return cast(TextIO, stream if isinstance(stream, Screen) else Screen(_patient(stream, number)))
+
+
+def _patient(stream: TextIO | None, number: int) -> TextIO:
+    if stream is None:  # it was closed: Python has none
+        stream = open(number, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  for the whole process
+    if not isinstance(stream, io.TextIOWrapper) or not _has_file(stream):
         return stream
     stream.flush()
+    outlet = _Outlet(stream.fileno(), "wb", closefd=False)
+    outlet.messages = number == 2
     return io.TextIOWrapper(
-        io.BufferedWriter(_Pipe(stream.fileno(), "wb", closefd=False)),
-        encoding=stream.encoding,
-        errors=stream.errors,
+        io.BufferedWriter(outlet),
+        encoding=stream.encoding if stream.encoding != "ascii" else "utf-8",
+        errors="replace",  # a terminal that knows no UTF-8 shows "?" instead of an error
         line_buffering=stream.line_buffering or stream.write_through,
     )
+
+
+def _has_file(stream: TextIO) -> bool:
+    try:
+        return stream.fileno() >= 0
+    except (OSError, ValueError):
+        return False

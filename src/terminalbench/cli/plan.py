@@ -18,7 +18,7 @@ from terminalbench.cli.options import (
 )
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_OK, UserError
-from terminalbench.text.foreign import line
+from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import dollars, duration, noun, plural
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _limit_lines(planned: "PlannedBatch") -> list[str]:
 
 def _label_lines(planned: "PlannedBatch") -> list[str]:
     """The labels of the batch, those of the file and those that are given."""
-    labels = ", ".join(f"{name}={line(value)}" for name, value in planned.plan.labels.items())
+    labels = ", ".join(f"{name}={printable(value)}" for name, value in planned.plan.labels.items())
     return textwrap.wrap(f"labels {labels}", _WIDTH, subsequent_indent="  ") if labels else []
 
 
@@ -231,7 +231,7 @@ def _task_lines(planned: "PlannedBatch") -> list[str]:
     width = max(len(task.ref.id) for task in tasks)
     lines = []
     for number, task in enumerate(tasks[:_SHOWN_TASKS], start=1):
-        family = f"  family {line(task.ref.family)}" if task.ref.family else ""
+        family = f"  family {printable(task.ref.family)}" if task.ref.family else ""
         lines.append(f"  {number:>4}  {task.ref.id:<{width}}  {task.ref.dataset}{family}")
     if len(tasks) > _SHOWN_TASKS:
         per_dataset = Counter(task.ref.dataset for task in tasks[_SHOWN_TASKS:])

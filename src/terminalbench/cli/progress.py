@@ -14,8 +14,9 @@ from terminalbench.live.notices import Alert
 from terminalbench.live.state import LiveState
 from terminalbench.runner.preflight import exclusion_lines
 from terminalbench.runner.run import Listener
-from terminalbench.text.foreign import line as printable
+from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import dollars, plural
+from terminalbench.text.screen import drive
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judge.request import JudgeProgress
@@ -34,10 +35,10 @@ class Line:
         self.told_at = 0.0
 
     def say(self, text: str) -> None:
-        """Put a text on the line, cut to the width of the terminal."""
+        """Put a text on the line, made printable and cut to the width of the terminal."""
         if self.live:
             width = shutil.get_terminal_size().columns - 1
-            click.echo(f"\r\x1b[K{text[:width]}", nl=False, err=True)
+            drive(f"\r\x1b[K{printable(text)[:width]}")
 
     def renew(self, text: str) -> None:
         """As `say`, unless that was just done."""
@@ -91,7 +92,7 @@ class RunTeller(Line):
         if self.watching is not None:
             self.watching.end()
         for text in self.later:
-            click.echo(text, err=True)
+            click.echo(printable(text), err=True)
 
     def listener(self, doing: str) -> Listener:
         """What the run tells; `doing` says what is done with the batch when it starts."""
@@ -99,12 +100,12 @@ class RunTeller(Line):
         def prepared(plan: "Plan", batch: "Batch", trials: int) -> None:
             self.done()
             for line in exclusion_lines(plan.excluded):
-                click.echo(f"left out: {line}", err=True)
+                click.echo(printable(f"left out: {line}"), err=True)
             if not self.quiet:
                 said = doing.format(
                     trials=plural(trials, "trial"), number=batch.number, place=os.path.relpath(batch.folder)
                 )
-                click.echo(f"{plan.name}: {said}", err=True)
+                click.echo(printable(f"{plan.name}: {said}"), err=True)
             if self.watching is not None:
                 self.watching.start(batch)
             elif self.live and self.feed is None:
@@ -118,7 +119,7 @@ class RunTeller(Line):
             self.later.append(text)
         elif not self.quiet:
             self.done()
-            click.echo(text, err=True)
+            click.echo(printable(text), err=True)
 
     def event(self, event: "Event") -> None:
         """Say what the watchdog has found, when it comes up; a view of the run shows it by itself."""
@@ -137,14 +138,14 @@ class RunTeller(Line):
     def line(self, state: LiveState) -> None:
         """Put the state of a batch on the line."""
         if self.is_time():
-            self.renew(printable(run_line(state, time.time(), self.began)))
+            self.renew(run_line(state, time.time(), self.began))
 
     def stopped(self, reason: str) -> None:
         """Say why the run was ended, at once: what follows may fail for the same reason."""
         self.done()
         if self.watching is not None:
             self.watching.end()
-        click.echo(f"stopped: {reason}", err=True)
+        click.echo(printable(f"stopped: {reason}"), err=True)
 
 
 def _watching(*, as_json: bool) -> "Watching":

@@ -28,7 +28,7 @@ def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: b
     from terminalbench.index.scan import scan_all
     from terminalbench.index.sql import ask
     from terminalbench.report.export import csv_bytes
-    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.foreign import printable
     from terminalbench.text.table import columns
 
     if as_csv and as_json:

@@ -18,8 +18,10 @@ from terminalbench.cli.options import (
     root_option,
     watch_option,
 )
+from terminalbench.cli.output import print_json
 from terminalbench.cli.select import Where
 from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
+from terminalbench.text.foreign import printable
 
 if TYPE_CHECKING:
     from terminalbench.lab.run import Ended
@@ -111,19 +113,15 @@ def _told(work: "Callable[..., Ended]", first: str, doing: str, *, as_json: bool
 
 def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
     """Print what a person or a machine wants to know of a batch that has run; its exit code."""
-    import msgspec
-
-    from terminalbench.files import encode_json
     from terminalbench.report.run_end import end_document, next_steps
     from terminalbench.report.text import summary
 
     view, interrupted = ended.view, ended.interrupted
     for problem in ended.problems:
-        click.echo(problem, err=True)
+        click.echo(printable(problem), err=True)
     if as_json:
         document = end_document(view, interrupted=interrupted)
-        in_line = msgspec.json.encode({"kind": "summary", **document}) + b"\n"
-        click.echo((in_line if watched else encode_json(document)).decode(), nl=False)
+        print_json({"kind": "summary", **document} if watched else document, in_line=watched)
     else:
         click.echo(summary(view), nl=False)
         place = os.path.relpath(ended.batch.folder)

@@ -26,6 +26,7 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
     from terminalbench.index.plans import plan_or_none
     from terminalbench.lab.select import find_trial
     from terminalbench.report.trial import Shown, trial_text
+    from terminalbench.text.foreign import printable_json
 
     only = _range(steps)
     found = find_trial(trial, results)
@@ -35,7 +36,8 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
     else:
         name = found.batch_key if found.batch_key != "." else f"{found.batch.folder.name} (Harbor jobs)"
         text = trial_text(found.folder, name, found.row, Shown(only, full, secrets, found.later))
-    click.echo(secrets.hide(text), nl=False)
+    text = secrets.hide(text)
+    click.echo(printable_json(text) if as_json else text, nl=False)
 
 
 def _range(steps: str | None) -> tuple[int, int] | None:

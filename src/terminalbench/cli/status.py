@@ -16,7 +16,7 @@ def command(results: Path | None, as_json: bool) -> None:
     from terminalbench.experiments.batch import Batch, from_here
     from terminalbench.lab.select import of_this_project, results_root
     from terminalbench.live.status import running_batches
-    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import NOTHING, cost, duration, moment
     from terminalbench.text.outcomes import word
     from terminalbench.text.table import columns

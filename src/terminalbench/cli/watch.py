@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from terminalbench.cli.output import print_json
 from terminalbench.cli.run import show_end
 from terminalbench.cli.select import Where, on_batch
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, TbenchError
@@ -62,7 +63,7 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
     from terminalbench.lab.run import Ended
-    from terminalbench.text.foreign import line as printable
+    from terminalbench.text.foreign import printable
 
     for text in (feed.plan_problem, feed.note, feed.cut_off):
         if text:
@@ -73,7 +74,7 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
         scan_batch(feed.batch)
         ended = Ended(feed.batch, view_batch(feed.batch))
     except (TbenchError, OSError) as error:
-        click.echo(f"the index cannot be read, so this is from the events alone: {error}", err=True)
+        click.echo(printable(f"the index cannot be read, so this is from the events alone: {error}"), err=True)
         return _tell_state(feed, as_json=as_json)
     show_end(ended, as_json=as_json, watched=True)
     return EXIT_OK if ended.complete else EXIT_INCOMPLETE
@@ -82,15 +83,13 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
 def _tell_state(feed: "Feed", *, as_json: bool) -> int:
     import shutil
 
-    import msgspec
-
     from terminalbench.watch.tables import profile_lines
 
     profiles = list(feed.state.profiles.values())
     total = feed.state.total
     if as_json:
         counts = {profile.key: dict(profile.outcomes) for profile in profiles}
-        click.echo(msgspec.json.encode({"kind": "summary", "outcomes": counts}).decode())
+        print_json({"kind": "summary", "outcomes": counts}, in_line=True)
     else:
         for line in profile_lines(profiles, shutil.get_terminal_size((160, 40)).columns):
             click.echo(line.plain.rstrip())

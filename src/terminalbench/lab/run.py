@@ -28,7 +28,7 @@ from terminalbench.runner.control import stopped_by_gate
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.preflight import refuse_left_out
 from terminalbench.runner.run import Listener, RunResult, prepare_run
-from terminalbench.text.foreign import line as printable
+from terminalbench.text.foreign import printable
 
 _START_SEC = 900.0
 

@@ -15,7 +15,7 @@ from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.views import open_views
 from terminalbench.live.processes import announced_batches, live_processes
 from terminalbench.records import Trial
-from terminalbench.text.foreign import line as printable
+from terminalbench.text.foreign import printable
 
 _LIST = "tbench list shows the batches"
 

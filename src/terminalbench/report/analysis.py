@@ -10,7 +10,7 @@ from terminalbench.analytics.judge.request import JudgeResult
 from terminalbench.analytics.labels import Labels, effective, read_labels
 from terminalbench.analytics.run import AnalysisResult
 from terminalbench.analytics.selection import Picked
-from terminalbench.text.foreign import line as printable
+from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import UNKNOWN, percent, plural
 from terminalbench.text.outcomes import word
 from terminalbench.text.table import columns
@@ -43,7 +43,7 @@ def summary(result: AnalysisResult, place: str, report: Path | None) -> str:
         parts.append(columns([["profile", "failure class", "trials"], *failures], left=(0, 1)))
     limits: list[str] = []
     if result.profiles and result.comparison is not None:
-        parts.append("\n".join(contrast.sentence for contrast in result.comparison.contrasts))
+        parts.append("\n".join(printable(contrast.sentence) for contrast in result.comparison.contrasts))
         limits = [*result.comparison.departures, *result.comparison.warnings]
     if result.judged is not None:
         parts.append(_judged(result, result.judged))
@@ -76,7 +76,7 @@ def _profiles(result: AnalysisResult) -> str:
 def _some(kind: str, lines: Sequence[str]) -> list[str]:
     rest = len(lines) - _SHOWN
     more = [f"{kind}: and {rest} more"] if rest > 0 else []
-    return [*(f"{kind}: {line}" for line in lines[:_SHOWN]), *more]
+    return [*(printable(f"{kind}: {line}") for line in lines[:_SHOWN]), *more]
 
 
 def _mean(value: float | None) -> str:

@@ -52,9 +52,11 @@ def _field(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        value = value.decode(errors="replace")
+    if not isinstance(value, str):
+        return value
     # A spreadsheet would run it as a formula.
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "@") else value
+    return f"'{visible(value)}" if value[:1] in ("=", "@") else visible(value)
 
 
 def junit_xml(name: str, rows: Sequence[Mapping[str, Any]]) -> bytes:

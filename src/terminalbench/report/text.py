@@ -9,6 +9,7 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals, spend
 from terminalbench.records import Outcome
 from terminalbench.text import outcomes
+from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points
 from terminalbench.text.table import columns
 
@@ -41,10 +42,10 @@ def summary(view: BatchView) -> str:
     parts = [profile_table(view), matrix(view)]
     reasons = _not_measured(view)
     if reasons:
-        parts.append("Not measured\n" + "\n".join(f"  {line}" for line in reasons))
+        parts.append("Not measured\n" + "\n".join(f"  {printable(line)}" for line in reasons))
     doubts = suspects(view)
     if doubts:
-        parts.append("Doubtful results\n" + "\n".join(f"  {line}" for line in doubts))
+        parts.append("Doubtful results\n" + "\n".join(f"  {printable(line)}" for line in doubts))
     repeats = view.repeats()
     if repeats:
         told = plural(len(repeats), "trial was", "trials were")

@@ -16,7 +16,7 @@ from terminalbench.index.queries import TrialRow
 from terminalbench.records import NO_ANSWER, Delivery, ProviderWait, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.foreign import cut as shorten
-from terminalbench.text.foreign import line as printable
+from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, plural
 from terminalbench.text.numbers import tokens as token_count
 from terminalbench.text.outcomes import word

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.runner.watchdog import Alert
+from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import duration
 
 WAIT_SEC = 15.0
@@ -79,7 +80,7 @@ class Notifier:
         if not self.wants(kind):
             return
         self._pool = self._pool or ThreadPoolExecutor(1, "notify")
-        self._sent.append(self._pool.submit(self.send, self.urls, f"{self.name}: {' '.join(text.split())[:300]}"))
+        self._sent.append(self._pool.submit(self.send, self.urls, f"{self.name}: {flat(text, 300)}"))
 
     def alert(self, alert: Alert) -> None:
         """Tell of an alert: a trial that stalled, or anything severe."""

@@ -4,6 +4,7 @@ import re
 from unicodedata import category
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_UNSEEN = re.compile(r"[^\x20-\x7e\n]")
 
 
 def visible(text: str) -> str:
@@ -17,9 +18,19 @@ def visible(text: str) -> str:
     return "\n".join(one if one.isprintable() else "".join(map(_shown, one)) for one in lines)
 
 
-def line(text: object) -> str:
+def printable(text: object) -> str:
     """The text as one line that cannot drive a terminal: line ends are pictures too."""
     return visible(str(text)).replace("\n", "␊")
+
+
+def printable_list(text: str) -> str:
+    """A message whose items stand on indented lines of their own: no other line end of it makes a line."""
+    return "\n  ".join(map(printable, text.split("\n  ")))
+
+
+def printable_json(text: str) -> str:
+    """JSON that says the same and cannot drive a terminal: what would act or hide is written as its escape."""
+    return text if text.isprintable() else _UNSEEN.sub(_escaped, text)
 
 
 def flat(text: str, limit: int | None = None) -> str:
@@ -52,3 +63,11 @@ def _shown(character: str) -> str:
     if category(character) == "Zs":  # a space of another width
         return " "
     return "�" if 0xD800 <= code <= 0xDFFF else f"[U+{code:04X}]"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found.group()
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be", errors="surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

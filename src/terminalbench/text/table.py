@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from terminalbench.text.foreign import short
+from terminalbench.text.foreign import printable, short
 
 
 def columns(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
     """Rows as aligned columns; those in `left` to the left, the others to the right."""
+    rows = _clean(rows)
     to_left = set(left)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
@@ -23,6 +24,7 @@ def fitted(rows: Sequence[Sequence[str]], left: Sequence[int], width: int) -> st
 
     The columns between follow below it, on as many lines as they take.
     """
+    rows = _clean(rows)
     table = columns(rows, left)
     if max(map(len, table.splitlines())) <= width:
         return table
@@ -38,6 +40,11 @@ def fitted(rows: Sequence[Sequence[str]], left: Sequence[int], width: int) -> st
             head = [short(part, width) for part in (row[0], f"({last})" if last else "") if part]
         shown += [*head, *(f"  {line}".rstrip() for line in below)]
     return "\n".join(shown)
+
+
+def _clean(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The fields as they are shown: one that holds a line end must not make a row."""
+    return [[printable(field) for field in row] for row in rows]
 
 
 def _groups(rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from terminalbench.live.feed import Feed
+from terminalbench.text.screen import driver
 from terminalbench.watch.controls import Controls, Mode, keys
 from terminalbench.watch.logs import last_sign, read_tail
 from terminalbench.watch.tables import Frame
@@ -98,8 +99,9 @@ class App:
 
 def show(feed: Feed, channel: int | None = None) -> ViewEnd:
     """Show a batch on this terminal; see `terminalbench.watch.terminal.usable`."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no UTF-8 shows "?" instead of an error
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    screen = driver(sys.stdout)
+    if isinstance(screen, io.TextIOWrapper):
+        screen.reconfigure(errors="replace")  # in a process of its own, too, "?" stands for what a terminal cannot show
+    console = Console(file=screen, highlight=False, markup=False, emoji=False)
     with Terminal(channel) as terminal:
         return App(Frame(feed, controls=Controls(owner=channel is not None)), terminal, console).run()

@@ -26,8 +26,10 @@ from terminalbench.live.feed import Feed
 from terminalbench.live.notices import notice_of
 from terminalbench.live.state import LiveState
 from terminalbench.records import Event
+from terminalbench.text.foreign import printable_json
 from terminalbench.text.numbers import duration
 from terminalbench.text.outcomes import ending
+from terminalbench.text.screen import driver
 from terminalbench.watch.layout import clean
 from terminalbench.watch.tables import price
 from terminalbench.watch.terminal import RESET, ViewEnd, usable
@@ -129,9 +131,13 @@ class Stream:
             click.echo(f"watching ended: {type(error).__name__}: {error}; the run goes on", err=True)
 
     def _print(self, event: Event) -> None:
-        line = msgspec.json.encode(event).decode() if self.as_json else self._lines.line(self.feed.state, event)
+        line = self._lines.line(self.feed.state, event) if not self.as_json else _in_json(event)
         if line is not None:
             click.echo(line)
+
+
+def _in_json(event: Event) -> str:
+    return printable_json(msgspec.json.encode(event).decode())
 
 
 class AttachedView:
@@ -176,8 +182,9 @@ class AttachedView:
         before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         with contextlib.suppress(OSError, termios.error):  # the terminal is gone
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self.saved)
-            sys.stdout.write(RESET)
-            sys.stdout.flush()
+            screen = driver(sys.stdout)
+            screen.write(RESET)
+            screen.flush()
         signal.signal(signal.SIGTTOU, before)
         return code
 

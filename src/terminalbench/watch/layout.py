@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from terminalbench.text.foreign import line as printable
+from terminalbench.text.foreign import printable
 
 GAP = 2
 

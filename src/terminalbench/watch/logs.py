@@ -11,7 +11,7 @@ from terminalbench.files import open_plain
 from terminalbench.live.model import TrialKey
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
 from terminalbench.secrets.values import Secrets
-from terminalbench.text.foreign import line as printable
+from terminalbench.text.foreign import printable
 
 TAIL_BYTES = 64 * 1024
 _SHOWN_FILES = 20

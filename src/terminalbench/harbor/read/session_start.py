@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.files import open_plain
-from terminalbench.text.foreign import cut
-from terminalbench.text.foreign import line as printable
+from terminalbench.text.foreign import cut, printable
 
 CURSOR_FILE = "cursor-cli.txt"
 TRAJECTORY_SOURCE = "trajectory"

@@ -57,6 +57,7 @@ class ErrorClass(StrEnum):
     AGENT_LIMIT = "agent_limit"
     AGENT_TIMEOUT = "agent_timeout"
     SAFETY_REFUSAL = "safety_refusal"
+    HUNG = "hung"
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
 
@@ -101,6 +102,11 @@ ERRORS: dict[ErrorClass, ErrorInfo] = {
     ),
     ErrorClass.AGENT_TIMEOUT: ErrorInfo(Fault.PROFILE, Again.BY_NAME, "the agent ran out of time while it worked"),
     ErrorClass.SAFETY_REFUSAL: ErrorInfo(Fault.PROFILE, Again.BY_NAME, "the model refused the task"),
+    ErrorClass.HUNG: ErrorInfo(
+        Fault.BENCH,
+        Again.ON_REQUEST,
+        "the trial could not be ended: its agent ignored two cancellations, or blocked Harbor's event loop",
+    ),
     ErrorClass.CANCELLED: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the trial was interrupted; `resume` runs it again"),
     ErrorClass.UNKNOWN: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "an error that no rule knows"),
 }

@@ -328,6 +328,14 @@ def special_files(folder: str, names: list[str]) -> set[str]:
     return {n for n, p in paths.items() if not (p.is_symlink() or p.is_file() or p.is_dir())}
 
 
+def is_stopped(pid: int | None) -> bool:
+    """Whether a process of this machine is stopped, by SIGSTOP or a debugger."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "Tt"
+    except (OSError, IndexError):
+        return False
+
+
 def start_ticks(pid: int) -> int | None:
     """When a process started, in kernel ticks: with its pid this names a process for good. None: there is none."""
     try:

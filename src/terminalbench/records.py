@@ -271,6 +271,10 @@ class EventKind(StrEnum):
     NOTE = "note"
 
 
+HUNG_JOB = "hung"
+"""`how` a job has ended whose Harbor process had to end because a trial in it could not be: nothing of it broke."""
+
+
 class WaitKind(StrEnum):
     """What a trial that does not start yet waits for."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from jobkit import SOLVE, Job, scripted, write_task
 
+from terminalbench.harbor.limits.clock import STEP_SEC, AwakeClock
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.hangs import AGENT_SEC, GRACE_SEC, has_agent_limit, phase_limits
 from terminalbench.harbor.limits.phase_watch import INSIST_SEC, Overdue, PhaseWatch
@@ -70,7 +71,7 @@ def test_a_phase_that_harbor_does_not_bound_is_ended_and_named(tmp_path: Path) -
     assert hung.error_message == "collecting the agent's files did not end within 8.0 s"
     assert trials["fine"].outcome == "passed"
     (note,) = job.events("note")
-    assert note.error == f"{hung.name}: {hung.error_message}; ended"
+    assert note.error == f"{hung.name}: {hung.error_message}; cancelled"
     end = next(e for e in job.events("trial_ended") if e.trial == hung.name)
     assert (end.outcome, end.detail["error_class"]) == ("errored", "environment")
 
@@ -117,17 +118,11 @@ def test_who_bounds_the_agent(task: dict, known: bool) -> None:
 
 
 class _Task:
-    cancelled = 0
-
-    def cancel(self) -> bool:
-        self.cancelled += 1
-        return True
-
     def done(self) -> bool:
         return False
 
 
-def test_a_watch_asks_once_and_then_insists() -> None:
+def test_a_watch_asks_twice_and_then_knows_that_it_is_in_vain() -> None:
     now, task = [0.0], _Task()
     watch = PhaseWatch(lambda: now[0])
     watch.started("t", {"agent": 5.0, "collect": 2.0}, task)  # ty: ignore[invalid-argument-type]
@@ -138,14 +133,43 @@ def test_a_watch_asks_once_and_then_insists() -> None:
     assert watch.overdue() == []
     now[0] = 105.1
     assert watch.overdue() == [Overdue("t", "agent", 5.0)]
-    assert watch.cancel("t")
+    assert watch.ask("t") is task
     watch.phase("t", "collect")
     now[0] += INSIST_SEC
     assert watch.overdue() == [], "it stays in the phase that hung"
-    watch.insist()
-    assert task.cancelled == 1
+    assert watch.to_ask_again() == []
     now[0] += 0.1
-    watch.insist()
-    assert task.cancelled == 2
+    assert (watch.to_ask_again(), watch.deaf()) == (["t"], [])
+    watch.ask("t")
+    assert (watch.to_ask_again(), watch.deaf()) == ([], [])
+    now[0] += INSIST_SEC + 0.1
+    assert (watch.to_ask_again(), watch.deaf()) == ([], ["t"])
     watch.ended("t")
-    assert not watch.cancel("t")
+    assert watch.ask("t") is None
+    assert watch.deaf() == []
+
+
+def test_time_in_which_one_trial_has_the_loop_to_itself_counts_for_that_one_only() -> None:
+    now = [0.0]
+    watch = PhaseWatch(lambda: now[0])
+    for name in ("blocks", "waits"):
+        watch.started(name, {"agent": 5.0}, None)
+        watch.phase(name, "agent")
+    for _ in range(6):
+        now[0] += 1.0
+        watch.pardon(1.0, "blocks")
+    assert watch.overdue() == [Overdue("blocks", "agent", 5.0)]
+
+
+def test_who_was_stopped_or_asleep_has_not_waited_in_vain() -> None:
+    now = [0.0]
+    awake = AwakeClock(lambda: now[0])
+    awake.tick()
+    for _ in range(10):
+        now[0] += 1.0
+        awake.tick()
+    now[0] += 7200.0
+    assert awake.tick() == STEP_SEC
+    now[0] -= 3600.0
+    assert awake.tick() == 0.0
+    assert awake() == 10.0 + STEP_SEC

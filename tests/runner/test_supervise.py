@@ -1,6 +1,8 @@
 """What a supervisor makes of processes that end, with processes that only pretend."""
 
-from collections import Counter
+import os
+import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,14 +82,38 @@ def test_how_a_harbor_process_ended(code: int, words: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("started", "quiet", "why"),
+    ("started", "limit", "quiet", "why"),
     [
-        ({}, START_SEC, None),
-        ({}, START_SEC + 1, "Harbor did not start a trial within 30.0 min"),
-        ({("d", "a"): 1}, SILENT_SEC, None),
-        ({("d", "a"): 1}, SILENT_SEC + 1, "Harbor hung: no sign of life for 5.0 min"),
+        (False, 0.0, START_SEC, None),
+        (False, 0.0, START_SEC + 1, "Harbor did not start a trial within 30.0 min"),
+        (True, 0.0, SILENT_SEC, None),
+        (True, 0.0, SILENT_SEC + 1, "Harbor hung: no sign of life for 5.0 min"),
+        (True, 600.0, SILENT_SEC + 600, None),
+        (True, 600.0, SILENT_SEC + 601, "Harbor hung: no sign of life for 15.0 min"),
     ],
 )
-def test_a_silent_harbor_hangs(started: dict, quiet: float, why: str | None) -> None:
-    line = _Line(None, started=Counter(started), heard_at=100.0)  # ty: ignore[invalid-argument-type]
+def test_a_silent_harbor_hangs(started: bool, limit: float, quiet: float, why: str | None) -> None:
+    """With a trial that may take `limit`, an agent that keeps the interpreter to itself has its time."""
+    line = _Line(None)  # ty: ignore[invalid-argument-type]
+    if started:
+        event = Event("t", "trial_started", "j", 1, "p", "a__1", task="a", dataset="d", detail={"limit_sec": limit})
+        line.hear(event, 100.0)
+    line.heard_at = 100.0
     assert line.why_hung(100.0 + quiet) == why
+    if started and limit:
+        line.hear(Event("t", "trial_ended", "j", 1, "p", "a__1", task="a", dataset="d"), 100.0)
+        assert line.why_hung(100.0 + SILENT_SEC + 1) == "Harbor hung: no sign of life for 5.0 min"
+
+
+def test_a_harbor_that_is_stopped_is_not_waited_for_as_long_as_its_trials_may_take() -> None:
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        line = _Line(None, worker=Worker("j", "p", process.pid))  # ty: ignore[invalid-argument-type]
+        line.hear(Event("t", "trial_started", "j", 1, "p", "a__1", detail={"limit_sec": 3600.0}), 0.0)
+        assert line.why_hung(SILENT_SEC) is None
+        assert line.why_hung(SILENT_SEC + 1) == "Harbor was stopped by a signal for 5.0 min"
+    finally:
+        process.kill()
+        process.wait()

@@ -97,6 +97,11 @@ class RunTable:
         default="wait",
     )
     stall_sec: float = key("Seconds without activity after which a running trial is named.", default=900.0, above=0)
+    grace_sec: float = key(
+        "Seconds that a phase of a trial may take beyond its own time limits; then the trial is ended, as hung.",
+        default=600.0,
+        above=0,
+    )
     executor: str = key("What starts the jobs.", default="local", non_empty=True)
     seed: int | None = key("Seed for everything random in the analysis and in simulated agents.")
     registry_path: str | None = key("Registry file for every `name@version` dataset.", non_empty=True)

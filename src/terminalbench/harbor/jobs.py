@@ -107,6 +107,7 @@ def command(
         harbor, "run", "-c", str(batch.job_config(spec.name)), "-y",
         "--plugin", PLUGIN, "--pk", f"events={batch.events_jsonl}", "--pk", f"profile={_plugin_text(spec.profile)}",
         "--pk", f"gate={batch.gate_json}", *(("--pk", f"shared={shared}") if shared else ()),
+        *(("--pk", f"grace_sec={settings.grace_sec}") if settings.grace_sec != RunTable.grace_sec else ()),
         *(("--pk", f"price={json.dumps(asdict(price))}") if price is not None else ()),
         *settings.harbor_args,
     ]  # fmt: skip

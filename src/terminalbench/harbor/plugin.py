@@ -14,7 +14,6 @@ import asyncio
 import atexit
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -33,20 +32,11 @@ from terminalbench.harbor import evidence
 from terminalbench.harbor.attempts import number_planned
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.limits.admission import Admission, Wait
-from terminalbench.harbor.limits.control import Control, ControlFile
+from terminalbench.harbor.limits.control import ControlFile
+from terminalbench.harbor.limits.ender import Ender, Voice
 from terminalbench.harbor.limits.gate import Gate, Refusal
-from terminalbench.harbor.limits.hangs import (
-    GRACE_SEC,
-    HELD,
-    Held,
-    bound_agents,
-    early_sec,
-    leave_word,
-    limits_of,
-    write_hang,
-)
+from terminalbench.harbor.limits.hangs import GRACE_SEC, HELD, Held, bound_agents, early_sec, limits_of
 from terminalbench.harbor.limits.pacing import is_pressure, lane_of
-from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.limits.slots import Slots
 from terminalbench.harbor.read.outcome import Ending, classify
@@ -56,11 +46,10 @@ from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.seen import SEEN, Seen
 from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.tries import Tries
-from terminalbench.records import Event
+from terminalbench.records import HUNG_JOB, Event
 
 HEARTBEAT_SEC = 10.0
 _READ_TIMEOUT_SEC = 10.0
-_WATCH_SEC = 1.0
 _DRAIN_SEC = 0.5
 _PHASES = {
     TrialEvent.ENVIRONMENT_START: "environment",
@@ -97,12 +86,8 @@ class EventPlugin(BaseJobPlugin):
         door = None if gate is None else Gate(Path(str(gate)), together)
         control = None if door is None else ControlFile(door.path.with_name("control.json"), together)
         self._door = Admission(door, control, self._profile or "")
-        self._alive: dict[str, TrialHookEvent] = {}
-        self._told: set[str] = set()
-        self._phases = PhaseWatch(time.monotonic, min(INSIST_SEC, self._grace_sec))
         self._held: set[str] = set()
         self._fixed_slots = bool(fixed_slots)
-        self._slots: Slots | None = None
         self._interrupted = False
         self._writer = EventWriter(self._path)
         self._job = ""
@@ -111,9 +96,10 @@ class EventPlugin(BaseJobPlugin):
         self._attempts: dict[str, int] = {}
         self._tries = Tries()
         self._running: set[str] = set()
+        voice = Voice(self._write, self._writer.failed, self._bury, lambda: self._at_exit(HUNG_JOB))
+        self._ender = Ender(self._door, self._profile or "", self._grace_sec, voice, self._running)
         self._outcomes: dict[str, str] = {}
-        self._beats: list[asyncio.Task[None]] = []
-        self._loop: asyncio.AbstractEventLoop = None  # ty: ignore[invalid-assignment] - known when the job starts
+        self._beat: asyncio.Task[None] | None = None
         self._ended = False
 
     @override
@@ -135,9 +121,9 @@ class EventPlugin(BaseJobPlugin):
         try:
             for kind in TrialEvent:
                 job.add_hook(kind, self._hook(kind))
-            self._loop = loop = asyncio.get_running_loop()
-            self._beats = [loop.create_task(self._heartbeat()), loop.create_task(self._watch_phases())]
-            self._slots = Slots(job, fixed=self._fixed_slots)
+            loop = asyncio.get_running_loop()
+            self._beat = loop.create_task(self._heartbeat())
+            self._ender.start(loop, self._job_dir, Slots(job, fixed=self._fixed_slots))
         except Exception as error:  # noqa: BLE001 - as above
             self._writer.failed("hooks", error)
 
@@ -145,8 +131,9 @@ class EventPlugin(BaseJobPlugin):
     async def on_job_end(self, job_result: Any) -> None:
         """Write `job_ended`; Harbor does not call this when the job was aborted or cancelled."""
         try:
-            for beat in self._beats:
-                beat.cancel()
+            self._ender.stop()
+            if self._beat is not None:
+                self._beat.cancel()
             self._end("completed")
             await asyncio.to_thread(self._writer.stop)
         except Exception as error:  # noqa: BLE001 - as above
@@ -165,8 +152,7 @@ class EventPlugin(BaseJobPlugin):
         return hook
 
     async def _trial_started(self, event: TrialHookEvent) -> None:
-        self._alive[event.trial_name] = event
-        self._phases.started(event.trial_name, {}, asyncio.current_task())
+        self._ender.met(event, {})
         try:
             if (refusal := await self._wait(event)) is not None:
                 await self._hold(event, refusal)
@@ -180,9 +166,10 @@ class EventPlugin(BaseJobPlugin):
         except asyncio.CancelledError:  # Harbor tells of no end of a trial that has not begun
             self._running.discard(event.trial_name)
             self._door.withdraw(event.trial_name)
+            self._ender.gone(event)
             raise
-        self._phases.started(event.trial_name, limits, asyncio.current_task())
-        self._write("trial_started", event, detail=self._try(event))
+        self._ender.met(event, limits)
+        self._write("trial_started", event, detail=self._try(event) | {"limit_sec": max(limits.values())})
 
     async def _wait(self, event: TrialHookEvent) -> Refusal | None:
         """Stay here while something keeps the trial from starting for now; returns why it may never start."""
@@ -208,8 +195,7 @@ class EventPlugin(BaseJobPlugin):
     async def _hold(self, event: TrialHookEvent, refusal: Refusal) -> None:
         """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
         self._held.add(event.trial_name)
-        self._alive.pop(event.trial_name, None)
-        self._phases.ended(event.trial_name)
+        self._ender.gone(event)
         self._leave(event.trial_name, HELD, Held(refusal.reason, refusal.kind))
         self._write("trial_held", event, error=refusal.reason, detail={"kind": refusal.kind.value})
         self._interrupt_when_drained()
@@ -242,17 +228,17 @@ class EventPlugin(BaseJobPlugin):
             await asyncio.to_thread(remove_traps, self._job_dir / event.trial_name / "agent")
             await asyncio.to_thread(self._leave, event.trial_name, SEEN, self._tries.seen(event.trial_name))
         await asyncio.sleep(early_sec(event.event.value, event.config.environment.import_path))
-        self._phases.phase(event.trial_name, _PHASES[event.event])
+        self._ender.phases.phase(event.trial_name, _PHASES[event.event])
         steps = event.result.step_results
         detail = {"step": steps[-1].step_name} if steps else {}
         self._write("trial_phase", event, phase=_PHASES[event.event], detail=detail)
 
     async def _trial_ended(self, event: TrialHookEvent) -> None:
-        self._phases.ended(event.trial_name)
-        self._alive.pop(event.trial_name, None)
+        self._ender.phases.ended(event.trial_name)
         try:
             await self._tell_end(event)
         finally:
+            self._ender.gone(event)
             try:
                 await self._settle(event, None)  # if nobody could say what it cost: others wait for its money
             finally:  # only now: another trial takes its place, or a job that is drained is interrupted
@@ -339,37 +325,13 @@ class EventPlugin(BaseJobPlugin):
             await asyncio.sleep(self._heartbeat_sec)
             self._write("heartbeat", detail={"running": len(self._running), "ended": len(self._outcomes)})
 
-    async def _watch_phases(self) -> None:
-        """End trials whose phase hangs, until the job ends."""
-        while True:
-            await asyncio.sleep(min(_WATCH_SEC, self._grace_sec))
-            try:
-                for late in self._phases.overdue():
-                    folder = self._job_dir / late.trial
-                    hang = await asyncio.to_thread(write_hang, folder, late.phase, late.limit_sec)
-                    self._write("note", detail={"trial": late.trial}, error=f"{late.trial}: {hang.reason}; ended")
-                    self._phases.cancel(late.trial)
-                told = await asyncio.to_thread(self._obey)
-                if self._slots is not None:
-                    self._slots.grow_to(told.at_once(self._profile or ""))
-                self._phases.insist()
-            except (OSError, msgspec.DecodeError) as error:
-                self._writer.failed("phases", error)
-
-    def _obey(self) -> Control:
-        """End the trials that the run was told to cancel or to run again; returns all that it was told."""
-        told = self._door.told()
-        for action, wanted in (("cancel", told.cancel), ("requeue", told.requeue)):
-            for trial, reason in wanted.items():
-                event = self._alive.get(trial)
-                if event is None or trial in self._told:
-                    continue
-                self._told.add(trial)
-                if action == "cancel":
-                    leave_word(self._job_dir / trial, reason, started=trial in self._running)
-                self._write("control", event, error=reason, detail={"action": action, "done": True})
-                self._loop.call_soon_threadsafe(self._phases.cancel, trial)
-        return told
+    def _bury(self, event: TrialHookEvent) -> None:
+        """Tell the end of a trial that Harbor could not end; its result is on disk. Called in the ender's thread."""
+        folder, secrets = self._job_dir / event.trial_name, self._writer.secrets
+        secrets.scrub_folder(folder)
+        known = live_ending(folder, from_result(event.result), secrets)
+        self._door.settle(event.trial_name, known.usage.cost_usd)
+        self._write_end(event, known, {})
 
     def _end(self, how: str) -> None:
         if self._ended or not self._job:
@@ -378,8 +340,8 @@ class EventPlugin(BaseJobPlugin):
         outcomes = dict(Counter(self._outcomes.values()))
         self._write("job_ended", detail={"how": how, "trials": self._planned, "outcomes": outcomes})
 
-    def _at_exit(self) -> None:
-        self._end("interrupted")
+    def _at_exit(self, how: str = "interrupted") -> None:
+        self._end(how)
         self._writer.stop()
 
     def _write(self, kind: str, event: TrialHookEvent | None = None, **fields: Any) -> None:

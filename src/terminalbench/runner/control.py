@@ -1,5 +1,6 @@
 """Telling a live run what to do: every change is in the batch's control file, and in its events with the reason."""
 
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +17,12 @@ from terminalbench.harbor.limits.control import ALL, Control, ControlFile, share
 from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.live.processes import live_processes
 from terminalbench.live.state import replay
-from terminalbench.records import Event
+from terminalbench.records import Event, EventKind
 
 TRIALS = ("cancel", "requeue")
+END_SEC = 90.0
+"""How long an order waits for its trials to end: longer than it takes to end one that ignores every cancellation."""
+_POLL_SEC = 0.1
 
 
 @dataclass(frozen=True)
@@ -31,14 +35,42 @@ class Order:
     value: int | None = None
 
 
-def give(batch: Batch, order: Order) -> list[str]:
-    """Carry an order to a live run; returns the profiles and trials it is about. Raises when it makes no sense."""
+@dataclass(frozen=True)
+class Given:
+    """An order that was given: the profiles and trials that it names, and the trials that it is to end."""
+
+    targets: list[str]
+    trials: list[str]
+
+
+def give(batch: Batch, order: Order) -> Given:
+    """Carry an order to a live run. Raises when it makes no sense."""
     if not _runs(batch):
         raise UserError("is not running", where=str(batch.folder), hint="tbench resume goes on with it")
     return _give(batch.folder, [batch], ControlFile(batch.control_json), order)
 
 
-def give_to_all(gate: Path, order: Order) -> list[str]:
+def await_end(batch: Batch, trials: list[str], seconds: float = END_SEC) -> Iterator[tuple[str, str | None]]:
+    """Each of the trials as it ends, with its outcome ("not_run" when it had not started); at last those that did not.
+
+    Waits no longer than `seconds`, and no longer than the run lasts.
+    """
+    left, deadline = dict.fromkeys(trials), time.monotonic() + seconds
+    while left:
+        waits = time.monotonic() < deadline and _runs(batch)
+        for event in read_jsonl(batch.events_jsonl, Event).records:
+            ended = event.kind == EventKind.TRIAL_ENDED
+            done = event.kind == EventKind.CONTROL and event.detail.get("done")
+            if event.trial in left and (ended or done):
+                del left[event.trial]
+                yield event.trial, event.outcome or "not_run"
+        if not waits:
+            break
+        time.sleep(_POLL_SEC)
+    yield from left.items()
+
+
+def give_to_all(gate: Path, order: Order) -> Given:
     """Carry an order to every batch of a shared gate, those that start later included; `cancel` without targets: all.
 
     Each batch that runs now has it in its events. `resume` is for the batches of tomorrow, too: it takes back what was
@@ -90,7 +122,7 @@ def _runs(batch: Batch) -> bool:
     return any(process.kind == "runner" for process in live_processes(batch))
 
 
-def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) -> list[str]:
+def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) -> Given:
     plans: list[Plan] = [read_json(batch.plan_json, Plan) for batch in batches]
     profiles = list(dict.fromkeys(job.profile for plan in plans for job in plan.jobs))
     alive = {trial: profile for batch in batches for trial, profile in _alive(batch).items()}
@@ -109,7 +141,8 @@ def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) ->
     for batch in batches:
         for target in targets:
             note(batch, order, target, alive.get(target))
-    return targets
+    wanted = [trial for trial, profile in alive.items() if {trial, profile, ALL} & set(targets)]
+    return Given(targets, wanted if order.action in TRIALS else [])
 
 
 def note(batch: Batch, order: Order, target: str, profile: str | None = None, by: str = "tbench ctl") -> None:

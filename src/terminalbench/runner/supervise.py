@@ -13,11 +13,12 @@ import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, JobSpec
-from terminalbench.files import append_jsonl, tail_jsonl, tail_plain, write_json
+from terminalbench.files import append_jsonl, is_stopped, tail_jsonl, tail_plain, write_json
+from terminalbench.harbor.limits.clock import AwakeClock
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.harbor.read.results import finished_trials
 from terminalbench.live.processes import Worker, executor
-from terminalbench.records import Event, EventKind
+from terminalbench.records import HUNG_JOB, Event, EventKind
 from terminalbench.runner.executors.base import Executor, JobRun
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 from terminalbench.secrets.values import Secrets
@@ -25,7 +26,11 @@ from terminalbench.text.numbers import duration
 
 MAX_WAVES = 10
 SILENT_SEC = 300.0
-"""A Harbor that has said nothing for so long, not even a heartbeat, hangs: it is ended, and the rest runs anew."""
+"""A Harbor that has said nothing for so long, not even a heartbeat, hangs: it is ended, and the rest runs anew.
+
+While trials run in it, one of them may keep it from saying anything for as long as that trial may take, and so much
+longer.
+"""
 
 START_SEC = 1800.0
 """The same before its first word, when it looks up and downloads tasks."""
@@ -85,8 +90,11 @@ class _Line:
     left_over: dict[Cell, Refusal] = field(default_factory=dict)
     heard_at: float = 0.0
     silent: str | None = None
+    limits: dict[str, float] = field(default_factory=dict)
     requeued: set[Cell] = field(default_factory=set)
     held: bool = False
+    hung: bool = False
+    hung_waves: int = 0
 
     @property
     def profile(self) -> str:
@@ -94,13 +102,32 @@ class _Line:
         return self.launch.job.profile
 
     def why_hung(self, now: float) -> str | None:
-        """Why its Harbor process is taken to hang, or None."""
+        """Why its Harbor process is taken to hang, or None. `now` is the time in which we were awake to listen."""
         quiet = now - self.heard_at
         if not self.started and quiet > START_SEC:
             return f"Harbor did not start a trial within {duration(START_SEC)}"
-        if self.started and quiet > SILENT_SEC:
-            return f"Harbor hung: no sign of life for {duration(SILENT_SEC)}"
-        return None
+        if not self.started or quiet <= SILENT_SEC:
+            return None
+        if self.worker is not None and is_stopped(self.worker.pid):
+            return f"Harbor was stopped by a signal for {duration(SILENT_SEC)}"
+        patience = SILENT_SEC + max(self.limits.values(), default=0.0)
+        return f"Harbor hung: no sign of life for {duration(patience)}" if quiet > patience else None
+
+    def hear(self, event: Event, now: float) -> None:
+        """Take an event of its Harbor process into account."""
+        self.heard_at = now
+        cell = (event.dataset or "", event.task or "")
+        if event.kind == EventKind.TRIAL_STARTED:
+            self.started[cell] += 1
+            self.limits[event.trial or ""] = float(event.detail.get("limit_sec") or 0.0)
+        elif event.kind == EventKind.TRIAL_ENDED:
+            self.limits.pop(event.trial or "", None)
+        elif event.kind == EventKind.TRIAL_HELD:
+            self.held = True
+        elif event.kind == EventKind.CONTROL and event.detail.get("done"):
+            self.requeued.add(cell)
+        elif event.kind == EventKind.JOB_ENDED:
+            self.hung = event.detail.get("how") == HUNG_JOB
 
 
 @dataclass
@@ -128,6 +155,7 @@ class Supervisor:
     _offset: int = 0
     _looked_at: float = 0.0
     _asked_at: float | None = None
+    _awake: AwakeClock = field(default_factory=AwakeClock)
 
     def why_over(self, profile: str) -> Refusal | None:
         """Why nothing of a profile may start any more: nothing at all may, or the profile was stopped."""
@@ -207,8 +235,8 @@ class Supervisor:
             alone = ["--pk", "fixed_slots=true"]
         write_json(self.batch.job_config(job.name), config)
         line.waves.append(job)
-        line.started, line.held = Counter(), False
-        line.heard_at, line.silent = time.monotonic(), None
+        line.started, line.held, line.hung, line.limits = Counter(), False, False, {}
+        line.heard_at, line.silent = self._awake(), None
         run = JobRun(
             job.name,
             job.profile,
@@ -251,6 +279,8 @@ class Supervisor:
         why = line.silent or how_it_ended(code, last)
         if set(missing) <= line.requeued:
             why = "it was to be run again"
+        elif line.hung:
+            why, line.hung_waves = "a trial beside it could not be ended", line.hung_waves + 1
         elif line.held:  # a job that is held to its end interrupts itself; what held it was lifted meanwhile
             why = "what held it back was lifted"
         elif code == 0:
@@ -262,7 +292,7 @@ class Supervisor:
         for cell in line.search.culprits:
             line.reasons.setdefault(cell, why)
         chosen = line.search.choose(missing)
-        if len(line.waves) >= MAX_WAVES or not chosen:
+        if len(line.waves) - line.hung_waves >= MAX_WAVES or not chosen:  # each hung wave has finished a trial
             line.left_over = {c: Refusal(line.reasons.get(c, why), ExclusionKind.ABORTED) for c in missing}
             return False
         line.requeued = set()
@@ -287,18 +317,13 @@ class Supervisor:
         by_job = {line.waves[-1].name: line for line in running}
         for event in found.records:
             if (line := by_job.get(event.job)) is not None:
-                line.heard_at = time.monotonic()
-                if event.kind == "trial_started":
-                    line.started[event.dataset or "", event.task or ""] += 1
-                elif event.kind == EventKind.TRIAL_HELD:
-                    line.held = True
-                elif event.kind == "control" and event.detail.get("done"):
-                    line.requeued.add((event.dataset or "", event.task or ""))
+                line.hear(event, self._awake())
             self.watch(event)
 
     def _end_hung(self, running: list[_Line]) -> None:
+        self._awake.tick()
         for line in running:
-            reason = line.why_hung(time.monotonic())
+            reason = line.why_hung(self._awake())
             if reason is not None and line.silent is None:
                 line.silent = reason
                 self._stop(line, now=True)

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.experiments.tables import RunTable
 from terminalbench.files import decode_plain, write_json
+from terminalbench.harbor.limits.phase_watch import ASKS
 from terminalbench.harbor.scripts import EARLY_SEC
 from terminalbench.registry import BUILTIN
 from terminalbench.text.numbers import duration
@@ -27,7 +29,7 @@ HELD = "held.json"
 AGENT_SEC = 3600.0
 """The limit of an agent on a task that names none, before `timeout_multiplier`."""
 
-GRACE_SEC = 600.0
+GRACE_SEC = RunTable.grace_sec
 """What a phase may take beyond the limits of its own, for everything that has none."""
 
 _BUILD_SEC = 600.0
@@ -37,11 +39,15 @@ _SIZE_LIMIT = 1 << 20
 
 
 class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why we ended a trial: a phase that did not end in time, or because somebody `asked`."""
+    """Why we ended a trial: a phase that did not end in time, or because somebody `asked`.
+
+    A `deaf` one ignored that, and ended with its Harbor process.
+    """
 
     phase: str
     reason: str
     asked: bool = False
+    deaf: bool = False
 
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,6 +73,13 @@ def write_hang(trial_dir: Path, phase: str, limit_sec: float) -> Hang:
     found = Hang(phase, f"{_SPOKEN.get(phase, phase)} did not end within {duration(limit_sec)}")
     write_json(trial_dir / HUNG, found)
     return found
+
+
+def add_deaf(trial_dir: Path, phase: str) -> None:
+    """Add to the note that the trial could not be ended, and that its process has to be."""
+    found = read_hang(trial_dir) or Hang(phase, "it did not end")
+    reason = f"{found.reason}; it ignored {ASKS} cancellations, so that its Harbor process was ended"
+    write_json(trial_dir / HUNG, msgspec.structs.replace(found, reason=reason, deaf=True))
 
 
 def leave_word(trial_dir: Path, reason: str, *, started: bool) -> None:

@@ -92,6 +92,7 @@ def classify(
         # An agent that its own limit did not end is stuck in its environment: that is no crash of its own.
         where = "stop" if trial.verifier_result is not None else hang.phase
         stuck = ErrorClass.ENVIRONMENT if where == "agent" else PHASES.get(where, ErrorClass.UNKNOWN)
+        stuck = ErrorClass.HUNG if hang.deaf else stuck
         found, phase, kind, message = stuck, where, "Hang", hang.reason
     elif session is not None and (error is None or phase == "agent") and found is not ErrorClass.AGENT_TIMEOUT:
         said = _session_error(session)

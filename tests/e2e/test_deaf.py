@@ -1,0 +1,146 @@
+"""Agents that cannot be ended: they swallow every cancellation, or block Harbor's event loop."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from test_run import LIMIT_SEC, alive, wait_for
+
+from support.aftermath import descendants
+from terminalbench.files import read_json
+from terminalbench.live.processes import Worker
+
+AGENTS = '''
+import asyncio
+import time
+from pathlib import Path
+
+from harbor.agents.base import BaseAgent
+
+
+class Agent(BaseAgent):
+    """Works on the task "b"; cannot be ended on the task "a". Every run leaves a mark."""
+
+    @staticmethod
+    def name() -> str:
+        return "deaf"
+
+    def version(self) -> str:
+        return "1"
+
+    async def setup(self, environment) -> None:
+        pass
+
+    async def run(self, instruction, environment, context) -> None:
+        context.cost_usd = 0.5
+        await environment.exec("true")
+        (self.logs_dir / "mark").touch()
+        if self.logs_dir.parent.name.startswith("a__"):
+            await self.resist()
+        while not (Path(__file__).with_name("go")).exists():
+            await asyncio.sleep(0.05)
+
+    async def resist(self) -> None:
+        raise NotImplementedError
+
+
+class Swallows(Agent):
+    async def resist(self) -> None:
+        while True:
+            try:
+                await asyncio.sleep(100)
+            except BaseException:
+                continue
+
+
+class Blocks(Agent):
+    async def resist(self) -> None:
+        time.sleep(100_000)
+
+
+class Spins(Agent):
+    """In a task of its own, as agents that gather do."""
+
+    async def resist(self) -> None:
+        async def spin() -> None:
+            while True:
+                pass
+
+        await asyncio.gather(spin(), asyncio.sleep(0))
+'''
+SOON = "parallel = 2\ngrace_sec = 1.0"
+
+
+@pytest.fixture
+def deaf(lab):
+    lab.project.write("lab_agents.py", AGENTS)
+
+    def start(kind: str, agent_sec: float = 3600.0, more: str = "", fresh: bool = False):
+        toml = lab.root / "tasks" / "a" / "task.toml"
+        toml.write_text(toml.read_text().replace("timeout_sec = 3600.0", f"timeout_sec = {agent_sec}"))
+        lab.file = lab.experiment(f'[profiles.p]\nagent = "lab_agents:{kind}"\n{more}', run=SOON)
+        process = lab.start("run", lab.file, fresh=fresh)
+        wait_for(lambda: len(marks(lab)) >= (1 if kind != "Swallows" else 4 if more else 2), process)
+        return process
+
+    return start
+
+
+def marks(lab) -> list[Path]:
+    return list(lab.batch().runs.glob("*/*/agent/mark"))
+
+
+@pytest.mark.parametrize("kind", ["Swallows", "Blocks", "Spins"])
+def test_a_trial_that_cannot_be_ended_is_hung_and_its_sibling_runs_on(lab, deaf, kind: str) -> None:
+    process = deaf(kind, agent_sec=2.0)
+    wait_for(lambda: any(e.outcome == "errored" for e in lab.events()), process)
+    lab.go()
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    assert process.returncode == 3, out + err
+    assert lab.outcomes() == {("p", "a"): ["errored"], ("p", "b"): ["failed"]}
+    hung = next(e for e in lab.index() if e["task_id"] == "a")
+    assert "the agent did not end within 3.0 s" in hung["reason"]
+    assert hung["cost_usd"] == 0.5, "what it cost until then is known"
+    ended = [e for e in lab.events() if e.kind == "trial_ended" and e.outcome == "errored"]
+    assert [(e.task, e.detail["error_class"]) for e in ended] == [("a", "hung")]
+    said = [e for e in lab.events() if e.kind == "note" and "ended" in (e.error or "")]
+    assert all(e.time >= ended[0].time for e in said), "nothing is said to have ended before it has"
+    assert len(list(lab.batch().runs.glob("*.job.json"))) <= 2, "nobody was suspected: one further wave"
+    assert not [e for e in lab.events() if e.kind == "job_died"]
+
+
+@pytest.mark.parametrize("kind", ["Swallows", "Blocks"])
+def test_a_cancel_that_is_ignored_ends_the_process(lab, deaf, kind: str) -> None:
+    process = deaf(kind)
+    trial = next(mark.parents[1].name for mark in marks(lab) if mark.parents[1].name.startswith("a__"))
+    ran = lab.tbench("ctl", "cancel", trial, "--reason", "stuck", "--in", lab.batch().folder)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"{trial} has ended: cancelled" in ran.stdout, ran.stdout
+    assert [e.outcome for e in lab.events() if e.kind == "trial_ended" and e.trial == trial] == ["cancelled"]
+    lab.go()
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    assert process.returncode == 3, out + err
+    assert lab.outcomes() == {("p", "a"): ["cancelled"], ("p", "b"): ["failed"]}
+    reason = next(e["reason"] for e in lab.index() if e["task_id"] == "a")
+    assert reason.startswith("cancelled: stuck")
+
+
+def test_nothing_outlives_a_killed_runner(lab, deaf) -> None:
+    """One Harbor with an agent that swallows its cancellation, and one that is stopped: not even a thread of it runs."""
+    process = deaf("Swallows", more='[profiles.q]\nagent = "lab_agents:Swallows"\n', fresh=True)
+    workers = [read_json(file, Worker) for file in (lab.batch().folder / "workers").glob("*.json")]
+    below = [pid for worker in workers for pid in (worker.pid, *descendants(worker.pid))]
+    assert len(below) > 2 * 2, "the sandboxes are there"
+    os.kill(next(worker.pid for worker in workers if worker.profile == "q"), signal.SIGSTOP)
+    process.kill()
+    process.communicate(timeout=LIMIT_SEC)
+    begun = time.monotonic()
+    wait_for(lambda: not any(alive(pid) for pid in below))
+    assert time.monotonic() - begun < 60.0, "the one promise about time: a minute"
+    lab.go()
+    lab.project.write("lab_agents.py", AGENTS.replace('"a__"', '"c__"'))
+    ran = lab.tbench("resume", lab.file, "--accept-changed")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert lab.outcomes() == {(profile, task): ["failed"] for profile in "pq" for task in "ab"}

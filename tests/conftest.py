@@ -1,6 +1,7 @@
 """Fixtures every test may use: a throw-away project folder and the command line, run in this process."""
 
 import contextlib
+import gc
 import io
 import os
 import signal
@@ -21,6 +22,9 @@ DATA = Path(__file__).parent / "data"
 # The same examples in every run, however long one takes: a busy machine is no fault. `--hypothesis-profile=default` searches.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+
+
+gc.disable()  # until all tests are collected: a third of the time of that would go to looking for garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,6 +51,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(marker) and not config.getoption(flag):
                 item.add_marker(pytest.mark.skip(reason=f"needs {flag}"))
     items[:] = _slow_first(items, getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no search for garbage looks at it again."""
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.stats.contingency_tables import mcnemar
 
 from terminalbench.analytics import signs
 from terminalbench.analytics.signs import decision_p, lattice, on_grid, sequential_flips, sign_flip_p, skewness_term
@@ -51,6 +50,8 @@ def test_the_bound_is_close() -> None:
     ("wins", "losses", "both"), [(9, 2, 5), (3, 4, 0), (1, 0, 3), (8, 8, 2), (0, 6, 1), (300, 240, 9)]
 )
 def test_single_attempts_are_exact_mcnemar(wins: int, losses: int, both: int) -> None:
+    from statsmodels.stats.contingency_tables import mcnemar  # a second to load, so not where tests are collected
+
     expected = mcnemar([[both, losses], [wins, 4]], exact=True).pvalue
     values = [1] * wins + [-1] * losses + [0] * both
     assert sign_flip_p(values) == pytest.approx(min(1.0, expected), rel=1e-9)

@@ -1,6 +1,8 @@
 """The formulas, against statsmodels, scipy.stats and brute force."""
 
+from importlib import import_module
 from itertools import combinations
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -8,9 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
-from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.proportion import proportion_confint
 
 from terminalbench.analytics import stats
 from terminalbench.analytics.special import beta_cdf, student_quantile
@@ -20,12 +19,22 @@ from terminalbench.index.totals import wilson
 COUNTS = [(0, 5), (1, 5), (5, 5), (7, 20), (40, 41), (0, 1)]
 
 
+def scipy_stats() -> Any:
+    """Takes a second to load: by the first test that asks, not by every process that collects tests."""
+    return import_module("scipy.stats")
+
+
+def models() -> Any:
+    """The same of statsmodels."""
+    return import_module("statsmodels.stats.api")
+
+
 @pytest.mark.parametrize(("passed", "count"), COUNTS)
 def test_wilson_and_jeffreys_are_those_of_statsmodels(passed: int, count: int) -> None:
     found = wilson(passed / count, count)
-    assert found == pytest.approx(proportion_confint(passed, count, method="wilson"), abs=1e-9)
+    assert found == pytest.approx(models().proportion_confint(passed, count, method="wilson"), abs=1e-9)
     found = stats.jeffreys(passed, count, 0.05)
-    low, high = proportion_confint(passed, count, method="jeffreys")
+    low, high = models().proportion_confint(passed, count, method="jeffreys")
     assert (found.low, found.high) == pytest.approx((0 if passed == 0 else low, 1 if passed == count else high))
 
 
@@ -45,7 +54,7 @@ def test_no_success_in_five_is_not_zero() -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_is_that_of_statsmodels(values: list[float]) -> None:
     with mock.patch("gc.collect"):  # statsmodels calls it every time, and here it takes a second
-        expected = multipletests(values, method="holm")[1]
+        expected = models().multipletests(values, method="holm")[1]
     assert stats.holm(values) == pytest.approx(list(expected))
 
 
@@ -57,18 +66,18 @@ def test_holm_does_not_count_what_was_not_tested() -> None:
     ("passed", "freedom"), [(0.9, 1), (0.975, 2), (0.975, 19), (0.99999, 3.7), (0.975, 49.3), (0.995, 5000)]
 )
 def test_students_quantile_is_that_of_scipy(passed: float, freedom: float) -> None:
-    assert student_quantile(passed, freedom) == pytest.approx(scipy_stats.t.ppf(passed, freedom), rel=1e-9)
+    assert student_quantile(passed, freedom) == pytest.approx(scipy_stats().t.ppf(passed, freedom), rel=1e-9)
 
 
 @given(st.floats(0.3, 900), st.floats(0.3, 900), st.floats(0, 1))
 def test_the_beta_function_is_that_of_scipy(a: float, b: float, x: float) -> None:
-    assert beta_cdf(x, a, b) == pytest.approx(scipy_stats.beta.cdf(x, a, b), abs=1e-11)
+    assert beta_cdf(x, a, b) == pytest.approx(scipy_stats().beta.cdf(x, a, b), abs=1e-11)
 
 
 def test_the_mean_interval_is_students() -> None:
     values = [0.2, -0.4, 0.6, 0.0, 0.2, 1.0]
     found = stats.mean_interval(stats.paired(values), 0.05)
-    expected = scipy_stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    expected = scipy_stats().ttest_1samp(values, 0).confidence_interval(0.95)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
@@ -89,11 +98,11 @@ def test_families_are_clusters() -> None:
 @pytest.mark.parametrize("margin", [0.05, 0.1])
 def test_the_bound_of_two_values_is_clopper_and_pearsons(count: int, odd: int, margin: float) -> None:
     sample = stats.paired([-1.0] * odd + [0.0] * (count - odd))
-    exact = scipy_stats.beta.sf(margin, odd + 1, count - odd)
+    exact = scipy_stats().beta.sf(margin, odd + 1, count - odd)
     assert stats.beyond_p(sample, -margin, -1.0) == pytest.approx(exact, abs=1e-7)
     low = stats.bound(sample, 0.05, -1.0)
     assert -low == pytest.approx(
-        scipy_stats.binomtest(odd, count, alternative="less").proportion_ci(0.95).high, abs=1e-4
+        scipy_stats().binomtest(odd, count, alternative="less").proportion_ci(0.95).high, abs=1e-4
     )
 
 
@@ -136,7 +145,7 @@ def test_equivalence_errs_at_the_margin_no_more_than_promised(margin: float) -> 
             and stats.beyond_p(stats.paired([-1.0] * fitting + [0.0] * (count - fitting)), -margin, -1.0) <= 0.05
         ):
             fitting += 1
-        assert scipy_stats.binom.cdf(fitting - 1, count, margin) <= 0.05 + 1e-9
+        assert scipy_stats().binom.cdf(fitting - 1, count, margin) <= 0.05 + 1e-9
 
 
 def test_no_variation_is_no_certainty() -> None:
@@ -158,7 +167,7 @@ def cells(*tasks: list[float]) -> stats.Cells:
 def test_the_suite_interval_of_one_task_is_welchs() -> None:
     new, old = [1.0, 0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0]
     found = stats.suite_interval(cells(new), cells(old), 0.05)
-    expected = scipy_stats.ttest_ind(new, old, equal_var=False).confidence_interval(0.95)
+    expected = scipy_stats().ttest_ind(new, old, equal_var=False).confidence_interval(0.95)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
@@ -179,7 +188,9 @@ def test_pass_at_k_and_pass_hat_k_are_those_of_all_choices(numbers: tuple[int, i
 
 @given(*[st.integers(0, 30)] * 4)
 def test_fisher_is_that_of_scipy(a: int, b: int, c: int, d: int) -> None:
-    assert stats.fisher_p((a, b), (c, d)) == pytest.approx(scipy_stats.fisher_exact([[a, b], [c, d]]).pvalue, abs=1e-9)
+    assert stats.fisher_p((a, b), (c, d)) == pytest.approx(
+        scipy_stats().fisher_exact([[a, b], [c, d]]).pvalue, abs=1e-9
+    )
 
 
 def test_the_effective_number_of_trials() -> None:
@@ -199,7 +210,7 @@ def test_a_ratio_of_totals_and_its_interval() -> None:
     assert found.low < 100 / 40 < found.high
     for ratio in (found.low, found.high):  # where a paired t-test of "costs = ratio * passes" reaches its level
         gaps = [cost - ratio * passed for cost, passed in zip(costs, passes, strict=True)]
-        assert scipy_stats.ttest_1samp(gaps, 0).pvalue == pytest.approx(0.05)
+        assert scipy_stats().ttest_1samp(gaps, 0).pvalue == pytest.approx(0.05)
     assert stats.ratio_interval([1.0, 1.0], [1.0, 0.0], 0.05) is None, "there may be no success at all"
     assert stats.ratio_interval([1.0, 1.0], [0.0, 0.0], 0.05) is None
 

@@ -2,13 +2,17 @@
 
 import json
 
-from support.tasks import SOLVE, write_task
+from support.tasks import SOLVE, TEST_SH, write_task
 
 BOTH = '[profiles.oracle]\nagent = "oracle"\n'
 
 
 def test_a_task_without_a_right_solution_or_solved_by_nothing_is_found(lab) -> None:
     write_task(lab.root / "tasks" / "unsolved", solve="true")
+    with (lab.root / "tasks" / "a" / "task.toml").open("a") as stream:
+        stream.write('[verifier.env]\nWORD = "${LAB_WORD}"\n')  # the trusted agents get it as every profile does
+    lab.project.write("experiments/.env", "LAB_WORD=x\n")
+    (lab.root / "tasks" / "a" / "tests" / "test.sh").write_text(f'[ "$WORD" = x ] || exit 1\n{TEST_SH}')
     free = write_task(lab.root / "tasks" / "free")
     (free / "environment" / "Dockerfile").write_text(f"FROM debian:bookworm-slim\nWORKDIR /app\nRUN {SOLVE}\n")
     file = lab.experiment(BOTH, tasks=("a", "unsolved", "free"))

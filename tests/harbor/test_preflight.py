@@ -217,3 +217,31 @@ def test_an_option_that_the_source_did_not_show_is_found_before_the_run(project)
     found = report(project, profile.format("greeting") + profile.format("greting"))
     assert found.jobs[0].problems == ()
     assert found.jobs[1].problems == ('agent odd_agent:Odd has no option "greting" (did you mean "greeting"?)',)
+
+
+def test_tasks_that_look_beyond_their_folder_and_their_variables_are_refused(project) -> None:
+    """Nothing of a host's keys or proxy passwords gets into a task, unless every profile declares it."""
+    shell = {"PATH": os.environ["PATH"], "https_proxy": "http://user:pa55@proxy", "LAB_KEY": "k", "GITHUB_TOKEN": "t"}
+    takes = {"a": "LAB_KEY", "token": "GITHUB_TOKEN", "proxy": "https_proxy", "half": "HALF"}
+    for name, variable in takes.items():
+        task = write_task(project.root / "tasks" / name)
+        with (task / "task.toml").open("a") as stream:
+            stream.write(f'[verifier.env]\nX = "${{{variable}}}"\n')
+    linked = write_task(project.root / "tasks" / "linked")
+    items = ", ".join(f'{{ id = "{name}", dataset = "tasks" }}' for name in (*takes, "linked"))
+    profiles = (
+        '[profiles.o]\nagent = "oracle"\nenv = ["LAB_KEY", "HALF"]\n[profiles.n]\nagent = "nop"\nenv = ["LAB_KEY"]\n'
+    )
+    experiment = good(project, BASE.replace('{ id = "a" }', items) + LOCAL + profiles)
+    (linked / "instruction.md").unlink()
+    (linked / "instruction.md").symlink_to("/etc/passwd")  # after the file was loaded
+    plan = make_plan(experiment, Batch(project.root / "results" / "s" / "0"), NOW)
+    found = {e.task.id: e.reason for e in preflight.prepare(experiment, plan, shell).plan.excluded if e.task}
+    assert sorted(found) == ["half", "linked", "proxy", "token"]
+    assert "takes GITHUB_TOKEN of this machine (verifier.env.X), which not every profile declares" in found["token"]
+    assert "takes https_proxy" in found["proxy"]
+    assert "takes HALF" in found["half"]
+    assert found["linked"] == (
+        "instruction.md leads out of the task's folder, to /etc/passwd (copy it into the folder)"
+    )
+    assert "pa55" not in str(found)

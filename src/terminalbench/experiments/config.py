@@ -18,7 +18,8 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
 from terminalbench.experiments.tables import SCHEMA_VERSION
-from terminalbench.secrets.find import VARIABLE, has_login, is_template, secrets_in
+from terminalbench.experiments.task_folder import declared_names, foreign_file, variables
+from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
 
 RESERVED_SLUGS = ("index.db", ".check")
 RESERVED = f"is reserved: {', '.join(RESERVED_SLUGS)} have their own place beside the batches"
@@ -170,13 +171,14 @@ class _Loader:
         self._check_run(run)
         datasets, tasks = self._tasks(table)
         profiles = self._profiles(table, self._private(run, datasets, tasks))
+        quarantine = read_quarantine(self.file)
+        self._check_task_folders([task for task in tasks if (task.dataset, task.id) not in quarantine], profiles)
         self._check_analysis(table.analysis)
         self._check_top_up(table.top_up, run)
         self._check_notify(table.notify)
         if self.problems.found:
             # Each once: a broken default would otherwise be reported for every profile that inherits it.
             raise InvalidFile(str(self.file), list(dict.fromkeys(self.problems.found)))
-        quarantine = read_quarantine(self.file)
         for dataset, task in quarantine.keys() - {(task.dataset, task.id) for task in tasks}:
             name = quarantine_file(self.file).name
             self.notes.append(f'{name} names "{task}" of {dataset}, which is not a task here')
@@ -259,6 +261,25 @@ class _Loader:
                 source = dataset.task(item.id)
                 tasks.append(Task(item.id, name, item.family or source.own_family(), source))
         return {name: dataset for name, dataset in found.items() if dataset is not None}, tasks
+
+    def _check_task_folders(self, tasks: list[Task], profiles: list[Profile]) -> None:
+        """Refuse files that lead out of a task's folder; tell of undeclared variables, as the env file may come yet."""
+        named = [declared_names(references([p.env, p.mcp.servers]), p.env_file) for p in profiles]
+        known = [names for names in named if names is not None]
+        declared = set.intersection(*known) if known and len(known) == len(named) else None
+        for task in tasks:
+            if task.source.folder is None:
+                continue
+            at = f'task "{task.id}" of {task.dataset}'
+            if (found := foreign_file(task.source.folder)) is not None:
+                self.problems.add(at, found, "copy it into the folder, or leave the task out")
+                continue
+            for variable in () if declared is None else variables(task.source.folder):
+                if not variable.has_default and variable.name not in (declared or ()):
+                    self.notes.append(
+                        f"{at} takes ${{{variable.name}}} ({variable.at}), which not every profile declares: it will be"
+                        f" left out (add {variable.name} to env of [defaults] or to the env file)"
+                    )
 
     def _task_exists(self, dataset: Dataset, task_id: str, at: str) -> bool:
         if "/" in task_id and dataset.kind == "folder":

@@ -33,7 +33,7 @@ _OLD_SEC = 86_400.0
 class JobRequest(msgspec.Struct, frozen=True):
     """One job to check: its JobConfig, the environment its process will have, and the user's own arguments for it.
 
-    `env_file` is what to call the file that variables come from.
+    `env_file` is what to call the file that variables come from; `declared` are those that tasks may take.
     """
 
     name: str
@@ -41,6 +41,7 @@ class JobRequest(msgspec.Struct, frozen=True):
     env: dict[str, str]
     arguments: tuple[str, ...] = ()
     env_file: str = "the env file"
+    declared: tuple[str, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -70,6 +71,7 @@ def check(request: Request) -> Report:
     tasks: dict[int, str] = {}
     reports: list[JobReport] = []
     checked_tasks = False
+    declared = set.intersection(*(set(job.declared) for job in request.jobs))
     for job in request.jobs:
         with _environment_of(job):
             problems = list(_job_problems(job))
@@ -77,9 +79,9 @@ def check(request: Request) -> Report:
                 environment = _environment_problem(job.config)
             if not problems and environment is None:
                 places = [i for i in range(len(job.config["tasks"])) if i not in tasks]
-                found = _task_problems(job.config, only=places[:1] if checked_tasks else places)
+                found = _task_problems(job.config, declared, only=places[:1] if checked_tasks else places)
                 if not checked_tasks:
-                    by_agent = _agents_own(job.config, found)
+                    by_agent = _agents_own(job.config, declared, found)
                     problems += dict.fromkeys(by_agent.values())
                     tasks = {index: reason for index, reason in found.items() if index not in by_agent}
                     checked_tasks = not by_agent
@@ -89,10 +91,10 @@ def check(request: Request) -> Report:
     return Report(environment, tuple(reports), tasks)
 
 
-def _agents_own(config: dict[str, Any], found: dict[int, str]) -> dict[int, str]:
+def _agents_own(config: dict[str, Any], declared: set[str], found: dict[int, str]) -> dict[int, str]:
     """The problems that vanish with an agent that does nothing: they are the agent's, not the tasks'."""
     neutral = {**config, "agents": [{"name": "nop"}]}
-    still = _task_problems(neutral, only=list(found)) if found else {}
+    still = _task_problems(neutral, declared, only=list(found)) if found else {}
     return {index: reason for index, reason in found.items() if index not in still}
 
 
@@ -196,7 +198,7 @@ def _environment_problem(config: dict[str, Any]) -> str | None:
     return None
 
 
-def _task_problems(config: dict[str, Any], *, only: list[int]) -> dict[int, str]:
+def _task_problems(config: dict[str, Any], declared: set[str], *, only: list[int]) -> dict[int, str]:
     """Create a trial of each of these tasks as Harbor would, in a throw-away folder; those that fail, and why."""
     import asyncio
 
@@ -204,7 +206,7 @@ def _task_problems(config: dict[str, Any], *, only: list[int]) -> dict[int, str]
     with _throw_away() as folder:
         for index in only:
             single = {**config, "tasks": [config["tasks"][index]], "n_attempts": 1, "jobs_dir": folder}
-            problem = asyncio.run(_create(single, Path(folder)))
+            problem = asyncio.run(_create(single, declared, Path(folder)))
             if problem is not None:
                 found[index] = problem
     return found
@@ -242,7 +244,7 @@ def _is_left(folder: Path) -> bool:
     return start_ticks(int(named[2])) != int(named[3])
 
 
-async def _create(config: dict[str, Any], folder: Path) -> str | None:
+async def _create(config: dict[str, Any], declared: set[str], folder: Path) -> str | None:
     from harbor.job_plan import JobPlan
     from harbor.models.job.config import JobConfig
     from harbor.models.task.task import Task
@@ -255,12 +257,21 @@ async def _create(config: dict[str, Any], folder: Path) -> str | None:
             return f"there is no folder {path}"
         if not Task.is_valid_dir(path):
             return f"{path} is not a valid Harbor task (task.toml, instruction.md, environment/ and tests/ are needed)"
+        if (problem := _folder_problem(path, declared)) is not None:
+            return problem
     try:
         plan = await JobPlan.from_config(JobConfig.model_validate(config))
-        await Trial.create(plan.trial_configs[0].model_copy(update={"trials_dir": folder}))
+        trial = await Trial.create(plan.trial_configs[0].model_copy(update={"trials_dir": folder}))
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it raises would end the whole job
         return _said(error)
-    return None
+    return _folder_problem(trial.task.paths.task_dir, declared)  # one that was fetched only now
+
+
+def _folder_problem(folder: Path, declared: set[str]) -> str | None:
+    from terminalbench.experiments.task_folder import foreign_file, undeclared
+
+    found = foreign_file(folder)
+    return undeclared(folder, declared, os.environ) if found is None else f"{found} (copy it into the folder)"
 
 
 def dropped(sent: Any, parsed: Any, at: str = "") -> Iterator[str]:

@@ -125,7 +125,8 @@ def _checked(
     for agent in ("oracle", "nop"):
         profile = _stand_in(agent)
         job = JobSpec(f"{stamp}__{profile.key}", profile.key, profile.id, 1, tasks)
-        env = child_environment(profile, experiment.root, os.environ, experiment.run.container_env)
+        own = child_environment(profile, experiment.root, os.environ, experiment.run.container_env)
+        env = next(iter(prepared.environments.values()), own)  # with the variables that the tasks may take
         trusted[agent] = _launch(experiment, batch, profile, job, env)
     installs: dict[str, Launch] = {}  # for each agent that is installed: a job that only does that, on the first task
     for job in map(plan.runnable, plan.jobs if probe else ()):

@@ -17,6 +17,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.digests import changed_names, digests, files_below
 from terminalbench.experiments.plan import Departure, DepartureKind, Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profiles import ON_DISK, RECIPE, Folder, content_id, differences, summaries
+from terminalbench.experiments.task_folder import PARTS
 from terminalbench.files import read_json
 from terminalbench.records import TaskRef
 from terminalbench.runner.waves import Cell
@@ -24,10 +25,6 @@ from terminalbench.secrets.find import is_secret, references
 from terminalbench.secrets.patterns import VARIABLE_NAME
 from terminalbench.text.numbers import some
 
-_TASK_PARTS = (
-    "task.toml", "instruction.md", "README.md", "trajectory.json", "environment", "tests", "solution", "steps",
-)  # fmt: skip
-"""What Harbor counts of a task's folder."""
 _PASSING = ("__pycache__", "*.pyc", ".DS_Store", "*.swp", "*.swo", "*~")
 _MOST_TASK_FILES = 16
 
@@ -180,7 +177,7 @@ def _files(folder: Path) -> dict[str, Path]:
     def counts(name: str) -> bool:
         return not any(fnmatch(name, pattern) for pattern in _PASSING)
 
-    parts = [folder / part for part in _TASK_PARTS]
+    parts = [folder / part for part in PARTS]
     files = [part for part in parts if part.is_file()]
     files += [file for part in parts if part.is_dir() for file in files_below(part, counts)]
     return {file.relative_to(folder).as_posix(): file for file in files}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from terminalbench.experiments.envfile import read_env_file
 from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.task_folder import declared_names
 from terminalbench.registry import is_import_path
 from terminalbench.secrets.find import references, secret_names
 from terminalbench.secrets.values import NAMES_VARIABLE
@@ -57,3 +58,9 @@ def process_environment(
 def named_variables(profile: Profile) -> list[str]:
     """The variables a profile refers to, in its own table and in its MCP configurations."""
     return references([profile.env, profile.mcp.servers])
+
+
+def declared_variables(names: Iterable[str], env_file: Path | None) -> tuple[str, ...]:
+    """The variables that a task's files may take: those that the profile's tables or its env file name."""
+    there = env_file is not None and env_file.exists()
+    return tuple(sorted(declared_names({*names}, env_file if there else None) or ()))

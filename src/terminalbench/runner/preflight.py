@@ -19,7 +19,7 @@ from terminalbench.harbor.jobs import job_config
 from terminalbench.harbor.lookup import Found
 from terminalbench.harbor.preflight import JobRequest, Report, Request
 from terminalbench.runner.changes import with_task_files, with_values
-from terminalbench.runner.environment import child_environment
+from terminalbench.runner.environment import child_environment, declared_variables, named_variables
 from terminalbench.runner.executors.local import ask
 from terminalbench.runner.provenance import source_problem
 
@@ -68,6 +68,7 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
             environments[job.profile],
             tuple(experiment.run.harbor_args),
             str(profiles[job.profile].env_file or experiment.root / DEFAULT_ENV_FILE),
+            declared_variables(named_variables(profiles[job.profile]), profiles[job.profile].env_file),
         )
         for job in asked
     ]

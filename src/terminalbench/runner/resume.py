@@ -32,7 +32,7 @@ from terminalbench.records import Event, EventKind, Outcome
 from terminalbench.registry import is_import_path
 from terminalbench.runner.additions import Grown, grow, root_of
 from terminalbench.runner.changes import Changes, accepted, find_changes, refuse, unrecorded_code, with_task_files
-from terminalbench.runner.environment import process_environment
+from terminalbench.runner.environment import declared_variables, process_environment
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.lost import LOST, lost_verdicts, said, with_lost
@@ -242,6 +242,7 @@ def _run(
             environments[p],
             tuple(plan.settings.harbor_args),
             str(_env_file(plan, p) or root_of(plan) / DEFAULT_ENV_FILE),
+            declared_variables(references(templates[p]["agents"]), _env_file(plan, p)),
         )
         for p in missing
     ]

@@ -7,7 +7,7 @@ TbenchError                  exit 1    something failed; base of all of them
 ├── GateFailed               exit 100  a gate the user asked for did not hold
 └── Interrupted              exit 130  a signal ended the work; what was finished is kept
 
-A user error is printed without a traceback, in one place: `terminalbench.cli.main`.
+A user error is printed without a traceback, in one place: `terminalbench.cli.app`.
 """
 
 from collections.abc import Sequence

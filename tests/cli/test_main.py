@@ -12,6 +12,7 @@ from conftest import REPO
 from support.experiments import BASE, ORACLE
 from support.pipes import unread
 from terminalbench.cli import main as cli
+from terminalbench.cli.app import _split_debug
 from terminalbench.cli.commands import SECTIONS
 
 COMMANDS = [name for commands in SECTIONS.values() for name in commands]
@@ -163,7 +164,7 @@ def test_list_options_take_several_values(project, tbench, arguments: list[str])
 
 
 def test_debug_after_a_double_dash_is_an_argument() -> None:
-    assert cli._split_debug(["plan", "--", "--debug"]) == (["plan", "--", "--debug"], False)
+    assert _split_debug(["plan", "--", "--debug"]) == (["plan", "--", "--debug"], False)
 
 
 @pytest.mark.parametrize("arguments", [["--tasks"], ["--tasks", ""], ["--tasks="], ["--profiles", "", "--json"]])

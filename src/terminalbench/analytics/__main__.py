@@ -1,8 +1,6 @@
 """`python -m terminalbench.analytics <runs_dir> ...` is `tbench analyze <runs_dir> ...`."""
 
-import sys
-
-from terminalbench.cli.main import main
+from terminalbench.cli.main import entry
 
 if __name__ == "__main__":
-    sys.exit(main(["analyze", *sys.argv[1:]], prog_name="python -m terminalbench.analytics"))
+    entry(["analyze"], prog_name="python -m terminalbench.analytics")

@@ -1,128 +1,51 @@
-"""The entry of every command line: parse, run one command, turn any ending into one message and one exit code."""
+"""The entry of every command line. It takes the signals of the process before anything that takes time is loaded."""
 
-import errno
 import os
-import select
 import sys
+import time
 from collections.abc import Sequence
 
-import click
+from terminalbench.runner import signals
 
-from terminalbench.cli.commands import SECTIONS
-from terminalbench.cli.lazy import ClosedPipe, CommandTable
-from terminalbench.cli.output import take_streams
-from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TbenchError
-from terminalbench.text.foreign import printable, printable_list
-
-DEBUG = "--debug"
-
-
-def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    if not wanted or context.resilient_parsing:
-        return
-    import platform
-    from importlib.metadata import version
-
-    from terminalbench.version import __version__
-
-    click.echo(f"terminalbench {__version__} (harbor {version('harbor')}, Python {platform.python_version()})")
-    context.exit()
-
-
-@click.group(
-    cls=CommandTable,
-    sections=SECTIONS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    no_args_is_help=True,
-)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show versions.")
-@click.option(DEBUG, is_flag=True, expose_value=False, help="Show the traceback of an error. Works in any place.")
-def app() -> None:
-    """A lab bench for coding agents: one TOML file names the tasks and the profiles."""
+_INTERRUPTED = 130  # `errors.EXIT_INTERRUPTED`, which takes too long to load
+_REPEAT_SEC = 1.0
 
 
 def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
     """Run one command and return its exit code; every error is one clear message on standard error."""
-    arguments, debug = _split_debug(list(arguments))
-    take_streams()
+    from terminalbench.cli.app import run_command
+
+    return run_command(arguments, prog_name)
+
+
+def entry(first: Sequence[str] = (), prog_name: str = "tbench") -> None:
+    """The console script `tbench`: the command is `first` and the arguments of the process."""
+    _interrupt_by_signals()
     try:
-        result = app.main(args=arguments, prog_name=prog_name, standalone_mode=False)
-        sys.stdout.flush()
-    except TbenchError as error:
-        _traceback(debug)
-        for line in error.lines():
-            _say(printable_list(f"error: {line}"))
-        return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        return EXIT_USAGE
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
-        return EXIT_INTERRUPTED
-    except (BrokenPipeError, ClosedPipe) as error:
-        if not _nobody_reads():
-            _traceback(debug)
-            _say(printable(f"error: {error}"))
-            return EXIT_FAILURE
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
-    except OSError as error:
-        _traceback(debug)
-        _say(printable(f"error: {_os_error(error)}"))
-        return EXIT_FAILURE
-    except Exception as error:  # noqa: BLE001  the one place that turns a bug into a message
-        _traceback(debug)
-        _say(printable(f"error: unexpected {type(error).__name__}: {error} (run again with {DEBUG} for the place)"))
-        return EXIT_FAILURE
-    return result if isinstance(result, int) else EXIT_OK
+        code = main([*first, *sys.argv[1:]], prog_name)
+    except KeyboardInterrupt:  # while the command was being loaded
+        sys.stderr.write("interrupted\n")
+        code = _INTERRUPTED
+    # From here on nothing is to be kept, and there is nobody to catch an exception.
+    signals.take(signals.not_ignored(), lambda _number, _frame: os._exit(_INTERRUPTED))
+    sys.exit(code)
 
 
-def _nobody_reads() -> bool:
-    """Whether standard output is a pipe or a socket whose reader has gone: it has seen enough."""
-    poll = select.poll()
-    try:
-        poll.register(sys.stdout.fileno(), 0)
-    except OSError:  # not a file at all
-        return False
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+def _interrupt_by_signals() -> None:
+    """Every signal that ends a command is an interrupt.
 
+    One that comes with the first, as a closing terminal sends them, is the same; a later one ends us at once.
+    """
+    came: list[float] = []
 
-def entry() -> None:
-    """The console script `tbench`."""
-    sys.exit(main(sys.argv[1:]))
+    def interrupt(_number: int, _frame: object) -> None:
+        came.append(time.monotonic())
+        if len(came) == 1:
+            raise KeyboardInterrupt
+        if came[-1] - came[0] > _REPEAT_SEC:
+            os._exit(_INTERRUPTED)
 
-
-def _split_debug(arguments: list[str]) -> tuple[list[str], bool]:
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    debug = DEBUG in arguments[:end]
-    return [a for i, a in enumerate(arguments) if a != DEBUG or i > end], debug
-
-
-def _traceback(debug: bool) -> None:
-    if debug:
-        import traceback
-
-        _say(traceback.format_exc().rstrip())
-
-
-def _say(text: str) -> None:
-    """A line on standard error, without any secret of the environment or of an env file that this process has read."""
-    from terminalbench.experiments.envfile import secrets_read
-    from terminalbench.secrets.values import Secrets
-
-    click.echo((Secrets.of_environment() | secrets_read()).hide(text), err=True)
-
-
-def _os_error(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    hints = {
-        errno.ENOSPC: "free some space; what was finished is kept, and tbench resume goes on with a run",
-        errno.EDQUOT: "free some space; what was finished is kept, and tbench resume goes on with a run",
-        errno.EROFS: "choose another results_root",
-        errno.EACCES: "check who owns it, or choose another results_root",
-    }
-    hint = hints.get(error.errno or 0)
-    return f"{where}{error.strerror or error}" + (f" ({hint})" if hint else "")
+    signals.take(signals.not_ignored(), interrupt)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """The old spelling: `python -m terminalbench.experiments run|analyze|kill ...` is `tbench run|analyze|kill ...`."""
 
-import sys
-
-from terminalbench.cli.main import main
+from terminalbench.cli.main import entry
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], prog_name="python -m terminalbench.experiments"))
+    entry(prog_name="python -m terminalbench.experiments")

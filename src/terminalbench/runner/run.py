@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -43,6 +44,7 @@ from terminalbench.runner.preflight import (
 )
 from terminalbench.runner.provenance import pinned, provenance
 from terminalbench.runner.scrub import scrub_leftovers
+from terminalbench.runner.signals import put_off
 from terminalbench.runner.supervise import Launch, Supervisor
 from terminalbench.runner.waves import Cell
 
@@ -123,11 +125,18 @@ def run(
     if executor is not None:
         find_executor(executor)
         plan = msgspec.structs.replace(plan, settings=dataclasses.replace(plan.settings, executor=executor))
-    batch = allocate(experiment.results_root, experiment.slug)
-    with lock(batch.lock, f"tbench run {experiment.file.name}"):
-        ControlFile(batch.control_json).clear()
-        plan = record(experiment, prepared, plan, batch)
-        return run_jobs(batch, plan, jobs, prepared.environments, listener)
+    batch = None
+    try:
+        with put_off():
+            batch = allocate(experiment.results_root, experiment.slug)
+        with lock(batch.lock, f"tbench run {experiment.file.name}"):
+            ControlFile(batch.control_json).clear()
+            plan = record(experiment, prepared, plan, batch)
+            return run_jobs(batch, plan, jobs, prepared.environments, listener)
+    except BaseException:
+        if batch is not None and not batch.plan_json.exists():  # half a batch is of no use to anyone
+            shutil.rmtree(batch.folder, ignore_errors=True)
+        raise
 
 
 def record(experiment: Experiment, prepared: Prepared, plan: Plan, batch: Batch) -> Plan:

@@ -1,11 +1,9 @@
 """Running jobs side by side: start, follow their events, end them on a signal, run what an abort left over."""
 
 import re
-import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from terminalbench.harbor.read.results import finished_trials
 from terminalbench.live.processes import Worker, executor
 from terminalbench.records import HUNG_JOB, Event, EventKind
 from terminalbench.runner.executors.base import Executor, JobRun
+from terminalbench.runner.signals import heard
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
@@ -173,7 +172,7 @@ class Supervisor:
         ended: list[_Line] = []
         if self.batch.events_jsonl.exists():
             self._offset = self.batch.events_jsonl.stat().st_size
-        with self._signal_handlers():
+        with heard(self._note_signal):
             try:
                 self._run(waiting, running, ended)
             except BaseException:
@@ -339,14 +338,5 @@ class Supervisor:
             for line in running:
                 self._stop(line, now=not first)
 
-    @contextmanager
-    def _signal_handlers(self) -> Generator[None]:
-        def note(_number: int, _frame: object) -> None:
-            self.signals += 1
-
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _note_signal(self) -> None:
+        self.signals += 1

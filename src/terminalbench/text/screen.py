@@ -27,7 +27,8 @@ class _Bytes(io.RawIOBase):
 
     @override
     def flush(self) -> None:
-        self._screen.flush()
+        if not self._screen.driver.closed:  # at the end of the process, which closes streams in any order
+            self._screen.flush()
 
 
 class Screen:

@@ -1,31 +1,23 @@
 """The way to a terminal, a pipe or a file for everything that a command says: what would drive a terminal is shown."""
 
-import io
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Buffer
-from typing import TextIO, override
+from typing import TextIO
 
 from terminalbench.text.foreign import visible
 
 
-class _Bytes(io.RawIOBase):
+class _Bytes:
     """Bytes on their way to a screen, as text."""
 
     def __init__(self, screen: "Screen") -> None:
         self._screen = screen
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
-    @override
-    def writable(self) -> bool:
-        return True
+    def write(self, data: bytes, /) -> int:
+        self._screen.write(self._decoder.decode(data))
+        return len(data)
 
-    @override
-    def write(self, data: Buffer, /) -> int:
-        self._screen.write(self._decoder.decode(bytes(data)))
-        return memoryview(data).nbytes
-
-    @override
     def flush(self) -> None:
         if not self._screen.driver.closed:  # at the end of the process, which closes streams in any order
             self._screen.flush()

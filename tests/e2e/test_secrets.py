@@ -1,5 +1,6 @@
 """An agent that repeats its secrets everywhere: no command, page, download or file shows one, while it runs and after."""
 
+import base64
 import contextlib
 import json
 import os
@@ -17,7 +18,7 @@ CANARIES = {
     "DB_PASSWORD": 'odd"<one>&\\two%three',
 }
 AGENTS = '''
-import asyncio, json, os
+import asyncio, base64, json, os
 from harbor.agents.base import BaseAgent
 
 
@@ -36,7 +37,10 @@ class Leaky(BaseAgent):
 
     async def run(self, instruction, environment, context) -> None:
         words = " ".join(os.environ[name] for name in ("CANARY_TOKEN", "SERVICE", "DB_PASSWORD"))
-        print("printed", words, flush=True)
+        values = [os.environ[name].encode() for name in ("CANARY_TOKEN", "SERVICE", "DB_PASSWORD")]
+        words += " " + " ".join(base64.b64encode(b"user:" + value).decode() + " " + value.hex() for value in values)
+        print("printed", words, values, flush=True)
+        (self.logs_dir / ("by-" + os.environ["CANARY_TOKEN"] + ".log")).write_text("named")
         (self.logs_dir / "agent.log").write_text("x" * 20_000 + "\\nlogged " + words + "\\n")
         (self.logs_dir / "raw.bin").write_bytes(b"\\0 " + words.encode())
         step = {"step_id": 1, "source": "agent", "message": "said " + words, "tool_calls": [
@@ -53,12 +57,17 @@ PROFILES = '[profiles.p]\nagent = "lab_agents:Leaky"\nenv_file = ".env"\n'
 
 
 def leaks(data: bytes) -> list[str]:
-    spelled = {name: (value, json.dumps(value)[1:-1]) for name, value in CANARIES.items()}
-    return [name for name, values in spelled.items() if any(value.encode() in data for value in values)]
+    return [name for name, value in CANARIES.items() if any(spelled in data for spelled in spellings(value.encode()))]
+
+
+def spellings(value: bytes) -> list[bytes]:
+    coded = base64.b64encode(b"user:" + value)[8:-4]
+    return [value, json.dumps(value.decode())[1:-1].encode(), value.hex().encode(), repr(value)[2:-1].encode(), coded]
 
 
 def in_files(folder: Path) -> dict[str, list[str]]:
-    found = {str(path): leaks(path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    found = {str(path): leaks(path.read_bytes() + bytes(path.relative_to(folder))) for path in files}
     return {path: names for path, names in found.items() if names}
 
 

@@ -62,3 +62,19 @@ def test_a_secret_that_is_no_text_is_taken_out_too(tmp_path: Path) -> None:
     assert known.scrub_folder(tmp_path) == 1
     assert (tmp_path / "log").read_bytes() == b"a [redacted] b"
     assert known.conceal_bytes(b"\0caf\xe9-canary-9") == b"\0" + b"*" * 13
+
+
+def test_names_of_files_and_ends_of_links_are_scrubbed(tmp_path: Path) -> None:
+    """An agent may call a file, a folder or a link by a secret; none is lost by another name."""
+    inner = tmp_path / f"in-{SECRET}"
+    inner.mkdir()
+    for number, name in enumerate((f"{SECRET}.log", "[redacted].log", f"{SECRET.encode().hex()}.log", "plain")):
+        (inner / name).write_text(str(number))
+    (inner / "link").symlink_to(f"/nowhere/{SECRET}")
+    KNOWN.scrub_folder(tmp_path)
+    (made,) = tmp_path.iterdir()
+    assert made.name == "in-[redacted]"
+    texts = {path.name: path.read_text() for path in made.iterdir() if not path.is_symlink()}
+    assert sorted(texts) == ["[redacted].log", "[redacted].log-2", "[redacted].log-3", "plain"]
+    assert sorted(texts.values()) == ["0", "1", "2", "3"]
+    assert (made / "link").readlink() == Path("/nowhere/[redacted]")

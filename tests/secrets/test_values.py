@@ -1,7 +1,12 @@
 """Texts we store and show: messages in one bounded line, an agent's words as they were, and no secret in any."""
 
+import base64
+import html
 import io
 import json
+from collections.abc import Callable
+from functools import partial
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import example, given
@@ -233,3 +238,52 @@ def test_the_longest_value_is_hidden_first_also_in_a_union() -> None:
 def test_a_plain_word_under_a_secrets_name_changes_no_names() -> None:
     known = Secrets.of(["postgres", "pass-word-9z"])
     assert known.hide("postgres-migration used pass-word-9z") == "postgres-migration used [redacted]"
+
+
+def b64(value: str, before: int, coded: Callable[[bytes], bytes] = base64.b64encode) -> str:
+    return coded(b"u" * before + value.encode() + b":and more").decode()
+
+
+VALUE = "s3cr/t+'q\"u\\ote é-0123"
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        repr,
+        lambda value: repr(value.encode()),
+        lambda value: repr([value]),
+        json.dumps,
+        lambda value: json.dumps(value).replace("/", "\\/"),
+        lambda value: json.dumps(json.dumps({"key": value})),
+        lambda value: json.dumps(repr(value)),
+        lambda value: value.encode().hex(),
+        lambda value: value.encode().hex().upper(),
+        lambda value: "".join(f"\\x{byte:02x}" for byte in value.encode()),
+        quote,
+        quote_plus,
+        lambda value: quote(value, safe="").lower(),
+        lambda value: quote(quote(value, safe=""), safe=""),
+        lambda value: "".join(f"%{byte:02X}" for byte in value.encode()),
+        html.escape,
+        *(partial(b64, before=before) for before in range(4)),
+        *(partial(b64, before=before, coded=base64.urlsafe_b64encode) for before in range(4)),
+    ],
+)
+def test_a_secret_is_hidden_in_every_spelling(spell: Callable[[str], str]) -> None:
+    """Two thirds of it must not be left in a row, whatever stands around it."""
+    known, said = Secrets.of([VALUE]), spell(VALUE)
+    for text in (known.hide(f"a {said} b"), known.redact(said), known.conceal(said)):
+        assert "[redacted]" in text
+        assert not any(said[at : at + 12] in text for at in range(5, len(said) - 16)), text
+    data = known.conceal_bytes(b"\0" + said.encode())
+    assert b"****" in data
+    assert len(data) == len(said.encode()) + 1
+
+
+def test_words_around_a_secret_in_base64_stay() -> None:
+    coded = base64.b64encode(b"user:" + VALUE.encode() + b" and more words that stay").decode()
+    hidden = Secrets.of([VALUE]).hide(coded)
+    head, _, tail = hidden.partition("[redacted]")
+    assert base64.b64decode(head[: len(head) // 4 * 4]).startswith(b"use")
+    assert base64.b64decode(tail[-(len(tail) // 4 * 4) :]).endswith(b"words that stay")

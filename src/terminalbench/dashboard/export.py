@@ -40,7 +40,7 @@ def export_site(site: Site, target: Path) -> Exported:
         try:
             reply = answer(site, path, {}, static=True)
         except NotFound as error:
-            left_out.append(f"{path}: {error}")
+            left_out.append(site.secrets.hide(f"{path}: {error}"))
             continue
         body = reply.body
         if reply.file is not None:
@@ -48,9 +48,9 @@ def export_site(site: Site, target: Path) -> Exported:
                 raw = stream.read(EXPORTED_BYTES + 1)
             body = site.secrets.conceal_bytes(raw) if len(raw) <= EXPORTED_BYTES else None
         if body is None or (len(body) > EXPORTED_BYTES and reply.name is not None):
-            left_out.append(f"{path}: larger than {EXPORTED_BYTES >> 20} MB")
+            left_out.append(site.secrets.hide(f"{path}: larger than {EXPORTED_BYTES >> 20} MB"))
             continue
-        write_bytes(_place(target, path), body, durable=False)
+        write_bytes(_place(target, site.secrets.hide(path)), body, durable=False)
         pages, files = pages + (reply.media == "text/html"), files + (reply.media != "text/html")
         fresh = [met for met in dict.fromkeys(reply.met) if met not in known]
         known.update(fresh)

@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -271,8 +272,11 @@ def _stamp(folder: str) -> str | None:
 
 
 def _signs_of_life(folder: str) -> str:
-    """What may still change in a trial without a result: why it is held, and the logs its cost is read from."""
-    found = []
+    """What may still change in a trial without a result: why it is held, and the logs its cost is read from.
+
+    As a digest: the agent gives its files their names, and one may be a secret.
+    """
+    found: list[str] = []
     for place in (folder, f"{folder}/agent"):
         try:
             with os.scandir(place) as entries:
@@ -280,7 +284,7 @@ def _signs_of_life(folder: str) -> str:
         except OSError:
             continue
         found += [f"{name}:{status.st_size}:{status.st_mtime_ns}" for name, status in sorted(files)]
-    return ";".join(found)
+    return blake2b(os.fsencode(";".join(found)), digest_size=16).hexdigest()
 
 
 def _plan_stamp(batch: Batch) -> str:

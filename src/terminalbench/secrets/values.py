@@ -3,19 +3,17 @@
 `redact` is for messages. `conceal` is for an agent's own words, logs and files: code in it stays code, JSON stays JSON.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
-from urllib.parse import quote, quote_plus
 
 from terminalbench.files import open_plain, overwrite, read_plain, write_bytes
 from terminalbench.secrets import patterns
 from terminalbench.secrets.find import is_named_secret, is_word
+from terminalbench.secrets.spellings import as_bytes, escaped, spellings
 
 HIDDEN = "[redacted]"
 MESSAGE_LIMIT = 300
@@ -41,10 +39,12 @@ class Secrets:
     @classmethod
     def of(cls, values: Iterable[str]) -> "Secrets":
         """These values and the long lines of each; what is too short, or a plain word, is left out."""
-        texts: set[str] = set()
+        found: set[str] = set()
         for value in values:
-            texts |= {value.strip(), *(line for line in value.splitlines() if len(line) >= _LEAST_LINE)}
-        found = {spelling for text in texts if not is_word(text) for spelling in _spellings(text)}
+            whole = value.strip()
+            lines = {line for line in value.splitlines() if len(line) >= _LEAST_LINE} - {whole}
+            found |= spellings(whole) if not is_word(whole) else set()
+            found |= {spelled for line in lines if not is_word(line) for spelled in escaped(line)}
         return cls(tuple(sorted((text for text in found if len(text) >= _LEAST), key=lambda text: (-len(text), text))))
 
     @classmethod
@@ -64,7 +64,7 @@ class Secrets:
 
     @cached_property
     def _encoded(self) -> tuple[bytes, ...]:
-        return tuple(map(_as_bytes, self.spelled))
+        return tuple(map(as_bytes, self.spelled))
 
     def hide(self, text: str) -> str:
         """`text` without any of the values."""
@@ -95,7 +95,7 @@ class Secrets:
             for value in self._encoded:
                 data = data.replace(value, b"*" * len(value))
             return data
-        return _as_bytes(self.conceal(data.decode(errors="surrogateescape")))
+        return as_bytes(self.conceal(data.decode(errors="surrogateescape")))
 
     def pieces(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
         """A file of any size, concealed, in pieces that end with a line, and never inside one of the values."""
@@ -114,11 +114,15 @@ class Secrets:
         return data.rfind(b"\n") + 1 or max(0, len(data) - max(longest, _LOOKED_AT))
 
     def scrub_folder(self, folder: Path) -> int:
-        """Take the values out of every text file below a folder; how many files held one. Links are not followed.
+        """Take the values out of every text file below a folder, and out of names; how many files held one.
 
-        Where a file cannot be written, the others are scrubbed before the error is raised.
+        Links are not followed. Where a file cannot be written, the others are scrubbed before the error is raised.
         """
-        return self._scrub_all(Path(place) / name for place, _, names in os.walk(folder) for name in names)
+        found = self._scrub_all(Path(place) / name for place, _, names in os.walk(folder) for name in names)
+        for place, folders, names in os.walk(folder, topdown=False) if self.spelled else ():
+            for name in (*names, *folders):
+                self._rename(Path(place), name)
+        return found
 
     def scrub_beside(self, folder: Path, spared: Container[Path] = ()) -> int:
         """The same for the files that lie in a folder itself, those of its subfolders left alone."""
@@ -136,6 +140,20 @@ class Secrets:
         if problem is not None:
             raise problem
         return found
+
+    def _rename(self, folder: Path, name: str) -> None:
+        """Give an entry that is called by a value, or is a link that names one, another name or end."""
+        path, shown = folder / name, self.hide(name)
+        if path.is_symlink() and (end := str(path.readlink())) != (harmless := self.hide(end)):
+            path.unlink()
+            path.symlink_to(harmless)
+        if shown == name:
+            return
+        number = 1
+        while os.path.lexists(folder / shown):
+            number += 1
+            shown = f"{self.hide(name)}-{number}"
+        path.rename(folder / shown)
 
     def _scrub(self, path: Path) -> bool:
         data = read_plain(path, _LARGEST) if _is_text(path) else None
@@ -157,25 +175,6 @@ NONE = Secrets()
 def safe_message(text: str) -> str:
     """`text` as one line of a message, without what this process's environment holds under a secret's name."""
     return Secrets.of_environment().one_line(text)
-
-
-def _spellings(text: str) -> set[str]:
-    """As it is, in JSON, in HTML, in an address, in a form."""
-    numbered = escape(text, quote=False).replace("'", "&#39;").replace('"', "&#34;")
-    return {
-        text,
-        json.dumps(text)[1:-1],
-        json.dumps(text, ensure_ascii=False)[1:-1],
-        escape(text),
-        numbered,
-        quote(text, safe="", errors="replace"),
-        quote(text, errors="replace"),
-        quote_plus(text, errors="replace"),
-    }
-
-
-def _as_bytes(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")  # a variable need not be UTF-8
 
 
 def _is_text(path: Path) -> bool:

@@ -271,6 +271,9 @@ class EventKind(StrEnum):
     NOTE = "note"
 
 
+COMPLETED_JOB = "completed"
+"""`how` a job has ended whose Harbor process came to its end."""
+
 HUNG_JOB = "hung"
 """`how` a job has ended whose Harbor process had to end because a trial in it could not be: nothing of it broke."""
 

@@ -85,11 +85,22 @@ def test_every_good_task_is_finished_whatever_the_bad_ones_do(
     assert {cell[1] for cell in search.culprits} <= bad
 
 
-def test_a_trial_during_which_harbor_dies_again_is_the_culprit_and_not_drawn_again() -> None:
+def test_a_trial_during_which_harbor_dies_again_when_it_is_alone_did_it() -> None:
     search, whole = AbortSearch(), job("abc")
-    search.learn(whole, cells("abc"), cells("c"))
+    assert search.learn(whole, cells("abc"), cells("c")) is None, "one of two"
     assert search.choose(cells("ab")) == cells("ab")
     assert search.one_at_a_time
-    search.learn(next_wave(whole, cells("ab"), "w"), cells("a"), {})
-    assert search.culprits == {("d", "a")}
-    assert search.choose(cells("ab")) == cells("b")
+    assert search.learn(next_wave(whole, cells("ab"), "w"), cells("a"), {}) == ("d", "a")
+    assert search.culprits == set(), "another attempt at the task may still run"
+    assert search.choose(cells("b")) == cells("b")
+    assert search.learn(next_wave(whole, cells("b"), "w"), {}, {}) is None
+    assert search.culprits == {("d", "b")}, "it did not even start"
+
+
+def test_nothing_is_blamed_for_the_first_death_of_its_process() -> None:
+    search, whole = AbortSearch(), job("ab")
+    assert search.learn(whole, cells("a"), {}) is None, "alone, but once"
+    assert search.choose(cells("ab")) == cells("ab"), "b had not started: it may have been that"
+    assert search.learn(next_wave(whole, cells("ab"), "w"), cells("ab"), cells("a")) is None, "b ran for the first time"
+    assert search.choose(cells("b")) == cells("b")
+    assert search.learn(next_wave(whole, cells("b"), "w"), cells("b"), {}) == ("d", "b")

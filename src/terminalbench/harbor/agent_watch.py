@@ -11,6 +11,7 @@ it, and its trial would look interrupted: here it becomes what it is, a crash of
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, override
 
@@ -37,6 +38,7 @@ class AgentWatch:
         self.refusals = Refusals()
         self._refused_at: float | None = None
         self._running = 0
+        self._tell: Callable[[Seen], None] | None = None
         for name in _RUNS:
             if (method := getattr(trial.agent, name, None)) is not None:
                 setattr(trial.agent, name, self._watched(method))
@@ -50,6 +52,17 @@ class AgentWatch:
         if not (self.asked or self.answers or self.refusals.count):
             return Seen(self.commands)
         return Seen(self.commands, self.asked, self.answers, self.refusals.told())
+
+    def at_first_act(self, tell: Callable[[Seen], None]) -> None:
+        """Tell now, if its commands can be seen, and once more when it first runs one or a model answers it."""
+        self._tell = tell
+        if self.commands is not None:
+            tell(self.seen())
+
+    def _acted(self) -> None:
+        tell, self._tell = self._tell, None
+        if tell is not None:
+            tell(self.seen())
 
     def asks(self, *, stream: bool) -> None:
         """A request is sent to a model; after a refusal it is a new try.
@@ -66,6 +79,7 @@ class AgentWatch:
         """A model answered."""
         self.answers += 1
         self.refusals.answered()
+        self._acted()
 
     def refused(self, error: BaseException) -> None:
         """A request failed; not where the agent asked for too much."""
@@ -104,6 +118,7 @@ class AgentWatch:
         async def exec_(*arguments: Any, **named: Any) -> Any:
             if self._running and self.commands is not None:
                 self.commands += 1
+                self._acted()
                 _follow_models()
             return await method(*arguments, **named)
 

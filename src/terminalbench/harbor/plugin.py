@@ -46,7 +46,7 @@ from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.seen import SEEN, Seen
 from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.tries import Tries
-from terminalbench.records import HUNG_JOB, Event
+from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event
 
 HEARTBEAT_SEC = 10.0
 _READ_TIMEOUT_SEC = 10.0
@@ -114,8 +114,8 @@ class EventPlugin(BaseJobPlugin):
             self._attempts = await asyncio.to_thread(number_planned, job, Batch(self._path.parent))
             self._tries.follow(job, self._attempts)
             await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
-            detail = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
-            self._write("job_started", detail=detail)
+            told = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
+            self._write("job_started", detail=told)
         except Exception as error:  # noqa: BLE001 - a plugin must not end the job it watches
             self._writer.failed("job_started", error)
         try:
@@ -134,7 +134,7 @@ class EventPlugin(BaseJobPlugin):
             self._ender.stop()
             if self._beat is not None:
                 self._beat.cancel()
-            self._end("completed")
+            self._end(COMPLETED_JOB)
             await asyncio.to_thread(self._writer.stop)
         except Exception as error:  # noqa: BLE001 - as above
             self._writer.failed("job_ended", error)
@@ -160,7 +160,7 @@ class EventPlugin(BaseJobPlugin):
             self._running.add(event.trial_name)
             agent = event.config.agent
             client = await asyncio.to_thread(client_of, agent.name, agent.import_path)
-            planned = Planned(self._price, self._attempts.get(event.trial_name), client)
+            planned = Planned(self._price, self._attempts.get(event.trial_name), client, datetime.now(UTC))
             await asyncio.to_thread(self._leave, event.trial_name, PLANNED, planned)
             limits = await asyncio.to_thread(limits_of, event.config, self._grace_sec)
         except asyncio.CancelledError:  # Harbor tells of no end of a trial that has not begun
@@ -223,6 +223,10 @@ class EventPlugin(BaseJobPlugin):
         if event.event is TrialEvent.CANCEL:
             self._write("trial_cancelled", event)
             return
+        if (
+            event.event is TrialEvent.AGENT_START
+        ):  # of a trial that kills this process nothing else may tell if it acted
+            self._tries.at_first_act(event.trial_name, lambda seen: self._leave(event.trial_name, SEEN, seen))
         if event.event is TrialEvent.AGENT_END:
             # Harbor is about to read the agent's logs on its event loop: a pipe among them would hang the whole job.
             await asyncio.to_thread(remove_traps, self._job_dir / event.trial_name / "agent")
@@ -251,8 +255,7 @@ class EventPlugin(BaseJobPlugin):
         result, secrets = from_result(event.result), self._writer.secrets
         used = best(result.model, result.contexts, [], [], Planned(self._price).prices)
         known = LiveEnding(classify(result, secrets=secrets), used)
-        asked: float | None = None
-        hits = 0
+        asked, hits = None, 0
         try:
             # Now: a retry deletes the folder of the failed try, and its cost would be known nowhere else.
             work = asyncio.to_thread(live_ending, self._job_dir / event.trial_name, result, secrets)

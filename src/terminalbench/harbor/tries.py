@@ -89,6 +89,12 @@ class Tries:
         watch = self._watches.get(trial)
         return watch.seen() if watch is not None else Seen()
 
+    def at_first_act(self, trial: str, tell: Callable[[Seen], None]) -> None:
+        """Have `tell` hear what is seen of the agent before it acts, and when it first does."""
+        watch = self._watches.get(trial)
+        if watch is not None:
+            watch.at_first_act(tell)
+
     def decide(self, trial: str, ending: Ending) -> bool:
         """Whether `trial`, whose try ended so, is tried again: called in the task that runs it."""
         found = ending.error_class

@@ -14,9 +14,10 @@ from terminalbench.experiments.plan import ExclusionKind, JobSpec
 from terminalbench.files import append_jsonl, is_stopped, tail_jsonl, tail_plain, write_json
 from terminalbench.harbor.limits.clock import AwakeClock
 from terminalbench.harbor.limits.gate import Refusal
-from terminalbench.harbor.read.results import finished_trials
+from terminalbench.harbor.read.results import finished_folders, finished_trials
 from terminalbench.live.processes import Worker, executor
-from terminalbench.records import HUNG_JOB, Event, EventKind
+from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, EventKind
+from terminalbench.runner.deaths import blame
 from terminalbench.runner.executors.base import Executor, JobRun
 from terminalbench.runner.signals import heard
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
@@ -84,6 +85,8 @@ class _Line:
     waves: list[JobSpec] = field(default_factory=list)
     worker: Worker | None = None
     started: Counter[Cell] = field(default_factory=Counter)
+    tries: dict[str, Event] = field(default_factory=dict)
+    completed: bool = False
     search: AbortSearch = field(default_factory=AbortSearch)
     reasons: dict[Cell, str] = field(default_factory=dict)
     left_over: dict[Cell, Refusal] = field(default_factory=dict)
@@ -93,7 +96,7 @@ class _Line:
     requeued: set[Cell] = field(default_factory=set)
     held: bool = False
     hung: bool = False
-    hung_waves: int = 0
+    fruitful: int = 0
 
     @property
     def profile(self) -> str:
@@ -127,6 +130,9 @@ class _Line:
             self.requeued.add(cell)
         elif event.kind == EventKind.JOB_ENDED:
             self.hung = event.detail.get("how") == HUNG_JOB
+            self.completed = event.detail.get("how") == COMPLETED_JOB
+        if event.kind in (EventKind.TRIAL_STARTED, EventKind.TRIAL_PHASE):
+            self.tries[event.trial or ""] = event
 
 
 @dataclass
@@ -235,6 +241,7 @@ class Supervisor:
         write_json(self.batch.job_config(job.name), config)
         line.waves.append(job)
         line.started, line.held, line.hung, line.limits = Counter(), False, False, {}
+        line.tries, line.completed = {}, False
         line.heard_at, line.silent = self._awake(), None
         run = JobRun(
             job.name,
@@ -279,19 +286,23 @@ class Supervisor:
         if set(missing) <= line.requeued:
             why = "it was to be run again"
         elif line.hung:
-            why, line.hung_waves = "a trial beside it could not be ended", line.hung_waves + 1
+            why, line.fruitful = "a trial beside it could not be ended", line.fruitful + 1
         elif line.held:  # a job that is held to its end interrupts itself; what held it was lifted meanwhile
             why = "what held it back was lifted"
-        elif code == 0:
+        elif code == 0 and line.completed:
             why = "Harbor finished its job and left no readable result"
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
         else:
-            line.search.learn(wave, line.started, finished_trials(self.batch.job_folder(wave.name)))
+            cell = line.search.learn(wave, line.started, finished_trials(self.batch.job_folder(wave.name)))
             self._tell_death(line, why, code)
+            if cell is not None:
+                missing -= self._blame(line, cell, why)
         for cell in line.search.culprits:
             line.reasons.setdefault(cell, why)
         chosen = line.search.choose(missing)
-        if len(line.waves) - line.hung_waves >= MAX_WAVES or not chosen:  # each hung wave has finished a trial
+        if not missing:
+            return False
+        if len(line.waves) - line.fruitful >= MAX_WAVES or not chosen:
             line.left_over = {c: Refusal(line.reasons.get(c, why), ExclusionKind.ABORTED) for c in missing}
             return False
         line.requeued = set()
@@ -309,6 +320,20 @@ class Supervisor:
         self.died.append(job.name)
         died = Event.now(EventKind.JOB_DIED, job.name, pid=pid, profile=job.profile, error=text, detail={"code": code})
         append_jsonl(self.batch.events_jsonl, died)
+
+    def _blame(self, line: _Line, cell: Cell, why: str) -> Counter[Cell]:
+        """Have the trial that killed Harbor end so; what has ended by that."""
+        job = self.batch.job_folder(line.waves[-1].name)
+        over = {folder.name for folder, _ in finished_folders(job)}
+        tries = [one for name, one in line.tries.items() if name not in over]
+        last = next((one for one in reversed(tries) if (one.dataset or "", one.task or "") == cell), None)
+        ended = blame(job / (last.trial or ""), last, why, self.secrets) if last is not None else None
+        if ended is None:
+            line.search.culprits.add(cell)
+            return Counter()
+        append_jsonl(self.batch.events_jsonl, ended)
+        line.fruitful += 1
+        return Counter([cell])
 
     def _follow(self, running: list[_Line]) -> None:
         found = tail_jsonl(self.batch.events_jsonl, self._offset, Event)

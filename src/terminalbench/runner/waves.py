@@ -37,23 +37,27 @@ class AbortSearch:
 
     After an abort the tasks in question (the first that did not start, and those that were running) are put off,
     and everything else runs first. Then they run one at a time, which tells for certain which of them it is: the one
-    that was running, else the one that did not start.
+    that was running, else the one that did not start. `deaths` counts the aborts while trials of a cell ran.
     """
 
     suspects: set[Cell] = field(default_factory=set)
     culprits: set[Cell] = field(default_factory=set)
+    deaths: Counter[Cell] = field(default_factory=Counter)
     one_at_a_time: bool = False
 
-    def learn(self, wave: JobSpec, started: Mapping[Cell, int], finished: Mapping[Cell, int]) -> None:
-        """Take an aborted wave into account."""
+    def learn(self, wave: JobSpec, started: Mapping[Cell, int], finished: Mapping[Cell, int]) -> Cell | None:
+        """Take an aborted wave into account; returns the cell whose trial did it: it ran alone, and not the first time.
+
+        What did not start is a culprit; a trial that did it has ended so, and others of its cell may still run.
+        """
         stopped_at = first_not_started(wave, started)
-        running = {cell for cell, count in started.items() if count > finished.get(cell, 0)}
-        if self.one_at_a_time:
-            self.culprits |= running or ({stopped_at} if stopped_at is not None else set())
-            return
-        self.suspects |= running
-        if stopped_at is not None:
-            self.suspects.add(stopped_at)
+        running = {cell: n for cell, count in started.items() if (n := count - finished.get(cell, 0)) > 0}
+        self.deaths.update(running.keys())
+        self.suspects |= running.keys()
+        if stopped_at is not None and not (self.one_at_a_time and running):
+            (self.culprits if self.one_at_a_time else self.suspects).add(stopped_at)
+        alone = next(iter(running)) if list(running.values()) == [1] else None
+        return alone if alone is not None and self.deaths[alone] > 1 else None
 
     def choose(self, missing: Mapping[Cell, int]) -> dict[Cell, int]:
         """What to run next of what is missing; empty when only culprits are left."""

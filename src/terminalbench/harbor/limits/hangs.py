@@ -41,13 +41,15 @@ _SIZE_LIMIT = 1 << 20
 class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why we ended a trial: a phase that did not end in time, or because somebody `asked`.
 
-    A `deaf` one ignored that, and ended with its Harbor process.
+    A `deaf` one ignored that, and ended with its Harbor process. One that `died` we did not end: its Harbor process
+    died in that phase, again and when nothing else ran.
     """
 
     phase: str
     reason: str
     asked: bool = False
     deaf: bool = False
+    died: bool = False
 
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,8 @@ task behind has passed. Otherwise it depends on whose fault the error is (`termi
 (no key, rate limit, network, out of memory) says nothing about the profile: errored, whatever Harbor's 0 says. An error
 of the profile is what the profile does: failed, with a verdict or without one. Two of them need evidence of what the
 agent did. A crash before its model answered or it called a tool is a failed start (setup). A time-out whose last
-requests the provider refused or did not answer is the provider's.
+requests the provider refused or did not answer is the provider's. A trial that killed its Harbor process is judged as
+one whose agent crashed.
 """
 
 import math
@@ -86,7 +87,10 @@ def classify(
     error, phase = _exception(trial)
     found = error_class(error.exception_type, error.exception_message, phase or "") if error else None
     kind, message = error.exception_type if error else None, _message(error, secrets)
-    if hang is not None and hang.asked and found is ErrorClass.CANCELLED:
+    if hang is not None and hang.died and found is ErrorClass.CANCELLED:
+        phase, kind, message = "agent" if trial.agent_timings else "agent_setup", "HarborDied", hang.reason
+        found = PHASES[phase]
+    elif hang is not None and hang.asked and found is ErrorClass.CANCELLED:
         message = hang.reason
     elif hang is not None and found is ErrorClass.CANCELLED:
         # An agent that its own limit did not end is stuck in its environment: that is no crash of its own.
@@ -117,6 +121,8 @@ def classify(
             "ended before the verifier, without an error: interrupted",
         )
     outcome = _outcome(trial, reward, found, phase)
+    if hang is not None and hang.died and found is ErrorClass.AGENT_CRASH and reward is None:
+        outcome = Outcome.FAILED  # in whatever phase: no verdict is to come
     if outcome is Outcome.ERRORED and (found is None or found.of_profile):
         found, phase, message = ErrorClass.VERIFIER, "verifier", _no_verdict(trial, rewards)
     return Ending(

@@ -1,5 +1,6 @@
 """`planned.json` in a trial folder: what the plugin knows of the trial before it starts, for every later reader."""
 
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ class Planned(msgspec.Struct, frozen=True, omit_defaults=True):
     price: ProfilePrice | None = None
     attempt: int | None = None
     client: str | None = None
+    started_at: datetime | None = None
 
     @property
     def prices(self) -> Declared | None:

@@ -4,6 +4,7 @@
                   config.json, lock.json      how it was configured; digest of the task
                   planned.json                what the plugin knew of it beforehand: the price of its tokens
                   seen.json                   what the plugin saw of the agent: commands, answers, refusals
+                  hung.json                   why we ended it, or that its Harbor process died of it
                   safety.json                 what the safe verifier found
                   agent/{claude-code.txt,trajectory.json,delivery.json}
                   steps/<step>/agent/...      the same, of a multi-step task
@@ -30,7 +31,9 @@ from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.planned import Planned, client_of, read_planned
 from terminalbench.harbor.read.result_file import (
     AgentConfig,
+    ExceptionInfo,
     HarborResult,
+    TaskId,
     Timing,
     TrialConfig,
     decode,
@@ -46,6 +49,7 @@ NOT_READABLE = f"{RESULT} may not be read, or is too large"
 _RESULT_LIMIT = 1 << 30
 _SMALL_LIMIT = 16 << 20
 _SIMULATED = "simulated"
+_AGENT_BEGAN = frozenset({"agent", "collect", "verifier"})
 
 
 class ReadState(StrEnum):
@@ -85,12 +89,18 @@ class _Lock(msgspec.Struct):
 def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets = NONE) -> TrialReading:
     """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
     data = read_plain(f"{trial_dir}/{RESULT}", _RESULT_LIMIT)
+    if data is None and (died := _died(trial_dir)) is not None:
+        return _finished(trial_dir, died, profile, secrets)
     if data is None:
         return _known(trial_dir, *_no_result(trial_dir))
     try:
         result = decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _known(trial_dir, ReadState.UNREADABLE, f"{RESULT} is {_what_it_is(data, error)}")
+    return _finished(trial_dir, result, profile, secrets)
+
+
+def _finished(trial_dir: Path, result: HarborResult, profile: str | None, secrets: Secrets) -> TrialReading:
     trial = _trial(trial_dir, result, profile, secrets)
     return TrialReading(
         state=ReadState.FINISHED,
@@ -100,6 +110,27 @@ def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets 
         task=trial.task,
         dataset=trial.dataset,
         usage=trial.usage,
+    )
+
+
+def _died(trial_dir: Path) -> HarborResult | None:
+    """What Harbor would have recorded of a trial that killed it; None: of this one that is not known."""
+    hang = read_hang(trial_dir)
+    config = decode_plain(trial_dir / "config.json", TrialConfig, _SMALL_LIMIT)
+    if hang is None or not hang.died or config is None:
+        return None
+    began = read_planned(trial_dir).started_at
+    ran = Timing(began)
+    return HarborResult(
+        task_name=str(config.task),
+        trial_name=trial_dir.name,
+        task_id=TaskId(config.task.path, name=config.task.name),
+        source=config.task.source,
+        config=config,
+        exception_info=ExceptionInfo("CancelledError"),
+        started_at=began,
+        agent_setup=ran,
+        agent_execution=ran if hang.phase in _AGENT_BEGAN else None,
     )
 
 
@@ -130,13 +161,15 @@ def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
     """The folders of the finished trials of a job, each with its dataset label and task id.
 
     Finished is a trial with an ending other than cancelled. One that we cancelled because it hung is finished too: it
-    would hang again. So is one that was cancelled on request, even before it started. A torn file counts for none.
+    would hang again. So is one that killed Harbor, and one that was cancelled on request, even before it started. A
+    torn file counts for none.
     """
     for folder in trial_dirs(job_dir):
         data = read_plain(folder / RESULT, _RESULT_LIMIT)
         held = decode_plain(folder / HELD, Held, _SMALL_LIMIT) if data is None else None
+        died = _died(folder) if data is None else None
         try:
-            result = decode(data) if data is not None else None
+            result = decode(data) if data is not None else died
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if result is not None:

@@ -335,6 +335,29 @@ def test_an_outage_that_hit_both_alike_costs_no_verdict() -> None:
     assert compare(few, settings()).contrasts[0].verdict == "better", "one task more is no sign of another rate"
 
 
+def test_a_verdict_that_stands_only_by_trials_drawn_again_after_a_crash_is_withheld() -> None:
+    """An agent that acts without a sign and crashes where it fails is taken for one that did not start."""
+
+    def found(wins: int, crashed: int) -> Contrast:
+        marks = table(a="x " * wins + "+ " * (12 - wins), b="+ " * 12)
+        first = ("b", "t1")
+        made = [
+            msgspec.structs.replace(row, broken=1, redrawn=1, crashed=crashed)
+            if (row.profile, row.task.id) == first
+            else row
+            for row in rows(marks)
+        ]
+        return compare(made, settings()).contrasts[0]
+
+    assert found(6, 0).verdict == "better", "one outage is no sign of anything"
+    held = found(6, 1)
+    assert held.verdict == "inconclusive"
+    assert held.reason == '"better" would not hold if the trial that broke and was run again went against it'
+    assert held.missing is not None
+    assert (held.missing.redrawn_new, held.missing.redrawn_old) == (1, 0)
+    assert found(8, 1).verdict == "better", "it stands without that trial"
+
+
 def test_set_ups_that_were_tried_again_drew_no_result_again() -> None:
     made = [msgspec.structs.replace(row, broken=2) if row.profile == "b" else row for row in rows(LUCKY)]
     found = compare(made, settings()).contrasts[0]

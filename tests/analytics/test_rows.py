@@ -88,7 +88,8 @@ def test_tries_that_broke_before_the_one_that_counts_are_told(batch: Batch) -> N
     tries = {
         "a__1": (1, 0, "ConnectionError", begun), "a__2": (2, 1, "ConnectionError", begun),
         "a__3": (2, 2, "ConnectionError", {}), "a__4": (1, 3, "CancelledError", begun), "a__5": (1, 4, None, begun),
-        "a__6": (2, 5, None, begun), "a__7": (2, 6, "ConnectionError", begun),
+        "a__6": (2, 5, None, begun), "a__7": (2, 6, "ConnectionError", begun), "b__1": (1, 7, "RuntimeError", begun),
+        "b__2": (1, 8, None, begun), "b__3": (2, 9, None, begun),
     }  # fmt: skip
     for name, (attempt, second, error, more) in tries.items():
         reward = 1.0 if error is None else None
@@ -98,8 +99,12 @@ def test_tries_that_broke_before_the_one_that_counts_are_told(batch: Batch) -> N
     rows = rows_of([view(batch)])
     found = [one(rows, "p", "a", attempt) for attempt in (1, 2)]
     assert [(row.outcome, row.broken, row.redrawn) for row in found] == [("passed", 1, 1), ("passed", 2, 1)]
+    assert [row.crashed for row in found] == [0, 0]
+    unseen = one(rows, "p", "b", 1)
+    assert (unseen.outcome, unseen.redrawn, unseen.crashed) == ("passed", 1, 1), "the agent crashed without a sign"
     rows = rows_of([view(batch, died=(f"{STAMP}__p",))])
     assert [one(rows, "p", "a", 1).redrawn, one(rows, "p", "a", 2).redrawn] == [2, 1], "cut off by the death of Harbor"
+    assert [one(rows, "p", "a", 1).crashed, one(rows, "p", "a", 2).crashed] == [1, 0]
 
 
 def test_one_unknown_try_makes_the_cost_unknown(batch: Batch) -> None:

@@ -13,12 +13,13 @@ from terminalbench.records import Outcome, TaskRef
 
 @dataclass(frozen=True)
 class Loss:
-    """The chance that a trial is lost, by profile and by what it would have been."""
+    """The chance that a trial is lost, by profile and by what it would have been; or drawn again after a crash."""
 
     old_failed: float = 0.0
     old_passed: float = 0.0
     new_failed: float = 0.0
     new_passed: float = 0.0
+    drawn_again: bool = False
 
 
 LOSSES = {
@@ -28,6 +29,9 @@ LOSSES = {
     "new hides 15 % of its fails": Loss(new_failed=0.15),
     "old loses 20 % of its passes": Loss(old_passed=0.2),
     "old loses 15 % of its passes, new hides 10 % of its fails": Loss(old_passed=0.15, new_failed=0.1),
+    "2 % of both crash at random, and are drawn again": Loss(0.02, 0.02, 0.02, 0.02, True),
+    "new crashes in 5 % of its fails, and is drawn again": Loss(new_failed=0.05, drawn_again=True),
+    "new crashes in 20 % of its fails, and is drawn again": Loss(new_failed=0.2, drawn_again=True),
 }
 
 
@@ -46,12 +50,16 @@ def verdicts(
         for profile, rates in zip(("old", "new"), world.draw(random, (tasks,)), strict=True):
             passed = random.random((attempts, tasks)) < rates
             lost = random.random((attempts, tasks)) < np.where(passed, *reversed(chances[profile]))
-            outcomes = np.where(lost, 2, passed).T.tolist()
+            again = random.random((attempts, tasks)) < rates if loss.drawn_again else 2
+            marks = np.stack([np.where(lost, again, passed), lost & loss.drawn_again]).T.tolist()
             rows += [
-                Row(task=ref, profile=profile, attempt=attempt, outcome=_OUTCOMES[mark], batch="s/0")
-                for ref, marks in zip(refs, outcomes, strict=True)
-                for attempt, mark in enumerate(marks, 1)
-            ]
+                Row(
+                    task=ref, profile=profile, attempt=attempt, outcome=_OUTCOMES[mark], batch="s/0",
+                    broken=crashed, redrawn=crashed, crashed=crashed,
+                )
+                for ref, found_here in zip(refs, marks, strict=True)
+                for attempt, (mark, crashed) in enumerate(found_here, 1)
+            ]  # fmt: skip
         found[compare(rows, settings).contrasts[0].verdict] += 1
     return {verdict: count / reps for verdict, count in found.items()}
 

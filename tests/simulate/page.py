@@ -154,7 +154,8 @@ def _lost(found: dict[str, Any]) -> str:
     ]
     return (
         f"**Trials that were lost**: how often the whole of `compare` says better or worse (60 x 3, coverage 80 %, {found['few']} draws). A verdict\n"
-        "must survive the worst that the lost trials can have been, so it is safe whatever was lost, and the power goes: run them again.\n\n"
+        "must survive the worst that the lost trials can have been, so it is safe whatever was lost, and the power goes: run them again.\n"
+        "What crashed and was drawn again cannot be got back; of it, too, the first result is counted at its worst.\n\n"
         + _table(["lost", "identical", "+10 pt, better"], rows)
     )
 

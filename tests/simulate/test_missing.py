@@ -7,7 +7,12 @@ from simulate.worlds import SAME, TEN
 
 
 @pytest.mark.parametrize(
-    "name", ["new hides 15 % of its fails", "old loses 15 % of its passes, new hides 10 % of its fails"]
+    "name",
+    [
+        "new hides 15 % of its fails",
+        "old loses 15 % of its passes, new hides 10 % of its fails",
+        "new crashes in 20 % of its fails, and is drawn again",
+    ],
 )
 def test_lost_trials_make_no_verdict(name: str) -> None:
     found = verdicts(SAME, (50, 3), LOSSES[name], 40)

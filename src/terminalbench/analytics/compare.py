@@ -151,7 +151,8 @@ def _prepare(new: ProfileRows, old: ProfileRows, settings: Settings) -> _Prepare
         new, old = ended_only(new), ended_only(old)
     checked = comparability(new, old, settings.profiles)
     tasks = [task for task in new.tasks if task in old.tasks and task not in checked.changed]
-    doubted = (first_tries_only(new), first_tries_only(old)) if checked.redrawn else (new, old)
+    apart = checked.redrawn
+    doubted = first_tries_only(new, at_different_rates=apart), first_tries_only(old, at_different_rates=apart)
     lost, unknown = ((lost_trials(a, tasks), lost_trials(b, tasks)) for a, b in ((new, old), doubted))
     ways: tuple[Way, ...] = (*WAYS, *(BOUNDS if settings.metric == "pass" else ()))
     measured = sample(new, old, tasks, settings.metric, "exclude") if not checked.refused else None

@@ -44,11 +44,19 @@ def begun(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef]) -> list[
     return [task for task in tasks if any(r.outcome is not Outcome.NOT_RUN for p in (new, old) for r in p.tasks[task])]
 
 
-def first_tries_only(profile: ProfileRows) -> ProfileRows:
-    """The profile with trials that were run again, after they broke while their agent worked, as not measured."""
+def first_tries_only(profile: ProfileRows, *, at_different_rates: bool) -> ProfileRows:
+    """The profile with trials that were run again, after they broke while their agent worked, as not measured.
+
+    A crash is the agent's own doing, so each counts; what an outage may have broken, only where it broke one of two
+    profiles more often.
+    """
+    if not any(row.redrawn if at_different_rates else row.crashed for row in profile.rows()):
+        return profile
     tasks = {
         task: [
-            msgspec.structs.replace(row, outcome=Outcome.ERRORED) if row.redrawn and row.measured else row
+            msgspec.structs.replace(row, outcome=Outcome.ERRORED)
+            if row.measured and (row.crashed or (row.redrawn and at_different_rates))
+            else row
             for row in rows
         ]
         for task, rows in profile.tasks.items()

@@ -24,7 +24,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     are reasons to doubt its number; `no_model`: its profile calls none and costs nothing. `rerun` says how a resume of
     its batch runs it again, None when it does not. `last` is how the last try ended where the
     attempt was run again after its verdict: the first verdict counts all the same. `broken` tries before the one that
-    counts broke, `redrawn` of them after their agent had begun: what those would have come to is not known.
+    counts broke, `redrawn` of them after their agent had begun: what those would have come to is not known. Of these,
+    `crashed` were ended by the agent itself, of which nothing was seen, or by the death of Harbor.
     """
 
     task: TaskRef
@@ -48,6 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     superseded: int = 0
     broken: int = 0
     redrawn: int = 0
+    crashed: int = 0
     last: Outcome | None = None
     spent: Spend = Spend()
     suspect: tuple[str, ...] = ()
@@ -184,7 +186,8 @@ class Missing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `lowest` counts those of `new` as not passed and those of `old` as passed, `highest` the reverse: with every trial
     measured the result would lie between them. `verdict` is what there would be without them in mind; so many of them
     as `undone_by` say, gone against it, undo it (None: not even all, or it is not known). `redrawn_new` and
-    `redrawn_old` trials were run again after they broke, at different rates: what they were at first is missing too.
+    `redrawn_old` trials were run again after they broke, by a crash or at different rates: what they were at first is
+    missing too.
     """
 
     new: int

@@ -12,7 +12,7 @@ from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, row_outcome
 from terminalbench.index.totals import Spend, pass_rates, spend
-from terminalbench.records import AgentStatus, Outcome
+from terminalbench.records import AgentStatus, ErrorClass, Outcome
 from terminalbench.text.numbers import percent, plural
 
 _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream", "--delete", "--no-delete"}
@@ -65,9 +65,10 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
 
 
 def _broken(counts: TrialRow | None, again: Sequence[TrialRow], died: Sequence[str]) -> dict[str, Any]:
-    """How many tries before the one that counts broke, and how many of those after their agent had begun.
+    """How many tries before the one that counts broke, how many of those after their agent had begun, and how many by
+    a crash of the agent of which nothing else was seen.
 
-    A try that was cut off when its Harbor `died` broke too: an agent can bring that about.
+    A try that was cut off when its Harbor `died` broke by a crash too: an agent can bring that about.
     """
     until = counts.trial.started_at if counts is not None and counts.trial is not None else None
     tries = [
@@ -77,8 +78,9 @@ def _broken(counts: TrialRow | None, again: Sequence[TrialRow], died: Sequence[s
         or (row.job in died and row_outcome(row) is Outcome.CANCELLED)
     ]
     before = [one for one in tries if not (one and one.started_at and until and one.started_at > until)]
-    begun = sum(one is None or one.agent_status is not AgentStatus.NOT_STARTED for one in before)
-    return {"broken": len(before), "redrawn": begun}
+    begun = [one for one in before if one is None or one.agent_status is not AgentStatus.NOT_STARTED]
+    crashed = sum(one is None or one.error_class in (ErrorClass.SETUP, ErrorClass.CANCELLED) for one in begun)
+    return {"broken": len(before), "redrawn": len(begun), "crashed": crashed}
 
 
 def _quarantined(exclusion: Exclusion | None) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from harbor.models.trajectories import Trajectory
 
 from starter.jobs import environment_config, once, run_harbor, session_folder, trials
+from support.tasks import write_task
 from terminalbench.harbor.agents.simulated import (
     AttemptBook,
     Claim,
@@ -20,17 +21,26 @@ from terminalbench.harbor.agents.simulated import (
 )
 from terminalbench.harbor.jobs import PLUGIN
 from terminalbench.runner.waves import wave_name
-from terminalbench.starter import TASKS_DIR
 
 AGENT = "terminalbench.harbor.agents.simulated:SimulatedAgent"
-QUICK = ["git-find-regression", "git-lost-commit", "log-investigation", "timestamp-regex"]
+QUICK = ["git-one", "git-two", "log-one", "text-one"]
 OPTIONS = {"seed": 11, "solve_probability": {"git": 0.8, "*": 0.3}, "error_probability": 0.15}
 
 pytestmark = pytest.mark.timeout(600)  # whole jobs, on a busy machine
 
 
+def write_tasks(folder: Path) -> None:
+    for name in QUICK:
+        made = write_task(folder / name)
+        with (made / "task.toml").open("a") as file:
+            file.write(f'[metadata]\nfamily = "{name.partition("-")[0]}"\n')
+
+
 def job_config(folder: Path, options: dict[str, Any], **more: Any) -> dict[str, Any]:
-    tasks = more.pop("task_ids", QUICK)
+    tasks = folder / "tasks"
+    if "tasks" not in more and not tasks.exists():
+        write_tasks(tasks)
+    names = more.pop("task_ids", QUICK)
     return {
         "job_name": "job",
         "jobs_dir": str(folder),
@@ -38,7 +48,7 @@ def job_config(folder: Path, options: dict[str, Any], **more: Any) -> dict[str, 
         "quiet": True,
         "environment": environment_config(),
         "agents": [{"import_path": AGENT, "model_name": "lab/pretend-1", "kwargs": options}],
-        "tasks": [{"path": str(TASKS_DIR / task), "source": "starter"} for task in tasks],
+        "tasks": [{"path": str(tasks / name), "source": "tests"} for name in names],
         **more,
     }
 
@@ -66,10 +76,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def job(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Path:
-    """A job of 32 trials: some solve, some fail, some crash."""
+    """A job of 20 trials: some solve, some fail, some crash."""
 
     def produce(folder: Path) -> None:
-        run_harbor(folder, job_config(folder, OPTIONS, n_attempts=8), home=home)
+        run_harbor(folder, job_config(folder, OPTIONS, n_attempts=5), home=home)
 
     return once(session_folder(tmp_path_factory) / "simulated", produce)
 
@@ -78,7 +88,7 @@ class TestJob:
     def test_each_trial_ends_as_its_luck_says(self, job: Path) -> None:
         options = SimulatedOptions.model_validate(OPTIONS)
         found = trials(job)
-        assert len(found) == 32
+        assert len(found) == 20
         for result in found:
             name, attempt, intended, reward, error, *_ = facts(result)
             luck = draw(options, Identity("lab/pretend-1", name, attempt), 0.8 if "/git-" in name else 0.3)
@@ -93,8 +103,8 @@ class TestJob:
             attempts.setdefault(result["task_name"], []).append(facts(result))
         assert len(attempts) == len(QUICK)
         for found in attempts.values():
-            assert sorted(item[1] for item in found) == list(range(1, 9))
-            assert len({item[5:] for item in found}) > 5
+            assert sorted(item[1] for item in found) == list(range(1, 6))
+            assert len({item[5:] for item in found}) > 3
 
     def test_every_trial_says_it_is_simulated(self, job: Path) -> None:
         for result in trials(job):
@@ -141,13 +151,13 @@ class TestJob:
 
 
 def test_running_again_gives_the_same(job: Path, home: Path, tmp_path: Path) -> None:
-    run_harbor(tmp_path, job_config(tmp_path, OPTIONS, n_attempts=4), home=home)
-    before = [facts(result) for result in trials(job) if result["agent_result"]["metadata"]["attempt"] <= 4]
+    run_harbor(tmp_path, job_config(tmp_path, OPTIONS, n_attempts=2), home=home)
+    before = [facts(result) for result in trials(job) if result["agent_result"]["metadata"]["attempt"] <= 2]
     assert sorted(map(facts, trials(tmp_path)), key=str) == sorted(before, key=str)
 
 
 def test_a_resumed_job_ends_as_if_it_had_not_been_stopped(home: Path, tmp_path: Path) -> None:
-    config = job_config(tmp_path, {"seed": 5}, n_attempts=6, task_ids=QUICK[:2])
+    config = job_config(tmp_path, {"seed": 5}, n_attempts=3, task_ids=QUICK[:2])
     run_harbor(tmp_path, config, home=home)
     before = {result["trial_name"]: facts(result) for result in trials(tmp_path)}
     for name in sorted(before)[::3]:
@@ -161,11 +171,11 @@ def test_a_resumed_job_ends_as_if_it_had_not_been_stopped(home: Path, tmp_path: 
 def test_a_retried_crash_has_other_luck(home: Path, tmp_path: Path) -> None:
     retry = {"max_retries": 12, "min_wait_sec": 0.0, "max_wait_sec": 0.0}
     options = {"seed": 3, "solve_probability": 1.0, "error_probability": 0.6}
-    run_harbor(tmp_path, job_config(tmp_path, options, retry=retry, n_attempts=2), home=home)
+    run_harbor(tmp_path, job_config(tmp_path, options, retry=retry, n_attempts=2, task_ids=QUICK[:2]), home=home)
     found = trials(tmp_path)
-    assert [facts(result)[3] for result in found] == [1.0] * 8
+    assert [facts(result)[3] for result in found] == [1.0] * 4
     assert any(result["agent_result"]["metadata"]["retry"] for result in found)
-    assert sorted(facts(result)[1] for result in found) == [1] * 4 + [2] * 4
+    assert sorted(facts(result)[1] for result in found) == [1, 1, 2, 2]
 
 
 def test_a_timeout_keeps_what_was_done_so_far(home: Path, tmp_path: Path) -> None:
@@ -215,10 +225,11 @@ def test_a_task_of_several_steps_is_one_attempt(home: Path, tmp_path: Path) -> N
 
 
 def test_a_task_without_an_entry_is_an_error_of_that_trial_only(home: Path, tmp_path: Path) -> None:
-    run_harbor(tmp_path, job_config(tmp_path, {"solve_probability": {"git": 1.0}}), home=home)
+    config = job_config(tmp_path, {"solve_probability": {"git": 1.0}}, task_ids=["git-two", "text-one"])
+    run_harbor(tmp_path, config, home=home)
     errors = {result["task_name"]: result["exception_info"] for result in trials(tmp_path)}
-    assert errors["starter/git-lost-commit"] is None
-    assert 'no entry for task "starter/timestamp-regex"' in errors["starter/timestamp-regex"]["exception_message"]
+    assert errors["tests/git-two"] is None
+    assert 'no entry for task "tests/text-one"' in errors["tests/text-one"]["exception_message"]
 
 
 @pytest.mark.parametrize(

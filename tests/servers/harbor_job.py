@@ -1,15 +1,16 @@
 """Run one real Harbor job in the local sandbox: a tiny task, one agent, the result files it leaves."""
 
-import asyncio
 import json
 import os
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from support.warm import Warm
 
+WARM = Warm()
 SANDBOX = "terminalbench.sandbox.environment:LocalSandbox"
 INSTRUCTION = "Write the word hello into /app/out.txt.\n"
 SOLVE = "echo hello > /app/out.txt"
@@ -77,34 +78,28 @@ def run_trial(
     mounts: Sequence[Mapping[str, Any]] = (),
     timeout_sec: float = 240,
 ) -> Trial:
-    """Run `agent` once on the tiny task, by Harbor's own job in this process; `env` is all it gets beyond the basics."""
-    from harbor.job import Job
-    from harbor.models.job.config import JobConfig
-
-    config = JobConfig.model_validate(
-        {
-            "job_name": "job",
-            "jobs_dir": str(folder / "jobs"),
-            "n_concurrent_trials": 1,
-            "quiet": True,
-            "environment": {"import_path": SANDBOX, "mounts": list(mounts)},
-            "agents": [agent],
-            "tasks": [{"path": str(write_task(folder))}],
-        }
-    )
+    """Run `agent` once on the tiny task in a Harbor process; `env` is all it gets beyond the basics."""
+    config = {
+        "job_name": "job",
+        "jobs_dir": str(folder / "jobs"),
+        "n_concurrent_trials": 1,
+        "quiet": True,
+        "environment": {"import_path": SANDBOX, "mounts": list(mounts)},
+        "agents": [agent],
+        "tasks": [{"path": str(write_task(folder))}],
+    }
+    (folder / "job.json").write_text(json.dumps(config))
     home = folder / "home"
     home.mkdir()
-
-    async def run() -> None:
-        await asyncio.wait_for((await Job.create(config)).run(), timeout_sec)
-
     basics = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "TMPDIR") if name in os.environ}
-    with pytest.MonkeyPatch.context() as patch:
-        for name in {*os.environ} - {*basics}:
-            patch.delenv(name)
-        given = {"HOME": str(home), "HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True", **(env or {})}
-        for name, value in given.items():
-            patch.setenv(name, value)
-        asyncio.run(run())
+    given = {"HOME": str(home), "HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True", **(env or {})}
+    command = ["harbor", "run", "-c", str(folder / "job.json"), "-y"]
+    files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = WARM(command, {**basics, **given}, cwd=folder, **files)
+    try:
+        said = process.communicate(timeout=timeout_sec)[0].decode()
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
     (result,) = (folder / "jobs" / "job").glob("*/result.json")
     return Trial(result.parent, json.loads(result.read_text()))

@@ -35,6 +35,11 @@ LOADED = (
     "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.agents.simulated",
     "terminalbench.sandbox.environment", "dirhash", "rich._emoji_codes", "encodings.ascii",
 )  # fmt: skip
+LARGE = (
+    "litellm", "litellm.litellm_core_utils.default_encoding", "litellm.proxy._types", "httpcore",
+    "harbor.agents.terminus_2", "harbor.trial.sync_trajectory", "terminalbench.harbor.agents.claude_code",
+)  # fmt: skip
+"""What only some Harbor processes load, which takes seconds: loaded with the rest where many tests run, in several processes."""
 _HEAD = struct.Struct("!I")
 _NAMESPACES = ("user", "mnt")
 _NULL = os.open(os.devnull, os.O_RDWR)
@@ -306,7 +311,7 @@ def _move_home(old: Path, new: Path) -> None:
 if __name__ == "__main__":
     os.environ |= {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     sys.path.pop(0)  # the folder of this file, which Python puts there
-    for name in LOADED:
+    for name in (*LOADED, *(LARGE if "PYTEST_XDIST_WORKER" in os.environ else ())):
         importlib.import_module(name)
     typer = importlib.import_module("typer")
     COMMAND = typer.main.get_command(importlib.import_module("harbor.cli.main").app)  # made anew by every `app()`

@@ -7,37 +7,35 @@ import pytest
 
 from terminalbench.sandbox.engine import inside
 
+OBJECTS = ["shmall", "msgmni", "sem"]
+
 
 @pytest.mark.parametrize(
     ("release", "written"),
     [
-        ("6.14.0-1017-azure", ["shmall", "pid_max"]),
-        ("7.0-rc1", ["shmall", "pid_max"]),
-        ("6.13.12", ["shmall"]),
-        ("6.8.0-31-generic", ["shmall"]),
-        ("5.15.167.4-microsoft-standard-WSL2", ["shmall"]),
-        ("strange", ["shmall"]),
+        ("6.14.0-1017-azure", [*OBJECTS, "pid_max"]),
+        ("7.0-rc1", [*OBJECTS, "pid_max"]),
+        ("6.13.12", OBJECTS),
+        ("6.8.0-31-generic", OBJECTS),
+        ("5.15.167.4-microsoft-standard-WSL2", OBJECTS),
+        ("strange", OBJECTS),
     ],
 )
-def test_the_number_of_processes_of_the_host_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, release: str, written: list[str]
+@pytest.mark.parametrize("entered", [True, False])
+def test_the_numbers_of_the_host_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, release: str, written: list[str], entered: bool
 ) -> None:
-    """Before Linux 6.14 there is one for all, and root of a sandbox of root could set it."""
+    """Before Linux 6.14 there is one number of processes for all; outside of a namespace all of them are the host's."""
     opened: list[str] = []
-
-    def keep(path: str, *_: object) -> int:
-        opened.append(path.rpartition("/")[2])
-        return 99
-
+    monkeypatch.setattr(inside.kernel, "write", lambda path, _: opened.append(path.rpartition("/")[2]))
     monkeypatch.setattr(inside, "in_sandbox", lambda work: work())
+    spaces = iter(["ipc:[1]", "ipc:[2]" if entered else "ipc:[1]"])
+    monkeypatch.setattr(inside, "namespace", lambda *_: next(spaces))
     stand_in = SimpleNamespace(
-        **{name: getattr(os, name) for name in ("O_WRONLY", "O_CLOEXEC", "CLONE_NEWUSER", "CLONE_NEWIPC")},
-        CLONE_NEWPID=os.CLONE_NEWPID,
-        open=keep,
-        write=lambda *_: 1,
+        **{name: getattr(os, name) for name in ("CLONE_NEWPID", "CLONE_NEWUSER", "CLONE_NEWIPC")},
         setns=lambda *_: None,
         uname=lambda: SimpleNamespace(release=release),
     )
     monkeypatch.setattr(inside, "os", stand_in)
-    assert inside.set_kernel_limits(0, 100, 1 << 20) is ("pid_max" in written)
-    assert opened == written
+    assert inside.set_kernel_limits(0, 100, 1 << 20) is (entered and "pid_max" in written)
+    assert opened == (written if entered else [])

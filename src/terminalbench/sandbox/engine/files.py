@@ -33,6 +33,7 @@ def transfer(request: dict[str, Any], reply: socket.socket, descriptors: list[in
     """Do one transfer as the sandbox's root, within its limits. Descriptors: its pidfd, the tar stream."""
     pidfd, stream = descriptors
     procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
+    inside.prefer_as_victim()
     inside.enter(pidfd, network=False)
     os.close(pidfd)
     child = os.fork()
@@ -49,7 +50,6 @@ def _work(request: dict[str, Any], reply: socket.socket, stream: int, procs: lis
     answer: dict[str, Any] = {}
     try:
         os.setsid()
-        inside.prefer_as_victim()
         inside.join(procs)
         inside.confine(ids.Account(0, 0, (0,), "/root", "root"), request["sandbox"], program)
         answer = _OPERATIONS[request["kind"]](request, stream)

@@ -117,6 +117,7 @@ def _become_bwrap(request: dict[str, Any], view: str, channel: socket.socket, ho
             os._exit(1)
         with contextlib.suppress(OSError):  # no user namespace below this one; the seccomp filter says the same
             kernel.write("/proc/sys/user/max_user_namespaces", "0")
+        inside.limit_counts_by_user()
         # By a file: the sandbox can read the command line of its first process, and these name folders of the host.
         options = root.bwrap_arguments(request, folder, info)
         arguments = wire.memory_file(b"".join(os.fsencode(option) + b"\0" for option in options))

@@ -18,7 +18,10 @@ from terminalbench.sandbox.engine import kernel, seccomp
 from terminalbench.sandbox.engine.ids import Account
 
 _SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC | os.CLONE_NEWUTS
-_MAX_OPEN_FILES = 1 << 20
+_MAX_OPEN_FILES = 1 << 16
+_SHARE = 8  # of what the host counts by user, a sandbox gets one part in so many
+_LEAST = 8
+_MESSAGES, _SEMAPHORES = "256", "250 32000 100 128"  # of System V; by default they may fill gigabytes
 _STOP_ROUNDS = 200
 _KILL_PATIENCE_SEC = 6.0  # a process takes its time to give back gigabytes, or thousands of threads
 _RESERVED_PIDS = 300  # the kernel gives these to the first processes only
@@ -58,7 +61,10 @@ def default_signals() -> None:
 
 
 def prefer_as_victim() -> None:
-    """When the machine runs out of memory, this process and its children go first."""
+    """When the machine runs out of memory, this process and its children go first.
+
+    Call it before `enter`: the /proc of a sandbox takes no writes, so that none of its processes can change it back.
+    """
     with contextlib.suppress(OSError):
         kernel.write("/proc/self/oom_score_adj", "1000")
 
@@ -80,6 +86,9 @@ def confine(account: Account, sandbox: dict[str, Any], program: bytes) -> None:
     os.umask(0o022)
     _limit(resource.RLIMIT_CORE, 1)  # 0 would still hand cores to a program the host has set for them
     _limit(resource.RLIMIT_NOFILE, _MAX_OPEN_FILES)
+    for kind in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE):  # counted by user, over all namespaces
+        hard = resource.getrlimit(kind)[1]
+        _limit(kind, hard // _SHARE if hard != resource.RLIM_INFINITY else 1 << 16)
     for name, value in sandbox["rlimits"].items():
         _limit(getattr(resource, name), value)
     if sandbox["processors"]:
@@ -98,7 +107,7 @@ def confine(account: Account, sandbox: dict[str, Any], program: bytes) -> None:
     kernel.set_capabilities(kernel.allowed_bits() if account.uid == 0 else 0)
     kernel.install_filter(program)
     if program and sandbox["memory_by_process"]:
-        kernel.install_filter(seccomp.without_memory_files())
+        kernel.install_filter(seccomp.without_uncounted_memory())
 
 
 def _limit(kind: int, value: int) -> None:
@@ -220,25 +229,37 @@ def kill_all() -> int:
         time.sleep(0.01)
 
 
+def limit_counts_by_user() -> None:
+    """Let this new user namespace, which has just been made, have a part of what the host counts by user."""
+    for kind, name in (("inotify", "instances"), ("inotify", "watches"), ("fanotify", "groups"), ("fanotify", "marks")):
+        with contextlib.suppress(OSError, ValueError):  # a kernel without one of them
+            most = int(read(f"/proc/sys/fs/{kind}/max_user_{name}"))
+            kernel.write(f"/proc/sys/user/max_{kind}_{name}", str(max(_LEAST, most // _SHARE)))
+
+
 def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
-    """Let the kernel hold the sandbox's number of processes and its System V shared memory; says if it does the first.
+    """Let the kernel hold the sandbox's number of processes and its System V objects; says if it does the first.
 
     They belong to namespaces since Linux 6.14 and 6.11. Before, they are only watched, and a watcher can be outrun.
     An older kernel is not even asked: root of the sandbox is root of the host to it, and would set the host's number.
     """
     own_pid_max = _release() >= _OWN_PID_MAX
+    here = namespace("self", "ipc")
 
-    def write(name: str, value: int) -> bool:
+    def write(name: str, value: str) -> bool:
         try:
-            handle = os.open(f"/proc/sys/kernel/{name}", os.O_WRONLY | os.O_CLOEXEC)
-            os.write(handle, str(max(1, value)).encode())
+            kernel.write(f"/proc/sys/kernel/{name}", value)
         except OSError:
             return False
         return True
 
     def go() -> int:
-        write("shmall", shared_bytes // resource.getpagesize())
-        return int(own_pid_max and write("pid_max", processes + _RESERVED_PIDS))
+        if namespace("self", "ipc") == here:
+            return 0  # still the host's, whose own numbers these would be
+        write("shmall", str(max(1, shared_bytes // resource.getpagesize())))
+        write("msgmni", _MESSAGES)
+        write("sem", _SEMAPHORES)
+        return int(own_pid_max and write("pid_max", str(processes + _RESERVED_PIDS)))
 
     def enter() -> int:
         os.setns(pidfd, os.CLONE_NEWUSER | os.CLONE_NEWIPC | os.CLONE_NEWPID)
@@ -317,7 +338,7 @@ def _make_room(pidfd: int, *, everyone: bool) -> None:
 
 
 def namespace(pid: str | int, kind: str) -> str | None:
-    """The namespace of a process, of kind "pid" or "net"; None once it is gone."""
+    """The namespace of a process, of kind "pid", "net" or "ipc"; None once it is gone."""
     try:
         return os.readlink(f"/proc/{pid}/ns/{kind}")
     except OSError:

@@ -4,7 +4,7 @@ The scratch is mounted in the guardian's mount namespace, the overlays in that o
 in the host's mount table, and the kernel takes it all down with the last process.
 """
 
-# ruff: noqa: PTH101, PTH102, PTH103, PTH108, PTH110, PTH112, PTH114, PTH211
+# ruff: noqa: PTH101, PTH102, PTH103, PTH108, PTH112, PTH114, PTH211
 
 import contextlib
 import os
@@ -15,8 +15,6 @@ from terminalbench.sandbox.engine import kernel, views
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
-# Parts of /proc that the kernel opens to root by ownership, not by capability. (bwrap adds irq and bus.)
-_PROC_READ_ONLY = ("sys", "sysrq-trigger", "fs", "driver", "tty", "mtrr", "dynamic_debug", "asound")
 _PROC_EMPTY_FILES = ("kcore", "keys", "key-users", "sched_debug", "latency_stats")  # and all that are root's to read
 _PROC_EMPTY_FOLDERS = ("acpi", "scsi", "pressure")
 _SYS_VISIBLE = "/sys/devices/system/cpu"
@@ -116,7 +114,7 @@ def _mount_devices(folder: str, shared_bytes: int) -> None:
     for name in ("pts", "shm"):
         os.mkdir(f"{folder}/{name}", 0o755)
     flags = kernel.MS_NOSUID | kernel.MS_NOEXEC
-    kernel.mount("devpts", f"{folder}/pts", "devpts", flags, "newinstance,ptmxmode=0666,mode=0620")
+    kernel.mount("devpts", f"{folder}/pts", "devpts", flags, "newinstance,ptmxmode=0666,mode=0620,max=256")
     kernel.mount("tmpfs", f"{folder}/shm", "tmpfs", flags | kernel.MS_NODEV, f"size={shared_bytes},mode=1777")
     kernel.make_read_only(folder)
 
@@ -166,15 +164,14 @@ def _folder(path: str, mode: int) -> None:
 def bwrap_arguments(request: dict[str, Any], root: str, info: int) -> list[str]:
     """The options of bwrap for a finished root; `info` is an inherited descriptor."""
     arguments = ["--dev-bind", root, "/", "--proc", "/proc"]
-    for name in _PROC_READ_ONLY:
-        if os.path.exists(f"/proc/{name}"):
-            arguments += ["--ro-bind", f"/proc/{name}", f"/proc/{name}"]
     for name in sorted(_hidden_proc_files()):
         arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     for name in _PROC_EMPTY_FOLDERS:
         if os.path.isdir(f"/proc/{name}"):
             arguments += ["--perms", "0555", "--size", "4096"]
             arguments += ["--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
+    # Parts of /proc the kernel opens to root by ownership, and others let a process change how it is treated.
+    arguments += ["--remount-ro", "/proc"]
     for bind in request["binds"]:
         _check_target(root, bind["target"])
         arguments += ["--ro-bind" if bind["read_only"] else "--bind", bind["source"], bind["target"]]

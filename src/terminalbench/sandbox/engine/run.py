@@ -23,6 +23,7 @@ def run(request: dict[str, Any], reply: socket.socket, descriptors: list[int], p
     """
     pidfd, *streams = descriptors
     procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
+    inside.prefer_as_victim()
     inside.enter(pidfd, network=request["network"])
     status_read, status_write = os.pipe()
     child = os.fork()
@@ -49,7 +50,6 @@ def _become(request: dict[str, Any], streams: list[int], procs: list[int], statu
         os.write(status, str(os.getpid()).encode())
         os.setsid()
         inside.default_signals()
-        inside.prefer_as_victim()
         inside.join(procs)
         inside.hide_groups()
         for number, handle in enumerate((os.open("/dev/null", os.O_RDONLY), *streams)):

@@ -77,11 +77,11 @@ SOON = "parallel = 2\ngrace_sec = 1.0"
 def deaf(lab):
     lab.project.write("lab_agents.py", AGENTS)
 
-    def start(kind: str, agent_sec: float = 3600.0, more: str = "", fresh: bool = False):
+    def start(kind: str, agent_sec: float = 3600.0, more: str = ""):
         toml = lab.root / "tasks" / "a" / "task.toml"
         toml.write_text(toml.read_text().replace("timeout_sec = 3600.0", f"timeout_sec = {agent_sec}"))
         lab.file = lab.experiment(f'[profiles.p]\nagent = "lab_agents:{kind}"\n{more}', run=SOON)
-        process = lab.start("run", lab.file, fresh=fresh)
+        process = lab.start("run", lab.file)
         wait_for(lambda: len(marks(lab)) >= (1 if kind != "Swallows" else 4 if more else 2), process)
         return process
 
@@ -129,7 +129,7 @@ def test_a_cancel_that_is_ignored_ends_the_process(lab, deaf, kind: str) -> None
 
 def test_nothing_outlives_a_killed_runner(lab, deaf) -> None:
     """One Harbor with an agent that swallows its cancellation, and one that is stopped: not even a thread of it runs."""
-    process = deaf("Swallows", more='[profiles.q]\nagent = "lab_agents:Swallows"\n', fresh=True)
+    process = deaf("Swallows", more='[profiles.q]\nagent = "lab_agents:Swallows"\n')
     workers = [read_json(file, Worker) for file in (lab.batch().folder / "workers").glob("*.json")]
     below = [pid for worker in workers for pid in (worker.pid, *descendants(worker.pid))]
     assert len(below) > 2 * 2, "the sandboxes are there"

@@ -246,13 +246,14 @@ def _answer(client: Any, running: dict[int, _Child], ready: selectors.BaseSelect
         return None
     descriptors = array.array("i", rights[0][2]).tolist()
     request = json.loads(_exactly(client, _HEAD.unpack(head)[0]))
+    asked_by = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     pid = os.fork()
     if pid == 0:
         for key in ready.get_map().values():
             if isinstance(key.fileobj, socket.socket):
                 key.fileobj.detach()  # closed below; the object must not close the number again
         ready.close()
-        return _become(request, descriptors)
+        return _become(request, descriptors, asked_by)
     running[pid] = _Child(descriptors.pop(), client, request["signal"])
     for descriptor in descriptors:
         os.close(descriptor)
@@ -272,7 +273,7 @@ def _report(running: dict[int, _Child]) -> None:
         os.close(child.status)
 
 
-def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], int | None]:
+def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> Callable[[], int | None]:
     """Make the forked process what a fresh one would be; returns its program."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -284,6 +285,8 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], int
         if os.fstat(descriptor).st_ino != Path(f"/proc/self/ns/{kind}").stat().st_ino:
             os.setns(descriptor)
     os.closerange(3, 1024)
+    if request["signal"] != signal.SIGKILL:
+        importlib.import_module("terminalbench.runner.executors.tie").guard(asked_by)
     os.chdir(request["cwd"])
     loaded_in = os.environ["HOME"]
     os.environ.clear()

@@ -17,54 +17,17 @@ from terminalbench.errors import TbenchError
 from terminalbench.files import start_ticks
 from terminalbench.live.processes import Worker
 from terminalbench.runner.environment import FIXED
+from terminalbench.runner.executors import tie
 from terminalbench.runner.executors.base import JobRun
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
-
-ORPHAN_SEC = 20.0
-"""What Harbor has to record its trials when its runner is gone; then it is killed with all that it has started."""
-
-# Between fork and exec: ask for a signal when our process dies, so that a killed runner leaves nothing that goes on
-# spending. Checks the parent once more, because it may have died before the request was made. What a shell script
-# starts in the background ignores SIGINT, and so would its children: Harbor has to hear it.
-#
-# A signal that can be caught is not enough: an agent may swallow it, block the thread that would hear it, or hold the
-# interpreter's lock; and a stopped process hears nothing. So a process beside it, in its group, waits for both.
-_TIE = """
-import ctypes, os, select, signal, sys
-parent, number, patience = int(sys.argv[1]), int(sys.argv[2]), int(float(sys.argv[3]) * 1000)
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-ctypes.CDLL(None).prctl(1, number)
-ends = []
-try:
-    if number != signal.SIGKILL:
-        ends = [os.pidfd_open(parent), os.pidfd_open(os.getpid())]
-except OSError:
-    pass
-os.getppid() == parent or os._exit(1)
-if ends and os.fork() == 0:
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):
-        os.dup2(null, standard)
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)
-    both, ours = select.poll(), select.poll()
-    for end in ends:
-        both.register(end, select.POLLIN)
-    ours.register(ends[1], select.POLLIN)
-    both.poll()
-    if not ours.poll(patience):
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-    os._exit(0)
-os.execv(sys.argv[4], sys.argv[4:])
-"""
 
 
 def tied(argv: list[str], number: int = signal.SIGKILL) -> list[str]:
     """The command that runs `argv` as a process that gets a signal when this one dies. Only Linux can do that."""
     if sys.platform != "linux":
         return argv
-    return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), str(int(number)), str(ORPHAN_SEC), *argv]
+    return [sys.executable, "-I", "-S", tie.__file__, str(os.getpid()), str(int(number)), *argv]
 
 
 def spawn(

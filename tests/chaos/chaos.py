@@ -1,9 +1,12 @@
-"""Chaos: kill the runner, Harbor, a sandbox or all of them at random moments, again and again, and count what is lost.
+"""Chaos: do to a run what can happen to it, at random moments, again and again, and count what is lost.
 
-    .venv/bin/python tests/chaos/chaos.py [--rounds 200] [--seed 1]        (make chaos)
+    .venv/bin/python tests/chaos/chaos.py [--rounds 200] [--seed 1] [--fresh]        (make chaos)
 
-A round runs a small experiment and is shot at while it is run and resumed, and while the index, the mirror and `tbench
-kill` work on it. Then it is left alone to finish, and everything on disk is counted without the product's help.
+A round runs a small experiment. Its agent may swallow every cancellation, block Harbor's event loop or move the clock;
+its streams may be closed; the runner, Harbor, a process of a sandbox or all of them are killed, stopped, interrupted,
+while it is run and resumed and while the index, the mirror and `tbench kill` work on it. Then it is left alone to
+finish, and everything on disk is counted without the product's help. Harbor is forked from one that is loaded
+(see `support.warm`), but for every fourth round and with `--fresh`.
 """
 
 import argparse
@@ -34,6 +37,7 @@ from support.aftermath import (
     orphanage,
 )
 from support.tasks import AGENTS, write_task
+from support.warm import Warm, session
 
 TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
 COST = 0.125
@@ -42,9 +46,9 @@ schema_version = 2
 slug = "s"
 [run]
 container_env = "local"
-attempts = 2
 parallel = 2
 retries = 1
+grace_sec = 1.0
 [artifacts]
 targets = ["sess"]
 [tasks]
@@ -53,26 +57,67 @@ items = [{{ id = "a" }}, {{ id = "b" }}]
 [profiles.p]
 agent = "lab_agents:Ledgered"
 options = {{ sleep_sec = 0.4, cost_usd = {COST}, files = {{ "sessions/sess/note.txt" = "said" }} }}
-[profiles.q]
-agent = "oracle"
 """
 LEDGER = '''
 
+import datetime as clocks
+import time
+
+
 class Ledgered(Scripted):
-    """Notes every try in a book of its own, which nobody else writes."""
+    """Notes every try in a book of its own, which nobody else writes. Does the evil that a file tells, once."""
 
     async def run(self, instruction, environment, context) -> None:
-        with open(os.path.join(os.path.dirname(__file__), "ledger.txt"), "a") as book:
+        here = Path(__file__).parent
+        with open(here / "ledger.txt", "a") as book:
             book.write(self.logs_dir.parent.name + "\\n")
+        for evil in ("swallow", "block", "ahead", "back"):
+            try:
+                os.rename(here / evil, here / f"{evil}.{self.logs_dir.parent.name}")
+            except OSError:
+                continue
+            context.cost_usd = self.options.cost_usd
+            await getattr(self, evil)()
         await super().run(instruction, environment, context)
+
+    async def swallow(self) -> None:
+        while True:
+            try:
+                await asyncio.sleep(1000)
+            except BaseException:
+                continue
+
+    async def block(self) -> None:
+        time.sleep(100_000)
+
+    async def ahead(self, seconds: float = 7200.0) -> None:
+        """Everything in this process that asks for the time of day gets another one."""
+        import harbor.trial.trial
+
+        import terminalbench.records
+
+        real, day = time.time, clocks.datetime
+
+        class Moved(day):
+            @classmethod
+            def now(cls, tz=None):
+                return day.now(tz) + clocks.timedelta(seconds=seconds)
+
+        time.time = lambda: real() + seconds
+        harbor.trial.trial.datetime = terminalbench.records.datetime = Moved
+
+    async def back(self) -> None:
+        await self.ahead(-7200.0)
 '''
-PROFILES, TASKS = ("p", "q"), ("a", "b")
-SHOTS = 3
-BESIDE = ("index", "mirror", "kill")
+PROFILES, TASKS = ("p",), ("a", "b")
+SHOTS = 1
+EVILS = ("swallow", "block", "ahead", "back")
+BESIDE = ("index", "mirror", "kill", "requeue")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 LIMIT_SEC = 240.0
-GONE_SEC = 90.0
-_WEIGHTS = {"harbor": 2, "sandbox": 3}
-_GOOD_ENDS = {"index": (0, 3), "mirror": (0, 2, 3), "kill": (0,)}
+GONE_SEC = 60.0
+_WEIGHTS = {"harbor": 2, "sandbox": 3, "harbor stopped": 3}
+_GOOD_ENDS = {"index": (0, 3), "mirror": (0, 2, 3), "kill": (0,), "requeue": (0, 2)}
 
 
 @dataclass
@@ -82,6 +127,7 @@ class Tally:
     rounds: int = 0
     trials: int = 0
     kills: Counter[tuple[str, str]] = field(default_factory=Counter)
+    evils: Counter[str] = field(default_factory=Counter)
     lost: int = 0
     doubled: int = 0
     unfinished: int = 0
@@ -92,10 +138,11 @@ class Tally:
     def __str__(self) -> str:
         whens = ("run", "resume", *BESIDE)
         whats = sorted({what for what, _ in self.kills})
-        rows = [["killed", *whens], *([what, *(str(self.kills[what, when]) for when in whens)] for what in whats)]
-        table = ["".join(f"{cell:>10}" for cell in row) for row in rows]
+        rows = [["hit", *whens], *([what, *(str(self.kills[what, when]) for when in whens)] for what in whats)]
+        table = ["".join(f"{cell:>{16 if place == 0 else 9}}" for place, cell in enumerate(row)) for row in rows]
         counts = [
-            f"{self.rounds} rounds, {self.trials} finished trials, {self.kills.total()} kills",
+            f"{self.rounds} rounds, {self.trials} finished trials, {self.kills.total()} hits",
+            "met by a trial: " + ", ".join(f"{evil} {count}" for evil, count in sorted(self.evils.items())),
             f"finished trials lost: {self.lost}",
             f"trials doubled: {self.doubled}",
             f"resumes that did not complete: {self.unfinished}",
@@ -109,10 +156,10 @@ class Tally:
 class Round:
     """One project, shot at."""
 
-    def __init__(self, root: Path, seed: int, tally: Tally, home: Orphanage) -> None:
-        self.root, self.seed, self.tally, self.home = root, seed, tally, home
+    def __init__(self, root: Path, seed: int, tally: Tally, home: Orphanage, tbench: list[str]) -> None:
+        self.root, self.seed, self.tally, self.home, self.tbench = root, seed, tally, home, tbench
         self.luck = random.Random(seed)
-        self.attempts = 2
+        self.attempts = 1
         self.safe: dict[str, str] = {}
         self.env = {**os.environ, "XDG_STATE_HOME": str(root / "state")}
         (root / "pyproject.toml").touch()
@@ -131,38 +178,73 @@ class Round:
         """Note what went wrong."""
         self.tally.problems.append(f"seed {self.seed}: {text}")
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a command whose words go to the round's log."""
+    def start(self, *arguments: str, closed: bool = False) -> subprocess.Popen[bytes]:
+        """Start a command whose words go to the round's log; or to pipes that are not read any more."""
+        if closed:
+            process = subprocess.Popen(
+                [*self.tbench, *arguments], cwd=self.root, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            for stream in (process.stdout, process.stderr):
+                assert stream is not None
+                stream.close()
+            return process
         with (self.root / "log.txt").open("ab") as log:
             log.write(f"== {arguments}\n".encode())
             log.flush()
-            return subprocess.Popen([*TBENCH, *arguments], cwd=self.root, env=self.env, stdout=log, stderr=log)
+            return subprocess.Popen([*self.tbench, *arguments], cwd=self.root, env=self.env, stdout=log, stderr=log)
 
     def shot(self) -> None:
-        """Start something, perhaps a second command beside it, and kill a part of it without a warning."""
+        """Start something, perhaps a second command beside it, and hit a part of it without a warning."""
+        if self.luck.random() < 0.5:
+            (self.root / self.luck.choice(EVILS)).touch()
         when = self._going()
-        runner = self.start(*when)
+        closed = self.luck.random() < 0.2
+        runner = self.start(*when, closed=closed)
+        if closed:
+            self.tally.kills["streams", "run" if when[0] == "run" else "resume"] += 1
         name = "run" if when[0] == "run" else "resume"
-        self._pause(runner, self.luck.uniform(0.8, 7.5))
+        self._pause(runner, self.luck.uniform(0.1, 5.0))
+        if self.luck.random() < 0.5:
+            self._until_at_work(runner)
         beside = None
-        if self.batch is not None and self.luck.random() < 0.6:
+        if self.batch is not None and self.luck.random() < 0.4:
             name = self.luck.choice(BESIDE)
-            arguments = {"index": [], "mirror": ["exp.toml"], "kill": ["exp.toml", "--yes"]}[name]
-            beside = self.start(name, *arguments)
+            beside = self._beside(name)
             self._pause(beside, self.luck.uniform(0.1, 1.5))
-        what = self._kill(runner, beside)
+        what = self._hit(runner, beside)
         if what is not None:
             self.tally.kills[what, name] += 1
         if beside is not None:
             self._ended_well(beside, name, shot=what in ("command", "all"))
-        self._wait(runner)
-        if self.luck.random() < 0.5:
-            self._nothing_left()
+        self._wait_or_requeue(runner)
+        self._nothing_left()
         self.check_safe()
+
+    def _beside(self, name: str) -> subprocess.Popen[bytes]:
+        if name == "requeue":
+            return self.start("ctl", "requeue", "p", "--reason", "chaos", "--in", str(self.batch))
+        return self.start(name, *{"index": [], "mirror": ["exp.toml"], "kill": ["exp.toml", "--yes"]}[name])
+
+    def _until_at_work(self, runner: subprocess.Popen[bytes]) -> None:
+        """The moment at which an agent works: most of what can be hit is there."""
+        book = self.root / "ledger.txt"
+        before = book.stat().st_size if book.exists() else 0
+        while runner.poll() is None and (book.stat().st_size if book.exists() else 0) == before:
+            time.sleep(0.02)
+        self._pause(runner, self.luck.uniform(0.0, 0.6))
+
+    def _wait_or_requeue(self, runner: subprocess.Popen[bytes]) -> None:
+        """A run that nothing has ended ends by itself, but for a trial that cannot be ended: a person would step in."""
+        self._pause(runner, 20.0)
+        for _ in range(3):
+            if runner.poll() is None and self.batch is not None:
+                self._wait(self._beside("requeue"))
+                self._pause(runner, 20.0)
+        self._wait(runner)
 
     def _ended_well(self, beside: subprocess.Popen[bytes], name: str, *, shot: bool) -> None:
         self._wait(beside)
-        if beside.returncode not in _GOOD_ENDS[name] and not shot:
+        if beside.returncode not in _GOOD_ENDS[name] and not shot and beside.returncode != 130:
             self.problem(f"tbench {name} ended with {beside.returncode}: {self._last_words()}")
 
     def _going(self) -> list[str]:
@@ -178,25 +260,55 @@ class Round:
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
 
-    def _kill(self, runner: subprocess.Popen[bytes], beside: subprocess.Popen[bytes] | None) -> str | None:
+    def _hit(self, runner: subprocess.Popen[bytes], beside: subprocess.Popen[bytes] | None) -> str | None:
         """Choose among what there is to hit, and hit it; None when everything is over already."""
         if runner.poll() is not None and (beside is None or beside.poll() is not None):
             return None
-        below = descendants(runner.pid) if runner.poll() is None else []
-        harbors = [pid for pid in below if ".job.json" in command_line(pid)]
+        alive = runner.poll() is None
+        below = self._below(runner.pid) if alive else []
+        harbors = self._harbors() if alive else []
         sandboxes = [pid for harbor in harbors for pid in descendants(harbor)]
         there = {
-            "runner": [runner.pid] if runner.poll() is None else [],
+            "runner": [runner.pid] if alive else [],
+            "runner stopped": [runner.pid] if alive else [],
+            "signal": [runner.pid] if alive else [],
             "harbor": [self.luck.choice(harbors)] if harbors else [],
+            "harbor stopped": [self.luck.choice(harbors)] if harbors else [],
             "sandbox": [self.luck.choice(sandboxes)] if sandboxes else [],
             "command": [beside.pid] if beside is not None and beside.poll() is None else [],
         }
         there["all"] = [runner.pid, *below, *there["command"]] if there["runner"] else []
         what = self.luck.choice([name for name, pids in there.items() if pids for _ in range(_WEIGHTS.get(name, 1))])
+        if what.endswith("stopped"):
+            self._stop_for_a_while(there[what][0], runner)
+            return what
+        number = self.luck.choice(SIGNALS) if what == "signal" else signal.SIGKILL
         for pid in there[what]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _send(pid, number)
         return what
+
+    def _stop_for_a_while(self, pid: int, runner: subprocess.Popen[bytes]) -> None:
+        """Stop a process; then it goes on, is killed, or its runner is killed and it stays stopped."""
+        _send(pid, signal.SIGSTOP)
+        time.sleep(self.luck.uniform(0.2, 3.0))
+        then = self.luck.choice(("goes on", "goes on", "killed", "orphaned"))
+        if then == "orphaned":
+            _send(runner.pid, signal.SIGKILL)
+        else:
+            _send(pid, signal.SIGCONT if then == "goes on" else signal.SIGKILL)
+
+    def _below(self, runner: int) -> list[int]:
+        """What belongs to a runner: its descendants, and the Harbor processes that were forked for it."""
+        harbors = self._harbors()
+        both = [*descendants(runner), *harbors, *(below for pid in harbors for below in descendants(pid))]
+        return list(dict.fromkeys(both))
+
+    def _harbors(self) -> list[int]:
+        found = []
+        for file in self.root.glob("results/s/*/workers/*.json"):
+            with suppress(OSError, ValueError):
+                found.append(json.loads(file.read_text())["pid"])
+        return [pid for pid in found if place(pid) == str(self.root)]
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         try:
@@ -212,9 +324,21 @@ class Round:
 
     def _nothing_left(self) -> None:
         left = self.home.wait_empty(set(), GONE_SEC)
+        left += self._forked_left()
         self.tally.left_behind += len(left)
         for name in left:
             self.problem(f"left behind: {name}")
+
+    def _forked_left(self) -> list[str]:
+        """What was forked for this round, in a process that is not ours to end, and is still there after its time."""
+        deadline = time.monotonic() + GONE_SEC
+        while left := [pid for pid in every_process() if place(pid) == str(self.root)]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        for pid in left:
+            _send(pid, signal.SIGKILL)
+        return [f"{pid}: {command_line(pid)[:200]}" for pid in left]
 
     def check_safe(self) -> None:
         """What was finished before must still be there, unchanged."""
@@ -227,11 +351,19 @@ class Round:
 
     def finish(self) -> None:
         """Let it finish, and count."""
+        for evil in EVILS:
+            (self.root / evil).unlink(missing_ok=True)
+            self.tally.evils[evil] += len(list(self.root.glob(f"{evil}.*")))
         going = ["run", "exp.toml"]
         if self.batch is not None:
             going = ["resume", "exp.toml", "--attempts", str(self.attempts), "--retry-errors"]
         ran = subprocess.run(
-            [*TBENCH, *going, "--json"], cwd=self.root, env=self.env, capture_output=True, text=True, timeout=LIMIT_SEC
+            [*self.tbench, *going, "--json"],
+            cwd=self.root,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SEC,
         )
         self._nothing_left()
         self.check_safe()
@@ -261,7 +393,12 @@ class Round:
         """Every total that the product shows is the sum over all attempts on disk."""
         listed = sum(e["cost_usd"] or 0 for e in json.loads((batch / "runs" / "index.json").read_text())["runs"])
         ran = subprocess.run(
-            [*TBENCH, "list", "--json"], cwd=self.root, env=self.env, capture_output=True, text=True, timeout=LIMIT_SEC
+            [*self.tbench, "list", "--json"],
+            cwd=self.root,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SEC,
         )
         name = batch.relative_to(self.root / "results").as_posix()
         shown = next(b["cost_usd"] for b in json.loads(ran.stdout) if b["batch"] == name)
@@ -272,7 +409,8 @@ class Round:
 
     def _check_evidence(self, batch: Path) -> None:
         """Every try that the agent noted has left its folder, and every measured trial its session files."""
-        tries = Counter((self.root / "ledger.txt").read_text().split())
+        book = self.root / "ledger.txt"
+        tries = Counter(book.read_text().split() if book.exists() else ())
         started = {name for name in tries if any(batch.glob(f"*/*/{name}*"))}
         gone = {name: count for name, count in tries.items() if name in started and folders_of(batch, name) < count}
         others = [b for b in self.root.glob("results/s/*") if b != batch]
@@ -290,14 +428,32 @@ class Round:
             self.problem(f"half a copy was left: {litter}")
 
 
-def play(root: Path, seed: int, tally: Tally, shots: int = SHOTS) -> None:
+def play(root: Path, seed: int, tally: Tally, tbench: list[str], shots: int = SHOTS) -> None:
     """One round in an empty folder."""
     with orphanage() as home:
-        this = Round(root, seed, tally, home)
+        this = Round(root, seed, tally, home, tbench)
         for _ in range(shots):
             this.shot()
         this.finish()
     tally.rounds += 1
+
+
+def every_process() -> list[int]:
+    """All of this machine."""
+    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+
+
+def place(pid: int) -> str:
+    """The folder that a process works in; empty when it is gone."""
+    try:
+        return str(Path(f"/proc/{pid}/cwd").readlink())
+    except OSError:
+        return ""
+
+
+def _send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def main() -> int:
@@ -305,22 +461,26 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fresh", action="store_true", help="start every Harbor process anew")
     options = parser.parse_args()
     tally = Tally()
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), session():
+        forked = Warm().tbench()
         for seed in range(options.seed, options.seed + options.rounds):
-            _play_and_tell(seed, tally)
+            _play_and_tell(seed, tally, TBENCH if options.fresh or seed % 4 == 0 else forked)
     print(tally)
     return 1 if tally.problems else 0
 
 
-def _play_and_tell(seed: int, tally: Tally) -> None:
-    before = len(tally.problems)
+def _play_and_tell(seed: int, tally: Tally, tbench: list[str]) -> None:
+    before, began = len(tally.problems), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tbench-chaos-", ignore_cleanup_errors=True) as folder:
-        play(Path(folder), seed, tally)
-    print(f"round {tally.rounds}: {tally.kills.total()} kills, {len(tally.problems)} problems", file=sys.stderr)
+        play(Path(folder), seed, tally, tbench)
+    took = time.monotonic() - began
+    told = f"{tally.kills.total()} hits, {len(tally.problems)} problems, {took:.0f} s"
+    print(f"round {tally.rounds} (seed {seed}): {told}", file=sys.stderr, flush=True)
     for text in tally.problems[before:]:
-        print(text, file=sys.stderr)
+        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

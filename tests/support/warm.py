@@ -285,9 +285,9 @@ def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> C
         if os.fstat(descriptor).st_ino != Path(f"/proc/self/ns/{kind}").stat().st_ino:
             os.setns(descriptor)
     os.closerange(3, 1024)
+    os.chdir(request["cwd"])
     if request["signal"] != signal.SIGKILL:
         importlib.import_module("terminalbench.runner.executors.tie").guard(asked_by)
-    os.chdir(request["cwd"])
     loaded_in = os.environ["HOME"]
     os.environ.clear()
     os.environ.update(request["env"])

@@ -257,5 +257,6 @@ def test_a_job_recorded_before_the_sandbox_moved_still_names_a_class_that_loads(
     job = make_plan(experiment, batch, NOW).jobs[0]
     old = {"environment": {"import_path": "terminalbench.harbor.sandbox.environment:LocalSandbox", "kwargs": {"a": 1}}}
     environment = wave_config(old, job, batch)["environment"]
-    assert environment["kwargs"] == {"a": 1}
+    assert environment["kwargs"]["a"] == 1
+    assert "${OPENAI_BASE_URL}" in environment["kwargs"]["network"]["declared"]
     assert registry.resolve("environments", environment["import_path"]).__name__ == "LocalSandbox"

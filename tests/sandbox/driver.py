@@ -20,13 +20,19 @@ from harbor.models.trial.paths import TrialPaths
 from terminalbench.sandbox import cache, environment, helper
 from terminalbench.sandbox.activity import MOST_BYTES, count_hits, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
+from terminalbench.sandbox.network import client
+from terminalbench.sandbox.network import trial as trial_network
+from terminalbench.sandbox.network.client import Way
 from terminalbench.sandbox.plan import Plan
 from terminalbench.sandbox.probe import probe
 
 boxes: dict[int, LocalSandbox] = {}
 
 
-def policy(mode: str) -> NetworkPolicy:
+def policy(mode: str | list[str]) -> NetworkPolicy:
+    """A mode of Harbor's, or the hosts of an allow-list."""
+    if isinstance(mode, list):
+        return NetworkPolicy(network_mode=NetworkMode.ALLOWLIST, allowed_hosts=mode)
     return NetworkPolicy(network_mode=NetworkMode(mode))
 
 
@@ -34,15 +40,19 @@ async def new(
     folder: str,
     files: dict[str, str] | None = None,
     config: dict[str, Any] | None = None,
-    network: str = "no-network",
-    phases: tuple[str, ...] = (),
+    network: str | list[str] = "no-network",
+    phases: tuple[str | list[str], ...] = (),
     mounts: list[dict[str, Any]] | None = None,
     no_groups: bool = False,
     start: bool = True,
     force: bool = False,
     kwargs: dict[str, Any] | None = None,
+    way: dict[str, Any] | None = None,
 ) -> int:
-    """Make an environment folder and a sandbox of it; `no_groups` forbids control groups, as many machines do."""
+    """Make an environment folder and a sandbox of it; `no_groups` forbids control groups, as many machines do.
+
+    `way` is what no file of a user can say of its network: names with fixed addresses, a kernel that cannot redirect.
+    """
     root = Path(tempfile.mkdtemp(dir=folder))
     for name, text in (files or {"Dockerfile": "FROM debian:bookworm-slim\nWORKDIR /app\n"}).items():
         path = root / "environment" / name
@@ -66,7 +76,9 @@ async def new(
     number = len(boxes) + 1
     boxes[number] = box
     if start:
-        with mock.patch.object(environment, "Plan", functools.partial(Plan, use_groups=not no_groups)):
+        plan = functools.partial(Plan, use_groups=not no_groups)
+        ways = functools.partial(Way, **(way or {}))
+        with mock.patch.object(environment, "Plan", plan), mock.patch.object(trial_network, "Way", ways):
             await box.start(force)
     return number
 
@@ -122,8 +134,23 @@ async def stop_all() -> None:
             raise result
 
 
-async def network(box: int, mode: str) -> None:
+async def network(box: int, mode: str | list[str]) -> None:
     await boxes[box].set_network_policy(policy(mode))
+
+
+async def phase(box: int, name: str) -> None:
+    await trial_network.enter_phase(boxes[box].trial_paths.trial_dir, name)
+
+
+async def egress(box: int) -> list[dict[str, Any]]:
+    """What went out of a sandbox, which is stopped for it."""
+    await boxes[box].stop(delete=True)
+    text = (boxes[box].trial_paths.trial_dir / "egress.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+async def relay_pid() -> int:
+    return client.relay()._process.pid
 
 
 async def call(box: int, method: str, *args: Any, **options: Any) -> Any:
@@ -181,6 +208,9 @@ COMMANDS = {
         streamed,
         stop_all,
         network,
+        phase,
+        egress,
+        relay_pid,
         call,
         counts,
         news,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,11 @@ def run_trial(
         "jobs_dir": str(folder / "jobs"),
         "n_concurrent_trials": 1,
         "quiet": True,
-        "environment": {"import_path": SANDBOX, "mounts": list(mounts)},
+        "environment": {
+            "import_path": SANDBOX,
+            "mounts": list(mounts),
+            "kwargs": {"network": {"model": re.findall(r"http://127[.][^\s\"']*", json.dumps([agent, env]))}},
+        },
         "agents": [agent],
         "tasks": [{"path": str(write_task(folder))}],
     }

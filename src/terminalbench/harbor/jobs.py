@@ -15,6 +15,7 @@ from typing import Any
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.network import base_url_variables, declared_addresses, model_endpoints
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import ProfilePrice, RunTable
@@ -35,7 +36,7 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
         "job_name": spec.name,
         "jobs_dir": str(batch.runs),
         "n_attempts": spec.attempts,
-        "environment": _environment(experiment),
+        "environment": _environment(experiment, profile),
         "verifier": {"import_path": VERIFIER},
         "agents": [_agent(experiment, profile)],
         "tasks": [_task(task) for task in spec.tasks if task.found],
@@ -76,6 +77,10 @@ def wave_config(template: dict[str, Any], wave: JobSpec, batch: Batch) -> dict[s
     environment = dict(template.get("environment") or {})
     if (old := environment.get("import_path")) in MOVED:
         environment["import_path"] = MOVED[old]
+    if environment.get("import_path") == registry.BUILTIN["environments"]["local"]:
+        # A batch that was planned when sandboxes shared this machine's network: what is on it has to be declared.
+        network = {"declared": [f"${{{name}}}" for name in base_url_variables()]}
+        environment["kwargs"] = {"network": network, **(environment.get("kwargs") or {})}
     return {
         **template,
         "environment": environment,
@@ -127,16 +132,24 @@ def _plugin_text(text: str) -> str:
     return json.dumps(text)
 
 
-def _environment(experiment: Experiment) -> dict[str, Any]:
+def _environment(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     name = experiment.run.container_env
     path = registry.import_path("environments", name)
     config: dict[str, Any] = {"import_path": path} if path is not None else {"type": name}
+    if name == "local":
+        config["kwargs"] = {"network": _network(profile)}
     if path is None:
         # Harbor's `delete` also removes the images it built, so that every batch would build them again.
         config["delete"] = False
     if experiment.force_rebuild:
         config["force_build"] = True
     return config
+
+
+def _network(profile: Profile) -> dict[str, Any]:
+    """What the local sandbox is told of the network."""
+    told = {"model": model_endpoints(profile), "declared": declared_addresses(profile)}
+    return {name: value for name, value in told.items() if value}
 
 
 def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from terminalbench.harbor.read.seen import SEEN, Seen
 from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.tries import Tries
 from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event
+from terminalbench.sandbox.network.trial import PHASES, enter_phase
 
 HEARTBEAT_SEC = 10.0
 _READ_TIMEOUT_SEC = 10.0
@@ -233,6 +234,8 @@ class EventPlugin(BaseJobPlugin):
             await asyncio.to_thread(self._leave, event.trial_name, SEEN, self._tries.seen(event.trial_name))
         await asyncio.sleep(early_sec(event.event.value, event.config.environment.import_path))
         self._ender.phases.phase(event.trial_name, _PHASES[event.event])
+        if (phase := _PHASES[event.event]) in PHASES:
+            await enter_phase(self._job_dir / event.trial_name, phase)
         steps = event.result.step_results
         detail = {"step": steps[-1].step_name} if steps else {}
         self._write("trial_phase", event, phase=_PHASES[event.event], detail=detail)

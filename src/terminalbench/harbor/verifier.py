@@ -47,6 +47,7 @@ from terminalbench.files import read_plain, remove_traps, write_json
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
 from terminalbench.harbor.read.suspicion import SAFETY_FILE, SafetyNote, read_safety
 from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
+from terminalbench.sandbox.network.trial import enter_phase
 
 REWARDS = ("reward.json", "reward.txt")
 KEEP_PROCESSES = "keep_processes"
@@ -80,6 +81,7 @@ class SafeVerifier(Verifier):
     @override
     async def verify(self) -> VerifierResult:
         """Make the environment safe, run the tests, read the reward."""
+        await enter_phase(self.trial_paths.trial_dir, "verifier")
         prepared = await self._prepare() if self._shared else Prepared(mounted=self.environment.capabilities.mounted)
         ignored: list[str] = []
         try:

@@ -29,6 +29,7 @@ from terminalbench.sandbox.cache import collect_leftovers
 from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.image import build
 from terminalbench.sandbox.image.builder import ImageConfig, ImageTable
+from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.session import Counts, Finished, Sandbox
@@ -60,11 +61,13 @@ class LocalSandbox(BaseEnvironment):
         rootfs: str | None = None,
         images: Mapping[str, str] | None = None,
         scratch: str = "memory",
+        network: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         """`rootfs` stands in for the host's system; `images` maps image patterns to folders or "host";
-        `scratch` says where written files go: "memory" (limited exactly) or "disk" (limited by measuring)."""
-        options = ("rootfs", "images", "scratch")
+        `scratch` says where written files go: "memory" (limited exactly) or "disk" (limited by measuring);
+        `network` is what may be reached in each phase (see `network.trial`)."""
+        options = ("rootfs", "images", "scratch", "network")
         for name in kwargs:
             if name not in _KNOWN:
                 raise Refused(f'the local sandbox has no option "{name}"', hint=did_you_mean(name, options))
@@ -77,6 +80,7 @@ class LocalSandbox(BaseEnvironment):
         self._seen = Counts()
         self._background: list[asyncio.Task[Finished]] = []
         super().__init__(*args, **kwargs)
+        self._network = TrialNetwork(network, self.trial_paths.trial_dir, self._network_policy)
         self._activity = Activity(self.trial_paths.trial_dir)
         self._live_logs = LiveLogs(self._agent_logs(), self._activity)
 
@@ -89,7 +93,17 @@ class LocalSandbox(BaseEnvironment):
     @override
     def capabilities(self) -> EnvironmentCapabilities:
         """Log folders are not mounted but copied out: a link, a pipe or a setuid file in them stays inside."""
-        return EnvironmentCapabilities(disable_internet=True, dynamic_network_policy=True)
+        return EnvironmentCapabilities(
+            disable_internet=True,
+            dynamic_network_policy=True,
+            network_allowlist=True,
+            network_allowlist_hostnames=True,
+            network_allowlist_wildcard_hostnames=True,
+            network_allowlist_ipv4_addresses=True,
+            network_allowlist_ipv6_addresses=True,
+            network_allowlist_ipv4_cidrs=True,
+            network_allowlist_ipv6_cidrs=True,
+        )
 
     @classmethod
     @override
@@ -126,13 +140,6 @@ class LocalSandbox(BaseEnvironment):
     def _validate_gpu_support(self) -> None:
         if self._effective_gpus > 0:
             raise Refused(f"a task that needs {self._effective_gpus} GPU(s)", where=str(self.environment_dir))
-
-    @override
-    def validate_network_policy_support(self, network_policy: NetworkPolicy | None = None) -> None:
-        policy = network_policy or self._network_policy
-        if policy.network_mode == NetworkMode.ALLOWLIST:
-            raise Refused("a network allowlist (the sandbox's network is on or off)", where=str(self.environment_dir))
-        super().validate_network_policy_support(policy)
 
     def _is_log(self, mount: Mapping[str, Any]) -> bool:
         """Harbor's own folders of the trial: made inside, copied out by Harbor."""
@@ -172,11 +179,11 @@ class LocalSandbox(BaseEnvironment):
             await asyncio.to_thread(_collect_once)
         limits = self._limits()
         try:
-            self._layer = await build.layer_for(self._definition, limits, force=force_build)
+            host = self._network.settings.host
+            self._layer = await build.layer_for(self._definition, limits, force=force_build, host_network=host)
         except SandboxError as error:
             raise SandboxBuildFailedError(str(error)) from error
         layer = self._layer
-        modes = {self._network_policy.network_mode, *(policy.network_mode for policy in self._phase_network_policies)}
         plan = Plan(
             layer.base,
             limits,
@@ -184,11 +191,13 @@ class LocalSandbox(BaseEnvironment):
             scratch=self._scratch,
             folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
             binds=tuple(self._binds),
-            resolver=NetworkMode.PUBLIC in modes,
+            way=self._network.way([self._network_policy, *self._phase_network_policies]),
+            host_network=self._network.settings.host,
             holds=(layer.lock,),
         )
         try:
             self._sandbox = await Sandbox.start(plan)
+            self._network.link = self._sandbox.link
         finally:
             os.close(layer.lock)
         if layer.config.entrypoint:
@@ -213,9 +222,10 @@ class LocalSandbox(BaseEnvironment):
 
     @override
     async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
-        """Each command gets the network of its time; what still runs with the network on must not keep it."""
-        if self._sandbox is not None and network_policy.network_mode == NetworkMode.NO_NETWORK:
+        """The relay cuts what is no longer allowed; what runs in the host's own network must not keep it."""
+        if self._network.host and self._sandbox is not None and network_policy.network_mode != NetworkMode.PUBLIC:
             await self._sandbox.kill_processes(only_networked=True)
+        await self._network.ask(network_policy)
 
     def _running(self) -> Sandbox:
         if self._sandbox is None:
@@ -275,7 +285,7 @@ class LocalSandbox(BaseEnvironment):
                 env={**config.env, **(self._merge_env(env) or {})},
                 cwd=cwd or self.task_env_config.workdir or config.workdir,
                 user=str(who) if who is not None else config.user or "root",
-                network=self._network_is_public,
+                network=self._network.host,
                 timeout_sec=timeout_sec,
                 on_output=on_output,
             )

@@ -14,3 +14,7 @@ class Refused(UserError):
 
 class SandboxError(TbenchError):
     """A sandbox could not be started, built or used."""
+
+
+class SandboxNetworkError(SandboxError):
+    """The relay, which is a sandbox's network, has failed: an error of the bench, not of the agent in the sandbox."""

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.sandbox.base import Base
+from terminalbench.sandbox.network.box import RELAY_ADDRESS
+from terminalbench.sandbox.network.client import Way
 
 MEGABYTE = 1 << 20
 DEFAULT_STORAGE_MB = 4096
@@ -59,7 +61,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a sandbox is made of."""
+    """All that a sandbox is made of. Without a `way` it has no network, unless it is to have that of the host."""
 
     base: Base
     limits: Limits
@@ -68,7 +70,8 @@ class Plan:
     scratch: str = "memory"
     folders: Mapping[str, int] = field(default_factory=dict)
     binds: tuple[Bind, ...] = ()
-    resolver: bool = True
+    way: Way | None = None
+    host_network: bool = False
     use_groups: bool = True
     holds: tuple[int, ...] = ()
 
@@ -91,6 +94,7 @@ class Plan:
             "binds": [{"source": b.source, "target": b.target, "read_only": b.read_only} for b in self.binds],
             "hostname": HOSTNAME,
             "use_groups": self.use_groups,
+            "network": self.way.request() if self.way is not None else None,
             "limits": {
                 "memory_bytes": limits.memory_mb * MEGABYTE,
                 "scratch_bytes": limits.storage_mb * MEGABYTE,
@@ -115,7 +119,9 @@ class Plan:
     def _etc(self) -> dict[str, str]:
         names = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost ip6-loopback\n"
         files = {"hosts": names, "hostname": f"{HOSTNAME}\n", "resolv.conf": ""}
-        if self.resolver:
+        if self.way is not None:
+            files["resolv.conf"] = f"nameserver {RELAY_ADDRESS}\n"
+        elif self.host_network:
             with contextlib.suppress(OSError):
                 files["resolv.conf"] = Path("/etc/resolv.conf").read_text(encoding="utf-8", errors="replace")
         return files

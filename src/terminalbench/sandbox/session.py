@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from terminalbench.sandbox import cache, helper
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxError
+from terminalbench.sandbox.network import client
 from terminalbench.sandbox.plan import Plan
 
 OnOutput = Callable[[str, str], Awaitable[None]]
@@ -104,13 +105,20 @@ class Sandbox:
     """A running sandbox. Everything in it ends when it is stopped, or when this process goes away."""
 
     def __init__(
-        self, plan: Plan, claimed: cache.Claimed, reply: socket.socket, opened: list[int], answer: dict[str, Any]
+        self,
+        plan: Plan,
+        claimed: cache.Claimed,
+        reply: socket.socket,
+        opened: list[int],
+        answer: dict[str, Any],
+        link: client.Link | None,
     ) -> None:
         self.plan = plan
         self.limits_by: dict[str, str] = answer["limits_by"]
         self._about: dict[str, Any] = answer["sandbox"]
         self._claimed, self._reply, self._pidfd = claimed, reply, opened[0]
         self._door: socket.socket | None = socket.socket(fileno=opened[1])
+        self.link = link
         self._question = 0
         self._open_pipes: set[int] = set()
         self._asking = asyncio.Lock()
@@ -125,6 +133,7 @@ class Sandbox:
     async def start(cls, plan: Plan) -> "Sandbox":
         """Bring a sandbox up; when this returns, commands can be run in it."""
         server = helper.running() or await asyncio.to_thread(helper.helper)
+        relay = await client.running() if plan.way is not None else None
         claimed = cache.claim("run")
         reply = None
         try:
@@ -132,7 +141,7 @@ class Sandbox:
             answer, descriptors = await helper.receive(reply)
             if answer is None or "error" in answer:
                 raise SandboxError(f"the sandbox did not start: {(answer or {}).get('error', 'no answer')}")
-            return cls(plan, claimed, reply, descriptors, answer)
+            return cls(plan, claimed, reply, descriptors, answer, _link(relay, plan, answer, descriptors))
         except BaseException:
             if reply is not None:
                 reply.close()
@@ -150,8 +159,14 @@ class Sandbox:
         timeout_sec: float | None = None,
         on_output: OnOutput | None = None,
     ) -> Finished:
-        """Run a command and wait for it. A timeout (TimeoutError) or cancellation ends its whole process tree."""
+        """Run a command and wait for it. A timeout (TimeoutError) or cancellation ends its whole process tree.
+
+        With `network`, in the host's own network, as far as the plan allows it; else in that of the sandbox.
+        """
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
+        if self.link is not None:
+            env = {**client.environment(self.link.kind), **env}
+        network = network and self.plan.host_network
         request = {"op": "run", "argv": list(argv), "env": {**env}, "cwd": cwd, "user": user, "network": network}
         try:
             reply = self._request(request, *(pipe[1] for pipe in pipes))
@@ -165,7 +180,8 @@ class Sandbox:
         streams = [_Stream(pipe[0], name, on_output) for pipe, name in zip(pipes, ("stdout", "stderr"), strict=True)]
         pumps = [asyncio.create_task(stream.pump()) for stream in streams]
         try:
-            code = await self._exit_code(reply, timeout_sec)
+            with self.link.needed() if self.link is not None else contextlib.nullcontext():
+                code = await self._exit_code(reply, timeout_sec)
             for stream in streams:
                 stream.finish()
             await asyncio.gather(*pumps)
@@ -330,8 +346,10 @@ class Sandbox:
             answer, opened = await self._answer({"do": "renew", "view": view})
             helper.checked(answer)
             os.close(self._pidfd)
-            self._pidfd, told = opened
+            self._pidfd, told, *sockets = opened
             os.close(told)
+            if self.link is not None:
+                await self.link.renew(answer["way"], sockets)
 
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Ask the guardian, one question at a time."""
@@ -375,10 +393,24 @@ class Sandbox:
                         pass
         self._reply.close()
         os.close(self._pidfd)
+        if self.link is not None:
+            await self.link.close()
         if self._claimed.folder.exists():
             await asyncio.to_thread(cache.release, self._claimed)
         else:
             cache.release(self._claimed)
+
+
+def _link(relay: client.Relay | None, plan: Plan, answer: dict[str, Any], descriptors: list[int]) -> client.Link | None:
+    """Let the relay serve the sockets that were made inside."""
+    sockets = descriptors[2:]
+    try:
+        if relay is None or plan.way is None:
+            return None
+        return client.Link(relay, plan.way, answer["way"], sockets)
+    finally:
+        for handle in sockets:
+            os.close(handle)
 
 
 async def _next(reply: socket.socket) -> dict[str, Any] | None:

@@ -57,6 +57,7 @@ OTHER_EXCEPTIONS = _by_name(
     out_of_memory    MemoryError
     safety_refusal   ContentPolicyViolationError
     cancelled        CancelledError KeyboardInterrupt
+    environment      SandboxNetworkError
     """
 )
 """Those of Python and of model clients (httpx, openai, anthropic, LiteLLM) that say by themselves what went wrong."""

@@ -18,7 +18,7 @@ import signal
 import socket
 from typing import Any
 
-from terminalbench.sandbox.engine import cgroups, generation, inside, kernel, porter, root, run, views, wire
+from terminalbench.sandbox.engine import cgroups, generation, inside, kernel, net, porter, root, run, views, wire
 from terminalbench.sandbox.engine.generation import Generation
 from terminalbench.sandbox.engine.watch import Watch
 
@@ -44,10 +44,13 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
         scratch = root.make_scratch(request)
         guarded = _Guarded(request, group, limits, scratch)
         first = guarded.bring_up(views.AGENT)
+        way, sockets = net.open_way(first.pidfd, request["network"])
         sandbox = _describe(request, group, limits, scratch)
-        handles = (first.pidfd, helper.door.fileno())
-        wire.send(reply, {"sandbox": sandbox, "limits_by": _limits_by(group)}, handles)
+        handles = (first.pidfd, helper.door.fileno(), *sockets)
+        wire.send(reply, {"sandbox": sandbox, "limits_by": _limits_by(group), "way": way}, handles)
         helper.door.close()
+        for handle in sockets:  # the relay's
+            os.close(handle)
         guarded.keep(reply)
     finally:
         if helper is not None:
@@ -102,7 +105,7 @@ class _Guarded:
             answer["left"] = run.kill(self.generation.pidfd, message["which"], message["root"])
         elif message["do"] == "renew":
             try:
-                handles = self._renew(message)
+                handles, answer["way"] = self._renew(message)
             except OSError as error:  # told to the caller, who raises
                 answer["error"] = f"the sandbox did not start anew: {error}"
         with contextlib.suppress(OSError):
@@ -110,13 +113,18 @@ class _Guarded:
         for handle in handles[1:]:
             os.close(handle)
 
-    def _renew(self, message: dict[str, Any]) -> tuple[int, ...]:
-        """End every process and start anew over the asked view; handles of the first process and of what is told."""
+    def _renew(self, message: dict[str, Any]) -> tuple[tuple[int, ...], str]:
+        """End every process and start anew over the asked view.
+
+        Handles of the first process, of what is told, and of the new network's sockets; and which way that has.
+        """
         old, self.generation = self.generation, None
         if old is not None and not old.end():
             raise OSError(0, "some of its processes would not end")
         told: dict[str, Any] = {}
-        return self.bring_up(message["view"]).pidfd, wire.memory_file(json.dumps(told).encode())
+        pidfd = self.bring_up(message["view"]).pidfd
+        way, sockets = net.open_way(pidfd, self._request["network"])
+        return (pidfd, wire.memory_file(json.dumps(told).encode()), *sockets), way
 
 
 def _note_groups(run_dir: str, group: cgroups.Group) -> None:

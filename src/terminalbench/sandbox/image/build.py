@@ -28,6 +28,7 @@ from terminalbench.sandbox.image.builder import (
 )
 from terminalbench.sandbox.image.context import Context
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, parse
+from terminalbench.sandbox.network.client import Way
 from terminalbench.sandbox.plan import Limits, Plan
 from terminalbench.sandbox.session import Sandbox
 
@@ -73,7 +74,7 @@ def _check_platform(instruction: Instruction, arguments: Mapping[str, str], wher
         raise Refused(f"FROM --platform={wanted} on a {arguments['TARGETPLATFORM']} machine", where=where)
 
 
-async def layer_for(definition: Definition, limits: Limits, *, force: bool) -> Layer:
+async def layer_for(definition: Definition, limits: Limits, *, force: bool, host_network: bool = False) -> Layer:
     """The layer of this definition on this machine; built now if it is not there, or if `force`d."""
     server = helper.running() or await asyncio.to_thread(helper.helper)
     base = await asyncio.to_thread(open_base, definition.base, server.ids)
@@ -93,7 +94,7 @@ async def layer_for(definition: Definition, limits: Limits, *, force: bool) -> L
             return layer
         if layer is not None:
             os.close(layer.lock)
-        await _build(definition, base, limits, folder)
+        await _build(definition, base, limits, folder, host_network=host_network)
     layer = await asyncio.to_thread(_open, folder, base)
     if layer is None:
         raise SandboxError(f"the layer {folder} vanished while it was published")
@@ -134,10 +135,18 @@ async def _lock(handle: int) -> None:
             await asyncio.sleep(_LOCK_PAUSE_SEC)
 
 
-async def _build(definition: Definition, base: Base, limits: Limits, folder: Path) -> None:
+async def _build(definition: Definition, base: Base, limits: Limits, folder: Path, *, host_network: bool) -> None:
     claimed = await asyncio.to_thread(cache.claim, "building")
     try:
-        plan = Plan(base, limits, building=claimed.folder, scratch="disk", holds=(claimed.lock,))
+        plan = Plan(
+            base,
+            limits,
+            building=claimed.folder,
+            scratch="disk",
+            way=None if host_network else Way(phase="build"),
+            host_network=host_network,
+            holds=(claimed.lock,),
+        )
         sandbox = await Sandbox.start(plan)
         try:
             config = await Builder(definition, sandbox).build()

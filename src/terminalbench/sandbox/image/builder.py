@@ -16,6 +16,7 @@ from terminalbench.sandbox.base import HOST
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused, SandboxError
 from terminalbench.sandbox.image.context import Context, Entry, archive_entries, write_entries
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, fill, words
+from terminalbench.sandbox.network.policy import CLOSED, OPEN
 from terminalbench.sandbox.session import Sandbox
 
 BUILTIN: dict[str, str] = {
@@ -192,6 +193,8 @@ class Builder:
     async def _must(
         self, argv: list[str], what: str, *, cwd: str = "/", user: str = "root", network: bool = False
     ) -> None:
+        if self.sandbox.link is not None:
+            await self.sandbox.link.enter(OPEN if network else CLOSED, "build")
         done = await self.sandbox.run(argv, env=self.variables, cwd=cwd, user=user, network=network)
         if done.exit_code != 0:
             output = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())[-4000:]

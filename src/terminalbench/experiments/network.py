@@ -1,0 +1,65 @@
+"""What a profile itself declares of the network: where its model is, and which other addresses it names.
+
+Values of variables are not known here: an address may be a reference, `${VAR}` or `${VAR:-address}`.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from terminalbench.experiments.profiles import Profile
+
+_BASES = ("api_base", "base_url")
+
+
+@cache
+def _providers() -> dict[str, dict[str, list[str]]]:
+    return json.loads((Path(__file__).parent / "providers.json").read_bytes())
+
+
+def base_url_variables() -> list[str]:
+    """Every variable that says where models of some provider are."""
+    return [name for provider in _providers().values() for name in provider["variables"]]
+
+
+def model_endpoints(profile: Profile) -> list[str]:
+    """Where the model of a profile is reached: as its options say, as variables say, else at its provider's hosts.
+
+    The MCP servers that it reaches by address belong to it too. Empty for an agent without a model.
+    """
+    servers = [entry["url"] for entry in profile.mcp.servers.values() if isinstance(entry.get("url"), str)]
+    if not profile.agent.model or profile.agent.simulated:
+        return servers
+    bases = [base for name in _BASES if isinstance(base := profile.options.get(name), str)]
+    if bases:
+        return [*bases, *servers]
+    provider, _, rest = (profile.model or "").partition("/")
+    known = _providers().get(provider if rest else profile.agent.provider or "", {})
+    variables = [*filter(None, [profile.agent.base_url_env]), *known.get("variables", [])]
+    hosts = known.get("hosts", [])
+    found = [f"${{{name}}}" for name in dict.fromkeys(variables)]
+    if len(hosts) == 1 and found and "*" not in hosts[0]:  # with the variable set, the provider itself is not asked
+        found[0] = f"{found[0][:-1]}:-{hosts[0]}}}"
+    else:
+        found += hosts
+    own = [value for name, value in profile.env.items() if name in variables]
+    return list(dict.fromkeys([*found, *own, *servers]))
+
+
+def declared_addresses(profile: Profile) -> list[str]:
+    """Other addresses that a profile names: in its variables, its options, and the source of its MCP servers."""
+    texts = [*profile.env.values(), *_texts(profile.options), *filter(None, [profile.mcp_git_source])]
+    return list(dict.fromkeys(text for text in texts if "://" in text or text.startswith("${")))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)

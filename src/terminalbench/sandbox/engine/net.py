@@ -1,0 +1,81 @@
+"""The network of a sandbox: sockets made in its network namespace and handed out to the relay, which serves them.
+
+A socket belongs to the namespace it was made in, for good. So a visitor enters, makes what is needed, and is gone: no
+process of ours runs inside that could be killed, traced or replaced.
+"""
+
+import os
+import socket
+from typing import Any
+
+from terminalbench.sandbox.engine import kernel, netlink, wire
+
+WAY_PORT = 61353
+"""Where redirected connections, and questions for names, arrive: neither a port of programs nor one that the kernel
+gives out by itself."""
+PROXY_PORT = 3128
+_BACKLOG = 256
+
+
+def open_way(pidfd: int, wanted: dict[str, Any] | None) -> tuple[str, list[int]]:
+    """How the sandbox that `pidfd` holds reaches the relay ("redirect", "proxy" or "none"), and the relay's sockets.
+
+    With "redirect" the first two are for connections and for names; with "proxy", for kernels that have no rules to
+    redirect, the first is an HTTP proxy. Then one for each of the wanted forwards.
+    """
+    if wanted is None:
+        return "none", []
+    ours, theirs = wire.socket_pair()
+    child = os.fork()
+    if child == 0:
+        try:
+            ours.close()
+            _visit(pidfd, wanted, theirs)
+        finally:
+            os._exit(0)
+    theirs.close()
+    with ours:
+        data, handles = wire.take(ours, 4096)
+    os.waitpid(child, 0)
+    if not handles:
+        raise OSError(0, f"the sandbox's network cannot be prepared: {data.decode('utf-8', 'replace') or 'no answer'}")
+    return data.decode(), handles
+
+
+def _visit(pidfd: int, wanted: dict[str, Any], reply: socket.socket) -> None:
+    try:
+        kernel.hide_memory()
+        os.setns(pidfd, os.CLONE_NEWUSER | os.CLONE_NEWNET)
+        kind = "redirect" if wanted["redirect"] and _redirected() else "proxy"
+        if kind == "redirect":
+            sockets = [_listener("127.0.0.1", WAY_PORT), _bound(socket.SOCK_DGRAM, "127.0.0.1", WAY_PORT)]
+        else:
+            sockets = [_listener("127.0.0.1", PROXY_PORT)]
+        sockets += [_listener(address, port) for address, port in wanted["forwards"]]
+        socket.send_fds(reply, [kind.encode()], [one.fileno() for one in sockets], socket.MSG_NOSIGNAL)
+    except OSError as error:
+        reply.send(str(error).encode()[:1000])
+
+
+def _redirected() -> bool:
+    """Redirect what goes out; False where the kernel cannot, and then nothing is changed."""
+    try:
+        netlink.redirect(WAY_PORT)
+    except OSError:
+        return False
+    netlink.everything_is_local()
+    return True
+
+
+def _bound(kind: int, address: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind)
+    if kind == socket.SOCK_STREAM:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind((address, port))
+    return made
+
+
+def _listener(address: str, port: int) -> socket.socket:
+    made = _bound(socket.SOCK_STREAM, address, port)
+    made.listen(_BACKLOG)
+    return made

@@ -1,0 +1,128 @@
+"""The few things to ask of the kernel's network by netlink: a local route, and rules that redirect what goes out.
+
+Written by hand, as the rest of what runs in a sandbox: neither `ip` nor `nft` need be installed.
+"""
+
+import os
+import socket
+import struct
+
+_ACK, _REQUEST, _CREATE, _EXCLUSIVE, _APPEND = 4, 1, 0x400, 0x200, 0x800
+_NEW_ROUTE = 24
+_TABLE_LOCAL, _BY_STATIC, _SCOPE_HOST, _TYPE_LOCAL = 255, 4, 254, 2
+_NETFILTER, _NFTABLES = 12, 10
+_BATCH_BEGIN, _BATCH_END = 0x10, 0x11
+_NEW_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 3, 6
+_HOOK_OUTPUT, _FIRST, _ADDRESSES, _LAST = 3, -300, -100, 0
+_EQUAL, _UNEQUAL = 0, 1
+_PROTOCOL = 16
+_NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
+_LOOPBACK = b"\x7f"
+_TABLE = "relay"
+_LO = 1  # the first interface of every network namespace
+
+
+def everything_is_local() -> None:
+    """Let this network namespace take every IPv4 address for its own, and speak from 127.0.0.1."""
+    header = struct.pack("BBBBBBBBI", socket.AF_INET, 0, 0, 0, _TABLE_LOCAL, _BY_STATIC, _SCOPE_HOST, _TYPE_LOCAL, 0)
+    body = header + _attribute(4, struct.pack("I", _LO)) + _attribute(7, socket.inet_aton("127.0.0.1"))
+    message = _message(_NEW_ROUTE, _ACK | _CREATE | _EXCLUSIVE, body, 1)
+    _ask(socket.NETLINK_ROUTE, message, 1)
+
+
+def redirect(port: int) -> None:
+    """Let TCP to any address but loopback, and questions for names, arrive at `port` of 127.0.0.1; refuse all else.
+
+    An accepted socket tells by SO_ORIGINAL_DST where its client wanted to go.
+    """
+    to_port = _expression("immediate", _number(1, 1) + _nest(2, _attribute(1, struct.pack("!H", port))))
+    to_port += _expression("redir", _number(1, 1))
+    outside = _payload(_NETWORK_HEADER, 16, 1) + _compare(_UNEQUAL, _LOOPBACK)
+    name_port = _payload(_TRANSPORT_HEADER, 2, 2) + _compare(_EQUAL, struct.pack("!H", 53))
+    refuse = _expression("reject", _number(1, 0) + _attribute(2, b"\0"))
+    # Connections between programs inside are not followed: the kernel's table of them has an end.
+    inside = _payload(_NETWORK_HEADER, 16, 1) + _compare(_EQUAL, _LOOPBACK)
+    inside += _payload(_TRANSPORT_HEADER, 0, 2) + _compare(_UNEQUAL, struct.pack("!H", port))
+    steps = (
+        (_NEW_TABLE, _CREATE, _text(1, _TABLE)),
+        (_NEW_CHAIN, _CREATE, _chain("first", "filter", _FIRST)),
+        (_NEW_CHAIN, _CREATE, _chain("way", "nat", _ADDRESSES)),
+        (_NEW_CHAIN, _CREATE, _chain("end", "filter", _LAST)),
+        (_NEW_RULE, _CREATE | _APPEND, _rule("first", inside + _expression("notrack", b""))),
+        (_NEW_RULE, _CREATE | _APPEND, _rule("way", _protocol(socket.IPPROTO_TCP) + outside + to_port)),
+        (_NEW_RULE, _CREATE | _APPEND, _rule("way", _protocol(socket.IPPROTO_UDP) + outside + name_port + to_port)),
+        (_NEW_RULE, _CREATE | _APPEND, _rule("end", outside + refuse)),
+    )
+    batch = _netfilter(_BATCH_BEGIN, 0, b"", 1)
+    for number, (kind, flags, body) in enumerate(steps, 2):
+        batch += _netfilter(_NFTABLES << 8 | kind, _ACK | flags, body, number)
+    _ask(_NETFILTER, batch + _netfilter(_BATCH_END, 0, b"", len(steps) + 2), len(steps))
+
+
+def _ask(protocol: int, message: bytes, answers: int) -> None:
+    """Send a message and read as many acknowledgements; raises OSError with the first refusal."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as channel:
+        channel.settimeout(10)
+        channel.bind((0, 0))
+        channel.send(message)
+        while answers:
+            data = channel.recv(1 << 16)
+            while data:
+                length, kind = struct.unpack_from("IH", data)
+                if kind == 2:  # an error, or 0 for done
+                    (code,) = struct.unpack_from("i", data, 16)
+                    if code:
+                        raise OSError(-code, os.strerror(-code))
+                    answers -= 1
+                data = data[(length + 3) & ~3 :]
+
+
+def _message(kind: int, flags: int, body: bytes, number: int) -> bytes:
+    return struct.pack("IHHII", 16 + len(body), kind, flags | _REQUEST, number, 0) + body
+
+
+def _netfilter(kind: int, flags: int, body: bytes, number: int) -> bytes:
+    bracket = kind in (_BATCH_BEGIN, _BATCH_END)
+    head = struct.pack("!BBH", 0 if bracket else socket.AF_INET, 0, _NFTABLES if bracket else 0)
+    return _message(kind, flags, head + body, number)
+
+
+def _attribute(kind: int, data: bytes) -> bytes:
+    return struct.pack("HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+
+
+def _nest(kind: int, data: bytes) -> bytes:
+    return _attribute(kind | 0x8000, data)
+
+
+def _number(kind: int, value: int) -> bytes:
+    return _attribute(kind, struct.pack("!i", value))
+
+
+def _text(kind: int, text: str) -> bytes:
+    return _attribute(kind, text.encode() + b"\0")
+
+
+def _chain(name: str, kind: str, priority: int) -> bytes:
+    hook = _nest(4, _number(1, _HOOK_OUTPUT) + _number(2, priority))
+    return _text(1, _TABLE) + _text(3, name) + hook + _text(7, kind)
+
+
+def _rule(chain: str, expressions: bytes) -> bytes:
+    return _text(1, _TABLE) + _text(2, chain) + _nest(4, expressions)
+
+
+def _expression(name: str, data: bytes) -> bytes:
+    return _nest(1, _text(1, name) + _nest(2, data))
+
+
+def _payload(header: int, offset: int, length: int) -> bytes:
+    return _expression("payload", _number(1, 1) + _number(2, header) + _number(3, offset) + _number(4, length))
+
+
+def _protocol(number: int) -> bytes:
+    return _expression("meta", _number(1, 1) + _number(2, _PROTOCOL)) + _compare(_EQUAL, bytes([number]))
+
+
+def _compare(how: int, data: bytes) -> bytes:
+    return _expression("cmp", _number(1, 1) + _number(2, how) + _nest(3, _attribute(1, data)))

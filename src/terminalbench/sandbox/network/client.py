@@ -1,0 +1,223 @@
+"""The caller's side of the relay: started once, for all sandboxes of this process; gone with it."""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.request import getproxies_environment
+
+from terminalbench.sandbox.engine import wire
+from terminalbench.sandbox.errors import SandboxNetworkError
+from terminalbench.sandbox.network.policy import OPEN, Policy
+
+MOST_FORWARDS = 8
+_SOURCES = Path(__file__).resolve().parents[3]
+_BOOT = "import sys; sys.path.insert(0, {root!r}); from terminalbench.sandbox.network.relay import main; main()"
+_PATIENCE_SEC = 10.0
+_ENDED = "the relay of the sandbox's network has ended"
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way out that a sandbox gets: its first policy, the places of this machine shown inside, its log file.
+
+    A forward is the address inside, and the host and port that it stands for.
+    `redirect` and `static` (names with fixed addresses, taken as public) are for tests; no file of a user sets them.
+    """
+
+    policy: Policy = OPEN
+    phase: str = "setup"
+    forwards: tuple[tuple[str, str, int], ...] = ()
+    log: Path | None = None
+    redirect: bool = True
+    static: Mapping[str, str] = field(default_factory=dict)
+
+    def request(self) -> dict[str, Any]:
+        """What is to be made inside."""
+        return {"redirect": self.redirect, "forwards": [(inside, port) for inside, _, port in self.forwards]}
+
+
+class Relay:
+    """A running relay process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._lock = threading.Lock()
+        self._channel, theirs = wire.socket_pair()
+        keep = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        boot = _BOOT.format(root=str(_SOURCES))
+        command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot, str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=keep,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        atexit.register(self.close)
+
+    def alive(self) -> bool:
+        """Whether it still serves this very process (not a fork of it)."""
+        return self.pid == os.getpid() and self._process.poll() is None
+
+    def send(self, message: dict[str, Any], handles: tuple[int, ...]) -> None:
+        """Tell it of a sandbox."""
+        try:
+            with self._lock:
+                wire.send(self._channel, message, handles)
+        except OSError as error:
+            raise SandboxNetworkError(f"the relay of the sandboxes' network is gone: {error}") from error
+
+    def close(self) -> None:
+        """Let it go and wait for it."""
+        if self.pid == os.getpid():
+            self._channel.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+
+
+_guard = threading.Lock()
+_current: Relay | None = None
+
+
+def relay() -> Relay:
+    """The relay of this process, started at the first call; it need not be up yet to be told something."""
+    global _current
+    with _guard:
+        if _current is None or not _current.alive():
+            _current = Relay()
+        return _current
+
+
+class Link:
+    """The open way of one sandbox."""
+
+    def __init__(self, server: Relay, way: Way, kind: str, sockets: list[int]) -> None:
+        """Hand the `sockets` that were made inside to the relay, which serves them from now on."""
+        self.kind = kind
+        self.gone = False
+        self._ends: set[Callable[[], None]] = set()
+        self._asking = asyncio.Lock()
+        self._channel, theirs = wire.socket_pair()
+        log = _open_log(way.log) if way.log is not None else None
+        about = {
+            "way": kind,
+            "policy": way.policy.plain(),
+            "phase": way.phase,
+            "forwards": [(host, port) for _, host, port in way.forwards],
+            "static": dict(way.static),
+            "proxies": getproxies_environment(),
+            "logged": log is not None,
+        }
+        try:
+            with theirs:
+                server.send(about, (theirs.fileno(), *((log,) if log is not None else ()), *sockets))
+        except BaseException:
+            self._channel.close()
+            raise
+        finally:
+            if log is not None:
+                os.close(log)
+        self._channel.setblocking(False)
+        self._answers: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        asyncio.get_running_loop().add_reader(self._channel, self._read)
+
+    def _read(self) -> None:
+        try:
+            message, _ = wire.receive(self._channel)
+        except BlockingIOError:
+            return
+        if message is None:
+            self.gone = True
+            for end in tuple(self._ends):
+                end()
+            asyncio.get_running_loop().remove_reader(self._channel)
+        self._answers.put_nowait(message)
+
+    @contextlib.contextmanager
+    def needed(self) -> Generator[None]:
+        """End what is awaited meanwhile should the relay go: what a command would do without says nothing."""
+        task = asyncio.current_task()
+        if task is None or self.gone:
+            raise SandboxNetworkError(_ENDED)
+        before, ended = task.cancelling(), False
+
+        def end() -> None:
+            nonlocal ended
+            ended = True
+            task.cancel()
+
+        self._ends.add(end)
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if ended and task.uncancel() <= before:
+                raise SandboxNetworkError(_ENDED) from error
+            raise
+        finally:
+            self._ends.discard(end)
+
+    async def enter(self, policy: Policy, phase: str) -> None:
+        """A new phase; when this returns, connections that it does not allow are cut."""
+        await self._ask({"policy": policy.plain(), "phase": phase})
+
+    async def renew(self, kind: str, sockets: list[int]) -> None:
+        """Serve these sockets, of a new network of the same sandbox, instead of those before; closes them here."""
+        try:
+            await self._ask({"way": kind}, sockets)
+            self.kind = kind
+        finally:
+            for handle in sockets:
+                os.close(handle)
+
+    async def _ask(self, message: dict[str, Any], handles: Sequence[int] = ()) -> None:
+        async with self._asking:
+            try:
+                wire.send(self._channel, message, tuple(handles))
+                answer = await asyncio.wait_for(self._answers.get(), _PATIENCE_SEC)
+            except (OSError, TimeoutError) as error:
+                self.gone = True  # it may still allow what it was to forbid
+                raise SandboxNetworkError(f"the relay of the sandbox's network does not answer: {error}") from error
+        if answer is None:
+            raise SandboxNetworkError(_ENDED)
+
+    async def close(self) -> None:
+        """End the way; the log is complete when this returns."""
+        with contextlib.suppress(SandboxNetworkError):
+            if not self.gone:
+                await self._ask({"close": True})
+        asyncio.get_running_loop().remove_reader(self._channel)
+        self._channel.close()
+
+
+def _open_log(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, 0o600)
+
+
+def environment(kind: str) -> dict[str, str]:
+    """The variables of a command: where the kernel cannot redirect, programs have to know of the proxy."""
+    if kind != "proxy":
+        return {}
+    from terminalbench.sandbox.engine.net import PROXY_PORT
+
+    url = f"http://127.0.0.1:{PROXY_PORT}"
+    proxies = {name: url for upper in ("HTTP_PROXY", "HTTPS_PROXY") for name in (upper, upper.lower())}
+    past = "localhost,127.0.0.1,::1"
+    return {**proxies, "NO_PROXY": past, "no_proxy": past, "NODE_USE_ENV_PROXY": "1"}
+
+
+async def running() -> Relay:
+    """The relay of this process, started without blocking the event loop."""
+    current = _current
+    return current if current is not None and current.alive() else await asyncio.to_thread(relay)

@@ -1,0 +1,166 @@
+"""The network of one trial's sandbox through its phases: what the task and the experiment allow, whichever is narrower.
+
+    "kwargs": {"network": {"setup": "public", "agent": "model-only", "verifier": ["pypi.org", "*.example.org"],
+                           "model": ["${ANTHROPIC_BASE_URL}"], "declared": ["http://127.0.0.1:8080/mcp"]}}
+
+`model` are the endpoints of the profile's model, `declared` other addresses that the profile names: both may be on this
+machine. `"network": "host"` gives the host's own network, and is never chosen unasked.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from weakref import WeakSet
+
+from harbor.models.task.config import NetworkMode, NetworkPolicy
+
+from terminalbench.sandbox.errors import Refused
+from terminalbench.sandbox.network.client import MOST_FORWARDS, Link, Way
+from terminalbench.sandbox.network.egress import FILE
+from terminalbench.sandbox.network.policy import CLOSED, OPEN, Policy, canonical
+
+PHASES = ("setup", "agent", "verifier")
+HOST_NETWORK = "host"
+_MODEL_ONLY = "model-only"
+_WORDS = {"public": OPEN, "none": CLOSED, _MODEL_ONLY: Policy(lists=((),))}
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_PORTS = {"http": 80, "https": 443}
+_live: "WeakSet[TrialNetwork]" = WeakSet()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a job says of the network of its sandboxes."""
+
+    host: bool = False
+    phases: Mapping[str, Policy] = field(default_factory=dict)
+    model: frozenset[tuple[str, int]] = frozenset()
+    declared: frozenset[tuple[str, int]] = frozenset()
+    model_hosts: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any] | str | None) -> "Settings":
+        """The settings of an environment's option `network`; what cannot be understood is refused."""
+        if given == HOST_NETWORK:
+            return cls(host=True)
+        if given is not None and not isinstance(given, Mapping):
+            raise Refused(f'network = "{given}"', hint='use "host", or a table with setup, agent and verifier')
+        table = dict(given or {})
+        named = [str(text) for text in table.pop("model", ())]
+        hosts = tuple(host for host in named if "*" in host)
+        model, declared = _endpoints(set(named).difference(hosts)), _endpoints(table.pop("declared", ()))
+        phases = {}
+        for phase, value in table.items():
+            if phase not in PHASES:
+                raise Refused(f'network has no phase "{phase}"', hint=f"use {', '.join(PHASES)}")
+            phases[phase] = _policy(value, phase)
+        return cls(False, phases, model, declared, hosts)
+
+    def policy(self, phase: str, asked: NetworkPolicy) -> Policy:
+        """What is allowed in a phase, if the task asks for this."""
+        own, task = self.phases.get(phase, OPEN), task_policy(asked)
+        if phase == "verifier" and any(own.lists):
+            return own.narrowed(task)
+        both = (*own.lists, *task.lists)
+        # The model is reached whatever else may be; other addresses of the profile only where everything public is.
+        endpoints = self.model if own.lists else self.model | self.declared
+        return Policy(own.closed or task.closed, tuple((*hosts, *self.model_hosts) for hosts in both), endpoints)
+
+
+def task_policy(asked: NetworkPolicy) -> Policy:
+    """What a task asks for, in our words."""
+    if asked.network_mode == NetworkMode.NO_NETWORK:
+        return CLOSED
+    if asked.network_mode == NetworkMode.ALLOWLIST:
+        return Policy(lists=(tuple(asked.allowed_hosts),))
+    return OPEN
+
+
+def _policy(value: Any, phase: str) -> Policy:
+    if isinstance(value, str) and value in _WORDS:
+        return _WORDS[value]
+    if isinstance(value, list | tuple) and all(isinstance(host, str) for host in value):
+        return Policy(lists=(tuple(host.lower() for host in value),))
+    raise Refused(f"network.{phase} = {value!r}", hint=f"use {', '.join(_WORDS)}, or a list of hosts")
+
+
+def _endpoints(given: Iterable[str]) -> frozenset[tuple[str, int]]:
+    """Host and port of each address; a variable that is not set stands for none."""
+    found = set()
+    for text in given:
+        url = _REFERENCE.sub(lambda match: os.environ.get(match[1], match[2] or ""), text).strip()
+        parts = urlsplit(url if "//" in url else f"https://{url}")
+        try:
+            port = parts.port or _PORTS.get(parts.scheme, 443)
+        except ValueError:
+            continue
+        if parts.hostname:
+            found.add((canonical(parts.hostname), port))
+    return frozenset(found)
+
+
+class TrialNetwork:
+    """The network of one sandbox. `link` is its open way, once it has one."""
+
+    def __init__(self, given: Mapping[str, Any] | str | None, trial_dir: Path, asked: NetworkPolicy) -> None:
+        self.settings = Settings.read(given)
+        self.link: Link | None = None
+        self._trial_dir, self._phase, self._asked = trial_dir, PHASES[0], asked
+        _live.add(self)
+
+    @property
+    def host(self) -> bool:
+        """Whether commands use the host's own network, where the task allows any."""
+        return self.settings.host and self._asked.network_mode == NetworkMode.PUBLIC
+
+    def way(self, asked: Iterable[NetworkPolicy]) -> Way | None:
+        """The way out for a sandbox whose task asks for these policies in turn; None when it never gets one."""
+        if self.settings.host:
+            if any(policy.network_mode == NetworkMode.ALLOWLIST for policy in asked):
+                raise Refused('a network allowlist together with network = "host"', hint='leave network = "host" out')
+            return None
+        if all(self.settings.policy(phase, one).closed for one in asked for phase in PHASES):
+            return None
+        return Way(self._policy(), self._phase, self._forwards(), self._trial_dir / FILE)
+
+    def _policy(self) -> Policy:
+        return self.settings.policy(self._phase, self._asked)
+
+    def _forwards(self) -> tuple[tuple[str, str, int], ...]:
+        """What of this machine's loopback is shown at the same place inside: only what the profile itself declares."""
+        found = {}
+        for host, port in sorted(self.settings.model | self.settings.declared):
+            if host == "localhost" or host == "::1" or host.startswith("127."):
+                inside = "127.0.0.1" if host == "localhost" else host
+                found[inside, port] = (inside, host, port)
+        if len(found) > MOST_FORWARDS:
+            raise Refused(f"{len(found)} addresses of this machine in one profile", hint=f"at most {MOST_FORWARDS}")
+        return tuple(found.values())
+
+    async def ask(self, asked: NetworkPolicy) -> None:
+        """The task asks for another policy from now on."""
+        self._asked = asked
+        await self._tell()
+
+    async def enter(self, phase: str) -> None:
+        """Another phase of the trial has begun."""
+        self._phase = phase
+        await self._tell()
+
+    def belongs_to(self, trial_dir: Path) -> bool:
+        """Whether it is the network of that trial."""
+        return self._trial_dir.resolve() == trial_dir.resolve()
+
+    async def _tell(self) -> None:
+        if self.link is not None:
+            await self.link.enter(self._policy(), self._phase)
+
+
+async def enter_phase(trial_dir: Path, phase: str) -> None:
+    """Tell the sandboxes of a trial, if it runs in some of ours, that a phase begins."""
+    for network in [one for one in _live if one.belongs_to(trial_dir)]:
+        await network.enter(phase)

@@ -149,6 +149,10 @@ async def egress(box: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+async def renew(box: int, view: str) -> None:
+    await boxes[box]._running().renew(view)
+
+
 async def relay_pid() -> int:
     return client.relay()._process.pid
 
@@ -211,6 +215,7 @@ COMMANDS = {
         phase,
         egress,
         relay_pid,
+        renew,
         call,
         counts,
         news,

@@ -215,6 +215,20 @@ def test_a_phase_cuts_what_it_does_not_allow(driver: Driver, site: int) -> None:
     assert box.out(f"curl -fsS http://{SITE}:{site}/") == f"{SITE}:{site} /"
 
 
+def test_a_sandbox_that_starts_anew_has_a_network_of_its_own_again(driver: Driver, site: int) -> None:
+    """What the agent held open is gone; what may be reached is what could be reached before, by the same names."""
+    box = driver.box(network="public", phases=[[SITE]], way=way())
+    box.do("network", [SITE])
+    assert box.out(f"curl -fsS http://{SITE}:{site}/") == f"{SITE}:{site} /"
+    box.out("setsid python3 -m http.server 8080 >/dev/null 2>&1 &")
+    box.until("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:8080/", "200")
+    box.do("renew", "agent")
+    assert box.run("curl -sS http://127.0.0.1:8080/")["return_code"] == 7
+    assert box.out(f"curl -fsS http://{SITE}:{site}/") == f"{SITE}:{site} /"
+    assert box.run("curl -sS http://other.test/")["return_code"] == 6
+    assert len([line for line in box.do("egress") if "up" in line]) == 2
+
+
 def test_the_allow_list_of_a_task_is_kept(driver: Driver, site: int) -> None:
     names = (SITE, "a.example.test", "b.example.test", "example.test")
     box = driver.box(network=[SITE, "*.example.test", "192.0.2.0/24"], way=way(*names))

@@ -84,7 +84,7 @@ def _host_folder(folder: str, point: str) -> str:
     sandbox is root to the host's files too, so their modes alone would hide nothing from it.
     """
     for path in (point, f"{point}-empty"):
-        os.mkdir(path, 0o755)
+        os.makedirs(path, 0o755, exist_ok=True)  # a sandbox that starts anew has them
     handles = [_folder_handle(path) for path in (folder, f"{point}-empty", point)]
     source, empty, target = (f"/proc/self/fd/{handle}" for handle in handles)
     with kernel.as_other_user():

@@ -42,13 +42,26 @@ def test_the_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pyte
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_new_file_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("shared", "file", "folder"), [("", 0o600, 0o700), ("0", 0o600, 0o700), ("1", 0o640, 0o750)])
+def test_what_is_new_is_this_users_alone_unless_it_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str, file: int, folder: int
+) -> None:
+    monkeypatch.setenv("TERMINALBENCH_SHARED", shared)
+    (tmp_path / "old").write_text("x")
+    (tmp_path / "old").chmod(0o664)
     before = os.umask(0o027)
     try:
-        files.write_text(tmp_path / "a", "x")
+        files.write_text(tmp_path / "a" / "b" / "text", "x")
+        files.append_jsonl(tmp_path / "a" / "b" / "lines", {})
+        files.write_text(tmp_path / "old", "y")
+        files.write_project_file(tmp_path / "project", "x")
+        with files.lock(tmp_path / "a" / "b" / "lock"):
+            made = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
     finally:
         os.umask(before)
-    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+    assert made == {
+        "a": folder, "b": folder, "text": file, "lines": file, "lock": file, "old": 0o664, "project": 0o640,
+    }  # fmt: skip
 
 
 def test_many_threads_that_write_leave_the_umask_alone(tmp_path: Path) -> None:
@@ -60,7 +73,7 @@ def test_many_threads_that_write_leave_the_umask_alone(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert left == 0o027
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_a_corrupt_file_is_named(tmp_path: Path) -> None:

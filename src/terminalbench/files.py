@@ -3,7 +3,7 @@
 A reader never sees half a JSON file (temporary file, fsync, rename). A JSONL file survives a crash in
 the middle of a line: the torn line is closed by the next append, and readers count it instead of failing.
 What an agent could have written is read by `read_plain` and its kin: never through a link, never a pipe, never
-without a bound.
+without a bound. What is made here is this user's alone (0600, 0700), see `modes`.
 """
 
 import contextlib
@@ -21,26 +21,33 @@ from typing import Any, BinaryIO
 import msgspec
 
 from terminalbench.errors import TbenchError
+from terminalbench.modes import file_mode, make_folder, mode_of
 
 _NAME_SEC = 10.0
 
 
-def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_bytes(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
     """Replace `path` by `data` atomically and durably; on any error the old file stays as it was.
 
-    Not `durable` is for what can be made again at any time: faster, and a power cut may lose it.
+    Not `durable` is for what can be made again at any time: faster, and a power cut may lose it. A file that is there
+    keeps its mode; a new one has `mode`, which is this user's alone unless told.
     """
-    write_lines(path, (data,), durable=durable)
+    write_lines(path, (data,), durable=durable, mode=mode)
 
 
-def write_lines(path: Path, lines: Iterable[bytes], *, durable: bool = True) -> None:
+def write_lines(path: Path, lines: Iterable[bytes], *, durable: bool = True, mode: int | None = None) -> None:
     """Replace `path` by `lines` (each with its newline) as they come, atomically: the file is never held in memory."""
     with _naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        before = mode_of(path)
         temporary = path.with_name(f".{path.name[:50]}.{os.urandom(6).hex()}.tmp")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        handle = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_mode() if mode is None else mode
+        )
         try:
             with os.fdopen(handle, "wb") as stream:
+                if before is not None:
+                    os.fchmod(handle, before)
                 stream.writelines(lines)
                 stream.flush()
                 if durable:
@@ -56,6 +63,11 @@ def write_lines(path: Path, lines: Iterable[bytes], *, durable: bool = True) -> 
 def write_text(path: Path, text: str) -> None:
     """Replace `path` by `text` atomically."""
     write_bytes(path, text.encode())
+
+
+def write_project_file(path: Path, text: str) -> None:
+    """The same for a file of a project, which people share: a new one has the mode that the umask gives it."""
+    write_bytes(path, text.encode(), mode=0o666)
 
 
 def overwrite(path: Path, data: bytes) -> None:
@@ -107,8 +119,8 @@ def append_jsonl(path: Path, record: Any, *, durable: bool = False) -> None:
 @contextlib.contextmanager
 def _opened(path: Path, flags: int = 0) -> Generator[int]:
     """A handle to read and write a file, made with its folder where it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
+    make_folder(path.parent)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, file_mode())
     try:
         yield handle
     finally:

@@ -57,6 +57,23 @@ def test_an_experiment_runs_and_leaves_its_tree(lab) -> None:
     assert "oracle vs nop was not declared" in compared.stdout
 
 
+def test_results_index_and_tables_are_this_users_alone_and_what_was_there_keeps_its_mode(done) -> None:
+    """What Harbor's process wrote too; the folders that a sandbox writes to lie in closed ones."""
+    lab = done.lab
+    kept = lab.root / "kept.csv"
+    kept.write_text("")
+    kept.chmod(0o644)
+    for command in (["analyze", done.file], ["export", done.file, "-o", "new.csv"], ["export", done.file, "-o", kept]):
+        assert lab.tbench(*command).returncode == 0
+    mounted = {path for path in lab.batch().runs.glob("*/*/*") if path.is_dir()}
+    made = [lab.root / "new.csv", lab.root / "results", *(lab.root / "results").rglob("*")]
+    ours = [path for path in made if not mounted & {path, *path.parents}]
+    assert [path for path in ours if path.stat().st_mode & 0o077] == []
+    assert len(ours) > 40
+    assert kept.stat().st_mode & 0o777 == 0o644
+    assert done.file.stat().st_mode & 0o044 == 0o044
+
+
 def test_what_harbor_left_is_harbors_own(done) -> None:
     from harbor.models.job.result import JobResult
 

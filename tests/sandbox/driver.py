@@ -7,6 +7,7 @@ import asyncio
 import ctypes
 import functools
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -240,4 +241,5 @@ async def main() -> None:
 
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a killed test run leaves no driver
+    os.umask(0o077)  # as a Harbor process has it whose results are private
     asyncio.run(main())

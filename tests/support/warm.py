@@ -291,6 +291,10 @@ def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> C
     loaded_in = os.environ["HOME"]
     os.environ.clear()
     os.environ.update(request["env"])
+    from terminalbench.modes import child_umask
+
+    if (mask := child_umask()) >= 0:
+        os.umask(mask)
     _move_home(Path(loaded_in), Path.home())
     path = [entry for entry in request["env"].get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:0] = [entry for entry in path if entry not in sys.path]

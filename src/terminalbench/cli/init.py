@@ -21,7 +21,7 @@ def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str
     from terminalbench.experiments.config import RESERVED, RESERVED_SLUGS, load
     from terminalbench.experiments.scaffold import scaffold
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
-    from terminalbench.files import write_text
+    from terminalbench.files import write_project_file
 
     if not re.fullmatch(SLUG, slug):
         raise UserError(f"--slug must be {SLUG_DOC}")
@@ -35,7 +35,7 @@ def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str
     if experiment.exists():
         raise UserError("exists already", where=str(experiment), hint="choose another --slug")
     for path in [*(p for p in others if not p.exists()), experiment]:
-        write_text(path, files[path])
+        write_project_file(path, files[path])
         click.echo(f"written: {path}")
     load(experiment)
     click.echo(f"next: tbench plan {experiment}")

@@ -18,7 +18,7 @@ def command(experiment: Path, output: Path | None, force: bool) -> None:
     Knows `[tasks] dataset/ids` with `[[profiles]] key = ...`, and `[tasks.<id>]` tables.
     """
     from terminalbench.experiments.migrate import migrate
-    from terminalbench.files import write_text
+    from terminalbench.files import write_project_file
 
     if output is not None and output.exists() and not force:
         raise UserError("exists already", where=str(output), hint="choose another name, or --force")
@@ -28,5 +28,5 @@ def command(experiment: Path, output: Path | None, force: bool) -> None:
     if output is None:
         click.echo(migration.text, nl=False)
         return
-    write_text(output, migration.text)
+    write_project_file(output, migration.text)
     click.echo(f"written: {output} (next: tbench validate {output})", err=True)

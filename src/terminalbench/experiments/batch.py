@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.modes import make_folder
+
 
 class _Inside:
     """A path in the folder of a batch."""
@@ -109,11 +111,11 @@ def next_number(results_root: Path, slug: str) -> int:
 def allocate(results_root: Path, slug: str) -> Batch:
     """Take the next free number by making its folder; two runs at once get two batches."""
     folder = results_root / slug
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     while True:
         batch = Batch(folder / str(next_number(results_root, slug)))
         try:
-            batch.folder.mkdir()
+            make_folder(batch.folder, exist_ok=False)
         except FileExistsError:
             continue
         return batch

@@ -60,14 +60,14 @@ def write_quarantine(experiment: Path, tasks: list[QuarantinedTask]) -> Path:
     """Add tasks to the quarantine of an experiment; those in it already keep their reason."""
     import tomlkit
 
-    from terminalbench.files import write_text
+    from terminalbench.files import write_project_file
 
     file = quarantine_file(experiment)
     known = read_quarantine(experiment)
     text = file.read_text(encoding="utf-8") if file.exists() else HEADER.format(name=experiment.name)
     for task in (task for task in tasks if (task.dataset, task.id) not in known):
         text += f"\n[[task]]\n{tomlkit.dumps({k: v for k, v in asdict(task).items() if v})}"
-    write_text(file, text)
+    write_project_file(file, text)
     return file
 
 
@@ -75,7 +75,7 @@ def release(experiment: Path, tasks: list[tuple[str, str]]) -> Path:
     """Take (dataset, id) tasks out of the quarantine of an experiment; everything else in the file stays."""
     import tomlkit
 
-    from terminalbench.files import write_text
+    from terminalbench.files import write_project_file
 
     file = quarantine_file(experiment)
     document = tomlkit.parse(file.read_text(encoding="utf-8"))
@@ -85,5 +85,5 @@ def release(experiment: Path, tasks: list[tuple[str, str]]) -> Path:
             del entries[index]
     if not entries:
         del document["task"]
-    write_text(file, tomlkit.dumps(document))
+    write_project_file(file, tomlkit.dumps(document))
     return file

@@ -15,12 +15,12 @@ from terminalbench.experiments.plan import from_root
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.tables import SCHEMA_VERSION
-from terminalbench.files import write_text
+from terminalbench.files import write_project_file
 
 
 def write_experiment(experiment: Experiment, file: Path) -> None:
     """Write an experiment to a file of its project, and what it has in quarantine beside it."""
-    write_text(file, experiment_toml(experiment))
+    write_project_file(file, experiment_toml(experiment))
     if experiment.quarantine:
         held = experiment.quarantine.items()
         write_quarantine(file, [QuarantinedTask(task, dataset, reason) for (dataset, task), reason in held])

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from terminalbench.files import special_files
+from terminalbench.modes import make_folder
 
 FOLDER = "superseded"
 
@@ -12,7 +13,7 @@ FOLDER = "superseded"
 def set_aside(trial_dir: Path, superseded: Path, number: int) -> Path:
     """Keep `trial_dir` as `<superseded>/<job>/<trial>-try<number>`; return the copy."""
     kept = superseded / trial_dir.parent.name / f"{trial_dir.name}-try{number}"
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(kept.parent)
     partial = kept.with_name(f".{kept.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     # Links stay links, and pipes or devices an agent left are passed over: they are no evidence and could block.

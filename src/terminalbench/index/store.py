@@ -17,6 +17,7 @@ from pathlib import Path
 
 from terminalbench.errors import TbenchError
 from terminalbench.index.plans import keep_all_facts
+from terminalbench.modes import make_file, make_folder
 
 FILE_NAME = "index.db"
 _SIDE_FILES = ("", "-wal", "-shm")
@@ -143,7 +144,7 @@ def open_index(results_root: Path, *, in_root: bool = False) -> Generator[sqlite
     """
     if in_root and not _can_be_written(results_root):
         raise TbenchError("the index cannot be written", where=str(results_root / FILE_NAME), hint=_why(results_root))
-    results_root.mkdir(parents=True, exist_ok=True)
+    make_folder(results_root)
     file = index_file(results_root)
     made = _made(file, results_root) if file is not None else _connect(_in_memory(results_root.resolve()), results_root)
     with closing(made) as connection:
@@ -210,6 +211,7 @@ def _elsewhere(root: Path) -> Path | None:
         folder = home / "terminalbench" / "index" / f"{_digest(root)}-{len(MIGRATIONS)}"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (folder / FILE_NAME).exists():
+            make_file(folder / FILE_NAME)
             with closing(_opened(f"{(folder / FILE_NAME).as_uri()}?mode=rwc")) as connection:
                 _begin(connection, root)
         _made(folder / FILE_NAME, root).close()
@@ -253,6 +255,10 @@ def _digest(root: Path) -> str:
 
 def _made(file: Path, results_root: Path) -> sqlite3.Connection:
     """The database in a file, with every table; one that is damaged is set aside first."""
+    try:
+        make_file(file)
+    except OSError:  # SQLite says what is wrong, in its own words
+        pass
     uri = f"{file.as_uri()}?mode=rwc"
     try:
         return _connect(uri, results_root)

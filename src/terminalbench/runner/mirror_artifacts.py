@@ -15,6 +15,7 @@ from pathlib import Path
 
 from terminalbench.errors import TbenchError
 from terminalbench.files import read_json, special_files, start_ticks, write_json
+from terminalbench.modes import make_folder
 
 SEAL = ".tbench-mirror.json"
 _SWAP_TRIES = 10
@@ -97,7 +98,7 @@ def _copy(source: Path, destination: Path) -> bool:
     state = _state(source)
     if destination.is_dir() and _sealed(destination) == state:
         return False
-    destination.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(destination.parent)
     _refuse_what_fills_the_disk(sum(size for size, _ in state.values()), destination.parent)
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=_own_prefix(os.getpid())) as folder:
         fresh = Path(folder) / "fresh"

@@ -29,6 +29,7 @@ from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal, co
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor
+from terminalbench.modes import make_folder
 from terminalbench.records import Event
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.guard import Guard, Observer
@@ -147,7 +148,7 @@ def record(experiment: Experiment, prepared: Prepared, plan: Plan, batch: Batch)
     plan = msgspec.structs.replace(plan, batch=batch.number, folder=shown, provenance=origin)
     write_bytes(batch.experiment_toml, experiment.file.read_bytes())
     for folder in (batch.runs, batch.analytics, batch.artifacts):
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
     for job in plan.jobs:
         if not batch.job_config(job.name).exists():
             config = job_config(experiment, prepared.profiles[job.profile], job, batch)

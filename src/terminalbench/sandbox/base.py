@@ -207,9 +207,8 @@ def _publish(
     try:
         root = claimed.folder / "root"
         root.mkdir()
-        for name, mode in _EMPTY.items():
+        for name in _EMPTY:
             (root / name).mkdir(parents=True, exist_ok=True)
-            (root / name).chmod(mode)
         for name in folders:
             (root / name).mkdir(exist_ok=True)
         for name, target in links.items():
@@ -218,7 +217,9 @@ def _publish(
             _copy(Path("/etc") / name, root / "etc" / name)
         for name, text in (("passwd", _ACCOUNTS), ("group", _GROUPS), ("nsswitch.conf", _SWITCH)):
             (root / "etc" / name).write_text(text)
-        root.chmod(0o755)
+        _readable(root)
+        for name, mode in {"": 0o755, **_EMPTY}.items():
+            (root / name).chmod(mode)
         for name in folders:
             layer = claimed.folder / "folders" / name
             if name not in hidden:
@@ -247,7 +248,17 @@ def _own_folders(source: Path, target: Path) -> None:
         here = target / Path(folder).relative_to(source)
         names[:] = [name for name in names if _enterable(Path(folder, name))]
         for name in names:
-            (here / name).mkdir(mode=0o755)
+            (here / name).mkdir()
+    _readable(target)
+
+
+def _readable(folder: Path) -> None:
+    """Let every user of a sandbox read what this process, whose umask may refuse it to others, has made."""
+    for place, _, names in os.walk(folder):
+        Path(place).chmod(0o755)
+        for path in (Path(place, name) for name in names):
+            if not path.is_symlink():
+                path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o444)
 
 
 def _hide(source: Path, names: list[str], target: Path) -> None:

@@ -222,7 +222,9 @@ def _enter(folder: int, name: str) -> int:
     except OSError:
         os.unlink(name, dir_fd=folder)
     os.mkdir(name, 0o755, dir_fd=folder)
-    return os.open(name, flags, dir_fd=folder)
+    made = os.open(name, flags, dir_fd=folder)
+    os.fchmod(made, 0o755)  # as it came out, whatever the umask: it may go into another sandbox
+    return made
 
 
 def _clear(folder: int, name: str) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from terminalbench.errors import TbenchError
 from terminalbench.files import start_ticks
 from terminalbench.live.processes import Worker
+from terminalbench.modes import child_umask, make_file, make_folder
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors import tie
 from terminalbench.runner.executors.base import JobRun
@@ -34,7 +35,7 @@ def spawn(
     argv: list[str], env: Mapping[str, str], number: int = signal.SIGKILL, **files: Any
 ) -> subprocess.Popen[bytes]:
     """Start `argv` as a tied process in a group of its own; `files` are its standard files."""
-    return subprocess.Popen[bytes](tied(argv, number), env=env, start_new_session=True, **files)
+    return subprocess.Popen[bytes](tied(argv, number), env=env, start_new_session=True, umask=child_umask(), **files)
 
 
 def ask(module: str, question: Any, answer: Any, env: Mapping[str, str], timeout_sec: float, what: str) -> Any:
@@ -63,7 +64,8 @@ class LocalExecutor:
 
     def start(self, job: JobRun) -> Worker:
         """Start Harbor with its output in the job's log."""
-        job.log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(job.log.parent)
+        make_file(job.log)
         with job.log.open("ab") as output:
             files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
             process = spawn(job.argv, job.env, signal.SIGINT, **files)

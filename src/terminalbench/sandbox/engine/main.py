@@ -17,6 +17,7 @@ _ENTERED = "--entered="
 def main() -> None:
     """`helper CONTROL BWRAP [--entered=IDS]`: enter the namespaces, execute ourselves anew, serve."""
     control, bwrap = int(sys.argv[1]), sys.argv[2]
+    os.umask(0o022)  # what it makes is a sandbox's own, and its users are several
     try:
         if len(sys.argv) < 4:
             _enter(control, bwrap)

@@ -211,7 +211,7 @@ SMALL = st.lists(
 )
 
 
-@limits(max_examples=25, deadline=None)
+@limits(max_examples=15, deadline=None)
 @given(SMALL, st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 8)), min_size=1, max_size=4, unique=True))
 def test_fewer_than_the_tipping_point_cannot_undo_it(tasks: list[tuple[str, str]], lost: list[tuple[str, int]]) -> None:
     """Every way in which the missing trials can have ended, tried out."""
@@ -575,7 +575,7 @@ def test_a_lopsided_result_is_no_verdict_under_strict() -> None:
     )
 
 
-@limits(max_examples=40, deadline=None)
+@limits(max_examples=25, deadline=None)
 @given(GRID, st.sampled_from([1, 2, "any"]), st.booleans(), st.integers(1, 2))
 def test_an_interval_without_zero_stands_beside_inconclusive_only_with_a_reason(
     grid: tuple[str, str], looks: int | str, strict: bool, contrasts: int

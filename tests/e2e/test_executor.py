@@ -7,6 +7,11 @@ import sys
 
 from test_run import LIMIT_SEC, running, scripted, wait_for
 
+from conftest import REPO
+from support.warm import Warm
+
+WARM = Warm()
+
 EXECUTOR = '''
 import json
 import os
@@ -51,10 +56,14 @@ RUN = """
 import sys
 from pathlib import Path
 
+sys.path.append(sys.argv.pop(1))
+from support.warm import Warm
 from terminalbench.experiments.config import load
 from terminalbench.experiments.plan import Selection
+from terminalbench.runner.executors import local
 from terminalbench.runner.run import prepare_run, run
 
+local.spawn = Warm(sys.argv.pop(1))
 experiment = load(Path(sys.argv[1]), None)
 run(experiment, prepare_run(experiment, Selection()), executor=sys.argv[2])
 """
@@ -77,12 +86,18 @@ def book(lab) -> list[dict]:
 
 
 def start(lab, *arguments):
+    tests, where = REPO / "tests", WARM.tbench()[-1]
     process = subprocess.Popen(
-        [sys.executable, str(lab.root / "run.py"), *map(str, arguments)],
+        [sys.executable, str(lab.root / "run.py"), str(tests), where, *map(str, arguments)],
         cwd=lab.root, env=lab.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     lab.started.append(process)
     return process
+
+
+def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def test_a_batch_runs_through_a_users_executor(lab) -> None:
@@ -94,9 +109,8 @@ def test_a_batch_runs_through_a_users_executor(lab) -> None:
     (job,) = {said["job"] for said in book(lab)}
     first = book(lab)[0]
     assert (first["log"], first["folder"]) == (str(lab.batch().job_log(job)), str(lab.batch().job_folder(job)))
-    ended = [event for event in lab.events() if event.kind == "trial_ended"]
-    assert len(ended) == 2
-    again = lab.process("resume", lab.batch().folder, "--attempts", "2")
+    assert sum(event.kind == "trial_ended" for event in lab.events()) == 2
+    again = ended(lab.start("resume", lab.batch().folder, "--attempts", "2"))
     assert again.returncode in (0, 3), again.stdout + again.stderr
     assert sum(said["asked"] == "start" for said in book(lab)) == 2, "a resume runs it where the batch ran before"
 
@@ -107,10 +121,10 @@ def test_kill_and_resume_ask_the_executor_that_was_recorded(lab) -> None:
     wait_for(lambda: running(lab) or process.poll() is not None)
     (worker,) = lab.batch().folder.glob("workers/*.json")
     assert json.loads(worker.read_text())["executor"] == "recording"
-    assert "harbor" in lab.process("kill", lab.batch().folder).stdout
+    assert "harbor" in ended(lab.start("kill", lab.batch().folder)).stdout
     process.send_signal(signal.SIGSTOP)  # a runner that does nothing any more
-    ended = lab.process("kill", lab.batch().folder, "--yes")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    killed = ended(lab.start("kill", lab.batch().folder, "--yes"))
+    assert killed.returncode == 0, killed.stdout + killed.stderr
     process.communicate(timeout=LIMIT_SEC)
     stops = [said for said in book(lab) if said["asked"] == "stop"]
     assert {said["executor"] for said in stops} == {"recording"}

@@ -78,15 +78,25 @@ def _assert_told_exactly(trial: Trial, told: dict[str, Any]) -> None:
 def test_server_that_does_not_start_is_seen(tmp_path: Path, cli: Path) -> None:
     broken = {"mcpServers": {"lab": {"command": "/nonexistent/server"}}}
     with AnthropicServer([DO, END], pace_sec=0.6) as server:
-        trial = read(tmp_path, cli, server, {"mcp_config": broken})
-    assert trial.outcome is Outcome.PASSED
+        ran = run_claude(tmp_path, cli, server, {"mcp_config": broken})
+        trial = read_trial(ran.folder).trial
+    assert trial is not None
+    assert (ran.reward, trial.outcome) == (1.0, Outcome.PASSED)
+    assert [(s["name"], s["status"]) for s in init_event(ran)["mcp_servers"]] == [("lab", "failed")]
     assert (trial.delivery.mcp_configured, trial.delivery.mcp_connected) == (["lab"], [])
     assert trial.suspect == ["mcp_not_connected:lab"]
 
 
 def test_refused_key_is_an_error_and_not_a_failure(tmp_path: Path, cli: Path) -> None:
     with AnthropicServer(refusal=Refusal(401, "authentication_error", "invalid x-api-key")) as server:
-        trial = read(tmp_path, cli, server, {}, CLAUDE_CODE_MAX_RETRIES="0")
+        ran = run_claude(tmp_path, cli, server, {}, env={"CLAUDE_CODE_MAX_RETRIES": "1"})
+        trial = read_trial(ran.folder).trial
+    assert (ran.reward, ran.error) == (0.0, "AgentAuthenticationError")
+    end = ran.events()[-1]
+    assert (end["type"], end["is_error"], end["api_error_status"]) == ("result", True, 401)
+    assert "Invalid API key" in end["result"]
+    assert len(server.main_requests) == 2, "the first try and one retry"
+    assert trial is not None
     assert (trial.outcome, trial.error_class, trial.reward) == (Outcome.ERRORED, ErrorClass.AUTH, 0.0)
     assert (trial.usage.output_tokens, trial.usage.cost_usd) == (0, 0.0)
 

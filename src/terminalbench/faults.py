@@ -58,6 +58,7 @@ class ErrorClass(StrEnum):
     AGENT_TIMEOUT = "agent_timeout"
     SAFETY_REFUSAL = "safety_refusal"
     HUNG = "hung"
+    ENVIRONMENT_BROKEN = "environment_broken"
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
 
@@ -106,6 +107,9 @@ ERRORS: dict[ErrorClass, ErrorInfo] = {
         Fault.BENCH,
         Again.ON_REQUEST,
         "the trial could not be ended: its agent ignored two cancellations, or blocked Harbor's event loop",
+    ),
+    ErrorClass.ENVIRONMENT_BROKEN: ErrorInfo(
+        Fault.PROFILE, Again.BY_NAME, "the agent left an environment in which the tests cannot run"
     ),
     ErrorClass.CANCELLED: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "the trial was interrupted; `resume` runs it again"),
     ErrorClass.UNKNOWN: ErrorInfo(Fault.BENCH, Again.ON_REQUEST, "an error that no rule knows"),

@@ -16,7 +16,7 @@ from terminalbench.sandbox.environment import LocalSandbox
 class ContainerLike(LocalSandbox):
     """A sandbox with Docker's habits."""
 
-    kill_processes = None
+    kill_processes = hand_to_verifier = limit_counts = None
 
     @staticmethod
     @override

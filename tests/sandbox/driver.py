@@ -4,6 +4,7 @@ So the same test drives sandboxes of root and of an ordinary user, and can kill 
 """
 
 import asyncio
+import contextlib
 import ctypes
 import functools
 import json
@@ -21,6 +22,7 @@ from harbor.models.trial.paths import TrialPaths
 from terminalbench.sandbox import cache, environment, helper
 from terminalbench.sandbox.activity import MOST_BYTES, count_hits, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
+from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.network import client
 from terminalbench.sandbox.network import trial as trial_network
 from terminalbench.sandbox.network.client import Way
@@ -194,6 +196,35 @@ async def about(box: int) -> dict[str, Any]:
     return {"limits_by": running.limits_by, "scratch": running.scratch, "ids": helper.helper().ids}
 
 
+PLACE: dict[str, Any] = {"tests": "/tests", "logs": "/logs/verifier", "rewards": ("reward.json", "reward.txt")}
+
+
+async def hand(box: int, pristine: bool = True, keep: bool = False) -> str:
+    """Hand a sandbox to the verifier; what that told."""
+    return json.dumps(vars(await boxes[box].hand_to_verifier(pristine=pristine, keep=keep, **PLACE)))
+
+
+async def breakage(box: int, pristine: bool = True) -> str | None:
+    """What handing it to the verifier raised, by name."""
+    try:
+        await boxes[box].hand_to_verifier(pristine=pristine, keep=False, **PLACE)
+    except SandboxError as error:
+        return type(error).__name__
+    return None
+
+
+async def kill_first(box: int) -> None:
+    """End the first process of a sandbox, from outside."""
+    signal.pidfd_send_signal(boxes[box]._running()._pidfd, signal.SIGKILL)
+
+
+async def until_ended(box: int) -> None:
+    """Until the sandbox says that it has ended."""
+    with contextlib.suppress(SandboxError):
+        while True:
+            await boxes[box]._running().counts()
+
+
 async def collect() -> dict[str, int]:
     return vars(await asyncio.to_thread(cache.collect_leftovers))
 
@@ -222,6 +253,10 @@ COMMANDS = {
         news,
         seen_while,
         about,
+        hand,
+        breakage,
+        kill_first,
+        until_ended,
         collect,
         probe_lines,
     )

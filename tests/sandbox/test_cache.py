@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from terminalbench.sandbox import cache, environment
+from terminalbench.sandbox import cache
 from terminalbench.sandbox.engine import guardian
 from terminalbench.sandbox.engine.cgroups import Group
 from terminalbench.sandbox.image import build
@@ -231,21 +231,21 @@ def test_all_who_start_wait_for_the_one_collection(monkeypatch: pytest.MonkeyPat
         begun.set()
         assert finish.wait(60)
 
-    monkeypatch.setattr(environment, "_collected", False)
-    monkeypatch.setattr(environment, "collect_leftovers", collect)
-    starters = [threading.Thread(target=environment._collect_once) for _ in range(3)]
+    monkeypatch.setattr(cache, "_collected", False)
+    monkeypatch.setattr(cache, "collect_leftovers", collect)
+    starters = [threading.Thread(target=cache.collect_once) for _ in range(3)]
     starters[0].start()
     assert begun.wait(60)
     for starter in starters[1:]:
         starter.start()
         starter.join(0.05)
     assert all(starter.is_alive() for starter in starters)
-    assert environment._collected is False, "who starts now would not wait"
+    assert cache._collected is False, "who starts now would not wait"
     finish.set()
     for starter in starters:
         starter.join(60)
     assert collections == [1]
-    assert environment._collected is True
+    assert cache._collected is True
 
 
 def crashed(parent: Path, group: Path) -> Path:

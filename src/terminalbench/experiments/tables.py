@@ -75,6 +75,10 @@ class RunTable:
         default="docker",
         non_empty=True,
     )
+    verifier_system: Literal["pristine", "agent"] | None = key(
+        "Whose system the tests run in, in the local sandbox: the image's own, or the agent's with all it changed "
+        "(results are marked). None by default: as each task says, else `pristine`.",
+    )
     force_rebuild: bool = key("Build task images anew; also by TERMINALBENCH_FORCE_REBUILD=1.", default=False)
     timeout_multiplier: float = key("Factor on every timeout a task declares.", default=1.0, above=0)
     run_timeout_sec: float | None = key(

@@ -37,7 +37,7 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
         "jobs_dir": str(batch.runs),
         "n_attempts": spec.attempts,
         "environment": _environment(experiment, profile),
-        "verifier": {"import_path": VERIFIER},
+        "verifier": _verifier(run),
         "agents": [_agent(experiment, profile)],
         "tasks": [_task(task) for task in spec.tasks if task.found],
     }
@@ -130,6 +130,13 @@ def _plugin_text(text: str) -> str:
     except ValueError:
         return text
     return json.dumps(text)
+
+
+def _verifier(settings: RunTable) -> dict[str, Any]:
+    config: dict[str, Any] = {"import_path": VERIFIER}
+    if settings.verifier_system is not None:
+        config["kwargs"] = {"verifier_system": settings.verifier_system}
+    return config
 
 
 def _environment(experiment: Experiment, profile: Profile) -> dict[str, Any]:

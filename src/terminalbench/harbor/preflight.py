@@ -250,6 +250,8 @@ async def _create(config: dict[str, Any], declared: set[str], folder: Path) -> s
     from harbor.models.task.task import Task
     from harbor.trial.trial import Trial
 
+    from terminalbench.harbor.verifier import system_of_tests
+
     task = config["tasks"][0]
     if "git_url" not in task and "path" in task:
         path = Path(task["path"])
@@ -262,6 +264,7 @@ async def _create(config: dict[str, Any], declared: set[str], folder: Path) -> s
     try:
         plan = await JobPlan.from_config(JobConfig.model_validate(config))
         trial = await Trial.create(plan.trial_configs[0].model_copy(update={"trials_dir": folder}))
+        system_of_tests(trial.task.config.metadata)
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it raises would end the whole job
         return _said(error)
     return _folder_problem(trial.task.paths.task_dir, declared)  # one that was fetched only now

@@ -1,16 +1,20 @@
 """A verifier whose reward is the verifier's alone, also where agent and tests share one environment.
 
-Use it as `"verifier": {"import_path": "terminalbench.harbor.verifier:SafeVerifier"}` in a job. Before the tests
-enter, everything the agent left running is killed, `/tests` and `/logs/verifier` are made anew, and links from the
-workspace into them are removed. After the tests everything is killed again, and the reward is read as what it has to
-be: a plain file. What was found is written to `safety.json` in the trial folder, out of the agent's reach.
+Use it as `"verifier": {"import_path": "terminalbench.harbor.verifier:SafeVerifier"}` in a job. In the local sandbox
+everything the agent started is ended with its process namespace, and the tests run in a new one, over the system as the
+image made it: only the agent's work is the agent's. A task about the system itself asks for the agent's, in its
+`task.toml` (`[metadata] verifier_system = "agent"`) or by `run.verifier_system`; its results are marked. Elsewhere the
+agent's processes are killed, and its system is what the tests run in.
 
-A task whose solution is a running service says so in its `task.toml`: `[metadata] keep_processes = true`. Then, as in
-a cloud provider's sandbox, nothing is killed, and a background writer is not stopped. What no shared verifier can stop
-is an agent that, being root, replaces the tools the tests use, or whose program misbehaves while the tests run it: such
-tasks want `environment_mode = "separate"`, which this verifier leaves as it is.
+In both, `/tests` and `/logs/verifier` are made anew before the tests enter, and links from the workspace into them are
+removed. After the tests everything is killed again, and the reward is read as what it has to be: a plain file. What was
+found is written to `safety.json` in the trial folder, out of the agent's reach.
 
-A missing or unreadable reward is an error, never 0.
+A task whose solution is a running service says so in its `task.toml`: `[metadata] keep_processes = true`. Then nothing
+is ended, the tests run in the agent's system, and a background writer is not stopped.
+
+A missing or unreadable reward is an error, never 0. An environment that stands, but in which the tests cannot run for
+what the agent left in it, is the agent's doing: `EnvironmentBrokenError`, which counts as failed.
 """
 
 import asyncio
@@ -19,7 +23,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, override
 
@@ -45,29 +49,59 @@ from harbor.verifier.verifier import (
 
 from terminalbench.files import read_plain, remove_traps, write_json
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
-from terminalbench.harbor.read.suspicion import SAFETY_FILE, SafetyNote, read_safety
+from terminalbench.harbor.read.suspicion import (
+    AGENT_SYSTEM,
+    PRISTINE_SYSTEM,
+    SAFETY_FILE,
+    SYSTEM_FILE,
+    SafetyNote,
+    read_safety,
+)
 from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
+from terminalbench.sandbox.errors import BrokenContent
+from terminalbench.sandbox.handover import Handed
 from terminalbench.sandbox.network.trial import enter_phase
 
 REWARDS = ("reward.json", "reward.txt")
-KEEP_PROCESSES = "keep_processes"
+KEEP_PROCESSES, VERIFIER_SYSTEM = "keep_processes", "verifier_system"
+SYSTEMS = (PRISTINE_SYSTEM, AGENT_SYSTEM)
 _HOUSEKEEPING_SEC = 120
+_PROBE_SEC = 30
 _REWARD_LIMIT = 1 << 20
 _KILLED = range(129, 160)
+_CANNOT_RUN = (126, 127)
 _PLAIN_CONTAINERS = frozenset({"docker", "podman"})
+_MOST_FLAGGED = 50
 
 
 class EnvironmentNotSafeError(RuntimeError):
     """The environment could not be made safe for the tests, so they were not run."""
 
 
+class EnvironmentBrokenError(RuntimeError):
+    """The environment stands, and what the agent left in it keeps the tests from giving a verdict."""
+
+
+def system_of_tests(metadata: Mapping[str, Any]) -> str:
+    """Whose system a task asks for; raises ValueError where that is no answer."""
+    system = metadata.get(VERIFIER_SYSTEM, PRISTINE_SYSTEM)
+    if system not in SYSTEMS:
+        raise ValueError(f'[metadata] {VERIFIER_SYSTEM} is "{PRISTINE_SYSTEM}" or "{AGENT_SYSTEM}", not {system!r}')
+    return system
+
+
 class SafeVerifier(Verifier):
     """Harbor's verifier, proof against an agent that prepares its own reward."""
 
-    def __init__(self, *args: Any, keep_processes: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, keep_processes: bool = False, verifier_system: str | None = None, **kwargs: Any
+    ) -> None:
+        """`verifier_system` says whose system the tests run in, whatever the task says."""
         super().__init__(*args, **kwargs)
-        self._keep = bool(keep_processes or self.task.config.metadata.get(KEEP_PROCESSES) is True)
         config = self.task.config
+        self._keep = bool(keep_processes or config.metadata.get(KEEP_PROCESSES) is True)
+        self._system = AGENT_SYSTEM if self._keep else verifier_system or system_of_tests(config.metadata)
+        self._changes: dict[str, Any] | None = None
         step = next((step for step in config.steps or () if step.name == self.step_name), None)
         mode = resolve_task_verifier_mode(config) if step is None else resolve_step_verifier_mode(config, step)
         self._shared = mode is VerifierEnvironmentMode.SHARED
@@ -82,25 +116,52 @@ class SafeVerifier(Verifier):
     async def verify(self) -> VerifierResult:
         """Make the environment safe, run the tests, read the reward."""
         await enter_phase(self.trial_paths.trial_dir, "verifier")
-        prepared = await self._prepare() if self._shared else Prepared(mounted=self.environment.capabilities.mounted)
-        ignored: list[str] = []
+        prepared, ignored, broken = Prepared(mounted=self.environment.capabilities.mounted), list[str](), None
         try:
+            if self._shared:
+                prepared = await self._prepare()
             sources, tests_dir, script = self._resolve_tests()
             await self._upload(sources)
+            limits = await self._limits_reached()
             ran = await self._run(tests_dir, script)
             await self._collect(prepared)
+            if ran.return_code in _KILLED and limits is not None and limits == await self._limits_reached():
+                self._must_not_be_killed(ran.return_code)
             name = self._reward_file(sources or [tests_dir], ignored)
             rewards = self._rewards(name)
             if ran.return_code in _KILLED and (primary_reward(rewards) or 0) >= PASS_REWARD:
                 raise VerifierOutputParseError(
                     f"the tests were killed (exit {ran.return_code}): no pass without an end"
                 )
+        except EnvironmentBrokenError as error:
+            broken = str(error)
+            raise
         finally:
-            await asyncio.to_thread(self._write_note, prepared, ignored)
+            await asyncio.to_thread(self._write_note, prepared, ignored, broken)
+            if self._shared and self.step_name is not None and self._hand_over is not None:
+                await self.environment.hand_to_agent()  # ty: ignore[missing-attribute] - both or none
         return VerifierResult(rewards=rewards)
 
+    async def _limits_reached(self) -> object:
+        """How often limits of the environment were reached, where it knows: the kernel kills for them too."""
+        ask = getattr(self.environment, "limit_counts", None) if self._shared else None
+        return await ask() if ask is not None else None
+
+    def _must_not_be_killed(self, code: int) -> None:
+        """No limit was reached: a process inside killed the tests, and only the agent's programs run beside them."""
+        folder = self.trial_paths.verifier_dir
+        name = next((name for name in REWARDS if os.path.lexists(folder / name)), None)
+        if name is None or (primary_reward(self._rewards(name)) or 0) >= PASS_REWARD:
+            raise EnvironmentBrokenError(f"the tests were killed (exit {code}), and no limit was reached")
+
+    @property
+    def _hand_over(self) -> Callable[..., Awaitable[Handed]] | None:
+        return getattr(self.environment, "hand_to_verifier", None)
+
     async def _prepare(self) -> Prepared:
-        """Kill what the agent left running, renew the folders, remove links into them."""
+        """End what the agent left running, renew the folders, remove links into them."""
+        if self._hand_over is not None:
+            return await self._take_over(self._hand_over)
         await self._kill()
         mounted = self.environment.capabilities.mounted
         if not self._is_linux:
@@ -118,9 +179,31 @@ class SafeVerifier(Verifier):
         await self._check(done)
         prepared = parse_prepared(done.stdout or "", mounted=mounted)
         if prepared.problem is not None:
-            raise EnvironmentNotSafeError(f"cannot clean up before the tests: {prepared.problem}")
+            await self._fail(f"cannot clean up before the tests: {prepared.problem}")
+        probed = await self.environment.exec("true", timeout_sec=_PROBE_SEC)
+        if probed.return_code in _CANNOT_RUN:
+            said = ((probed.stderr or "") + (probed.stdout or "")).strip()[-500:]
+            raise EnvironmentBrokenError(f"no command runs in the tests' working folder: {said}")
         await asyncio.to_thread(_empty, self.trial_paths.verifier_dir)
         return prepared
+
+    async def _take_over(self, hand_over: Callable[..., Awaitable[Handed]]) -> Prepared:
+        """From an environment that does it itself."""
+        tests, logs = str(self._paths.tests_dir), str(self._paths.verifier_dir)
+        pristine = self._system == PRISTINE_SYSTEM
+        try:
+            handed = await hand_over(pristine=pristine, keep=self._keep, tests=tests, logs=logs, rewards=REWARDS)
+        except BrokenContent as error:
+            raise EnvironmentBrokenError(str(error)) from error
+        if handed.changes is not None:
+            self._changes = handed.changes
+            await asyncio.to_thread(write_json, self.trial_paths.trial_dir / SYSTEM_FILE, handed.changes)
+        await asyncio.to_thread(_empty, self.trial_paths.verifier_dir)
+        return Prepared(
+            mounted=False,
+            rewards_found=[name.rpartition("/")[2] for name in handed.rewards],
+            links_removed=handed.links,
+        )
 
     @property
     def _kills(self) -> bool:
@@ -142,12 +225,28 @@ class SafeVerifier(Verifier):
 
     async def _root(self, script: str) -> ExecResult:
         # "/": the agent may have deleted the working directory.
-        return await self.environment.exec(script, cwd="/", timeout_sec=_HOUSEKEEPING_SEC, user="root")
+        try:
+            return await self.environment.exec(script, cwd="/", timeout_sec=_HOUSEKEEPING_SEC, user="root")
+        except RuntimeError as error:
+            await self._fail(f"cannot clean up before the tests: {error}")
+            raise
 
     async def _check(self, done: ExecResult | None) -> None:
         if done is not None and done.return_code != 0:
             said = ((done.stderr or "") + (done.stdout or "")).strip()[-500:]
-            raise EnvironmentNotSafeError(f"cannot clean up before the tests (exit {done.return_code}): {said}")
+            await self._fail(f"cannot clean up before the tests (exit {done.return_code}): {said}")
+
+    async def _fail(self, problem: str) -> None:
+        """Raise; the agent's doing if the environment runs commands, or says that it has no shell to run them."""
+        token = secrets.token_hex(8)
+        try:
+            done = await self.environment.exec(f"echo {token}", cwd="/", timeout_sec=_PROBE_SEC, user="root")
+        except Exception as error:
+            raise EnvironmentNotSafeError(problem) from error
+        alive = done.return_code == 0 and token in (done.stdout or "")
+        if self._shared and (alive or done.return_code in _CANNOT_RUN):
+            raise EnvironmentBrokenError(problem)
+        raise EnvironmentNotSafeError(problem)
 
     async def _upload(self, sources: list[Path]) -> None:
         try:
@@ -221,7 +320,9 @@ class SafeVerifier(Verifier):
             raise VerifierOutputParseError(f"{name} holds something other than finite numbers by name")
         return rewards
 
-    def _write_note(self, prepared: Prepared, ignored: list[str]) -> None:
+    def _write_note(self, prepared: Prepared, ignored: list[str], broken: str | None) -> None:
+        flagged = [one["path"] for one in (self._changes or {}).get("changes", ()) if one["flagged"]]
+        counted = len(self._changes["changes"]) + self._changes["more"] if self._changes is not None else None
         note = SafetyNote(
             mode="shared" if self._shared else "separate",
             processes_kept=self._shared and not self._kills,
@@ -229,6 +330,10 @@ class SafeVerifier(Verifier):
             rewards_ignored=ignored,
             links_removed=prepared.links_removed,
             logs_moved=prepared.logs_moved,
+            system=self._system if self._shared and self._hand_over is not None else None,
+            system_changed=counted,
+            system_flagged=flagged[:_MOST_FLAGGED],
+            environment_broken=broken,
         )
         earlier = read_safety(self.trial_paths.trial_dir) if self.step_name is not None else None
         write_json(self.trial_paths.trial_dir / SAFETY_FILE, earlier.merged(note) if earlier else note)

@@ -14,6 +14,7 @@ import itertools
 import os
 import secrets
 import tempfile
+import threading
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from terminalbench.sandbox.helper import helper
 LAYER_DAYS = 30
 _GROUP_PATIENCE_SEC = 1.0
 _counter = itertools.count(1)
+_collecting = threading.Lock()
+_collected = False
 
 
 def root() -> Path:
@@ -127,6 +130,17 @@ def collect_leftovers() -> Collected:
             if folder.is_dir() and not (folder / "lock").exists():
                 layers += _remove(folder)
     return Collected(sandboxes, groups, builds, layers)
+
+
+def collect_once() -> None:
+    """Clean up after dead sandboxes, once per process; every start of a sandbox waits until it is done."""
+    global _collected
+    with _collecting:
+        if not _collected:
+            try:
+                collect_leftovers()
+            finally:
+                _collected = True
 
 
 def _dead(parent: Path) -> Iterator[Path]:

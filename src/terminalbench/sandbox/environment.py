@@ -9,7 +9,6 @@ All kwargs are optional. See docs/sandbox.md for what it isolates, limits and re
 import asyncio
 import inspect
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, override
@@ -25,31 +24,21 @@ from terminalbench.errors import did_you_mean
 from terminalbench.sandbox import transfer
 from terminalbench.sandbox.activity import Activity, LiveLogs
 from terminalbench.sandbox.base import HOST
-from terminalbench.sandbox.cache import collect_leftovers
+from terminalbench.sandbox.cache import collect_once
+from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import Refused, SandboxError
+from terminalbench.sandbox.handover import Handed, Place, to_verifier
 from terminalbench.sandbox.image import build
 from terminalbench.sandbox.image.builder import ImageConfig, ImageTable
 from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.session import Counts, Finished, Sandbox
+from terminalbench.sandbox.system import system_folders
 
 SCRATCHES = ("memory", "disk")
 _SHELL = "bash"
 _KNOWN = {*inspect.signature(BaseEnvironment.__init__).parameters} - {"self", "args", "kwargs"}
-_collecting = threading.Lock()
-_collected = False
-
-
-def _collect_once() -> None:
-    """Clean up after dead sandboxes, once per process; every start of a sandbox waits until it is done."""
-    global _collected
-    with _collecting:
-        if not _collected:
-            try:
-                collect_leftovers()
-            finally:
-                _collected = True
 
 
 class LocalSandbox(BaseEnvironment):
@@ -78,6 +67,7 @@ class LocalSandbox(BaseEnvironment):
         self._sandbox: Sandbox | None = None
         self._layer: build.Layer | None = None
         self._seen = Counts()
+        self._handed: list[str] | None = None
         self._background: list[asyncio.Task[Finished]] = []
         super().__init__(*args, **kwargs)
         self._network = TrialNetwork(network, self.trial_paths.trial_dir, self._network_policy)
@@ -175,8 +165,7 @@ class LocalSandbox(BaseEnvironment):
 
     @override
     async def start(self, force_build: bool) -> None:
-        if not _collected:
-            await asyncio.to_thread(_collect_once)
+        await asyncio.to_thread(collect_once)
         limits = self._limits()
         try:
             host = self._network.settings.host
@@ -215,6 +204,43 @@ class LocalSandbox(BaseEnvironment):
         self._background.clear()
         if sandbox is not None:
             await sandbox.stop()
+
+    async def hand_to_verifier(
+        self, *, pristine: bool, keep: bool, tests: str, logs: str, rewards: Sequence[str]
+    ) -> Handed:
+        """End all that the agent started, unless it is to `keep` running, and get ready for the tests.
+
+        Their folders are new, `logs` the verifier's user's, and no link leads into them. If `pristine`, the system is
+        the image's, and only its work is the agent's. Raises `BrokenContent` where what it left is in the way.
+        """
+        self._handed = self._system(tests, logs) if pristine and not keep else None
+        place = Place(tests, logs, rewards, self._account(None), self._workdir)
+        return await to_verifier(self._running(), place, self._handed, keep=keep)
+
+    async def hand_to_agent(self) -> None:
+        """After a step's tests: the agent's system again, with the work as it is now."""
+        if self._handed is not None:
+            system, self._handed = self._handed, None
+            await self._running().renew(views.AGENT, system)
+
+    def _system(self, *own: str) -> list[str]:
+        return system_folders(self._image().env, self._workdir, *own)
+
+    async def limit_counts(self) -> Counts:
+        """How often each limit was reached so far."""
+        return await self._running().counts()
+
+    @property
+    def _workdir(self) -> str:
+        return self.task_env_config.workdir or self._image().workdir
+
+    def _image(self) -> ImageConfig:
+        return self._layer.config if self._layer is not None else ImageConfig("")
+
+    def _account(self, user: str | int | None) -> str:
+        """Who a command runs as if it is to run as `user`."""
+        who = self._resolve_user(user)
+        return str(who) if who is not None else self._image().user or "root"
 
     async def kill_processes(self) -> None:
         """End every process in the sandbox but the one that holds it; files and settings stay."""
@@ -266,9 +292,7 @@ class LocalSandbox(BaseEnvironment):
         timeout_sec: int | None = None,
         user: str | int | None = None,
     ) -> Finished:
-        sandbox, layer = self._running(), self._layer
-        config = layer.config if layer is not None else ImageConfig("")
-        who = self._resolve_user(user)
+        sandbox, config = self._running(), self._image()
         self._activity.stir()
         callback = self._output_callback()
 
@@ -283,8 +307,8 @@ class LocalSandbox(BaseEnvironment):
             return await sandbox.run(
                 argv,
                 env={**config.env, **(self._merge_env(env) or {})},
-                cwd=cwd or self.task_env_config.workdir or config.workdir,
-                user=str(who) if who is not None else config.user or "root",
+                cwd=cwd or self._workdir,
+                user=self._account(user),
                 network=self._network.host,
                 timeout_sec=timeout_sec,
                 on_output=on_output,

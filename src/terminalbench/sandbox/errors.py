@@ -18,3 +18,7 @@ class SandboxError(TbenchError):
 
 class SandboxNetworkError(SandboxError):
     """The relay, which is a sandbox's network, has failed: an error of the bench, not of the agent in the sandbox."""
+
+
+class BrokenContent(SandboxError):
+    """The sandbox stands, and what the agent left in it cannot be worked with."""

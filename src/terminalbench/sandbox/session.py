@@ -1,23 +1,22 @@
 """One running sandbox: start it, run commands, move files, end its processes, stop it."""
 
 import asyncio
-import codecs
 import contextlib
 import os
 import socket
 import tarfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from terminalbench.sandbox import cache, helper
-from terminalbench.sandbox.engine import wire
+from terminalbench.sandbox.engine import views, wire
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.network import client
+from terminalbench.sandbox.output import OnOutput, Stream
 from terminalbench.sandbox.plan import Plan
 
-OnOutput = Callable[[str, str], Awaitable[None]]
-_HALF_OUTPUT_BYTES = 16 << 20
+_HOMES = "/run/home"
 _KILL_PATIENCE_SEC = 8
 _STOP_PATIENCE_SEC = 30
 
@@ -48,57 +47,13 @@ class LeftOut:
     example: str | None = None
 
 
-class _Stream:
-    """One output of a command: kept up to a limit (its start and its end), handed on as it comes."""
+@dataclass(frozen=True)
+class Prepared:
+    """What was in the verifier's folders, and links into them: some by name, and how many."""
 
-    def __init__(self, handle: int, name: str, on_output: OnOutput | None) -> None:
-        os.set_blocking(handle, False)
-        self.handle, self.ended = handle, False
-        self._name, self._on_output = name, on_output
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._head, self._tail, self._dropped = bytearray(), bytearray(), 0
-        self._finished, self._wake = False, asyncio.Event()
-
-    def finish(self) -> None:
-        """The command is over: read what it has written, wait for nothing more."""
-        self._finished = True
-        self._wake.set()
-
-    async def pump(self) -> None:
-        """Read until the end, or until there is nothing more after `finish`."""
-        while True:
-            try:
-                chunk = os.read(self.handle, 1 << 16)
-            except BlockingIOError:
-                if self._finished:
-                    return
-                self._wake.clear()
-                await helper.readable(self.handle, self._wake)
-                continue
-            if not chunk:
-                self.ended = True
-                return
-            self._keep(chunk)
-            if self._on_output is not None:
-                await self._on_output(self._decoder.decode(chunk), self._name)
-            else:
-                await asyncio.sleep(0)
-
-    def _keep(self, chunk: bytes) -> None:
-        room = _HALF_OUTPUT_BYTES - len(self._head)
-        self._head += chunk[:room]
-        self._tail += chunk[room:] if room < len(chunk) else b""
-        if len(self._tail) > 2 * _HALF_OUTPUT_BYTES:
-            extra = len(self._tail) - _HALF_OUTPUT_BYTES
-            self._dropped += extra
-            del self._tail[:extra]
-
-    def text(self) -> str:
-        """What was written; of very much output, the first and the last 16 MB."""
-        tail = self._tail[-_HALF_OUTPUT_BYTES:]
-        dropped = self._dropped + len(self._tail) - len(tail)
-        note = f"\n[sandbox: {dropped} bytes of output left out]\n".encode() if dropped else b""
-        return (bytes(self._head) + note + bytes(tail)).decode("utf-8", "replace")
+    found: tuple[str, ...]
+    links: tuple[str, ...]
+    links_count: int
 
 
 class Sandbox:
@@ -120,6 +75,7 @@ class Sandbox:
         self._door: socket.socket | None = socket.socket(fileno=opened[1])
         self.link = link
         self._question = 0
+        self._homes: str | None = None
         self._open_pipes: set[int] = set()
         self._asking = asyncio.Lock()
         self._stopped = False
@@ -167,7 +123,8 @@ class Sandbox:
         if self.link is not None:
             env = {**client.environment(self.link.kind), **env}
         network = network and self.plan.host_network
-        request = {"op": "run", "argv": list(argv), "env": {**env}, "cwd": cwd, "user": user, "network": network}
+        command = {"argv": list(argv), "env": {**env}, "cwd": cwd, "user": user, "homes": self._homes}
+        request = {"op": "run", **command, "network": network}
         try:
             reply = self._request(request, *(pipe[1] for pipe in pipes))
         except BaseException:
@@ -177,7 +134,7 @@ class Sandbox:
         finally:
             for _, handle in pipes:
                 os.close(handle)
-        streams = [_Stream(pipe[0], name, on_output) for pipe, name in zip(pipes, ("stdout", "stderr"), strict=True)]
+        streams = [Stream(pipe[0], name, on_output) for pipe, name in zip(pipes, ("stdout", "stderr"), strict=True)]
         pumps = [asyncio.create_task(stream.pump()) for stream in streams]
         try:
             with self.link.needed() if self.link is not None else contextlib.nullcontext():
@@ -227,7 +184,7 @@ class Sandbox:
         await self.kill_processes()
         return False
 
-    def _leave(self, stream: _Stream) -> None:
+    def _leave(self, stream: Stream) -> None:
         """A background process may still write: keep the pipe and read it empty, or it would get SIGPIPE."""
         if stream.ended or self._stopped:
             os.close(stream.handle)
@@ -340,16 +297,31 @@ class Sandbox:
         answer = await self._ask({"do": "count"})
         return Counts(answer["memory"], answer["processes"], answer["disk"])
 
-    async def renew(self, view: str) -> None:
-        """End every process, whatever it is, and start anew over the same files, in new namespaces."""
+    async def renew(
+        self, view: str, system: Sequence[str] = (), expected: Sequence[str] = (), *, room_bytes: int = 0
+    ) -> dict[str, Any]:
+        """End every process, whatever it is, and start anew over `view` of the files, in new namespaces.
+
+        `system` are the folders that each view has for itself. For the verifier's view comes back what the agent
+        changed in them, and which of the `expected` files it wrote there; its homes are new. Files may take so many
+        more bytes as `room_bytes` says, whatever there is already.
+        """
+        message = {"do": "renew", "view": view, "system": list(system), "expected": list(expected)}
         async with self._asking:
-            answer, opened = await self._answer({"do": "renew", "view": view})
+            answer, opened = await self._answer({**message, "room_bytes": room_bytes})
             helper.checked(answer)
             os.close(self._pidfd)
             self._pidfd, told, *sockets = opened
-            os.close(told)
             if self.link is not None:
                 await self.link.renew(answer["way"], sockets)
+        self._homes = _HOMES if view == views.VERIFIER else None
+        return wire.unpack_request(told)
+
+    async def prepare(self, tests: str, logs: str, user: str, expected: Sequence[str]) -> Prepared:
+        """Make the verifier's folders anew and remove links into them, by our own code inside."""
+        message = {"kind": "prepare", "tests": tests, "logs": logs, "user": user, "expected": list(expected)}
+        answer = await self._transfer(message, lambda _: None)
+        return Prepared(tuple(answer["found"]), tuple(answer["named"]), answer["links"])
 
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Ask the guardian, one question at a time."""

@@ -58,9 +58,11 @@ OTHER_EXCEPTIONS = _by_name(
     safety_refusal   ContentPolicyViolationError
     cancelled        CancelledError KeyboardInterrupt
     environment      SandboxNetworkError
+    environment_broken  EnvironmentBrokenError
     """
 )
-"""Those of Python and of model clients (httpx, openai, anthropic, LiteLLM) that say by themselves what went wrong."""
+"""Those of Python, of model clients (httpx, openai, anthropic, LiteLLM) and of our verifier that say by themselves what
+went wrong."""
 
 PHASES: dict[str, ErrorClass] = {
     "setup": ErrorClass.SETUP,

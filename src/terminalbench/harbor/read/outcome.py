@@ -244,6 +244,8 @@ def _outcome(trial: HarborResult, reward: float | None, found: ErrorClass | None
         return Outcome.TIMED_OUT
     if found is ErrorClass.CANCELLED:
         return Outcome.CANCELLED
+    if found is ErrorClass.ENVIRONMENT_BROKEN:
+        return Outcome.FAILED  # by the agent, so that no verdict could be given
     if of_profile and phase == "agent" and not _started(_last_run(trial).verifier):
         return Outcome.FAILED  # Harbor asks no verifier after most exceptions: the profile did not pass all the same
     if found is None and trial.config.install_only:

@@ -13,9 +13,11 @@ import msgspec
 from terminalbench.files import decode_plain
 from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.delivery import not_connected
-from terminalbench.records import AgentStatus, Trial
+from terminalbench.records import AgentStatus, Trial, total
 
 SAFETY_FILE = "safety.json"
+SYSTEM_FILE = "system-changes.json"
+AGENT_SYSTEM, PRISTINE_SYSTEM = "agent", "pristine"
 _SIZE_LIMIT = 4 << 20
 
 SHORT_SEC = 1.0
@@ -26,7 +28,12 @@ WAIT_SHARE = 0.25
 
 
 class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`safety.json` in a trial folder. Each list names what an honest agent has no reason to leave behind."""
+    """`safety.json` in a trial folder. Each list names what an honest agent has no reason to leave behind.
+
+    `system` is whose system the tests ran in: "pristine" (the image's own) or "agent"; None where that was not known.
+    `system_changed` counts what the agent changed in the system (`system-changes.json` lists it), `system_flagged`
+    names some of what no package manager does. `environment_broken` says what kept the tests from running.
+    """
 
     mode: str
     processes_kept: bool = False
@@ -34,6 +41,10 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     rewards_ignored: list[str] = []
     links_removed: list[str] = []
     logs_moved: bool = False
+    system: str | None = None
+    system_changed: int | None = None
+    system_flagged: list[str] = []
+    environment_broken: str | None = None
 
     @property
     def tampering(self) -> list[str]:
@@ -42,6 +53,8 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
             "reward_file": bool(self.rewards_found or self.rewards_ignored),
             "links_into_tests": bool(self.links_removed),
             "logs_moved": self.logs_moved,
+            "system": bool(self.system_flagged),
+            "environment": self.environment_broken is not None,
         }
         return [name for name, yes in found.items() if yes]
 
@@ -54,6 +67,10 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
             rewards_ignored=[*self.rewards_ignored, *later.rewards_ignored],
             links_removed=[*self.links_removed, *later.links_removed],
             logs_moved=self.logs_moved or later.logs_moved,
+            system=AGENT_SYSTEM if AGENT_SYSTEM in (self.system, later.system) else later.system,
+            system_changed=total(count for count in (self.system_changed, later.system_changed)),
+            system_flagged=[*self.system_flagged, *later.system_flagged],
+            environment_broken=self.environment_broken or later.environment_broken,
         )
 
 
@@ -81,5 +98,7 @@ def suspect(trial: Trial, streams: Sequence[Stream], safety: SafetyNote | None, 
     late = sum((stream.late_hooks for stream in streams), Counter())
     reasons += [f"hook_timed_out:{name}" for name in sorted(late)]
     reasons += [f"mcp_not_connected:{name}" for name in not_connected(trial.delivery)]
+    if safety is not None and safety.system == AGENT_SYSTEM:
+        reasons.append("verifier_system:agent")
     reasons += [f"tampering:{name}" for name in (safety.tampering if safety else ())]
     return reasons

@@ -18,7 +18,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import Any
 
-from terminalbench.sandbox.engine import ids, inside, wire
+from terminalbench.sandbox.engine import ids, inside, tidy, wire
 
 _CHUNK = 1 << 18
 _LOOKED_AT = 2000
@@ -282,4 +282,10 @@ class _Exactly:
         return data
 
 
-_OPERATIONS = {"put": _put, "get": _get, "list": _list, "news": _news}
+_OPERATIONS = {
+    "put": _put,
+    "get": _get,
+    "list": _list,
+    "news": _news,
+    "prepare": lambda request, _: tidy.prepare(request),
+}

@@ -18,7 +18,19 @@ import signal
 import socket
 from typing import Any
 
-from terminalbench.sandbox.engine import cgroups, generation, inside, kernel, net, porter, root, run, views, wire
+from terminalbench.sandbox.engine import (
+    cgroups,
+    changes,
+    generation,
+    inside,
+    kernel,
+    net,
+    porter,
+    root,
+    run,
+    views,
+    wire,
+)
 from terminalbench.sandbox.engine.generation import Generation
 from terminalbench.sandbox.engine.watch import Watch
 
@@ -122,8 +134,17 @@ class _Guarded:
         if old is not None and not old.end():
             raise OSError(0, "some of its processes would not end")
         told: dict[str, Any] = {}
-        pidfd = self.bring_up(message["view"]).pidfd
-        way, sockets = net.open_way(pidfd, self._request["network"])
+        request, view = self._request, message["view"]
+        if message["room_bytes"]:
+            root.enlarge_scratch(request, message["room_bytes"])
+            self._watch.allow(message["room_bytes"])
+        if view != self._view:
+            views.switch(request["run_dir"], self._view, view, message["system"], len(request["mounts"]))
+        if view == views.VERIFIER:
+            told = changes.listed(request["run_dir"], request["mounts"], request["etc"])
+            told["left"] = views.left_in(request["run_dir"], message["expected"])
+        pidfd = self.bring_up(view).pidfd
+        way, sockets = net.open_way(pidfd, request["network"])
         return (pidfd, wire.memory_file(json.dumps(told).encode()), *sockets), way
 
 

@@ -42,6 +42,13 @@ def make_scratch(request: dict[str, Any]) -> str:
     return "memory"
 
 
+def enlarge_scratch(request: dict[str, Any], more_bytes: int) -> None:
+    """Give a scratch in memory so much more room: an agent that filled it has not filled the verifier's."""
+    options = f"size={request['scratch_bytes'] + more_bytes},nr_inodes={request['scratch_files'] + more_bytes // 4096}"
+    with contextlib.suppress(OSError):  # on disk there is room, and a watch
+        kernel.mount(None, f"{request['run_dir']}/s", None, kernel.MS_REMOUNT | kernel.MS_NODEV, options)
+
+
 def drop_scratch(run_dir: str) -> None:
     """Let go of the files in memory, if that is where they are: the kernel is faster at it than we are."""
     with contextlib.suppress(OSError):
@@ -57,12 +64,12 @@ def mount_overlays(request: dict[str, Any], view: str) -> str:
     for number, spec in enumerate(request["mounts"]):
         upper = spec.get("upper") or views.upper(request["run_dir"], view, number)
         work = spec.get("work") or views.work(request["run_dir"], view, number)
-        fresh = not os.path.isdir(upper)
+        fresh = not os.path.isdir(work)
         for folder in (upper, work):
             if not os.path.isdir(folder):
                 os.mkdir(folder, 0o755)
         if not spec["at"]:
-            _prepare(upper, request, fresh=fresh or "upper" in spec)
+            _prepare(upper, request, fresh=fresh)
         # Descriptors instead of paths: a path may hold ":" or ",", and the sandbox can read these options.
         lower = [*spec["lower"], *([_host_folder(spec["host"], f"{scratch}/host{number}")] if spec["host"] else [])]
         handles = [_folder_handle(path) for path in (upper, work, *lower)]

@@ -1,6 +1,6 @@
 """The shim: runs one command in a sandbox, reports how it ended, and ends it when the caller goes away."""
 
-# ruff: noqa: S606
+# ruff: noqa: S606, PTH102, PTH103
 
 import contextlib
 import os
@@ -58,11 +58,12 @@ def _become(request: dict[str, Any], streams: list[int], procs: list[int], statu
         for handle in (1, 2) if account.uid else ():  # so that the command may open /dev/stdout, as under Docker
             with contextlib.suppress(OSError):  # not a pipe of ours: the command can write to it, only not reopen it
                 os.fchown(handle, account.uid, account.gid)
+        home = _new_home(request["homes"], account) if request["homes"] else account.home
         # A working folder such as /proc/self/fd/9 must not lead back out: no descriptor may be left.
         os.closerange(3, 1024)
         inside.confine(account, request["sandbox"], program)
         os.chdir(request["cwd"])
-        environment = {"PATH": DEFAULT_PATH, "HOME": account.home, **request["env"]}
+        environment = {"PATH": DEFAULT_PATH, "HOME": home, **request["env"]}
         code = NOT_FOUND
         _execute(request["argv"], environment)
     except BaseException as error:  # noqa: BLE001 - nothing may unwind into the helper from inside a sandbox
@@ -71,6 +72,16 @@ def _become(request: dict[str, Any], streams: list[int], procs: list[int], statu
         os.write(2, f"sandbox: {text}{f': {name}' if name else ''}\n".encode("utf-8", "replace"))
     finally:
         os._exit(code)
+
+
+def _new_home(homes: str, account: ids.Account) -> str:
+    """A home of this user that no agent has written to."""
+    os.makedirs(homes, 0o755, exist_ok=True)
+    home = f"{homes}/{account.uid}"
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(home, 0o700)
+        os.chown(home, account.uid, account.gid)
+    return home
 
 
 def _execute(argv: list[str], environment: dict[str, str]) -> None:

@@ -1,4 +1,15 @@
-"""What is written in a sandbox, by view: the agent's own, and the one that the verifier gets."""
+"""What is written in a sandbox, by view: the agent's own, and the one that the verifier gets.
+
+Both lie over the same layers. From one to the other goes the work: everything that is not in `system`, which are the
+folders that come from the layers alone, each view adding its own to them. So the verifier has the system as it was
+before the agent came, and what the agent did to it stays behind, where it is listed (`changes`).
+"""
+
+# ruff: noqa: PTH101, PTH102, PTH104, PTH108, PTH112, PTH114, PTH208
+
+import os
+import shutil
+import stat
 
 AGENT, VERIFIER = "agent", "verifier"
 
@@ -11,3 +22,67 @@ def upper(run_dir: str, view: str, number: int) -> str:
 def work(run_dir: str, view: str, number: int) -> str:
     """The folder in which the kernel prepares what goes there."""
     return f"{run_dir}/s/{view}{number}.work"
+
+
+def switch(run_dir: str, before: str, after: str, system: list[str], overlays: int) -> None:
+    """Hand the work that was written in the view `before` to `after`; the verifier's starts anew each time.
+
+    No process may run in either of them.
+    """
+    if after == VERIFIER:
+        for number in range(overlays):
+            for folder in (upper(run_dir, after, number), work(run_dir, after, number)):
+                shutil.rmtree(folder, ignore_errors=True)
+        os.mkdir(upper(run_dir, after, 0), 0o755)
+    hand_over(upper(run_dir, before, 0), upper(run_dir, after, 0), frozenset(system))
+
+
+def hand_over(source: str, target: str, system: frozenset[str], below: str = "") -> None:
+    """Move what is written in `source` to `target`, a removal too; what is in `system` stays.
+
+    Of a folder that holds some of both, each part is looked at. Should the agent have put something else in its place,
+    that stays as well.
+    """
+    for name in os.listdir(f"{source}/{below}"):
+        path = f"{below}/{name}" if below else name
+        old, new = f"{source}/{path}", f"{target}/{path}"
+        if path in system:
+            continue
+        if not any(one.startswith(f"{path}/") for one in system):
+            _clear(new)
+            os.rename(old, new)
+        elif stat.S_ISDIR((status := os.lstat(old)).st_mode):
+            if not os.path.isdir(new):
+                os.mkdir(new)
+            os.chown(new, status.st_uid, status.st_gid)
+            os.chmod(new, stat.S_IMODE(status.st_mode))
+            hand_over(source, target, system, path)
+
+
+def _clear(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError):
+        shutil.rmtree(path)
+
+
+def is_removal(status: os.stat_result) -> bool:
+    """Whether this is how an overlay keeps in mind that a file of the layers was removed."""
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+def left_in(run_dir: str, names: list[str]) -> list[str]:
+    """Which of these names the agent wrote; a link in their path leads nowhere."""
+    found = []
+    for name in names:
+        path, parts = upper(run_dir, AGENT, 0), name.strip("/").split("/")
+        for part in parts:
+            if os.path.islink(path):
+                break
+            path = f"{path}/{part}"
+        else:
+            if os.path.lexists(path) and not is_removal(os.lstat(path)):
+                found.append(name)
+    return found

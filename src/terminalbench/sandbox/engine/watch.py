@@ -45,6 +45,12 @@ class Watch:
             os.close(self._proc)
         self._pidfd, self._proc, self._over_since = pidfd, proc, None
 
+    def allow(self, more_bytes: int) -> None:
+        """Let the files take so much more than what they take now, or than their limit."""
+        used = self._disk_used() if self._disk else 0
+        self._limits = self._limits._replace(scratch_bytes=max(self._limits.scratch_bytes, used) + more_bytes)
+        self._disk_at_kill = 0
+
     def counts(self) -> dict[str, Any]:
         """How often each limit was reached so far."""
         return {

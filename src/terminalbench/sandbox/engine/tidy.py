@@ -1,0 +1,62 @@
+"""Making a sandbox ready for the tests, inside it, by our own code: no program of the sandbox takes part."""
+
+# ruff: noqa: PTH101, PTH103, PTH108, PTH112, PTH114, PTH116, PTH120, PTH208, S103
+
+import contextlib
+import os
+import shutil
+import stat
+from typing import Any
+
+from terminalbench.sandbox.engine import ids
+
+_NAMED = 50
+_SYSTEM = ("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "run")
+
+
+def prepare(request: dict[str, Any]) -> dict[str, Any]:
+    """Make the folders of the verifier anew, `logs` its user's alone, and remove every link that leads into them."""
+    tests, logs = request["tests"], request["logs"]
+    account = ids.find_account(request["user"])
+    found = [name for name in request["expected"] if os.path.lexists(name)]
+    for folder in (logs, tests):
+        _own_folder(os.path.dirname(folder), empty=False)
+        _own_folder(folder, empty=True)
+    os.chown(logs, account.uid, account.gid)
+    os.chmod(logs, 0o755)
+    links = []
+    for name in os.listdir("/"):
+        if name not in _SYSTEM:
+            links += _links_into((tests, logs), f"/{name}", os.stat("/").st_dev)
+    for link in links:  # only now: one may lead through another
+        os.unlink(link)
+    return {"found": found, "links": len(links), "named": [ascii(link)[1:-1][:200] for link in links[:_NAMED]]}
+
+
+def _own_folder(path: str, *, empty: bool) -> None:
+    """A real folder at `path`, whatever was there; of what it held nothing is left if it is to be `empty`."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    elif empty:
+        with os.scandir(path) as entries:
+            for entry in list(entries):
+                shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+    os.makedirs(path, 0o755, exist_ok=True)
+
+
+def _links_into(folders: tuple[str, ...], top: str, device: int) -> list[str]:
+    """The links at and below `top` that lead into `folders`."""
+    found, waiting = [], [top]
+    while waiting:
+        path = waiting.pop()
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            if any(f"{os.path.realpath(path)}/".startswith(f"{folder}/") for folder in folders):
+                found.append(path)
+        elif stat.S_ISDIR(status.st_mode) and status.st_dev == device and path not in folders:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
+                waiting += [
+                    entry.path for entry in entries if entry.is_symlink() or entry.is_dir(follow_symlinks=False)
+                ]
+    return found

@@ -1,0 +1,65 @@
+"""From the agent to the verifier: all processes ended, the system the image's own, the tests' folders new."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from terminalbench.sandbox.engine import views
+from terminalbench.sandbox.errors import BrokenContent, SandboxError
+from terminalbench.sandbox.session import Sandbox
+
+_SHELL_SEC = 60
+_ROOM_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the tests work: their folder, the reward's and its names, who writes it, and in which folder they run."""
+
+    tests: str
+    logs: str
+    rewards: Sequence[str]
+    user: str
+    workdir: str
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What the agent left where the verifier works, and what it changed in the system (None: it was not looked at)."""
+
+    rewards: list[str]
+    links: list[str]
+    changes: dict[str, Any] | None = None
+
+
+async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | None, *, keep: bool = False) -> Handed:
+    """Get a sandbox ready for the tests; without `system` folders that are the image's, over the agent's own.
+
+    With `keep` nothing that runs is ended.
+    """
+    expected = [f"{place.logs}/{name}" for name in place.rewards]
+    told: dict[str, Any] | None = None
+    if system is not None:
+        told = await sandbox.renew(views.VERIFIER, system, expected, room_bytes=_ROOM_BYTES)
+    elif not keep:
+        await sandbox.renew(views.AGENT, room_bytes=_ROOM_BYTES)
+    try:
+        done = await sandbox.prepare(place.tests, place.logs, place.user, expected)
+        await _try_shell(sandbox, place)
+    except SandboxError as error:
+        await sandbox.counts()  # raises if it is the sandbox that has ended
+        raise BrokenContent(f"the tests cannot run in what the agent left: {error}") from error
+    left = told.pop("left") if told is not None else []
+    return Handed([*left, *done.found], list(done.links), told)
+
+
+async def _try_shell(sandbox: Sandbox, place: Place) -> None:
+    """Raise if no command runs where the tests are to run: no shell, or no working folder."""
+    try:
+        done = await sandbox.run(
+            ["bash", "-c", "echo $((6 * 7))"], env={}, cwd=place.workdir, user=place.user, timeout_sec=_SHELL_SEC
+        )
+    except TimeoutError:
+        raise SandboxError("its shell hangs") from None
+    if done.stdout.strip() != "42":
+        raise SandboxError((done.stderr.strip() or f"its shell ends with {done.exit_code}")[:300])

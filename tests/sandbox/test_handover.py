@@ -1,0 +1,182 @@
+"""From the agent to the verifier: nothing that the agent started runs, the system is the image's, the work is there."""
+
+import json
+from typing import Any
+
+import pytest
+
+from sandbox.driving import Box, Driver, Raised
+from sandbox.test_first_process import PROGRAM, put
+from terminalbench.sandbox.system import system_folders
+
+IMAGE = {"Dockerfile": "FROM debian:12\nENV PATH=/opt/venv/bin:/usr/bin:/bin\nWORKDIR /app\n"
+         "RUN mkdir -p /opt/venv/bin /data && printf '#!/bin/sh\\necho image\\n' > /opt/venv/bin/tool && chmod 755 /opt/venv/bin/tool"
+         " && cp /opt/venv/bin/tool /usr/local/bin/built && echo old > /data/kept && echo old > /data/gone\n"}  # fmt: skip
+
+
+def hand(box: Box, **options: Any) -> dict[str, Any]:
+    return json.loads(box.do("hand", **options))
+
+
+def test_nothing_of_the_agent_runs_whatever_it_was(box: Box) -> None:
+    """Also what traces the first process, changes its session, or is reborn for ever."""
+    put(box, "/tmp/attack.py", PROGRAM)
+    box.run("python3 /tmp/attack.py takeover /tmp/attack.py")
+    box.run(
+        "(setsid sleep 1000 >/dev/null 2>&1 &); printf 'sh /tmp/again.sh & exit\\n' > /tmp/again.sh;"
+        " (setsid sh /tmp/again.sh >/dev/null 2>&1 &)"
+    )
+    for pristine in (False, True):
+        hand(box, pristine=pristine)
+        names = {line for line in box.out("ps -e -o comm=").split() if line != "ps"}
+        assert names <= {"bwrap", "bash"}
+
+
+def test_the_verifiers_system_is_the_images(driver: Driver) -> None:
+    box = driver.box(files=IMAGE)
+    box.out(
+        "echo answer > /app/answer; mkdir -p /work /home/me; echo w > /work/w; echo h > /root/h; echo m > /home/me/m"
+    )
+    box.out("echo new > /data/kept; rm /data/gone; mkdir -p /var/lib/app; echo v > /var/lib/app/v; echo t > /tmp/t")
+    box.out(
+        "printf '#!/bin/sh\\necho agent\\n' | tee /opt/venv/bin/tool /opt/venv/bin/grep /usr/local/bin/built >/dev/null"
+    )
+    box.out(
+        "chmod 755 /opt/venv/bin/grep; cp /opt/venv/bin/grep /usr/local/bin/cat; rm /usr/bin/wc; rm -f /etc/profile; echo x > /etc/profile"
+    )
+    box.out("echo 'import os' > /usr/lib/python3/sitecustomize.py")
+    told = hand(box)
+    work = box.out("cat /app/answer /work/w /root/h /home/me/m /data/kept /var/lib/app/v /tmp/t; ls /data").split()
+    assert work == ["answer", "w", "h", "m", "new", "v", "t", "kept"]
+    assert box.out("tool; /usr/local/bin/built; grep -c answer /app/answer; wc -l < /app/answer").split() == [
+        "image",
+        "image",
+        "1",
+        "1",
+    ]
+    assert box.out("ls /usr/local/bin/cat /opt/venv/bin/grep /usr/lib/python3/sitecustomize.py 2>&1 | wc -l") == "3"
+    flagged = {one["path"] for one in told["changes"]["changes"] if one["flagged"]}
+    assert flagged >= {"/usr/local/bin/built", "/usr/bin/wc", "/usr/local/bin/cat", "/etc/profile"}
+    assert "/usr/lib/python3/sitecustomize.py" in flagged
+    assert "/opt/venv/bin/tool" in flagged
+    box.call("hand_to_agent")
+    assert box.out("/usr/local/bin/built; /opt/venv/bin/tool; /usr/local/bin/cat", user="root").split() == ["agent"] * 3
+
+
+def test_an_honest_agent_is_not_accused(box: Box) -> None:
+    """Software that it installs is listed; compiled Python is not even that."""
+    box.out(
+        "mkdir -p /usr/lib/tool /usr/lib/python3/dist-packages/nice; echo x > /usr/bin/newtool; cp /usr/bin/ls /ls; mv /ls /usr/bin/ls"
+    )
+    box.out("echo 'svc:x:999:999::/:/bin/sh' >> /etc/passwd; mkdir -p /usr/lib/tool/__pycache__; ldconfig || true")
+    box.out(
+        "echo x > /usr/lib/tool/__pycache__/a.pyc; echo 1.2.3.4 host >> /etc/hosts; echo src > /usr/lib/python3/p.pth"
+    )
+    listed = hand(box)["changes"]
+    assert listed["flagged"] == 0
+    paths = [one["path"] for one in listed["changes"]]
+    assert paths == ["/etc/hosts", *(["/etc/ld.so.cache"] if "/etc/ld.so.cache" in paths else []), "/etc/passwd",
+                     "/usr/bin/newtool", "/usr/lib/python3/p.pth"]  # fmt: skip
+
+
+def test_what_a_package_manager_wrote_down_is_not_held_against_the_agent(box: Box) -> None:
+    box.out(
+        "mkdir -p /var/lib/dpkg/info /usr/local/lib/python3.9/dist-packages/a.dist-info; rm /usr/bin/wc; echo newer > /usr/bin/wc"
+    )
+    box.out(
+        "cd / && md5sum usr/bin/wc > /var/lib/dpkg/info/x.md5sums; printf '/etc/profile.d/x.sh\\n' > /var/lib/dpkg/info/x.list"
+    )
+    box.out("mkdir -p /etc/profile.d; echo true > /etc/profile.d/x.sh; rm /usr/bin/sort; echo fake > /usr/bin/sort")
+    listed = hand(box)["changes"]
+    assert [one["path"] for one in listed["changes"] if one["flagged"]] == ["/usr/bin/sort"]
+
+
+def test_the_verifiers_home_and_variables_are_its_own(box: Box) -> None:
+    box.out("mkdir -p /root/.local/lib; echo 'echo evil' > /root/.bashrc; cp /root/.bashrc /root/.profile")
+    box.out("sed -i 's,/root:,/app:,' /etc/passwd; echo 'FOO=bar' > /etc/environment")
+    before = set(box.out("env | cut -d= -f1").split())
+    hand(box)
+    home = box.out("echo $HOME")
+    assert home.startswith("/run/")
+    assert box.out("ls -A $HOME | wc -l; bash -lc 'echo fine'").split() == ["0", "fine"]
+    assert set(box.out("env | cut -d= -f1").split()) == before
+
+
+def test_the_tests_folders_are_new_whatever_the_agent_made_of_them(box: Box) -> None:
+    box.out(
+        "mkdir -p /tests; echo mine > /tests/test.sh; rm -rf /logs/verifier; ln -s /app /logs/verifier; echo 1 > /app/reward.txt"
+    )
+    box.out(
+        "ln -s /tests/expected /app/a; ln -s ../tests /app/b; ln -s /app/b/x $'/app/with\\nbreak'; ln -s /nowhere /app/c"
+    )
+    for pristine in (True, False):
+        told = hand(box, pristine=pristine)
+        assert sorted(told["links"]) == (["/app/a", "/app/b", "/app/with\\nbreak"] if pristine else [])
+        assert box.out("ls -A /tests /logs/verifier; test -L /logs/verifier || echo real").split() == [
+            "/logs/verifier:", "/tests:", "real"
+        ]  # fmt: skip
+        box.call("hand_to_agent")
+    assert box.out("ls -A /app") == "c\nreward.txt"
+
+
+def test_the_reward_found_before_the_tests_is_told(box: Box) -> None:
+    box.out("echo 1 > /logs/verifier/reward.txt")
+    assert hand(box)["rewards"] == ["/logs/verifier/reward.txt"]
+    box.out("echo 1 > /logs/verifier/reward.json")
+    assert hand(box, pristine=False)["rewards"] == ["/logs/verifier/reward.json"]
+
+
+def test_a_full_disk_leaves_room_for_the_verifier(driver: Driver) -> None:
+    box = driver.box(config={"storage_mb": 16})
+    box.run(
+        "head -c 64M /dev/zero > /tmp/full; mkdir /tmp/many; cd /tmp/many; for i in $(seq 40000); do : > $i || break; done 2>/dev/null"
+    )
+    assert box.run("echo x > /app/x && test -s /app/x")["return_code"] != 0
+    hand(box)
+    assert (
+        box.out("echo 1 > /logs/verifier/reward.txt; head -c 20M /dev/zero > /app/y; cat /logs/verifier/reward.txt")
+        == "1"
+    )
+
+
+def test_very_many_links_are_no_obstacle(driver: Driver) -> None:
+    box = driver.box(config={"storage_mb": 1024})
+    box.python(
+        "import os\nfor i in range(60000): os.symlink(f'/nowhere/{i}', f'/app/{i}')\nos.symlink('/tests/x', '/app/x')"
+    )
+    assert hand(box)["links"] == ["/app/x"]
+
+
+@pytest.mark.parametrize("damage", ["rm -f /usr/bin/bash", "cd /; rm -rf /app", "cd /; rm -rf /app; ln -s /tests /app"])
+def test_what_the_agent_broke_is_told_from_what_the_bench_broke(box: Box, damage: str) -> None:
+    box.run(damage)
+    broken = box.driver("breakage", box.number, pristine=False)
+    assert broken == "BrokenContent"
+    pristine = box.driver("breakage", box.number, pristine=True)
+    assert pristine == (None if "bash" in damage else "BrokenContent")
+
+
+def test_a_sandbox_that_has_ended_is_not_the_agents_doing(own_driver: Driver) -> None:
+    box = own_driver.box()
+    box.do("kill_first")
+    box.do("until_ended")
+    with pytest.raises(Raised, match="SandboxError"):
+        hand(box)
+
+
+@pytest.mark.parametrize(
+    ("env", "found"),
+    [
+        ({"PATH": "/opt/venv/bin:/usr/bin"}, ["opt/venv"]),
+        (
+            {"PATH": "/root/.local/bin:/home/me/bin", "VIRTUAL_ENV": "/srv/env"},
+            ["root/.local", "home/me/bin", "srv/env"],
+        ),
+        ({"PATH": "/app/bin:bin:/bin:", "PYTHONPATH": "/app:/lib/x:/root"}, []),
+        ({"LD_LIBRARY_PATH": "/data/../usr:/data/lib"}, ["data/lib"]),
+    ],
+)
+def test_where_the_images_programs_are_is_system_too(env: dict[str, str], found: list[str]) -> None:
+    plain = system_folders({}, "/app", "/tests")
+    assert system_folders(env, "/app", "/tests")[len(plain) :] == found
+    assert "tests" in plain

@@ -16,6 +16,7 @@ import pytest
 
 import terminalbench
 from support.warm import Warm
+from terminalbench.harbor.jobs import VERIFIER
 
 ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
 """Where the trials run: "module:Class", or one of Harbor's types, such as "docker"."""
@@ -99,6 +100,7 @@ def run_tasks(folder: Path, agent: str, tasks: list[Path], *, home: Path, enviro
         "n_concurrent_trials": 3,
         "quiet": True,
         "environment": environment_config(environment),
+        "verifier": {"import_path": VERIFIER},
         "agents": [{"name": agent}],
         "tasks": [{"path": str(task), "source": "starter"} for task in tasks],
     }

@@ -134,6 +134,9 @@ class Phases(msgspec.Struct, frozen=True, omit_defaults=True):
     verifier_sec: float | None = None
 
 
+CLOCK_JUMPED = "clock_jumped"
+"""Why a trial is suspect while which the time of day was set, or the machine slept: its times are unknown."""
+
 NO_ANSWER = "none"
 """The status of a request that had no answer: the provider was not reached, or the stream was cut off."""
 
@@ -232,8 +235,8 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def wall_sec(self) -> float | None:
-        """Seconds from its start to its end."""
-        return elapsed_sec(self.started_at, self.finished_at)
+        """Seconds from its start to its end; unknown when the clock jumped in between."""
+        return None if CLOCK_JUMPED in self.suspect else elapsed_sec(self.started_at, self.finished_at)
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -296,7 +299,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     held one never starts. `control` is an order to the live run with its reason in `error`
     and `action`, `target` and `by` in `detail`; `done` when a trial was ended by it. `alert` is the watchdog's: `error`
     is its message, `detail` its `cause`, `severity` (warning, error), `message`, `since`,
-    and `state` (raised, cleared). `resumed` says how many trials of each profile a resume runs, in `detail`.
+    and `state` (raised, cleared). `resumed` says how many trials of each profile a resume runs, in `detail`. `clock` is
+    in seconds of the machine's boot (which `job_started` names in `detail`): setting the time does not move it.
     """
 
     time: str
@@ -314,6 +318,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     usage: Usage | None = None
     detail: dict[str, Any] = {}
+    clock: float | None = None
 
     @classmethod
     def now(cls, kind: str, job: str = "", pid: int | None = None, **fields: Any) -> "Event":

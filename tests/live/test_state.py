@@ -2,6 +2,8 @@
 
 import random
 from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +16,7 @@ from terminalbench.index.queries import TrialRow, assign_cells
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.line import wait_lines
 from terminalbench.live.state import LiveState, replay
-from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage
+from terminalbench.records import AgentStatus, ErrorClass, Event, Outcome, TaskRef, Trial, Usage, stamp
 from terminalbench.watch.follow import Lines
 
 PROFILES, TASKS = ("p", "q"), ("a", "b", "c")
@@ -430,3 +432,26 @@ def test_a_trial_of_a_further_job_is_told_by_its_number_at_the_task() -> None:
         state.apply(event)
         told.append(lines.line(state, event))
     assert [line.split("  ")[3] for line in told if line] == ["a #1", "a #2"]
+
+
+@pytest.mark.parametrize("jump", [7200.0, -7200.0])
+def test_what_goes_on_gets_neither_older_nor_younger_when_the_time_is_set(jump: float) -> None:
+    def event(kind: str, clock: float, moved: float = 0.0, **fields: Any) -> Event:
+        time = stamp(datetime.fromtimestamp(1_700_000_000 + clock + moved, UTC))
+        return Event(time, kind, "j", 1, "p", dataset="d", clock=clock, **fields)
+
+    until = stamp(datetime.fromtimestamp(1_700_000_000 + 300.0, UTC))
+    before = [
+        event("job_started", 0.0, detail={"boot": "b"}),
+        event("trial_started", 10.0, trial="a__1", task="a"),
+        event("trial_waiting", 11.0, trial="b__1", task="b", error="rate limit", detail={"until": until}),
+    ]
+    state = replay(None, [*before, event("heartbeat", 100.0, jump)])
+    now = 1_700_000_000 + 100.0 + jump
+    assert [now - (trial.started or 0) for trial in state.running] == [90.0]
+    assert now - (state.began or 0) == 100.0
+    assert [waiting.left_sec(now) for waiting in state.waiting] == [200.0]
+    state.apply(event("trial_ended", 130.0, jump, trial="a__1", task="a", outcome="passed"))
+    assert [trial.duration for trial in state.finished] == [120.0]
+    old = [msgspec.structs.replace(one, clock=None) for one in before]
+    assert [trial.started for trial in replay(None, old).running] == [1_700_000_010.0], "an older batch"

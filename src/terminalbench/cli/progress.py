@@ -80,7 +80,7 @@ class RunTeller(Line):
     def __init__(self, *, quiet: bool, watch: bool = False) -> None:
         super().__init__(quiet=quiet, refresh_sec=0.5)
         self.quiet = quiet
-        self.began = time.time()
+        self.began = time.monotonic()
         self.feed: Feed | None = None
         self.watching = _watching(as_json=quiet) if watch else None
         self.later: list[str] = []
@@ -138,7 +138,8 @@ class RunTeller(Line):
     def line(self, state: LiveState) -> None:
         """Put the state of a batch on the line."""
         if self.is_time():
-            self.renew(run_line(state, time.time(), self.began))
+            now = time.time()
+            self.renew(run_line(state, now, now - (time.monotonic() - self.began)))
 
     def stopped(self, reason: str) -> None:
         """Say why the run was ended, at once: what follows may fail for the same reason."""

@@ -14,6 +14,7 @@ import asyncio
 import atexit
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from terminalbench.harbor import evidence
 from terminalbench.harbor.attempts import number_planned
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.limits.admission import Admission, Wait
+from terminalbench.harbor.limits.clock import boot_id
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.ender import Ender, Voice
 from terminalbench.harbor.limits.gate import Gate, Refusal
@@ -44,6 +46,7 @@ from terminalbench.harbor.read.planned import PLANNED, Planned, client_of
 from terminalbench.harbor.read.result_file import TaskConfig, from_result
 from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.seen import SEEN, Seen
+from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.tries import Tries
 from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event
@@ -96,6 +99,7 @@ class EventPlugin(BaseJobPlugin):
         self._planned = 0
         self._attempts: dict[str, int] = {}
         self._tries = Tries()
+        self._moments: dict[str, list[Moment]] = {}
         self._running: set[str] = set()
         voice = Voice(self._write, self._writer.failed, self._bury, lambda: self._at_exit(HUNG_JOB))
         self._ender = Ender(self._door, self._profile or "", self._grace_sec, voice, self._running)
@@ -115,7 +119,7 @@ class EventPlugin(BaseJobPlugin):
             self._attempts = await asyncio.to_thread(number_planned, job, Batch(self._path.parent))
             self._tries.follow(job, self._attempts)
             await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
-            told = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id)}
+            told = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id), "boot": boot_id()}
             self._write("job_started", detail=told)
         except Exception as error:  # noqa: BLE001 - a plugin must not end the job it watches
             self._writer.failed("job_started", error)
@@ -158,6 +162,7 @@ class EventPlugin(BaseJobPlugin):
             if (refusal := await self._wait(event)) is not None:
                 await self._hold(event, refusal)
             self._tries.began(event.trial_name)
+            self._moments[event.trial_name] = [Moment.now("start")]
             self._running.add(event.trial_name)
             agent = event.config.agent
             client = await asyncio.to_thread(client_of, agent.name, agent.import_path)
@@ -202,7 +207,7 @@ class EventPlugin(BaseJobPlugin):
         self._interrupt_when_drained()
         await asyncio.Event().wait()
 
-    def _leave(self, trial: str, file: str, note: Planned | Held | Seen) -> None:
+    def _leave(self, trial: str, file: str, note: Planned | Held | Seen | Times) -> None:
         """Never raises: a hook that does lets its trial start, though it is held or cancelled."""
         try:
             write_json(self._job_dir / trial / file, note)
@@ -224,6 +229,7 @@ class EventPlugin(BaseJobPlugin):
         if event.event is TrialEvent.CANCEL:
             self._write("trial_cancelled", event)
             return
+        self._moments.setdefault(event.trial_name, []).append(Moment.now(event.event.value))
         if (
             event.event is TrialEvent.AGENT_START
         ):  # of a trial that kills this process nothing else may tell if it acted
@@ -242,6 +248,8 @@ class EventPlugin(BaseJobPlugin):
 
     async def _trial_ended(self, event: TrialHookEvent) -> None:
         self._ender.phases.ended(event.trial_name)
+        moments = [*self._moments.pop(event.trial_name, []), Moment.now("end")]
+        await asyncio.to_thread(self._leave, event.trial_name, TIMES, Times(moments))
         try:
             await self._tell_end(event)
         finally:
@@ -360,7 +368,8 @@ class EventPlugin(BaseJobPlugin):
                 "dataset": task.dataset,
                 "attempt": self._attempts.get(event.trial_name),
             }
-        self._writer.put(Event.now(kind, self._job, profile=self._profile, **about, **fields))
+        clock = round(time.monotonic(), 3)
+        self._writer.put(Event.now(kind, self._job, profile=self._profile, clock=clock, **about, **fields))
 
 
 def _spelled(value: object) -> str:

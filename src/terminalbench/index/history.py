@@ -9,13 +9,14 @@ import msgspec
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.plan import Plan
 from terminalbench.index.store import FILE_NAME, migrated_copy
-from terminalbench.records import Outcome, elapsed_sec
+from terminalbench.records import CLOCK_JUMPED, Outcome, elapsed_sec
 
 _MOST = 2000
 _SAME = "SELECT 1 FROM trials WHERE profile_id = ? LIMIT 1"
 _ALIKE = "SELECT id FROM profiles WHERE agent = ? AND model IS ?"
 _TRIALS = """
-    SELECT trials.rowid, profile_id, p.agent, p.model, dataset, task, outcome, started_at, finished_at, cost_usd,
+    SELECT trials.rowid, profile_id, p.agent, p.model, dataset, task, outcome, started_at,
+           CASE WHEN suspect LIKE '%{jumped}%' THEN NULL ELSE finished_at END, cost_usd,
            coalesce(NOT counts, superseded), simulated
     FROM trials JOIN profiles p ON p.id = profile_id
     WHERE profile_id IN ({ids}) AND started_at IS NOT NULL ORDER BY started_at DESC LIMIT ?
@@ -76,7 +77,7 @@ def _trials(connection: sqlite3.Connection, plan: Plan) -> list[PastTrial]:
             groups.add(tuple(row[0] for row in connection.execute(_ALIKE, alike)))
     found: dict[int, PastTrial] = {}
     for ids in groups:
-        query = _TRIALS.format(ids=", ".join("?" * len(ids)))
+        query = _TRIALS.format(ids=", ".join("?" * len(ids)), jumped=CLOCK_JUMPED)
         found |= {row: _trial(*values) for row, *values in connection.execute(query, (*ids, _MOST))}
     return list(found.values())
 

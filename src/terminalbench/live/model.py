@@ -9,7 +9,7 @@ from math import ceil
 
 import msgspec
 
-from terminalbench.records import Outcome, Usage
+from terminalbench.records import Outcome, Usage, stamp
 
 MEASURED = (Outcome.PASSED.value, Outcome.FAILED.value)
 OVER = (*MEASURED, Outcome.TIMED_OUT.value, Outcome.ERRORED.value)
@@ -83,6 +83,13 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
         """Seconds left at a time of day, None when that is not known."""
         until = seconds(self.until)
         return None if until is None else max(0.0, until - now)
+
+    def moved(self, by_sec: float) -> "Waiting":
+        """The same when the time of day was set by so much."""
+        until = seconds(self.until)
+        if until is None:
+            return self
+        return msgspec.structs.replace(self, until=stamp(datetime.fromtimestamp(until + by_sec, UTC)))
 
 
 class TimeAhead(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from terminalbench.live.tally import Tally
 from terminalbench.records import Event, EventKind, Outcome
 
 KEPT_FINISHED = 100
+_JUMP_SEC = 2.0
 
 
 @dataclass
@@ -42,6 +43,8 @@ class LiveState:
     bad_lines: int = 0
     lost_lines: int = 0
     _places: dict[tuple[str, str, str], list[LiveTrial]] = field(default_factory=dict)
+    _boots: dict[str, str] = field(default_factory=dict)
+    _set_to: dict[str, float] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan | None:
@@ -83,6 +86,7 @@ class LiveState:
         self.events += 1
         time = seconds(event.time)
         if time is not None:
+            self._follow_clock(event, time)
             self.last = time if self.last is None else max(self.last, time)
             self.began = time if self.began is None else self.began
         lost = event.detail.get("lost")
@@ -94,6 +98,28 @@ class LiveState:
             handle(self, event, time)
         if event.kind not in _NO_NOTICE:
             self.notices.add(notice_of(event, time))
+
+    def _follow_clock(self, event: Event, time: float) -> None:
+        """When the time of day was set, what is going on began at another time of day: nothing got older by it."""
+        boot = event.detail.get("boot")
+        if event.kind == EventKind.JOB_STARTED and isinstance(boot, str):
+            self._boots[event.job] = boot
+        machine = self._boots.get(event.job)
+        if not machine or event.clock is None:
+            return
+        moved = time - event.clock - self._set_to.get(machine, time - event.clock)
+        self._set_to[machine] = time - event.clock
+        if abs(moved) > _JUMP_SEC:
+            self._move(moved)
+
+    def _move(self, moved: float) -> None:
+        self.began = None if self.began is None else self.began + moved
+        self.last = None if self.last is None else self.last + moved
+        for job in self.jobs.values():
+            for trial in job.running.values():
+                trial.started = None if trial.started is None else trial.started + moved
+                trial.last = None if trial.last is None else trial.last + moved
+            job.waiting = {name: waiting.moved(moved) for name, waiting in job.waiting.items()}
 
     def close(self) -> None:
         """Nothing of the batch runs any more: what had not ended was cut off."""

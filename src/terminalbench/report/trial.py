@@ -13,7 +13,7 @@ from terminalbench.analytics.atif import Call, Result, Step, Trajectory, Unreada
 from terminalbench.files import is_plain, open_plain, read_plain
 from terminalbench.harbor.read.results import RESULT, ReadState
 from terminalbench.index.queries import TrialRow
-from terminalbench.records import NO_ANSWER, Delivery, ProviderWait, Trial, Usage
+from terminalbench.records import CLOCK_JUMPED, NO_ANSWER, Delivery, ProviderWait, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import printable
@@ -161,7 +161,8 @@ def _ending(trial: Trial) -> list[str]:
         "verifier": phases.verifier_sec,
     }
     shown = ", ".join(f"{name} {duration(value)}" for name, value in parts.items() if value is not None)
-    lines.append(f"  time      {duration(total)}{f' ({shown})' if shown else ''}")
+    jumped = ": the clock jumped while it ran" if CLOCK_JUMPED in trial.suspect else ""
+    lines.append(f"  time      {duration(total)}{jumped}{f' ({shown})' if shown else ''}")
     return lines
 
 

@@ -4,6 +4,7 @@
                   config.json, lock.json      how it was configured; digest of the task
                   planned.json                what the plugin knew of it beforehand: the price of its tokens
                   seen.json                   what the plugin saw of the agent: commands, answers, refusals
+                  times.json                  the moments between its phases, by two clocks
                   hung.json                   why we ended it, or that its Harbor process died of it
                   safety.json                 what the safe verifier found
                   agent/{claude-code.txt,trajectory.json,delivery.json}
@@ -41,7 +42,8 @@ from terminalbench.harbor.read.result_file import (
     iso,
 )
 from terminalbench.harbor.read.suspicion import read_safety, suspect
-from terminalbench.records import Outcome, Phases, ProviderWait, Trial, Usage, total
+from terminalbench.harbor.read.times import Times, read_times
+from terminalbench.records import CLOCK_JUMPED, Outcome, Phases, ProviderWait, Trial, Usage, total
 from terminalbench.secrets.values import NONE, Secrets
 
 RESULT = "result.json"
@@ -212,7 +214,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
-    simulated = _is_simulated(result)
+    simulated, times = _is_simulated(result), read_times(trial_dir)
     trial = Trial(
         id=str(result.id) if result.id is not None else result.trial_name,
         name=result.trial_name,
@@ -236,7 +238,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         error_type=ending.error_type,
         error_message=ending.error_message,
         error_phase=ending.phase,
-        phases=_phases(result),
+        phases=_phases(result, times),
         started_at=iso(result.started_at),
         finished_at=iso(result.finished_at),
         usage=used,
@@ -249,6 +251,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     )
     uses_model = trial.model is not None and (agent is None or agent.model) and not simulated
     reasons = suspect(trial, logs.streams, read_safety(trial_dir), uses_model=uses_model)
+    reasons += [CLOCK_JUMPED] if times.jumped else []
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 
 
@@ -298,13 +301,14 @@ def _known(trial_dir: Path, state: ReadState, reason: str) -> TrialReading:
     )
 
 
-def _phases(result: HarborResult) -> Phases:
-    return Phases(
+def _phases(result: HarborResult, times: Times) -> Phases:
+    found = Phases(
         environment_sec=_seconds([result.environment_setup]),
         agent_setup_sec=_seconds([result.agent_setup]),
         agent_sec=_seconds(result.agent_timings),
         verifier_sec=_seconds(result.verifier_timings),
     )
+    return msgspec.structs.replace(found, **dict.fromkeys(times.unknown))
 
 
 def _seconds(timings: list[Timing] | list[Timing | None]) -> float | None:

@@ -5,11 +5,18 @@ venv=${1:-.venv}
 tool=$(mktemp -d)
 trap 'rm -rf "$tool"' EXIT
 "$venv/bin/python" -m venv "$tool"
-"$tool/bin/python" -m pip install -qq --disable-pip-version-check "uv==0.13.7"
+. scripts/uv.sh
+# shellcheck disable=SC2086  several options
+"$tool/bin/python" -m pip install -qq $hashed
 compile() {
     "$tool/bin/uv" pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
         --no-header --no-annotate ${UPGRADE:+--upgrade} pyproject.toml "$@"
 }
+if [ -n "${UPGRADE:-}" ]; then
+    echo uv >"$tool/uv.in"
+    "$tool/bin/uv" pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
+        --no-header --no-annotate "$tool/uv.in" -o requirements-uv.lock
+fi
 compile -o requirements.lock
 compile --extra dev -c requirements.lock -o requirements-dev.lock
 if grep -n '://' requirements*.lock; then

@@ -4,10 +4,9 @@
 set -eu
 venv=${1:-.venv}
 lock=requirements-dev.lock
-uv_version=0.13.7
 wanted='import sys; sys.exit(not ((3, 12) <= sys.version_info[:2] < (3, 15)))'
 
-fingerprint() { cat "$lock" pyproject.toml src/terminalbench/version.py "$0" | cksum | cut -d' ' -f1; }
+fingerprint() { cat "$lock" pyproject.toml src/terminalbench/version.py requirements-uv.lock scripts/uv.sh "$0" | cksum | cut -d' ' -f1; }
 works() { [ -n "$1" ] && "$1" -c "$wanted" >/dev/null 2>&1; }
 
 print="$(pwd) $(fingerprint)"
@@ -37,17 +36,7 @@ find_python() {
     done
 }
 
-# A uv of our own, from PyPI by name: it installs several times faster than pip, and can get a Python.
-find_uv() {
-    if command -v uv; then return 0; fi
-    home="${XDG_CACHE_HOME:-$HOME/.cache}/terminalbench/uv-$uv_version"
-    if [ ! -x "$home/bin/uv" ]; then
-        mkdir -p "$home"
-        { python3 -m venv "$home" && "$home/bin/python" -m pip install -q "uv==$uv_version"; } >&2 \
-            || python3 -m pip install -q --target "$home" "uv==$uv_version" >&2 || return 1
-    fi
-    echo "$home/bin/uv"
-}
+. scripts/uv.sh
 
 python=$(find_python)
 if [ -z "$python" ]; then

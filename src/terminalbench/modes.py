@@ -34,6 +34,36 @@ def make_folder(path: Path, *, exist_ok: bool = True) -> None:
     path.mkdir(0o777 & ~private_mask(), exist_ok=exist_ok)
 
 
+class NotOurs(OSError):
+    """A folder that is there and that another user made, leads elsewhere or can change."""
+
+
+def make_own_folder(path: Path) -> None:
+    """Make a folder that only this user can change, or take the one that is there if it is such a folder.
+
+    In a folder that others can write to, as /tmp, another could have laid it ready: with files in it that we would
+    trust, or as a link to where we would write.
+    """
+    make_folder(path.parent)
+    path.mkdir(0o700, exist_ok=True)
+    above, found = path.parent.stat(), path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        if found.st_uid != os.geteuid() or _others_write(above):
+            raise NotOurs(f"{path} is a link in a folder that others can write to")
+        found = path.stat()
+    if found.st_uid != os.geteuid():
+        raise NotOurs(f"{path} belongs to another user")
+    if _others_write(found):
+        raise NotOurs(f"{path} can be written by other users")
+    if _others_write(above) and not above.st_mode & stat.S_ISVTX:
+        raise NotOurs(f"{path.parent} lets other users replace what is in it")
+
+
+def _others_write(status: os.stat_result) -> bool:
+    """Whether another can write to a folder; the group of this user's own is no other."""
+    return bool(status.st_mode & 0o002) or bool(status.st_mode & 0o020 and status.st_gid != os.getegid())
+
+
 def make_file(path: Path) -> None:
     """Make an empty file where there is none, for a writer that would give it a mode of its own."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_mode()))

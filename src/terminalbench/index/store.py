@@ -17,7 +17,7 @@ from pathlib import Path
 
 from terminalbench.errors import TbenchError
 from terminalbench.index.plans import keep_all_facts
-from terminalbench.modes import make_file, make_folder
+from terminalbench.modes import make_file, make_folder, make_own_folder
 
 FILE_NAME = "index.db"
 _SIDE_FILES = ("", "-wal", "-shm")
@@ -209,7 +209,8 @@ def _elsewhere(root: Path) -> Path | None:
     try:
         home = Path(base) if base.startswith("/") else Path.home() / ".cache"
         folder = home / "terminalbench" / "index" / f"{_digest(root)}-{len(MIGRATIONS)}"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for place in (folder.parent.parent, folder.parent, folder):
+            make_own_folder(place)
         if not (folder / FILE_NAME).exists():
             make_file(folder / FILE_NAME)
             with closing(_opened(f"{(folder / FILE_NAME).as_uri()}?mode=rwc")) as connection:

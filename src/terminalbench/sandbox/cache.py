@@ -20,6 +20,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.modes import NotOurs, make_own_folder
 from terminalbench.sandbox.engine.cgroups import Group
 from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.helper import helper
@@ -34,18 +35,22 @@ _collected = False
 def root() -> Path:
     """The cache folder of this user, private to it."""
     base = os.environ.get("XDG_CACHE_HOME") or None
-    if base is None:
-        home = Path.home()
-        base = str(home / ".cache") if os.access(home, os.W_OK) else tempfile.gettempdir()
-    folder = Path(base) / "terminalbench" / f"sandbox-{os.geteuid()}"
+    if base is not None:
+        above = Path(base) / "terminalbench"
+    elif os.access(Path.home(), os.W_OK):
+        above = Path.home() / ".cache" / "terminalbench"
+    else:
+        above = Path(tempfile.gettempdir()) / f"terminalbench-{os.geteuid()}"
+    folder = above / f"sandbox-{os.geteuid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for place in (above, folder):
+            make_own_folder(place)
+    except NotOurs as error:
+        raise SandboxError(str(error), hint="set XDG_CACHE_HOME to a folder of your own") from error
     except OSError as error:
         raise SandboxError(
             f"cannot make {folder}: {error.strerror}", hint="set XDG_CACHE_HOME to a writable folder"
         ) from error
-    if folder.stat().st_uid != os.geteuid():
-        raise SandboxError(f"{folder} belongs to another user", hint="set XDG_CACHE_HOME to a folder of your own")
     return folder
 
 

@@ -47,19 +47,24 @@ TASKS = st.lists(
     ),
     min_size=1, max_size=5, unique_by=lambda item: (item["id"], item["dataset"]),
 )  # fmt: skip
+PHASES = ("setup", "agent", "verifier")
+NETWORK = st.sampled_from(
+    ["public", "none", "model-only", ["pypi.org", "*.example.org", "192.0.2.0/24", "2001:db8::1"]]
+)
 TABLES = st.fixed_dictionaries(
     {},
     optional={
         "name": TEXT,
         "labels": st.dictionaries(st.sampled_from(["role", "night.1"]), TEXT, max_size=2),
         "run": st.fixed_dictionaries(
-            {},
+            {"container_env": st.just("local")},
             optional={
                 "attempts": st.integers(1, 5),
                 "budget_usd": st.floats(0.5, 1e6),
                 "harbor_args": st.just(["--debug"]),
                 "on_rate_limit": st.just("slow"),
                 "seed": st.integers(-5, 5),
+                "network": st.just("host") | st.fixed_dictionaries({}, optional=dict.fromkeys(PHASES, NETWORK)),
             },
         ),
         "artifacts": st.just({"targets": ["notes"]}),

@@ -19,10 +19,11 @@ from terminalbench.cli.options import (
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_OK, UserError
 from terminalbench.text.foreign import printable
-from terminalbench.text.numbers import dollars, duration, noun, plural
+from terminalbench.text.numbers import dollars, duration, noun, plural, some
 
 if TYPE_CHECKING:
     from terminalbench.experiments.plan import JobSpec, Selection
+    from terminalbench.experiments.tables import RunTable
     from terminalbench.lab.plan import PlannedBatch
 
 _WIDTH = 110
@@ -151,6 +152,7 @@ def plan_text(planned: "PlannedBatch") -> str:
         f"environment {run.container_env}; "
         f"{plural(run.profiles_parallel, 'profile') if run.profiles_parallel else 'all profiles'} side by side, "
         f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} {noun(run.parallel, 'trial')} at once in each",
+        *_network_lines(run),
         *_limit_lines(planned),
         *_label_lines(planned),
         "",
@@ -178,6 +180,17 @@ def plan_text(planned: "PlannedBatch") -> str:
     if notes := planned.plan.all_notes():
         lines += ["", "Notes", *(f"  {note}" for note in notes)]
     return "\n".join(lines) + "\n"
+
+
+def _network_lines(run: "RunTable") -> list[str]:
+    """What trials may reach, where that is not the usual."""
+    from terminalbench.experiments.network import phases
+
+    if isinstance(run.network, str):
+        return ["network: that of this machine itself, shared by all trials"]
+    own = phases(run.network) if run.network is not None else {}
+    told = [f"{phase} {value if isinstance(value, str) else some(value)}" for phase, value in own.items()]
+    return [f"network: {'; '.join(told)}"] if told else []
 
 
 def _limit_lines(planned: "PlannedBatch") -> list[str]:

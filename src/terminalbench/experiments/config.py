@@ -14,6 +14,7 @@ from terminalbench.experiments import tables
 from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
 from terminalbench.experiments.inherit import Inheritance
+from terminalbench.experiments.network import check_network
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
 from terminalbench.experiments.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
@@ -209,6 +210,7 @@ class _Loader:
             if environment not in known:
                 hint = did_you_mean(environment, known, limit=40)
                 self.problems.add("run.container_env", f'no environment is called "{environment}"', hint)
+        check_network(run, self.problems)
         if run.executor != "local":
             self.problems.add("run.executor", f'no executor is called "{run.executor}"', "known: local")
         for index, argument in enumerate(run.harbor_args):

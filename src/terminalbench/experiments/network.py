@@ -3,15 +3,68 @@
 Values of variables are not known here: an address may be a reference, `${VAR}` or `${VAR:-address}`.
 """
 
+import ipaddress
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.strict import Problems
+from terminalbench.experiments.tables import NetworkTable, RunTable
 
 _BASES = ("api_base", "base_url")
+
+
+MOST_HOSTS = 200
+
+
+def phases(table: NetworkTable) -> dict[str, str | list[str]]:
+    """What the phases may reach, those left out that may reach what they may by default."""
+    named = {declared.name: (getattr(table, declared.name), declared.default) for declared in fields(table)}
+    return {name: value for name, (value, default) in named.items() if value != default}
+
+
+def check_network(run: RunTable, problems: Problems) -> None:
+    """Note what of `run.network` cannot be kept."""
+    network, at = run.network, "run.network"
+    if network is None or (isinstance(network, NetworkTable) and not phases(network)):
+        return
+    if run.container_env != "local":
+        what = (
+            f'is for container_env = "local"; here it is "{run.container_env}", which takes the network from each task'
+        )
+        hint = 'use container_env = "local", or set network_mode and allowed_hosts in the task.toml of the tasks'
+        problems.add(at, what, hint)
+    if not isinstance(network, NetworkTable):
+        return
+    for phase, hosts in phases(network).items():
+        if isinstance(hosts, str):
+            continue
+        if not hosts:
+            problems.add(f"{at}.{phase}", "is an empty list", 'write "none"')
+        if len(hosts) > MOST_HOSTS:
+            problems.add(f"{at}.{phase}", f"has {len(hosts)} hosts", f"at most {MOST_HOSTS}: use *.name or a network")
+        for index, host in enumerate(hosts):
+            if problem := _host_problem(host):
+                problems.add(f"{at}.{phase}[{index}]", *problem)
+
+
+def _host_problem(host: str) -> tuple[str, str] | None:
+    own = (
+        f"{host} is this machine, which no sandbox reaches",
+        "the profile's own model and MCP servers are reached anyway",
+    )
+    if host.lower() == "localhost":
+        return own
+    numeric = ":" in host or host.replace(".", "").replace("/", "").isdigit()
+    try:
+        network = ipaddress.ip_network(host) if numeric else None
+    except ValueError:
+        return f"{host} is no address and no network", 'write "192.0.2.7", "192.0.2.0/24" or "2001:db8::/32"'
+    return own if network is not None and network.is_loopback else None
 
 
 @cache

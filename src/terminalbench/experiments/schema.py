@@ -20,6 +20,7 @@ PAGES: tuple[tuple[str, Any], ...] = (
     ("tasks.items[]", tables.TaskTable),
     ('[datasets."<name@version>"]', tables.DatasetTable),
     ("[run]", tables.RunTable),
+    ("[run.network]", tables.NetworkTable),
     ("[defaults]", tables.ProfileDefaults),
     ("[profiles.<key>]", tables.ProfileTable),
     ("[profiles.<key>.price]", tables.ProfilePrice),

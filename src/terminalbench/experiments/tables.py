@@ -57,6 +57,36 @@ class DatasetTable:
     ref: str | None = key("Commit or tag of `repo`; required with it.")
 
 
+_LABEL = "[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
+HOST = rf"(\*\.)?{_LABEL}(\.{_LABEL})*|[0-9A-Fa-f:.]+(/[0-9]+)?"
+"""A host, whatever is below one, an address, or a network."""
+HOST_DOC = (
+    '"public", "none", "model-only", or hosts: "pypi.org", "*.example.org", an address, a network; no port or path'
+)
+
+PhaseNetwork = Literal["public", "none", "model-only"] | list[str]
+
+
+@dataclass(frozen=True)
+class NetworkTable:
+    """`[run.network]`: what may be reached from the local sandbox, by phase; a task that allows less keeps to that.
+
+    `public` is any public host, `none` no network, `model-only` just the endpoints of the profile's model and of its
+    MCP servers. A list names hosts (`"pypi.org"`, `"*.example.org"`), addresses and networks; the agent reaches its
+    model besides. docs/sandbox.md says what this catches and what not.
+    """
+
+    setup: PhaseNetwork = key(
+        "While the environment and the agent are set up.", default="public", pattern=HOST, pattern_doc=HOST_DOC
+    )
+    agent: PhaseNetwork = key(
+        "While the agent works.", default="public", pattern=HOST, pattern_doc=HOST_DOC, example='"model-only"'
+    )
+    verifier: PhaseNetwork = key(
+        "While the tests run.", default="public", pattern=HOST, pattern_doc=HOST_DOC, example='["pypi.org"]'
+    )
+
+
 @dataclass(frozen=True)
 class RunTable:
     """`[run]`: how to run it."""
@@ -78,6 +108,10 @@ class RunTable:
     verifier_system: Literal["pristine", "agent"] | None = key(
         "Whose system the tests run in, in the local sandbox: the image's own, or the agent's with all it changed "
         "(results are marked). None by default: as each task says, else `pristine`.",
+    )
+    network: Literal["host"] | NetworkTable | None = key(
+        'What trials may reach, a table. Or `"host"`: this machine\'s own network, shared by all trials of the local '
+        "sandbox, which results then note."
     )
     force_rebuild: bool = key("Build task images anew; also by TERMINALBENCH_FORCE_REBUILD=1.", default=False)
     timeout_multiplier: float = key("Factor on every timeout a task declares.", default=1.0, above=0)

@@ -6,7 +6,7 @@ path; a changed text has to be in its file before the experiment is loaded again
 """
 
 from collections import Counter
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,4 +90,5 @@ def _given(**values: Any) -> dict[str, Any]:
 def _changed(table: Any) -> dict[str, Any]:
     """The keys of a table that are not as they are by default."""
     usual = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(table)}
-    return {name: getattr(table, name) for name, default in usual.items() if getattr(table, name) != default}
+    found = {name: getattr(table, name) for name, default in usual.items() if getattr(table, name) != default}
+    return {name: _changed(value) if is_dataclass(value) else value for name, value in found.items()}

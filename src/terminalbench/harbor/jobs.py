@@ -15,7 +15,7 @@ from typing import Any
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
-from terminalbench.experiments.network import base_url_variables, declared_addresses, model_endpoints
+from terminalbench.experiments.network import base_url_variables, declared_addresses, model_endpoints, phases
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import ProfilePrice, RunTable
@@ -144,7 +144,7 @@ def _environment(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     path = registry.import_path("environments", name)
     config: dict[str, Any] = {"import_path": path} if path is not None else {"type": name}
     if name == "local":
-        config["kwargs"] = {"network": _network(profile)}
+        config["kwargs"] = {"network": _network(experiment.run, profile)}
     if path is None:
         # Harbor's `delete` also removes the images it built, so that every batch would build them again.
         config["delete"] = False
@@ -153,9 +153,12 @@ def _environment(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     return config
 
 
-def _network(profile: Profile) -> dict[str, Any]:
+def _network(run: RunTable, profile: Profile) -> dict[str, Any] | str:
     """What the local sandbox is told of the network."""
-    told = {"model": model_endpoints(profile), "declared": declared_addresses(profile)}
+    if isinstance(run.network, str):
+        return run.network
+    own = phases(run.network) if run.network is not None else {}
+    told = {**own, "model": model_endpoints(profile), "declared": declared_addresses(profile)}
     return {name: value for name, value in told.items() if value}
 
 

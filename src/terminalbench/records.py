@@ -289,6 +289,11 @@ class WaitKind(StrEnum):
     PAUSED = "paused"
     PARALLEL = "parallel"
     BUDGET = "budget"
+    """What running trials hold of the budget."""
+    FIRST_COST = "first_cost"
+    """The first known cost of its profile: until then one trial runs at a time."""
+    SHARE = "share"
+    """What other profiles leave of their shares of the budget."""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):

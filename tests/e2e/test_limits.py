@@ -3,15 +3,94 @@
 import json
 import os
 import signal
+from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
 from test_run import LIMIT_SEC, at_work, running, scripted, wait_for
 
 from support.aftermath import cost, results
+from terminalbench.dashboard.answers import answer
+from terminalbench.dashboard.site import Site
+from terminalbench.harbor.limits.accounts import Known
+from terminalbench.harbor.limits.gate import Gate, GateState
 
 
-def gate(lab) -> dict:
-    return json.loads(lab.batch().gate_json.read_text())
+def gate(lab) -> GateState:
+    return Gate(lab.batch().gate_json).read()
+
+
+def counts(lab, profile: str) -> Counter[str]:
+    return Counter(o for (key, _), found in lab.outcomes().items() if key == profile for o in found)
+
+
+def test_sixteen_slots_at_ten_dollars_do_not_spend_a_budget_of_sixteen_ten_times(lab) -> None:
+    """One trial tells what it costs before the others may start. What is exceeded is said, and is no success."""
+    file = lab.experiment(
+        scripted("p", cost_usd=10.0), tasks=("a",), run="attempts = 16\nparallel = 16\nbudget_usd = 16.0"
+    )
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    assert counts(lab, "p") == {"failed": 1, "not_run": 15}
+    assert cost(lab.batch().folder) == 10.0
+    said = "the budget of $16.00 is used up ($10.00 spent; another trial probably costs $10.00)"
+    assert {e["reason"] for e in lab.index() if e["outcome"] == "not_run"} == {said}
+    waits = {(e.error, e.detail["cause"]) for e in lab.events() if e.kind == "trial_waiting"}
+    assert waits == {("no trial of p has told its cost yet: one at a time until one does", "first_cost")}
+    # The next batch knows it from the first one, and starts two of them at once where there is room for two.
+    lab.experiment(scripted("p", cost_usd=10.0), tasks=("a",), run="attempts = 2\nparallel = 16\nbudget_usd = 19.0")
+    planned = lab.tbench("plan", file)
+    assert "p: a trial probably costs $10.00 (1 earlier trial of the same profile)" in planned.stdout
+    lab.experiment(
+        scripted("p", cost_usd=10.0) + "likely_cost_usd = 1.0\n",
+        tasks=("a",),
+        run="attempts = 2\nparallel = 16\nbudget_usd = 19.0",
+    )
+    ran = lab.tbench("run", file)
+    over = "the budget of $19.00 is exceeded by $1.00 ($20.00 spent)"
+    assert ran.returncode == 100, "complete, and the budget did not hold"
+    assert over in ran.stdout
+    again = lab.tbench("resume", lab.batch(1).folder, "--json")
+    assert again.returncode == 100
+    assert json.loads(again.stdout)["budget"] == {
+        "budget_usd": 19.0, "cost_usd": 20.0, "cost_unknown": 0, "over_usd": 1.0
+    }  # fmt: skip
+    assert lab.tbench("report", lab.batch(1).folder).returncode == 0
+    for name in ("comparison_report.md", "report.html"):
+        assert over in (lab.batch(1).analytics / name).read_text().replace("\\", ""), name
+    assert "over budget by $1.00" in lab.tbench("list").stdout
+    page = answer(Site(lab.root / "results", lambda: datetime.now(UTC)), "batches/s/1/", {}).body or b""
+    assert "over budget by $1.00" in page.decode()
+
+
+def test_a_dear_profile_does_not_shut_out_a_cheap_one(lab) -> None:
+    """Two of eight dollars were left, none of ten cheap trials had run, and no resume changed that."""
+    dear = scripted("dear", cost_usd=3.0)
+    file = lab.experiment(
+        dear + scripted("cheap", cost_usd=0.1, sleep_sec=0.2),
+        run="attempts = 5\nparallel = 4\nbudget_usd = 8.0",
+    )
+    ran = lab.tbench("run", file)
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    assert counts(lab, "cheap") == {"failed": 10}
+    assert counts(lab, "dear") == {"failed": 2, "not_run": 8}, "its half, and what the cheap one left of the other"
+    said = "the budget of $8.00 is used up ($7.00 spent; another trial probably costs $3.00)"
+    assert {e["reason"] for e in lab.index() if e["outcome"] == "not_run"} == {said}
+
+
+def test_a_profile_that_ran_before_the_others_comes_back_for_what_they_leave(lab) -> None:
+    profiles = scripted("dear", cost_usd=3.0) + scripted("cheap", cost_usd=0.1)
+    run = "attempts = 2\nparallel = 2\nprofiles_parallel = 1\nbudget_usd = 8.0"
+    ran = lab.tbench("run", lab.experiment(profiles, run=run))
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    assert (counts(lab, "cheap"), counts(lab, "dear")) == ({"failed": 4}, {"failed": 2, "not_run": 2})
+    started = [event.profile for event in lab.events() if event.kind == "job_started"]
+    assert started == ["dear", "cheap", "dear"]
+    held = {event.error for event in lab.events() if event.kind == "trial_held" and "share" in (event.error or "")}
+    assert held == {
+        "the share of dear in the budget of $8.00 is used up ($3.00 spent of $4.00; another trial probably costs "
+        "$3.00); the rest is kept for cheap"
+    }
 
 
 def test_a_budget_stops_launching_and_resume_goes_on_with_a_larger_one(lab) -> None:
@@ -19,12 +98,10 @@ def test_a_budget_stops_launching_and_resume_goes_on_with_a_larger_one(lab) -> N
     file = lab.experiment(profile, run="attempts = 4\nparallel = 1\nbudget_usd = 3.0")
     ran = lab.tbench("run", file)
     assert ran.returncode == 3, ran.stdout + ran.stderr
-    counts = [o for found in lab.outcomes().values() for o in found]
-    assert counts.count("failed") == 3
-    assert counts.count("not_run") == 5
+    assert counts(lab, "p") == {"failed": 3, "not_run": 5}
     assert "the budget of $3.00 is used up ($3.00 spent)" in ran.stdout
     assert "raise run.budget_usd in the experiment file" in ran.stdout
-    assert gate(lab)["spent_usd"] == pytest.approx(3.0)
+    assert gate(lab).known_usd == pytest.approx(3.0)
     again = lab.tbench("resume", file)
     assert again.returncode == 3
     assert [o for found in lab.outcomes().values() for o in found].count("failed") == 3
@@ -32,19 +109,19 @@ def test_a_budget_stops_launching_and_resume_goes_on_with_a_larger_one(lab) -> N
     ran = lab.tbench("resume", file)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert [o for found in lab.outcomes().values() for o in found] == ["failed"] * 8
-    assert gate(lab)["spent_usd"] == pytest.approx(8.0)
+    assert gate(lab).known_usd == pytest.approx(8.0)
     assert "superseded" not in ran.stdout
 
 
 def test_a_budget_smaller_than_the_guess_is_still_used(lab) -> None:
-    """Side by side, nothing fits beside the first trial while its cost is a guess: the others wait, and then run."""
+    """Nothing starts beside the first trial of a profile while its cost is unknown: the others wait, and then run."""
     profiles = scripted("p", cost_usd=0.1, sleep_sec=0.5) + scripted("q", cost_usd=0.1, sleep_sec=0.5)
     ran = lab.tbench("run", lab.experiment(profiles, run="attempts = 2\nparallel = 2\nbudget_usd = 0.75"))
     assert ran.returncode == 3, ran.stdout + ran.stderr
-    assert gate(lab)["spent_usd"] == pytest.approx(0.7)
-    assert gate(lab).get("reserved", {}) == {}
-    waits = {(e.error, e.detail["cause"]) for e in lab.events() if e.kind == "trial_waiting"}
-    assert waits == {("running trials hold the rest of the budget of $0.75", "budget")}
+    assert gate(lab).known_usd == pytest.approx(0.7)
+    assert not any(account.running for account in gate(lab).accounts.values())
+    waits = {e.detail["cause"] for e in lab.events() if e.kind == "trial_waiting"}
+    assert "first_cost" in waits
     reasons = {e["reason"] for e in lab.index() if e["outcome"] == "not_run"}
     assert reasons == {"the budget of $0.75 is used up ($0.70 spent; another trial probably costs $0.10)"}
 
@@ -61,9 +138,10 @@ def test_what_a_killed_harbor_had_reserved_does_not_hold_the_others(lab) -> None
     out, err = process.communicate(timeout=200)
     assert process.returncode == 3, out + err
     state = gate(lab)
-    assert (state.get("reserved", {}), state["priced"]) == ({}, 1)
-    assert state["spent_usd"] == pytest.approx(2.0), "the guess for the one that was cut off, and what is known"
+    assert (state.account("p").running, state.unknown, state.known_usd) == ({}, 1, 1.0)
     assert lab.outcomes()["p", "a"].count("failed") == 1
+    said = "($1.00 spent and 1 try of unknown cost, taken as $1.00; another trial probably costs $1.00)"
+    assert said in out
 
 
 def test_profiles_that_had_no_turn_are_not_run(lab) -> None:
@@ -85,7 +163,7 @@ def test_a_declared_price_counts_in_the_gate_and_in_every_trial_read_later(lab) 
     assert ran.returncode == 3, ran.stdout + ran.stderr
     assert "the budget of $3.00 is used up ($3.00 spent)" in ran.stdout
     state = gate(lab)
-    assert (state["spent_usd"], state["costs"], state.get("priced", 0)) == (3.0, {"p": {"trials": 3, "usd": 3.0}}, 0)
+    assert (state.account("p").known, state.unknown, list(state.accounts)) == (Known(3, 3.0), 0, ["p"])
     assert list(lab.batch().superseded.glob("*/*-try1/planned.json"))
     for key in ("own", "silent"):
         assert [o for place, found in lab.outcomes().items() if place[0] == key for o in found] == ["failed"] * 4
@@ -111,10 +189,9 @@ def test_retries_and_unknown_costs_count_against_the_budget(lab) -> None:
     each = {r["id"]: (r.get("agent_result") or {}).get("cost_usd") for _, r in results(lab.batch().folder)}
     known = [cost for cost in each.values() if cost is not None]
     state = gate(lab)
-    assert sum(told["trials"] for told in state["costs"].values()) == len(known)
-    assert sum(told["usd"] for told in state["costs"].values()) == pytest.approx(sum(known))
+    assert state.known_usd == pytest.approx(sum(known))
     assert list(lab.batch().superseded.glob("*/*-try1"))
-    assert 0 < sum(known) <= state["spent_usd"] + 1e-9 <= 4.0 + 4 * max(*known, 1.0) + 1e-9
+    assert 0 < sum(known) <= state.spent_usd + 1e-9 <= 4.0 + 4 * max(*known, 1.0) + 1e-9
     listed = sum(entry["cost_usd"] or 0 for entry in lab.index())
     assert listed == pytest.approx(sum(known))
     lab.experiment(profiles, run="attempts = 3\nparallel = 2\nretries = 1\nbudget_usd = 100.0")

@@ -196,11 +196,12 @@ def migrate_ids() -> list[str]:
 @pytest.mark.parametrize("file", sorted((REPO / "experiments").glob("*.toml")), ids=lambda f: f.stem)
 def test_every_example_plans_as_its_golden_file(file: Path, golden) -> None:
     from terminalbench.cli.plan import plan_document, plan_text
-    from terminalbench.lab.plan import PlannedBatch
+    from terminalbench.lab.plan import PlannedBatch, planned_budget
 
     experiment = load(file)
     batch = Batch(experiment.results_root / experiment.slug / "0")
-    planned = PlannedBatch(experiment, make_plan(experiment, batch, NOW), batch, taken=False)
+    made = make_plan(experiment, batch, NOW)
+    planned = PlannedBatch(experiment, made, batch, taken=False, budget=planned_budget(made, []))
     for kind, text in (("txt", plan_text(planned)), ("json", encode_json(plan_document(planned)).decode())):
         golden(REPO / "tests" / "golden" / "plans" / f"{file.stem}.{kind}", text.replace(str(REPO), "<root>"))
 

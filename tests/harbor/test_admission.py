@@ -17,7 +17,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Admission:
     return Admission(gate, None, "p")
 
 
-def full(*_: object) -> None:
+def full(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
@@ -28,7 +28,7 @@ def test_what_could_not_be_settled_is_settled_when_the_next_one_asks(
     assert door.ask("a", "lane") is None
     leave = door.gate.leave
     disk = [full] * 3 + [leave]
-    monkeypatch.setattr(door.gate, "leave", lambda *told: disk.pop(0)(*told))
+    monkeypatch.setattr(door.gate, "leave", lambda *told, **how: disk.pop(0)(*told, **how))
     with pytest.raises(OSError, match="space"):
         door.settle("a", 0.25)
     door.left("a")
@@ -36,7 +36,7 @@ def test_what_could_not_be_settled_is_settled_when_the_next_one_asks(
     assert isinstance(door.ask("b", "lane"), Wait), "the disk is still full"
     assert door.ask("b", "lane") is None
     state = door.gate.read()
-    assert (state.spent_usd, list(state.reserved), disk) == (0.25, ["b"], [])
+    assert (state.spent_usd, list(state.account("p").running), disk) == (0.25, ["b"], [])
 
 
 def test_a_trial_is_charged_once_for_each_try(door: Admission) -> None:
@@ -62,7 +62,7 @@ def test_one_that_is_withdrawn_at_the_last_moment_keeps_neither_place_nor_money(
 
     monkeypatch.setattr(door.gate, "enter", late)
     door.ask("a", "lane")
-    assert (door._inside, door.gate.read().reserved) == (set(), {})
+    assert (door._inside, door.gate.read().account("p").running) == (set(), {})
 
     def broken(trial: str, _profile: str) -> None:
         door.withdraw(trial)
@@ -81,8 +81,8 @@ def test_money_that_could_not_be_given_back_is_given_back_later(
     assert door.ask("a", "lane") is None
     real = door.gate.give_back
     answers = iter([full, real])
-    monkeypatch.setattr(door.gate, "give_back", lambda trial: next(answers)(trial))
+    monkeypatch.setattr(door.gate, "give_back", lambda *told: next(answers)(*told))
     door.withdraw("a")
-    assert list(door.gate.read().reserved) == ["a"]
+    assert list(door.gate.read().account("p").running) == ["a"]
     assert door.ask("b", "lane") is None
-    assert list(door.gate.read().reserved) == ["b"]
+    assert list(door.gate.read().account("p").running) == ["b"]

@@ -340,9 +340,9 @@ def test_a_trial_that_is_cancelled_as_it_starts_gives_its_place_back(
         asyncio.run(plugin._trial_started(event))  # ty: ignore[invalid-argument-type]
     assert (plugin._door._inside, plugin._running) == (set(), set())
     state = gate.read()
-    assert (state.reserved, state.spent_usd, state.costs) == ({}, 0.0, {}), "and its money: it cost nothing"
+    assert (state.account("").running, state.spent_usd) == ({}, 0.0), "and its money: it cost nothing"
     plugin._door.ask("t", "lane")  # the thread that was letting it in comes late
-    assert (plugin._door._inside, gate.read().reserved) == (set(), {})
+    assert (plugin._door._inside, gate.read().account("").running) == (set(), {})
 
 
 def full(*_: object) -> None:
@@ -405,4 +405,4 @@ def test_money_is_settled_whatever_goes_wrong_at_the_end(tmp_path: Path, monkeyp
     with pytest.raises(RecursionError):
         asyncio.run(plugin._trial_ended(SimpleNamespace(trial_name="t")))  # ty: ignore[invalid-argument-type]
     state = gate.read()
-    assert (state.reserved, state.spent_usd, state.priced) == ({}, 1.0, 1)
+    assert (state.account("").running, state.spent_usd, state.unknown) == ({}, 1.0, 1)

@@ -4,16 +4,19 @@ import os
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import lock
-from terminalbench.harbor.limits.budget import GateState, Known
+from terminalbench.harbor.limits.accounts import Account, Known, Likely
+from terminalbench.harbor.limits.budget import GateState
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, read_shared, share_gate
 from terminalbench.live.limits import read_limits
+from terminalbench.records import WaitKind
 from terminalbench.runner.control import Order, check_orders, give_to_all
 
 
@@ -36,7 +39,7 @@ def test_what_one_batch_has_spent_and_reserved_counts_for_the_other(tmp_path: Pa
         assert other.enter("t1", "p") is None, "a trial of another batch may have the same name"
         waits = one.enter("t2", "p")
         assert waits is not None
-        assert not waits.final
+        assert waits.waits_for is WaitKind.FIRST_COST
         other.leave("t1", "p", 2.4)
         one.leave("t1", "p", 0.2)
         for gate in two:
@@ -44,7 +47,7 @@ def test_what_one_batch_has_spent_and_reserved_counts_for_the_other(tmp_path: Pa
             assert refused is not None
             assert (refused.final, refused.kind) == (True, ExclusionKind.BUDGET)
             assert "$2.60 spent" in refused.reason
-            assert gate.read().why_shut("p", 0.0) == refused
+            assert gate.why_closed("p") == refused
 
 
 def test_a_batch_counts_once_however_often_it_is_put_up(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
@@ -53,9 +56,9 @@ def test_a_batch_counts_once_however_often_it_is_put_up(tmp_path: Path, two: tup
     one.leave("t1", "p", 0.5)
     assert one.enter("t2", "p") is None
     for _ in range(2):  # a resume: what is on disk is what it has spent
-        join(tmp_path, "a", spent_usd=0.9, costs={"p": Known(2, 0.9)})
+        join(tmp_path, "a", accounts={"p": Account(known=Known(2, 0.9))})
     shares = read_shared(tmp_path / "night.json").batches
-    assert (shares[str(tmp_path / "a")].spent_usd, shares[str(tmp_path / "a")].reserved_usd) == (0.9, 0.0)
+    assert shares[str(tmp_path / "a")].accounts == {"p": Account(known=Known(2, 0.9))}
 
 
 def test_what_a_deleted_batch_has_spent_stays_spent(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
@@ -67,21 +70,32 @@ def test_what_a_deleted_batch_has_spent_stays_spent(tmp_path: Path, two: tuple[G
         join(tmp_path, "a")  # a further run takes the same number
     assert read_limits(other, tmp_path / "b" / "control.json").shared_spend == "shared: $1.00 of $2.50"
     shares = read_shared(tmp_path / "night.json").batches
-    assert sum(share.spent_usd for share in shares.values()) == 1.0
+    assert sum(share.accounts["p"].known.usd for share in shares.values() if share.accounts) == 1.0
 
 
-def test_nobody_waits_for_what_a_killed_batch_had_reserved(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
-    one, other = two
+def test_nobody_waits_for_what_a_killed_batch_held(tmp_path: Path, two: tuple[Gate, Gate]) -> None:
+    del two
+    likely = {"p": Account(to_start=3, likely=Likely(1.2))}
+    one, other = join(tmp_path, "a", accounts=likely), join(tmp_path, "b", accounts=likely)
     with lock(Batch(tmp_path / "a").lock):
         assert one.enter("t1", "p") is None
-        assert one.enter("t2", "p") is None
         with lock(Batch(tmp_path / "b").lock):
-            waits = other.enter("t1", "p")
+            assert other.enter("t1", "p") is None
+            waits = one.enter("t2", "p")
             assert waits is not None
-            assert not waits.final
-    refused = other.enter("t1", "p")  # the runner of the first is gone: its trials give nothing back
+            assert waits.waits_for is WaitKind.BUDGET
+            other.leave("t1", "p", 1.2)
+            waits = other.enter("t2", "p")
+            assert waits is not None
+            assert (waits.waits_for, waits.reason) == (
+                WaitKind.SHARE,
+                "p has used its share of the budget of $2.50 of the shared gate night.json; waiting for what other "
+                "batches may leave",
+            )
+    refused = other.enter("t2", "p")  # the runner of the first is gone: its trials give nothing back
     assert refused is not None
     assert refused.final
+    assert "$1.20 spent and 1 try of unknown cost, taken as $1.20" in refused.reason
 
 
 def test_the_budget_of_a_batch_holds_beside_the_shared_one(tmp_path: Path) -> None:
@@ -112,7 +126,7 @@ def test_a_missing_or_hand_written_gate_sets_what_it_says(tmp_path: Path) -> Non
     gate = join(tmp_path, "a")
     assert gate.enter("t1", "p") is None
     (tmp_path / "night.json").write_text('{"budget_usd": 0.5}')
-    gate = join(tmp_path, "a", spent_usd=0.6)
+    gate = join(tmp_path, "a", accounts={"p": Account(known=Known(1, 0.6))})
     refused = gate.enter("t2", "p")
     assert refused is not None
     assert refused.final
@@ -156,10 +170,11 @@ def test_orders_stay_beside_the_gate_until_they_are_taken_back(tmp_path: Path) -
     ControlFile(shared_control(night)).change(lambda control: control.paused.clear())
     with pytest.raises(UserError, match='no profile is called "p"'):
         give_to_all(night, Order("resume", ("p",), "a typo"))
-    assert give_to_all(night, Order("resume", ("q",), "right after all")) == ["q"], "by its name, though none runs"
+    back = give_to_all(night, Order("resume", ("q",), "right after all"))
+    assert back.targets == ["q"], "by its name, though none runs"
     assert not list(check_orders(night))
     ControlFile(shared_control(night)).change(order)
-    assert give_to_all(night, Order("resume", (), "a new night")) == ["*"]
+    assert give_to_all(night, Order("resume", (), "a new night")).targets == ["*"]
     assert not list(check_orders(night)), "also when no batch runs"
 
 
@@ -222,3 +237,17 @@ def test_orders_that_cannot_be_read_name_their_file(tmp_path: Path, two: tuple[G
             UserError, match=r"night\.control\.json: these orders cannot be read: it does not hold orders"
         ):
             say(tmp_path / "night.json")
+
+
+def test_a_shared_gate_of_an_earlier_version_counts_what_its_batches_have_spent(tmp_path: Path) -> None:
+    old = {"spent_usd": 1.5, "reserved_usd": 0.5, "known": {"trials": 3, "usd": 1.5}}
+    shut = {"reason": "the budget of $2.00 is used up", "kind": "budget", "final": True}
+    earlier = {"budget_usd": 2.5, "shut": shut, "shut_at_usd": 2.0, "batches": {str(tmp_path / "b"): old}}
+    (tmp_path / "night.json").write_bytes(msgspec.json.encode(earlier))
+    one = join(tmp_path, "a")
+    assert read_limits(one, tmp_path / "a" / "control.json").shared_spend == "shared: $2.00 of $2.50"
+    assert one.enter("t1", "p") is None
+    one.leave("t1", "p", 0.5)
+    refused = one.enter("t2", "p")
+    assert refused is not None
+    assert refused.final

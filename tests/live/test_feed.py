@@ -12,6 +12,7 @@ from support.live import START, Teller, plan
 from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import Owner, append_jsonl, lock, write_json
+from terminalbench.harbor.limits.accounts import Account, Known
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.index.places import ForeignJobs
 from terminalbench.live.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
@@ -45,7 +46,7 @@ def test_it_follows_events_plan_and_gate_while_the_run_lives(batch: Batch) -> No
         feed.poll(START + 12)
         assert feed.state.bad_lines == 1
         write_json(batch.plan_json, plan(attempts=3))
-        Gate(batch.gate_json).create(GateState(budget_usd=3.0, spent_usd=1.0))
+        Gate(batch.gate_json).create(GateState(budget_usd=3.0, accounts={"p": Account(known=Known(1, 1.0))}))
         feed.poll(START + 13)
         assert feed.state.profiles["p"].planned == 6
         assert feed.state.limits is not None

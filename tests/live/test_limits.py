@@ -9,9 +9,8 @@ from support.live import START, Teller, plan
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.files import append_jsonl, lock, write_json
-from terminalbench.harbor.limits.budget import Refusal
+from terminalbench.harbor.limits.accounts import Account, Known
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.gate import Gate, GateState, gate_of, read_shared, share_gate
 from terminalbench.index.scan import scan_all
@@ -29,7 +28,7 @@ def sharing(root: Path, budget_usd: float | None = 5.5) -> Batch:
     for one, spent in ((batch, 0.5), (other, 2.25)):
         one.runs.mkdir(parents=True)
         write_json(one.plan_json, planned)
-        gate_of(one, planned).create(GateState(spent_usd=spent))
+        gate_of(one, planned).create(GateState(accounts={"p": Account(known=Known(1, spent))}))
     append_jsonl(batch.events_jsonl, Teller("a__1").started(0))
     return batch
 
@@ -64,12 +63,11 @@ def test_orders_to_all_batches_and_a_closed_gate_are_said_to_be_shared(tmp_path:
     orders.change(lambda control: control.parallel.update({"p": 1}))
     for surface, text in shown(batch, tbench).items():
         assert "shared gate night.json: $2.75 spent by 2 batches; paused: quota; p 1 trial at once" in text, surface
-    closed = msgspec.structs.replace(
-        read_shared(tmp_path / "night.json"), shut=Refusal("the budget is used up", ExclusionKind.BUDGET)
-    )
-    write_json(tmp_path / "night.json", closed)
+    spent = msgspec.structs.replace(read_shared(tmp_path / "night.json"), budget_usd=2.5)
+    write_json(tmp_path / "night.json", spent)
     for surface, text in shown(batch, tbench).items():
         assert "2 batches; nothing new starts: the budget is used up; paused: quota" in text, surface
+        assert "the budget of $2.50 of the shared gate night.json is exceeded by $0.25" in text, surface
 
 
 def test_a_view_that_is_open_sees_what_other_batches_spend_and_orders_that_come_later(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_a_gate_of_its_own_is_not_called_shared(tmp_path: Path, tbench) -> None:
     batch = Batch(tmp_path / "results" / "s" / "0")
     batch.runs.mkdir(parents=True)
     write_json(batch.plan_json, plan())
-    Gate(batch.gate_json).create(GateState(budget_usd=3.0, spent_usd=1.0))
+    Gate(batch.gate_json).create(GateState(budget_usd=3.0, accounts={"p": Account(known=Known(1, 1.0))}))
     append_jsonl(batch.events_jsonl, Teller("a__1").started(0))
     found = shown(batch, tbench)
     assert "$1.00 of $3.00" in found["watch"]

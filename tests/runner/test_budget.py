@@ -1,123 +1,26 @@
-"""The budget in a hundred random batches: several profiles, retries, unknown costs, killed sessions and resumes."""
+"""The gate that a run puts up: several processes on one, what earlier trials cost, who costs nothing.
+
+`tests/harbor/test_budget.py` plays whole batches.
+"""
 
 import multiprocessing
 import random
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from support.results import make_plan
+from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord, Provenance
 from terminalbench.experiments.tables import FREE, ProfilePrice
-from terminalbench.harbor.limits.budget import GUESS_USD
+from terminalbench.files import write_json
+from terminalbench.harbor.limits.accounts import Known, Likely, Turn
 from terminalbench.harbor.limits.gate import Gate
+from terminalbench.index.scan import scan_batch
 from terminalbench.runner.run import Spent, put_up_gate
-
-BATCHES = 100
-
-
-@dataclass
-class Money:
-    """What was really spent, kept apart from the gate: known costs by profile, and how many attempts hide theirs."""
-
-    known: dict[str, list[float]] = field(default_factory=dict)
-    unknown: int = 0
-    dearest: float = GUESS_USD
-
-    def pay(self, profile: str, cost: float, *, tells: bool) -> float | None:
-        self.dearest = max(self.dearest, cost)
-        if not tells:
-            self.unknown += 1
-            return None
-        self.known.setdefault(profile, []).append(cost)
-        return cost
-
-    @property
-    def total(self) -> float:
-        return sum(sum(costs) for costs in self.known.values())
-
-
-class Session:
-    """One `run` or `resume`: every profile has its own slots, all pass the same gate, until it is closed or killed."""
-
-    def __init__(self, luck: random.Random, gate: Gate, money: Money, scales: dict[str, float], slots: int) -> None:
-        self.luck, self.gate, self.money, self.scales, self.slots = luck, gate, money, scales, slots
-        self.running: dict[str, tuple[str, float]] = {}
-        self.number = 0
-
-    def play(self, planned: dict[str, int], killed_at: float) -> bool:
-        """Run what is planned; False when the session was killed in the middle."""
-        while True:
-            for profile, trial in self._free_slots(planned):
-                if not self._enter(trial, profile):
-                    break
-                planned[profile] -= 1
-            if not self.running:
-                return True
-            if self.luck.random() < killed_at:
-                self.money.unknown += len(self.running)  # spent on something, and nobody knows how much
-                return False
-            self._end_one()
-
-    def _free_slots(self, planned: dict[str, int]) -> Iterator[tuple[str, str]]:
-        for profile in self.scales:
-            while planned[profile] > 0 and sum(p == profile for p, _ in self.running.values()) < self.slots:
-                self.number += 1
-                yield profile, f"t{self.number}"
-
-    def _enter(self, trial: str, profile: str) -> bool:
-        before = self.gate.read()
-        committed = before.spent_usd + sum(before.reserved.values())
-        if self.gate.enter(trial, profile) is not None:
-            return False
-        # What the gate promises: together with what runs already, this trial was expected to fit.
-        assert before.budget_usd is not None
-        assert committed == 0 or committed + before.likely_usd(profile) <= before.budget_usd
-        self.running[trial] = (profile, self.luck.expovariate(1 / self.scales[profile]))
-        return True
-
-    def _end_one(self) -> None:
-        trial = self.luck.choice(sorted(self.running))
-        profile, cost = self.running.pop(trial)
-        self.gate.leave(trial, profile, self.money.pay(profile, cost, tells=self.luck.random() > 0.2))
-        if self.luck.random() < 0.25:
-            self._enter(trial, profile)  # Harbor tries a failed trial again, in the same slot
-
-
-def played(root: Path, seed: int) -> tuple[float, Money, int, Gate]:
-    """One batch from its first run to its last resume."""
-    luck = random.Random(seed)
-    scales = {f"p{number}": luck.choice([0.01, 0.3, 2.0]) for number in range(luck.randint(1, 3))}
-    slots, budget = luck.randint(1, 4), luck.uniform(0.5, 12.0)
-    batch = allocate(root, f"s{seed}")
-    plan = make_plan(batch, tuple(scales), settings={"budget_usd": budget})
-    money, planned = Money(), dict.fromkeys(scales, luck.randint(2, 8))
-    for _ in range(4):
-        gate = put_up_gate(batch, plan, Spent({p: list(costs) for p, costs in money.known.items()}, money.unknown))
-        assert gate is not None
-        if Session(luck, gate, money, scales, slots).play(planned, killed_at=0.1):
-            break
-    return budget, money, slots * len(scales), Gate(batch.gate_json)
-
-
-def test_the_bound_holds_in_a_hundred_random_batches(tmp_path: Path) -> None:
-    closed = resumed = 0
-    for seed in range(BATCHES):
-        budget, money, slots, gate = played(tmp_path, seed)
-        state = gate.read()
-        assert money.total <= budget + slots * money.dearest, seed
-        assert state.spent_usd >= money.total - 1e-9, seed
-        assert state.priced <= money.unknown, seed
-        closed += state.shut is not None
-        resumed += state.priced > 0
-    assert closed > BATCHES // 4
-    assert resumed > BATCHES // 4
 
 
 def _spend(path: Path, seed: int, profile: str, start: Barrier) -> None:
@@ -144,8 +47,8 @@ def _spend(path: Path, seed: int, profile: str, start: Barrier) -> None:
 def test_processes_side_by_side_keep_the_bound_together(tmp_path: Path, seed: int) -> None:
     batch = Batch(tmp_path / "s" / "0")
     batch.folder.mkdir(parents=True)
-    gate = put_up_gate(batch, make_plan(batch, settings={"budget_usd": 5.0}), Spent({"p0": [0.25]}))
-    assert gate is not None
+    plan = make_plan(batch, ("p0", "p1", "p2"), settings={"budget_usd": 5.0})
+    gate = put_up_gate(batch, plan, Spent({"p0": Known(1, 0.25)}), plan.jobs)
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(3)
     workers = [context.Process(target=_spend, args=(gate.path, seed + who, f"p{who}", start)) for who in range(3)]
@@ -155,11 +58,38 @@ def test_processes_side_by_side_keep_the_bound_together(tmp_path: Path, seed: in
         worker.join(120)
         assert worker.exitcode == 0
     state = gate.read()
-    spent = sum(known.usd for known in state.costs.values())
-    assert state.spent_usd == pytest.approx(spent)
-    assert 2.5 < spent <= 5.0 + 3 * 2 * 0.5
-    assert state.reserved == {}
-    assert state.shut is not None
+    assert state.spent_usd == pytest.approx(state.known_usd)
+    assert 4.0 < state.known_usd <= 5.0 + 3 * 2 * 0.5
+    assert not any(account.running for account in state.accounts.values())
+    assert all(account.closed for account in state.accounts.values())
+
+
+def test_the_gate_of_a_resume_knows_what_each_profile_has_cost(tmp_path: Path) -> None:
+    """Tries of unknown cost are priced by what is known of their profile now, and of no other."""
+    batch = allocate(tmp_path, "s")
+    plan = make_plan(batch, ("dear", "cheap"), settings={"budget_usd": 8.0})
+    spent = Spent({"dear": Known(2, 6.0), "cheap": Known(2, 0.2)}, {"cheap": 4})
+    state = put_up_gate(batch, plan, spent, [job for job in plan.jobs if job.profile == "cheap"]).read()
+    assert (state.known_usd, state.unknown, state.spent_usd) == pytest.approx((6.2, 4, 6.6))
+    assert (state.account("dear").turn, state.account("cheap").turn) == (Turn.OVER, Turn.LATER)
+    assert state.refusal("cheap", 0.0) is None
+
+
+def test_earlier_trials_say_what_one_costs_and_a_declared_cost_before_them(tmp_path: Path) -> None:
+    first = allocate(tmp_path, "s")
+    records = tuple(ProfileRecord(key, f"id-{key}", {"agent": f"agent-{key}"}) for key in "pq")
+    write_json(first.plan_json, msgspec.structs.replace(make_plan(first, ("p", "q")), profiles=records))
+    for name, cost in (("a__1", 0.5), ("b__1", 0.75)):
+        make_trial(first, name, cost=cost)
+    scan_batch(first)
+    batch = allocate(tmp_path, "s")
+    plan = make_plan(batch, ("p", "q"), settings={"budget_usd": 8.0})
+    plan = msgspec.structs.replace(plan, profiles=records)
+    state = put_up_gate(batch, plan, Spent(), plan.jobs).read()
+    assert state.account("p").likely == Likely(0.625, "the same profile", 2)
+    declared = tuple(msgspec.structs.replace(record, likely_cost_usd=2.0) for record in plan.profiles)
+    state = put_up_gate(batch, msgspec.structs.replace(plan, profiles=declared), Spent(), plan.jobs).read()
+    assert {key: account.likely for key, account in state.accounts.items()} == {"p": Likely(2.0), "q": Likely(2.0)}
 
 
 def test_a_price_of_zero_and_an_agent_of_the_project_without_a_model_are_beside_the_budget(tmp_path: Path) -> None:
@@ -173,9 +103,9 @@ def test_a_price_of_zero_and_an_agent_of_the_project_without_a_model_are_beside_
     batch = allocate(tmp_path, "s")
     plan = make_plan(batch, tuple(contents), settings={"budget_usd": 1.0})
     plan = msgspec.structs.replace(plan, profiles=records, provenance=Provenance(root=str(tmp_path)))
-    gate = put_up_gate(batch, plan, Spent({"dear": [1.0]}))
+    gate = put_up_gate(batch, plan, Spent({"dear": Known(1, 1.0)}))
     assert gate.enter("d", "dear") is not None
     for profile in ("own", "quiet"):
         assert gate.enter(profile, profile) is None
         gate.leave(profile, profile, None)
-    assert (gate.read().spent_usd, gate.read().priced) == (1.0, 0)
+    assert (gate.read().spent_usd, gate.read().unknown) == (1.0, 0)

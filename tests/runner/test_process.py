@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from terminalbench.runner.executors.local import tied
-from terminalbench.runner.supervise import log_tail
+from terminalbench.runner.last_words import log_tail
 from terminalbench.secrets.values import NONE
 
 

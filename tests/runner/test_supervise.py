@@ -16,7 +16,8 @@ from terminalbench.live.processes import Worker
 from terminalbench.records import Event
 from terminalbench.runner import supervise
 from terminalbench.runner.executors.base import JobRun
-from terminalbench.runner.supervise import SILENT_SEC, START_SEC, Launch, Supervisor, _Line, how_it_ended
+from terminalbench.runner.last_words import how_it_ended
+from terminalbench.runner.supervise import SILENT_SEC, START_SEC, Launch, Supervisor, _Line
 
 
 @dataclass

@@ -22,7 +22,8 @@ from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import append_jsonl, lock
-from terminalbench.harbor.limits.gate import GateState
+from terminalbench.harbor.limits.accounts import Account, Known
+from terminalbench.harbor.limits.budget import GateState
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_all
 from terminalbench.live.feed import Feed
@@ -119,7 +120,7 @@ def shown(batch: Batch) -> dict[str, str]:
     site = Site(root, lambda: datetime.fromtimestamp(START + 80, UTC))
     feed = Feed(batch)
     feed.read()
-    feed.state.limits = Limits(GateState(budget_usd=1234.5, spent_usd=0.5))
+    feed.state.limits = Limits(GateState(budget_usd=1234.5, accounts={"p": Account(known=Known(1, 0.5))}))
     frame = Frame(feed, START + 80)
     past = ProfileForecast(profile="p", trials=13, past_trials=13, of="p", cost_usd=0.5)
     plan = Forecast(

@@ -11,7 +11,8 @@ from rich.text import Text
 from conftest import REPO
 from support.live import START, Teller, at, feed_of, job, job_event, plan
 from terminalbench.experiments.plan import Exclusion
-from terminalbench.harbor.limits.gate import GateState
+from terminalbench.harbor.limits.accounts import Account, Known
+from terminalbench.harbor.limits.budget import GateState
 from terminalbench.live.limits import Limits
 from terminalbench.live.model import LiveProfile
 from terminalbench.live.state import LiveState, replay
@@ -64,7 +65,7 @@ def busy() -> LiveState:
     ]  # fmt: skip
     state = replay(planned, events)
     state.bad_lines = 1
-    gate = GateState(budget_usd=5.0, spent_usd=4.18, priced=2)
+    gate = GateState(budget_usd=5.0, accounts={"baseline": Account(known=Known(20, 4.18), unknown=2)})
     gate.deadline = gate.clock.now() + 3099.0
     state.limits = Limits(gate)
     return state
@@ -199,7 +200,7 @@ def test_every_fact_has_a_place_on_a_wide_terminal() -> None:
     shown = text(picture(), 200, 50)
     for fact in (
         "An experiment", "s/0", "running 15.0 min", "left",
-        "8/30 done", "2 running", "1 held", "1 cancelled", "$4.18 (2 guessed) of $5.00", "deadline in 51.6 min",
+        "8/30 done", "2 running", "1 held", "1 cancelled", "$4.18 + 2 unknown of $5.00", "deadline in 51.6 min",
         "4/10", "50.0 %", "9.5 to 90.5 %", "$2.12 + 1 unknown", "$3.06 + 1 unknown", "no model", "954k", "setup 1", "agent_timeout 1",
         "error (rate_limit) [baseline]: 12 answers of 429 within a minute, raised 11 s ago", "control [baseline]: set all 2: too many, 10 s ago",
         "held: 1 trial does not start: the budget of $5.00 is used up", "6 planned trials are left out: needs 64 GB of memory",

@@ -1,15 +1,14 @@
 """What a plan will take and what it can show, from the user's own history. Pure, without numpy: `plan` stays light."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from terminalbench.analytics import power
 from terminalbench.experiments.agents import calls_model
-from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, PlannedTask
+from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan
 from terminalbench.experiments.tables import AnalysisTable
-from terminalbench.index.history import PastTrial
+from terminalbench.index.history import Past, PastTrial
 from terminalbench.records import Outcome, total
 from terminalbench.text.numbers import percent, plural
 
@@ -46,9 +45,9 @@ class Forecast(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def forecast(plan: Plan, history: Sequence[PastTrial], finished: Mapping[str, int] | None = None) -> Forecast:
     """The forecast of `plan`; `finished` are trials per profile that a batch already holds."""
-    sides = {job.profile: _Past.of(plan, job, history) for job in plan.jobs}
+    sides = {job.profile: Past.of(plan, job, history) for job in plan.jobs}
     jobs = [plan.runnable(job) for job in plan.jobs]
-    profiles = [_profile(job, sides[job.profile], (finished or {}).get(job.profile, 0)) for job in jobs]
+    profiles = [_profile(plan, job, sides[job.profile], (finished or {}).get(job.profile, 0)) for job in jobs]
     return Forecast(
         trials=sum(p.trials for p in profiles),
         profiles=profiles,
@@ -59,38 +58,16 @@ def forecast(plan: Plan, history: Sequence[PastTrial], finished: Mapping[str, in
     )
 
 
-@dataclass(frozen=True)
-class _Past:
-    """Earlier trials that tell about one planned profile."""
-
-    trials: list[PastTrial]
-    kind: str | None
-    free: bool
-
-    @classmethod
-    def of(cls, plan: Plan, job: JobSpec, history: Sequence[PastTrial]) -> "_Past":
-        content = next((p.content for p in plan.profiles if p.key == job.profile), {})
-        agent, model = content.get("agent", ""), content.get("model")
-        price = plan.price_of(job.profile)
-        free = not calls_model(agent) or (price is not None and price.free)
-        same = [t for t in history if t.profile_id == job.profile_id]
-        if same:
-            return cls(same, "the same profile", free)
-        alike = [t for t in history if (t.agent, t.model) == (agent, model)]
-        return cls(alike, "the same agent and model" if alike else None, free)
-
-    def by_task(self) -> dict[TaskLabel, list[PastTrial]]:
-        found: dict[TaskLabel, list[PastTrial]] = {}
-        for trial in self.trials:
-            found.setdefault((trial.label or "", trial.task or ""), []).append(trial)
-        return found
+def _is_free(plan: Plan, profile: str) -> bool:
+    """Whether a profile costs nothing: its agent calls no model, or it declares that its model is free."""
+    record, price = plan.record(profile), plan.price_of(profile)
+    return not calls_model(record.content.get("agent", "") if record else "") or (price is not None and price.free)
 
 
-def _profile(job: JobSpec, past: _Past, finished: int) -> ProfileForecast:
+def _profile(plan: Plan, job: JobSpec, past: Past, finished: int) -> ProfileForecast:
     trials = max(0, job.trials - finished)
-    tasks = past.by_task()
-    seconds = _mean_per_task(job.tasks, tasks, past.trials, _seconds)
-    cost = 0.0 if past.free else _mean_per_task(job.tasks, tasks, past.trials, _cost)
+    seconds = past.mean(job.tasks, _seconds)
+    cost = 0.0 if _is_free(plan, job.profile) else past.mean(job.tasks, _cost)
     return ProfileForecast(
         profile=job.profile,
         trials=trials,
@@ -100,14 +77,6 @@ def _profile(job: JobSpec, past: _Past, finished: int) -> ProfileForecast:
         cost_usd=cost * trials if cost is not None else None,
         simulated=any(t.simulated for t in past.trials),
     )
-
-
-def _mean_per_task(tasks: Sequence[PlannedTask], by_task: Mapping, every: Sequence[PastTrial], what) -> float | None:
-    """The mean over the planned tasks: each from its own past, else from that of all tasks."""
-    overall = what(every)
-    known = [what(by_task.get((t.label, t.ref.id), [])) for t in tasks]
-    summed = total(mean if mean is not None else overall for mean in known)
-    return None if summed is None else summed / len(known)
 
 
 def _seconds(trials: Sequence[PastTrial]) -> float | None:
@@ -137,7 +106,7 @@ def _hours(plan: Plan, profiles: Sequence[ProfileForecast]) -> float | None:
     return max(lanes) / 3600
 
 
-def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> dict:
+def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, Past]) -> dict:
     """The smallest detectable difference at this size, and what a wanted one would take."""
     names = [job.profile for job in plan.jobs]
     declared = [pair for pair in plan.analysis.contrasts or () if set(pair) <= set(names)]
@@ -174,7 +143,7 @@ def _last_level(analysis: AnalysisTable, alpha: float) -> float:
     return nominal_level(analysis.looks, analysis.looks, alpha)
 
 
-def _known(jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> list[tuple[int, int]]:
+def _known(jobs: Sequence[JobSpec], sides: Mapping[str, Past]) -> list[tuple[int, int]]:
     """(passed, measured) of each planned task that was measured before, under all profiles together."""
     counts = {(task.label, task.ref.id): [0, 0] for job in jobs for task in job.tasks}
     for past in sides.values():
@@ -186,7 +155,7 @@ def _known(jobs: Sequence[JobSpec], sides: Mapping[str, _Past]) -> list[tuple[in
     return [(passed, count) for passed, count in counts.values() if count]
 
 
-def _room(plan: Plan, sides: Mapping[str, _Past]) -> list[str]:
+def _room(plan: Plan, sides: Mapping[str, Past]) -> list[str]:
     """Ceiling and floor: a baseline that passes everything or nothing leaves nothing to see."""
     past = sides.get(plan.baseline)
     job = next((job for job in plan.jobs if job.profile == plan.baseline), None)

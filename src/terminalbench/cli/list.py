@@ -26,7 +26,7 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None
     from terminalbench.index.results import list_batches
     from terminalbench.index.scan import scan_all
     from terminalbench.lab.select import results_root
-    from terminalbench.text.numbers import cost, moment
+    from terminalbench.text.numbers import cost, dollars, moment
     from terminalbench.text.table import columns, fitted
 
     root = results_root(results)
@@ -51,7 +51,8 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None
                 str(batch["failed"]),
                 str(batch["not_measured"]),
                 cost(batch["cost_usd"], batch["cost_unknown"], no_model=batch["no_model"])
-                + (" (simulated)" if batch["simulated"] and not batch["no_model"] else ""),
+                + (" (simulated)" if batch["simulated"] and not batch["no_model"] else "")
+                + (f", over budget by {dollars(batch['over_usd'])}" if batch["over_usd"] else ""),
                 batch["name"] or "",
             ]
         )

@@ -24,7 +24,7 @@ from terminalbench.text.numbers import dollars, duration, noun, plural, some
 if TYPE_CHECKING:
     from terminalbench.experiments.plan import JobSpec, Selection
     from terminalbench.experiments.tables import RunTable
-    from terminalbench.lab.plan import PlannedBatch
+    from terminalbench.lab.plan import PlannedBatch, PlannedBudget
 
 _WIDTH = 110
 _SHOWN_TASKS = 40
@@ -109,6 +109,7 @@ def plan_document(planned: "PlannedBatch") -> dict[str, Any]:
         "excluded": planned.plan.excluded,
         "reuse": list(planned.reuse),
         **({"forecast": planned.forecast} if planned.forecast is not None else {}),
+        **({"budget": planned.budget} if planned.budget is not None else {}),
         "notes": planned.plan.all_notes(),
     }
 
@@ -197,13 +198,31 @@ def _limit_lines(planned: "PlannedBatch") -> list[str]:
     """Budget and deadline, and who is outside the budget."""
     run = planned.experiment.run
     lines = []
-    if run.budget_usd is not None:
-        free = [profile.key for profile in planned.experiment.profiles if not profile.agent.model]
-        outside = f"; not for {', '.join(free)}: no model, no cost" if free else ""
-        lines.append(f"budget {dollars(run.budget_usd)} for the whole batch{outside}")
+    if planned.budget is not None:
+        lines += _budget_lines(planned.budget)
     if run.run_timeout_sec is not None:
         limit = duration(run.run_timeout_sec)
         lines.append(f"no trial starts later than {limit} after the start; running ones finish")
+    return lines
+
+
+def _budget_lines(budget: "PlannedBudget") -> list[str]:
+    """The budget, what a trial is taken to cost and why, what is likely to be spent, and the most that may be."""
+    outside = f"; not for {', '.join(budget.free)}: no cost" if budget.free else ""
+    lines = [
+        f"budget {dollars(budget.budget_usd)} for the whole batch, in equal shares until a profile needs less{outside}"
+    ]
+    lines += [f"  {key}: a trial probably costs {dollars(one.usd)} ({one})" for key, one in budget.likely.items()]
+    unknown = ", ".join(budget.cost_unknown)
+    if unknown:
+        lines.append(f"  {unknown}: what a trial costs is not known: one at a time until the first has told it")
+    if budget.cost_usd is not None:
+        short = "" if budget.cost_usd <= budget.budget_usd else ": not all trials will run"
+        lines.append(f"  likely spend {dollars(budget.cost_usd)} of {dollars(budget.budget_usd)}{short}")
+    first = f"1 trial{' each' if len(budget.cost_unknown) > 1 else ''} of {unknown}, then " if unknown else ""
+    most = f", {dollars(budget.at_once_usd)} at these costs" if budget.at_once_usd is not None else ""
+    if budget.slots:
+        lines.append(f"  most it can be overspent by: {first}what {plural(budget.slots, 'trial')} at once cost{most}")
     return lines
 
 

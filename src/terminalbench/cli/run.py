@@ -20,7 +20,7 @@ from terminalbench.cli.options import (
 )
 from terminalbench.cli.output import print_json
 from terminalbench.cli.select import Where
-from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
+from terminalbench.errors import EXIT_FAILURE, EXIT_GATE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.text.foreign import printable
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def command(
     """Run an experiment: one Harbor job per profile, in a new batch.
 
     What cannot run (a task the environment cannot hold, a profile without its key) is found first and left out with
-    its reason; the rest runs. Exit code 0: every planned trial was measured; 3: some were not; 130: interrupted.
+    its reason; the rest runs. Exit code 0: every planned trial was measured; 3: some were not; 100: all were, and a
+    budget is exceeded; 130: interrupted.
     """
     if dry_run:
         from terminalbench.cli.plan import show_plan
@@ -117,10 +118,11 @@ def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
     from terminalbench.report.text import summary
 
     view, interrupted = ended.view, ended.interrupted
-    for problem in ended.problems:
+    for problem in (*ended.problems, *(ended.over_budget if as_json else ())):
         click.echo(printable(problem), err=True)
     if as_json:
         document = end_document(view, interrupted=interrupted)
+        document |= {"over_budget": ended.over_budget} if ended.over_budget else {}
         print_json({"kind": "summary", **document} if watched else document, in_line=watched)
     else:
         click.echo(summary(view), nl=False)
@@ -130,7 +132,7 @@ def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
         where = f" --results {results}" if results else ""
         click.echo(f"\nbatch {view.plan.batch}: {place}")
         how = {"interrupted": interrupted, "nothing_ran": ended.nothing_ran, "gate_stopped": ended.gate_stopped}
-        for line in next_steps(view, place, **how):
+        for line in (*ended.over_budget, *next_steps(view, place, **how)):
             click.echo(line)
         click.echo(f"who is better, and how sure: tbench compare {place}")
         click.echo(f"what each trial did: tbench analyze {place}, tbench show <trial>{where}")
@@ -138,7 +140,7 @@ def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
     if interrupted:
         return EXIT_INTERRUPTED
     if ended.complete:
-        return EXIT_OK
+        return EXIT_GATE if ended.over_budget else EXIT_OK
     return EXIT_INCOMPLETE if ended.measured else EXIT_FAILURE
 
 

@@ -94,7 +94,7 @@ class LiveFeed:
                 started_at=_stamp(state.began),
                 left_sec=eta_sec(state, now),
                 alerts=state.alerts.worst_first(),
-                waiting=[*waiting_lines(state, now), *state.limits.shared_lines],
+                waiting=[*state.limits.over, *waiting_lines(state, now), *state.limits.shared_lines],
             )
 
 

@@ -79,8 +79,8 @@ class Inheritance:
                 merged.pop("no_mcp", None)
             if inherited.get("no_mcp"):
                 merged = {k: v for k, v in merged.items() if k not in ("mcp_servers", "hooks")}
-            if "model" in inherited and "price" not in inherited:
-                merged.pop("price", None)
+            if "model" in inherited:  # another one costs something else
+                merged = {k: v for k, v in merged.items() if k not in ("price", "likely_cost_usd")}
             merged = _merge(self._for_agent(merged, inherited, at if name == chain[0] else None), inherited)
         merged.pop("extends", None)
         return merged
@@ -162,6 +162,7 @@ class _Resolver:
             option_files=self._option_files(),
             description=self._text("description"),
             price=FREE if self.values.get("price") == 0 else self.values.get("price"),
+            likely_cost_usd=self.values.get("likely_cost_usd"),
         )
 
     def _where(self, name: str) -> str:

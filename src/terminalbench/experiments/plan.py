@@ -76,7 +76,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A profile as it was when planned: everything its id is made of, the path of its env file, its declared price.
+    """A profile as it was when planned: everything its id is made of, the path of its env file, its declared costs.
 
     `recipe` says which aspects the content has; a plan of an earlier version has the first. `values` are digests of the
     variables that it refers to, as the batch started with them, secrets left out: not in the id, which needs no shell.
@@ -90,6 +90,7 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     price: ProfilePrice | None = None
     recipe: int = 1
     values: dict[str, str] = {}
+    likely_cost_usd: float | None = None
 
     def changes(self, now: Mapping[str, Any]) -> list[Difference]:
         """What makes a profile of content `now` another treatment than this one, as far as it is known."""
@@ -395,7 +396,7 @@ def _quarantined(experiment: Experiment, tasks: tuple[PlannedTask, ...]) -> tupl
 def _profile_record(profile: Profile, root: Path) -> ProfileRecord:
     env_file = from_root(profile.env_file, root) if profile.env_file else None
     told = (profile.description, env_file, profile.price, RECIPE)
-    return ProfileRecord(profile.key, profile.id, profile.content, *told)
+    return ProfileRecord(profile.key, profile.id, profile.content, *told, likely_cost_usd=profile.likely_cost_usd)
 
 
 def from_root(path: Path, root: Path) -> str:

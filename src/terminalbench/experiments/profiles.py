@@ -108,6 +108,7 @@ class Profile:
     option_files: dict[str, str] = field(default_factory=dict)
     description: str | None = None
     price: ProfilePrice | None = None
+    likely_cost_usd: float | None = None
 
     @property
     def system_prompt(self) -> str | None:

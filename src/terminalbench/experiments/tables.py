@@ -119,7 +119,8 @@ class RunTable:
         "Deadline of the batch: no trial starts after it, running ones finish. None by default.", above=0
     )
     budget_usd: float | None = key(
-        "Spend at which no further trial starts. Agents without a model (oracle, nop) are outside it. None by default.",
+        "What the batch may spend: a trial starts while its likely cost fits. Each profile has an equal share until "
+        "others need less. Agents without a model (oracle, nop) are outside it. None by default.",
         above=0,
     )
     on_auth_failure: Literal["stop", "pause", "continue"] = key(
@@ -202,6 +203,13 @@ class ProfileTable(ProfileDefaults):
         minimum=0,
         maximum=0,
         example="{ input = 3.0, output = 15.0 }",
+    )
+    likely_cost_usd: float | None = key(
+        "What a trial of it probably costs. With a budget, trials of a profile start one at a time until a cost is "
+        "known: by this key, by earlier trials of the same profile (else of the same agent and model), or by its first "
+        "trial. Not part of the profile's id. Inherited as `price` is.",
+        minimum=0,
+        example="0.4",
     )
 
 

@@ -79,6 +79,7 @@ def _profile(profile: Profile, root: Path) -> dict[str, Any]:
         env=profile.env,
         options=profile.options,
         price=_changed(profile.price) if profile.price is not None else None,
+        likely_cost_usd=profile.likely_cost_usd,
     )
 
 

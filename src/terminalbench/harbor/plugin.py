@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, override
 
@@ -93,6 +94,7 @@ class EventPlugin(BaseJobPlugin):
         self._held: set[str] = set()
         self._fixed_slots = bool(fixed_slots)
         self._interrupted = False
+        self._refused: Refusal | None = None
         self._writer = EventWriter(self._path)
         self._job = ""
         self._job_dir = self._path.parent
@@ -191,8 +193,9 @@ class EventPlugin(BaseJobPlugin):
         except (OSError, msgspec.DecodeError) as error:
             self._writer.failed(f"gate for {event.trial_name}", error)
         except asyncio.CancelledError:
-            why = Held("the run ended before it could start", ExclusionKind.INTERRUPTED)
-            self._leave(event.trial_name, HELD, why)
+            over = Refusal("the run ended before it could start", ExclusionKind.INTERRUPTED)
+            why = self._refused if self._interrupted and self._refused is not None else over
+            self._leave(event.trial_name, HELD, Held(why.reason, why.kind))
             raise
         if told is not None:
             event.result.started_at = datetime.now(UTC)  # waiting is no part of the trial
@@ -201,6 +204,7 @@ class EventPlugin(BaseJobPlugin):
     async def _hold(self, event: TrialHookEvent, refusal: Refusal) -> None:
         """Keep a trial from starting until the job is interrupted, which happens when nothing else runs any more."""
         self._held.add(event.trial_name)
+        self._refused = refusal
         self._ender.gone(event)
         self._leave(event.trial_name, HELD, Held(refusal.reason, refusal.kind))
         self._write("trial_held", event, error=refusal.reason, detail={"kind": refusal.kind.value})
@@ -255,7 +259,7 @@ class EventPlugin(BaseJobPlugin):
         finally:
             self._ender.gone(event)
             try:
-                await self._settle(event, None)  # if nobody could say what it cost: others wait for its money
+                await self._settle(event, None, measured=False)  # if nobody could say what it cost: others wait
             finally:  # only now: another trial takes its place, or a job that is drained is interrupted
                 self._running.discard(event.trial_name)
                 self._door.left(event.trial_name)
@@ -283,7 +287,8 @@ class EventPlugin(BaseJobPlugin):
             retried = self._tries.decide(event.trial_name, known.ending)
             if retried:
                 await self._keep_failed_try(event)
-            await self._settle(event, known.usage.cost_usd)
+            told = {"measured": known.ending.outcome.measured, "again": retried}
+            await self._settle(event, known.usage.cost_usd, **told)
             self._write_end(event, known, pressure_told(asked, hits) | ({"retried": True} if retried else {}))
 
     async def _or_tell(self, what: str, work: Callable[..., Any], *arguments: Any) -> None:
@@ -305,8 +310,9 @@ class EventPlugin(BaseJobPlugin):
             await asyncio.to_thread(self._door.ease, trial, lane)
         return None
 
-    async def _settle(self, event: TrialHookEvent, cost_usd: float | None) -> None:
-        await self._or_tell(f"budget of {event.trial_name}", self._door.settle, event.trial_name, cost_usd)
+    async def _settle(self, event: TrialHookEvent, cost_usd: float | None, **told: bool) -> None:
+        settle = partial(self._door.settle, event.trial_name, cost_usd, **told)
+        await self._or_tell(f"budget of {event.trial_name}", settle)
 
     async def _keep_failed_try(self, event: TrialHookEvent) -> None:
         self._door.failed(event.trial_name)

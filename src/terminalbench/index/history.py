@@ -1,15 +1,18 @@
 """What earlier trials took, from an index that exists: nothing is made or scanned."""
 
 import sqlite3
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from terminalbench.errors import TbenchError
-from terminalbench.experiments.plan import Plan
+from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
+from terminalbench.harbor.limits.accounts import Likely
 from terminalbench.index.store import FILE_NAME, migrated_copy
-from terminalbench.records import CLOCK_JUMPED, Outcome, elapsed_sec
+from terminalbench.records import CLOCK_JUMPED, Outcome, elapsed_sec, total
 
 _MOST = 2000
 _SAME = "SELECT 1 FROM trials WHERE profile_id = ? LIMIT 1"
@@ -41,6 +44,60 @@ class PastTrial(msgspec.Struct, frozen=True):
     def measured(self) -> bool:
         """Whether the verifier's word counts."""
         return self.outcome in (Outcome.PASSED, Outcome.FAILED)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Earlier trials that tell about one planned profile, and of what `kind` they are."""
+
+    trials: list[PastTrial]
+    kind: str | None
+
+    @classmethod
+    def of(cls, plan: Plan, job: JobSpec, history: Sequence[PastTrial]) -> "Past":
+        """Those of the same profile; else those of the same agent and model."""
+        same = [t for t in history if t.profile_id == job.profile_id]
+        if same:
+            return cls(same, "the same profile")
+        record = plan.record(job.profile)
+        content = record.content if record is not None else {}
+        treated = (content.get("agent", ""), content.get("model"))
+        alike = [t for t in history if (t.agent, t.model) == treated]
+        return cls(alike, "the same agent and model" if alike else None)
+
+    def by_task(self) -> dict[tuple[str, str], list[PastTrial]]:
+        """The trials of each task, by label and id."""
+        found: dict[tuple[str, str], list[PastTrial]] = {}
+        for trial in self.trials:
+            found.setdefault((trial.label or "", trial.task or ""), []).append(trial)
+        return found
+
+    def mean(self, tasks: Sequence[PlannedTask], what: Callable[[Sequence[PastTrial]], float | None]) -> float | None:
+        """The mean over the planned tasks: each from its own past, else from that of all tasks."""
+        by_task, overall = self.by_task(), what(self.trials)
+        known = [what(by_task.get((t.label, t.ref.id), [])) for t in tasks]
+        summed = total(mean if mean is not None else overall for mean in known)
+        return None if summed is None else summed / len(known)
+
+
+def likely_costs(plan: Plan, history: Sequence[PastTrial]) -> dict[str, Likely]:
+    """What one try of each profile probably costs: as it declares, else by its past; none where neither says so."""
+    found: dict[str, Likely] = {}
+    for job in plan.jobs:
+        record = plan.record(job.profile)
+        declared = record.likely_cost_usd if record is not None else None
+        past = Past.of(plan, job, history)
+        usd = past.mean(job.tasks, _cost_of_a_try) if declared is None else declared
+        if declared is not None:
+            found[job.profile] = Likely(declared)
+        elif usd is not None and past.kind is not None:
+            found[job.profile] = Likely(usd, past.kind, sum(t.cost_usd is not None for t in past.trials))
+    return found
+
+
+def _cost_of_a_try(trials: Sequence[PastTrial]) -> float | None:
+    known = [t.cost_usd for t in trials if t.cost_usd is not None and (t.cost_usd > 0 or t.measured)]
+    return sum(known) / len(known) if known else None
 
 
 def past_trials(results_root: Path, plan: Plan) -> list[PastTrial]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.harbor.limits.accounts import over_usd
 from terminalbench.index.queries import TrialRow, trial_row
 from terminalbench.index.totals import ProfileTotals
 
@@ -70,6 +71,12 @@ class BatchSummary(msgspec.Struct, frozen=True):
     last_at: str | None
     profiles: list[ProfileTotals]
     labels: str | None
+    budget_usd: float | None
+
+    @property
+    def over_usd(self) -> float | None:
+        """By how much its known costs pass its budget; None when they do not."""
+        return over_usd(self.budget_usd, self.cost_usd)
 
     @property
     def profile_names(self) -> str:

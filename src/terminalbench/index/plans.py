@@ -61,7 +61,8 @@ def keep_facts(connection: sqlite3.Connection, key: str, plan: Plan | None) -> N
         "UPDATE trials SET profile_id = :profile_id, family = :family, labels = :labels WHERE rowid = :rowid",
         [{"rowid": row[0], **facts.columns(row[1], row[2], row[3])} for row in rows],
     )
-    connection.execute("UPDATE batches SET labels = ? WHERE batch = ?", (facts.labels, key))
+    budget_usd = plan.settings.budget_usd if plan is not None else None
+    connection.execute("UPDATE batches SET labels = ?, budget_usd = ? WHERE batch = ?", (facts.labels, budget_usd, key))
     connection.executemany(
         "INSERT OR REPLACE INTO profiles (id, agent, model) VALUES (?, ?, ?)",
         [(p.id, p.content.get("agent"), p.content.get("model")) for p in (plan.profiles if plan else ())],

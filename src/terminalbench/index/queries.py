@@ -188,7 +188,8 @@ def assign_cells(plan: Plan, rows: Iterable[TrialRow]) -> tuple[list[CellState],
             by_attempt = numbered(found[:planned], _told, planned)
             for attempt in range(1, planned + 1):
                 row = by_attempt.get(attempt)
-                reason = excluded(job.profile, task.ref) if row is None else None
+                never_ran = row is None or row.state == ReadState.HELD
+                reason = excluded(job.profile, task.ref) if never_ran else None
                 cells.append(_cell(job.profile, task.ref, attempt, row, reason))
             if found[planned:]:
                 by_cell["", "", f"{job.profile}/{task.label}/{task.ref.id}"] = found[planned:]
@@ -276,7 +277,9 @@ def _cell(profile: str, task: TaskRef, attempt: int, row: TrialRow | None, exclu
     if row is not None:
         outcomes = {ReadState.UNREADABLE: Outcome.ERRORED, ReadState.HELD: Outcome.NOT_RUN}
         outcome = outcomes.get(ReadState(row.state), Outcome.CANCELLED)
-        return CellState(profile, task, attempt, outcome, row, row.why)
+        # What was spent when the trial was held is not all that was spent in the end.
+        told = excluded.reason if excluded is not None and excluded.kind is ExclusionKind.BUDGET else row.why
+        return CellState(profile, task, attempt, outcome, row, told)
     if excluded is not None:
         outcome = Outcome.ERRORED if excluded.kind is ExclusionKind.ABORTED else Outcome.NOT_RUN
         return CellState(profile, task, attempt, outcome, None, excluded.reason)

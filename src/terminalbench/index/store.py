@@ -128,6 +128,7 @@ MIGRATIONS: list[tuple[str, str]] = [
         DELETE FROM summaries;
         """,
     ),
+    ("010_budgets", "ALTER TABLE batches ADD COLUMN budget_usd REAL;"),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

@@ -16,9 +16,11 @@ from msgspec.structs import asdict
 
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import Plan
+from terminalbench.harbor.limits.accounts import exceeded, over_usd, spent_words
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, assign_cells, batch_rows, row_outcome
 from terminalbench.records import Outcome, TaskRef, Usage, known_total
+from terminalbench.text.numbers import dollars
 from terminalbench.text.outcomes import word
 
 
@@ -96,6 +98,32 @@ def spend(rows: Iterable[TrialRow], free: Container[str | None] = ()) -> Spend:
 def _spent(usage: Usage) -> Spend:
     tokens = usage.total_tokens
     return Spend(usage.cost_usd, int(usage.cost_usd is None), tokens, int(tokens is None))
+
+
+class BudgetUse(msgspec.Struct, frozen=True):
+    """What a batch has spent of its own budget; `over_usd`: by how much known costs pass it, None when they do not."""
+
+    budget_usd: float
+    cost_usd: float | None
+    cost_unknown: int
+    over_usd: float | None
+
+    @property
+    def over_said(self) -> str | None:
+        """That it is exceeded, in words."""
+        if self.over_usd is None:
+            return None
+        spent = spent_words(self.cost_usd or 0.0, self.cost_unknown)
+        return exceeded(f"the budget of {dollars(self.budget_usd)}", self.over_usd, spent)
+
+
+def budget_use(view: BatchView) -> BudgetUse | None:
+    """What a batch has spent of its own budget, superseded trials included; None without one."""
+    budget = view.plan.settings.budget_usd
+    if budget is None:
+        return None
+    spent = spend(view.rows(), view.plan.without_model())
+    return BudgetUse(budget, spent.cost_usd, spent.cost_unknown, over_usd(budget, spent.cost_usd))
 
 
 class ProfileTotals(msgspec.Struct, frozen=True, kw_only=True):

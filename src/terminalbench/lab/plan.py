@@ -7,20 +7,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from terminalbench.analytics.plan_forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch, next_number
 from terminalbench.experiments.config import Experiment, select_profiles
-from terminalbench.experiments.plan import JobSpec, Plan, Selection, make_plan
+from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, Selection, make_plan
 from terminalbench.experiments.profiles import Profile
 from terminalbench.files import read_json, write_json
 from terminalbench.harbor.jobs import command, job_config
+from terminalbench.harbor.limits.accounts import Likely
 from terminalbench.harbor.read.results import finished_trials
-from terminalbench.index.history import past_trials
+from terminalbench.index.history import PastTrial, likely_costs, past_trials
 from terminalbench.index.places import profile_of
 from terminalbench.lab.arguments import checked
 from terminalbench.lab.select import numbered, open_experiment
+from terminalbench.records import total
 from terminalbench.runner.provenance import as_planned
+from terminalbench.runner.run import free_profiles
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,22 @@ class Reuse:
     planned: int
 
 
+class PlannedBudget(msgspec.Struct, frozen=True):
+    """What a budget means for a plan. `free` profiles are beside it; `likely` says what a trial of the others costs.
+
+    Those that are not in it start one trial at a time until the first has told its cost. `slots` are the trials that
+    may run at once, `at_once_usd` what they cost together; None is unknown.
+    """
+
+    budget_usd: float
+    free: list[str]
+    likely: dict[str, Likely]
+    cost_unknown: list[str]
+    cost_usd: float | None
+    slots: int
+    at_once_usd: float | None
+
+
 @dataclass(frozen=True)
 class PlannedBatch:
     """An experiment, its plan and what it will take. `taken`: the batch exists, and `reuse` says what it holds."""
@@ -43,6 +64,7 @@ class PlannedBatch:
     taken: bool
     reuse: tuple[Reuse, ...] = ()
     forecast: Forecast | None = None
+    budget: PlannedBudget | None = None
 
     @property
     def baseline(self) -> Profile:
@@ -99,7 +121,33 @@ def plan_batch(experiment: Experiment, selection: Selection, number: int | None 
     made = make_plan(experiment, batch, datetime.now(UTC), selection)
     reuse = _reuse(made, batch, before) if taken else ()
     finished = {held.profile: held.finished for held in reuse}
-    return PlannedBatch(experiment, made, batch, taken, reuse, forecast(made, past_trials(results, made), finished))
+    past = past_trials(results, made)
+    expected, budget = forecast(made, past, finished), planned_budget(made, past, finished)
+    return PlannedBatch(experiment, made, batch, taken, reuse, expected, budget)
+
+
+def planned_budget(
+    plan: Plan, past: Sequence[PastTrial], finished: Mapping[str, int] | None = None
+) -> PlannedBudget | None:
+    """What the budget of a plan means for it, without trials that are `finished`; None when it has none."""
+    if plan.settings.budget_usd is None:
+        return None
+    free = free_profiles(plan)
+    likely = {key: found for key, found in likely_costs(plan, past).items() if key not in free}
+    paying = {job.profile: plan.runnable(job).trials for job in plan.jobs if job.profile not in free}
+    left = {key: max(0, trials - (finished or {}).get(key, 0)) for key, trials in paying.items()}
+    slots = {key: min(plan.settings.parallel or HARBOR_PARALLEL, trials) for key, trials in left.items()}
+    side_by_side = plan.settings.profiles_parallel or len(paying)
+    at_once = sorted((slots[key] * likely[key].usd for key in slots if key in likely), reverse=True)
+    return PlannedBudget(
+        budget_usd=plan.settings.budget_usd,
+        free=free,
+        likely=likely,
+        cost_unknown=[key for key in paying if key not in likely],
+        cost_usd=total(trials * likely[key].usd if key in likely else None for key, trials in left.items()),
+        slots=sum(sorted(slots.values(), reverse=True)[:side_by_side]),
+        at_once_usd=sum(at_once[:side_by_side]) if likely.keys() >= paying.keys() else None,
+    )
 
 
 @dataclass(frozen=True)

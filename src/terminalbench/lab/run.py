@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +15,14 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Selection
 from terminalbench.files import lock_owner
+from terminalbench.harbor.limits.gate import gate_of
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.results import export_index, export_is_current
 from terminalbench.index.scan import scan_batch
+from terminalbench.index.totals import budget_use
 from terminalbench.lab.arguments import checked
 from terminalbench.lab.select import open_experiment
+from terminalbench.live.limits import read_limits
 from terminalbench.live.processes import announced_batches
 from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money
@@ -40,7 +43,8 @@ type Told = Listener | Callable[[Event], None]
 class Ended:
     """A batch when a command has run it. `view` is its state: every planned trial, and what became of it.
 
-    `nothing_ran` when nothing was missing; `problems` are lines about what else went wrong.
+    `nothing_ran` when nothing was missing; `problems` are lines about what else went wrong. `over_budget` says which
+    budgets are exceeded, its own and that of a gate it shares, and by how much.
     """
 
     batch: Batch
@@ -48,6 +52,7 @@ class Ended:
     interrupted: bool = False
     nothing_ran: bool = False
     problems: tuple[str, ...] = ()
+    over_budget: tuple[str, ...] = ()
 
     @property
     def measured(self) -> int:
@@ -136,7 +141,19 @@ def ended(result: RunResult, listener: Listener) -> Ended:
         problems = (*unreadable, *problems, *notify_end(view, result.interrupted))
     if not (nothing_ran and result.as_indexed and export_is_current(result.batch)):
         export_index(result.batch, view)
-    return Ended(result.batch, view, result.interrupted, nothing_ran, tuple(dict.fromkeys(problems)))
+    said = tuple(dict.fromkeys(problems))
+    return Ended(result.batch, view, result.interrupted, nothing_ran, said, tuple(_over_budget(result.batch, view)))
+
+
+def _over_budget(batch: Batch, view: BatchView) -> Iterator[str]:
+    """Which budgets known costs have passed, and by how much."""
+    use = budget_use(view)
+    if use is not None and use.over_said is not None:
+        yield use.over_said
+    if view.plan.gate is not None and batch.gate_json.exists():
+        together = read_limits(gate_of(batch, view.plan), batch.control_json).together
+        if together is not None and together.over_said is not None:
+            yield together.over_said
 
 
 def notify_end(view: BatchView, interrupted: bool) -> list[str]:

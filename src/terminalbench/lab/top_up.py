@@ -125,9 +125,11 @@ def _closed(batch: Batch, plan: Plan, used_sec: float) -> str | None:
         return f"{profile} was stopped: {reason}"
     if not batch.gate_json.exists():
         return None
-    gate = gate_of(batch, plan).read()
-    same = plan.gate is not None or gate.budget_usd == plan.settings.budget_usd is not None
-    return gate.shut.reason if gate.shut and same else None
+    gate = gate_of(batch, plan)
+    if plan.gate is None and not gate.read().budget_usd == plan.settings.budget_usd is not None:
+        return None
+    closed = (gate.why_closed(job.profile) for job in plan.jobs)
+    return next((refusal.reason for refusal in closed if refusal is not None), None)
 
 
 def _grow(batch: Batch, choice: Choice) -> None:

@@ -23,7 +23,8 @@ def eta_sec(state: LiveState, now: float) -> float | None:
     A trial takes what its task took this profile so far; else what the task took the others, times how much slower
     this profile is than they on the tasks it has done; else what a trial usually takes it. What ended first is what
     was short: the ages of running trials count as well. Durations are as uneven as those seen so far, so that the last
-    long trial is waited for. Profiles run side by side as planned, each with its own trials at once.
+    long trial is waited for. Profiles run side by side as planned, each with its own trials at once: with a budget one
+    at a time until its first cost is known, and no more than its share has room for.
     """
     if state.plan is None or any(profile.planned is None for profile in state.profiles.values()):
         return None
@@ -97,7 +98,18 @@ def _left_sec(
     planned = state.plan.settings.parallel if state.plan is not None else 0
     at_once = state.at_once.get(profile.key) or state.at_once.get(None) or planned
     lanes = max(at_once, len(running)) if at_once else max(profile.peak, 1 if running else HARBOR_PARALLEL)
-    return _through(still, waiting, work, lanes, spread)
+    affords = state.limits.affords(profile.key)
+    if affords is not None and affords < waiting:
+        waiting, work = affords, work * affords / waiting
+    alone = state.limits.one_by_one(profile.key)
+    if alone is None:
+        return _through(still, waiting, work, lanes, spread)
+    if alone.unknown:  # what has ended told no cost: the next ones probably tell none either
+        return _through(still, waiting, work, 1, spread)
+    first = 0 if running else min(1, waiting)  # the others start when it has told its cost
+    wait = max(still, default=0.0) + (first * work / waiting if waiting else 0.0)
+    rest = waiting - first
+    return wait + _through([], rest, work * rest / waiting if waiting else 0.0, lanes, spread)
 
 
 def _through(still: list[float], waiting: int, work: float, lanes: int, spread: list[float]) -> float:

@@ -3,9 +3,12 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.harbor.limits.accounts import Account, Refusal
+from terminalbench.harbor.limits.budget import GateState
 from terminalbench.harbor.limits.control import ALL, Control, ControlFile, shared_control
-from terminalbench.harbor.limits.gate import Gate, GateState, Refusal, read_shared
-from terminalbench.text.numbers import dollars, plural
+from terminalbench.harbor.limits.gate import Gate, read_shared
+from terminalbench.text.numbers import cost, dollars, plural
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,29 @@ class Limits:
     @property
     def shut(self) -> Refusal | None:
         """Why nothing starts any more in this batch, while others of a shared gate may go on."""
-        return None if self.together is not None and self.together.shut is not None else self.own.shut
+        return None if self.shared_shut is not None else self.own.why_shut(self.own.clock.now())
+
+    @property
+    def shared_shut(self) -> Refusal | None:
+        """Why nothing starts any more in all batches of a shared gate."""
+        return None if self.together is None else self.together.why_shut(self.together.clock.now())
+
+    @property
+    def over(self) -> list[str]:
+        """By how much known costs pass the budget of the batch, and that of a shared gate; empty when they do not."""
+        states = (state for state in (self.own, self.together) if state is not None)
+        return [said for state in states if (said := state.over_said) is not None]
+
+    def one_by_one(self, profile: str) -> Account | None:
+        """The account of a profile whose trials start one at a time, as no cost is known; None when they need not."""
+        limited = any(state.budget_usd is not None for state in (self.own, self.together) if state is not None)
+        account = self.own.accounts.get(profile)
+        return account if limited and account is not None and account.price_usd is None else None
+
+    def affords(self, profile: str) -> int | None:
+        """How many more trials of a profile the budgets have room for; None: not limited, or not known."""
+        found = [state.affords(profile) for state in (self.own, self.together) if state is not None]
+        return min((number for number in found if number is not None), default=None)
 
     @property
     def deadline_sec(self) -> float | None:
@@ -35,8 +60,7 @@ class Limits:
     @property
     def spend(self) -> str:
         """What was spent of the batch's own budget; "" when it has none."""
-        guessed = f" ({self.own.priced} guessed)" if self.own.priced else ""
-        return _spend(self.own, guessed) if self.own.budget_usd is not None else ""
+        return _spend(self.own) if self.own.budget_usd is not None else ""
 
     @property
     def shared_spend(self) -> str:
@@ -50,7 +74,9 @@ class Limits:
         if self.together is None:
             return []
         parts = [f"{_spend(self.together)} spent by {plural(self.batches, 'batch', 'batches')}"]
-        parts += [f"nothing new starts: {self.together.shut.reason}"] if self.together.shut is not None else []
+        if (shut := self.shared_shut) is not None:
+            used_up = shut.kind is ExclusionKind.BUDGET
+            parts.append(f"nothing new starts: {'the budget is used up' if used_up else shut.reason}")
         for word, given in (("paused", self.orders.paused), ("stopped", self.orders.stopped)):
             parts += [f"{_whom(profile)}{word}: {reason}" for profile, reason in given.items()]
         parts += [f"{_whom(profile)}{plural(n, 'trial')} at once" for profile, n in self.orders.parallel.items()]
@@ -67,9 +93,9 @@ def read_limits(gate: Gate, control: Path) -> Limits:
     return Limits(own, gate.all_batches(own, shared), len(shared.batches), orders, told)
 
 
-def _spend(state: GateState, guessed: str = "") -> str:
+def _spend(state: GateState) -> str:
     budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
-    return f"{dollars(state.spent_usd)}{guessed}{budget}"
+    return f"{cost(state.known_usd, state.unknown)}{budget}"
 
 
 def _whom(profile: str) -> str:

@@ -25,7 +25,7 @@ def run_line(state: LiveState, now: float, since: float | None = None) -> str:
     left = eta_sec(state, now)
     if left is not None and total.done < (total.planned or 0):
         parts.append(f"about {duration(left)} left")
-    parts += state.limits.shared_lines
+    parts += [*state.limits.over, *state.limits.shared_lines]
     elapsed = duration(now - began) if began is not None else ""
     return f"{elapsed}  {', '.join(parts)}".strip()
 

@@ -19,7 +19,8 @@ class RunningBatch(msgspec.Struct, frozen=True):
     """A batch with live processes. `state` is running, or orphaned when its runner is gone and Harbor is not.
 
     `to_start` are the planned trials that have not started and may, `waiting` those of them that something keeps
-    waiting, `lines` says why in words; `left_sec` is how long the batch still takes. None is unknown.
+    waiting, `lines` says why in words; `left_sec` is how long the batch still takes. None is unknown; `over_usd` is
+    None while the budget holds.
     """
 
     batch: str
@@ -40,6 +41,8 @@ class RunningBatch(msgspec.Struct, frozen=True):
     waiting: list[Waiting]
     alerts: list[Alert]
     lines: list[str]
+    budget_usd: float | None = None
+    over_usd: float | None = None
 
 
 def running_batches(results_root: Path | None = None) -> list[RunningBatch]:
@@ -77,5 +80,12 @@ def _status(batch: Batch, now: float) -> RunningBatch | None:
         left_sec=eta_sec(state, now),
         waiting=state.waiting,
         alerts=alerts,
-        lines=[*(alert.line for alert in alerts), *waiting_lines(state, now), *state.limits.shared_lines],
+        budget_usd=state.limits.own.budget_usd,
+        over_usd=state.limits.own.over_usd,
+        lines=[
+            *(alert.line for alert in alerts),
+            *state.limits.over,
+            *waiting_lines(state, now),
+            *state.limits.shared_lines,
+        ],
     )

@@ -9,7 +9,7 @@ from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.tables import AnalysisTable, RunTable
 from terminalbench.index.queries import BatchView, CellState, TrialRow
-from terminalbench.index.totals import ProfileTotals, profile_totals
+from terminalbench.index.totals import ProfileTotals, budget_use, profile_totals
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.report import evidence
 from terminalbench.report.model import BatchLine, Flaky, ProfileLine, Report, TaskLine, TrialRef
@@ -192,7 +192,9 @@ def _table(table: RunTable | AnalysisTable) -> str:
 
 
 def _notes(view: BatchView) -> tuple[str, ...]:
-    notes = [*map(str, view.plan.departed()), *view.plan.notes]
+    use = budget_use(view)
+    over = use.over_said if use is not None else None
+    notes = [*([over] if over else []), *map(str, view.plan.departed()), *view.plan.notes]
     for item in view.plan.excluded:
         what = " on ".join(
             part for part in (item.profile, f"{item.task.dataset}/{item.task.id}" if item.task else None) if part

@@ -5,6 +5,7 @@ from typing import Any
 
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.index.queries import BatchView
+from terminalbench.index.totals import budget_use
 from terminalbench.records import Outcome
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.text.numbers import plural
@@ -49,6 +50,7 @@ def end_document(view: BatchView, *, interrupted: bool) -> dict[str, Any]:
         "batch": view.batch,
         "folder": view.plan.folder,
         "interrupted": interrupted,
+        **({"budget": use} if (use := budget_use(view)) is not None else {}),
         "cells": [
             {
                 "profile": cell.profile,

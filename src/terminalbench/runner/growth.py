@@ -32,6 +32,8 @@ FREE_TO_CHANGE = {
 }
 """Settings that decide how a batch runs, not what it measures."""
 
+_NO_TREATMENT = ("env_file", "price", "likely_cost_usd")
+
 
 def is_quarantined(exclusion: Exclusion | None) -> bool:
     """Whether a person has left this out, in the experiment's quarantine."""
@@ -41,14 +43,14 @@ def is_quarantined(exclusion: Exclusion | None) -> bool:
 def refreshed(plan: Plan, now: Plan) -> Plan:
     """The plan with what decides no treatment as the file and its quarantine say it `now`.
 
-    These are the paths of env files, prices, whom to notify, what to copy, and which tasks are left out.
+    These are the paths of env files, declared costs, whom to notify, what to copy, and which tasks are left out.
     """
     now_of = {profile.key: profile for profile in now.profiles}
     tasks = {task.ref for job in plan.jobs for task in job.tasks}
     return msgspec.structs.replace(
         plan,
         profiles=tuple(
-            msgspec.structs.replace(record, env_file=now_of[record.key].env_file, price=now_of[record.key].price)
+            msgspec.structs.replace(record, **{name: getattr(now_of[record.key], name) for name in _NO_TREATMENT})
             if record.key in now_of
             else record
             for record in plan.profiles

@@ -21,6 +21,7 @@ from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.files import LockHeld, append_jsonl, lock, read_json, write_json
 from terminalbench.harbor.jobs import wave_config
+from terminalbench.harbor.limits.accounts import Known
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
 from terminalbench.harbor.read.results import ReadState
@@ -44,7 +45,6 @@ from terminalbench.runner.run import (
     Spent,
     check_shared_gate,
     copy_artifacts,
-    free_profiles,
     run_jobs,
 )
 from terminalbench.runner.scrub import scrub_leftovers
@@ -209,15 +209,16 @@ def _without_retried(batch: Batch, view: BatchView, retry_errors: str | None) ->
 
 def spent_so_far(view: BatchView, used_sec: float) -> Spent:
     """What the batch has cost: every trial counts that ran at all, superseded ones too."""
-    costs: dict[str, list[float]] = {}
-    unknown = 0
-    free = free_profiles(view.plan)
+    known: dict[str, Known] = {}
+    unknown: Counter[str] = Counter()
     for row in view.rows():
-        if row.usage.cost_usd is not None:
-            costs.setdefault(row.profile or "", []).append(row.usage.cost_usd)
-        elif row.state != ReadState.HELD and row.profile not in free:
-            unknown += 1
-    return Spent(costs, unknown, used_sec)
+        profile, cost_usd = row.profile or "", row.usage.cost_usd
+        if cost_usd is not None:
+            measured = row.trial is not None and row.trial.outcome.measured
+            known[profile] = known.get(profile, Known()).and_one(cost_usd, measured=measured)
+        elif row.state != ReadState.HELD:
+            unknown[profile] += 1
+    return Spent(known, dict(unknown), used_sec)
 
 
 def _run(

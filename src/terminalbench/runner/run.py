@@ -24,8 +24,10 @@ from terminalbench.experiments.plan import (
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_settings
+from terminalbench.harbor.limits.accounts import Account, Known, Refusal, Turn
 from terminalbench.harbor.limits.control import ControlFile
-from terminalbench.harbor.limits.gate import Gate, GateState, Known, Refusal, control_of, gate_of, read_shared
+from terminalbench.harbor.limits.gate import Gate, GateState, control_of, gate_of, read_shared
+from terminalbench.index.history import likely_costs, past_trials
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced
 from terminalbench.live.processes import executor as find_executor
@@ -46,7 +48,7 @@ from terminalbench.runner.preflight import (
 from terminalbench.runner.provenance import pinned, provenance
 from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.signals import put_off
-from terminalbench.runner.supervise import Launch, Supervisor
+from terminalbench.runner.supervise import Launch, Supervisor, Turns
 from terminalbench.runner.waves import Cell
 
 
@@ -68,13 +70,13 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a batch has cost so far: known costs by profile, superseded trials included, and how many are unknown.
+    """What a batch has cost so far, by profile, superseded trials included: known costs, and how many are unknown.
 
     `seconds` of the deadline are used up.
     """
 
-    costs: dict[str, list[float]] = field(default_factory=dict)
-    unknown: int = 0
+    known: dict[str, Known] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -183,18 +185,20 @@ def run_jobs(
         listener.tick()
 
     launches = [launch(batch, plan, job, environments[job.profile]) for job in jobs]
-    gate = put_up_gate(batch, plan, spent or Spent())
+    gate = put_up_gate(batch, plan, spent or Spent(), jobs)
     control = control_of(batch, plan)
 
     def closed(profile: str) -> Refusal | None:
         try:
-            state, told = gate.read(), control.read()
+            shut, told = gate.why_closed(profile), control.read()
         except (OSError, msgspec.DecodeError):
             return None  # a person is just writing one of the files: every trial asks again
-        notifier.closed(state.shut)
-        shut = state.why_shut(profile, state.clock.now())
+        notifier.closed(shut)
         stopped = told.why_stopped(profile) if shut is None else None
         return shut if stopped is None else Refusal(stopped, ExclusionKind.STOPPED)
+
+    def gone(job: JobSpec) -> None:
+        gate.settle_dead(batch.job_folder(job.name), job.profile)
 
     supervisor = Supervisor(
         batch,
@@ -204,7 +208,7 @@ def run_jobs(
         tick,
         closed,
         lambda: disk_is_full(batch.folder),
-        lambda job: gate.settle_dead(batch.job_folder(job.name), job.profile),
+        Turns(lambda job: gate.begin(job.profile, job.trials), gone, gate.through),
         secrets,
         plan.settings.executor,
     )
@@ -216,7 +220,7 @@ def run_jobs(
         listener.stopped(supervisor.stop_reason)
     scrub_leftovers(batch, secrets)
     plan = msgspec.structs.replace(plan, died=(*plan.died, *supervisor.died))
-    plan = _with_left_overs(plan, left_over)
+    plan = _with_left_overs(plan, {place: _as_of_now(gate, place[0], why) for place, why in left_over.items()})
     write_json(batch.plan_json, plan)
     problems = (*copy_artifacts(batch, plan), *notifier.finish())
     return RunResult(batch, plan, bool(supervisor.signals), problems, stopped=supervisor.stop_reason)
@@ -265,28 +269,51 @@ def check_shared_gate(plan: Plan, profiles: Iterable[str], spent: Spent | None =
     return notes
 
 
-def put_up_gate(batch: Batch, plan: Plan, spent: Spent) -> Gate:
-    """The gate of a batch: its budget, its deadline, which counts from its start, and rate limits as they are met."""
+def put_up_gate(batch: Batch, plan: Plan, spent: Spent, jobs: Iterable[JobSpec] = ()) -> Gate:
+    """The gate of a batch: its budget, its deadline, which counts from its start, and rate limits as they are met.
+
+    `jobs` are to run.
+    """
     gate = gate_of(batch, plan)
-    gate.create(_gate_state(plan, spent))
+    state = _gate_state(plan, spent, jobs)
+    if plan.gate is not None or state.budget_usd is not None:
+        likely = likely_costs(plan, past_trials(batch.results_root, plan))
+        state.accounts = {
+            key: msgspec.structs.replace(account, likely=likely.get(key)) for key, account in state.accounts.items()
+        }
+    gate.create(state)
     return gate
 
 
-def _gate_state(plan: Plan, spent: Spent) -> GateState:
+def _gate_state(plan: Plan, spent: Spent, jobs: Iterable[JobSpec] = ()) -> GateState:
     budget, seconds = plan.settings.budget_usd, plan.settings.run_timeout_sec
     state = GateState(budget_usd=budget, seed=plan.settings.seed or 0)
     if seconds is not None:
         state.deadline = state.clock.now() + seconds - spent.seconds
     state.free = free_profiles(plan)
-    state.costs = {
-        profile: Known(len(costs), sum(costs))
-        for profile, costs in spent.costs.items()
-        if costs and profile not in state.free
+    trials = {job.profile: job.trials for job in jobs}
+    paying = dict.fromkeys([*(job.profile for job in plan.jobs), *spent.known, *spent.unknown])
+    state.accounts = {
+        key: Account(
+            Turn.LATER if trials.get(key) else Turn.OVER,
+            trials.get(key, 0),
+            known=spent.known.get(key, Known()),
+            unknown=spent.unknown.get(key, 0),
+        )
+        for key in paying
+        if key not in state.free
     }
-    known = sum(own.usd for own in state.costs.values())
-    state.spent_usd = known + spent.unknown * state.likely_usd("")
-    state.priced = spent.unknown
     return state
+
+
+def _as_of_now(gate: Gate, profile: str, why: Refusal) -> Refusal:
+    """Why a profile ran no further, with what is spent at the end of the run."""
+    if why.kind is not ExclusionKind.BUDGET:
+        return why
+    try:
+        return gate.why_closed(profile) or why
+    except (OSError, msgspec.DecodeError):
+        return why
 
 
 def _with_left_overs(plan: Plan, left_over: Mapping[tuple[str, Cell], Refusal]) -> Plan:

@@ -1,17 +1,16 @@
 """Running jobs side by side: start, follow their events, end them on a signal, run what an abort left over."""
 
-import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, JobSpec
-from terminalbench.files import append_jsonl, is_stopped, tail_jsonl, tail_plain, write_json
+from terminalbench.files import append_jsonl, is_stopped, tail_jsonl, write_json
 from terminalbench.harbor.limits.clock import AwakeClock
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.harbor.read.results import finished_folders, finished_trials
@@ -19,6 +18,7 @@ from terminalbench.live.processes import Worker, executor
 from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, EventKind
 from terminalbench.runner.deaths import blame
 from terminalbench.runner.executors.base import Executor, JobRun
+from terminalbench.runner.last_words import how_it_ended, log_tail
 from terminalbench.runner.signals import heard
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
 from terminalbench.secrets.values import Secrets
@@ -59,22 +59,21 @@ def free_wave_name(batch: Batch, job: str) -> str:
     return name
 
 
-def how_it_ended(code: int, last_words: str) -> str:
-    """How a Harbor process ended before its job was done, by its exit code (negative: a signal) and last words."""
-    how = f"was killed by signal {-code}" if code < 0 else f"ended its job (code {code})"
-    return f"Harbor {how}" + (f": {last_words}" if last_words else "")
+@dataclass(frozen=True)
+class Turns:
+    """Who is told when a profile has its turn: as a job of it `begins`, when its process is `gone`, when it is `over`.
 
+    What cannot be written then (a full disk) ends the run by itself.
+    """
 
-_FRAME = " │╭╮╰╯─\t"
-_RAISED = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt): .+")
+    begins: Callable[[JobSpec], None] = lambda _job: None
+    gone: Callable[[JobSpec], None] = lambda _job: None
+    over: Callable[[str], None] = lambda _profile: None
 
-
-def log_tail(log: Path, secrets: Secrets, lines: int = 3) -> str:
-    """The last words of a job, for a message: what it raised, else its last lines."""
-    text = tail_plain(log, 64 * 1024) or ""
-    kept = [line.strip(_FRAME) for line in text.splitlines() if line.strip(_FRAME)]
-    raised = [line for line in kept if _RAISED.fullmatch(line)]
-    return secrets.one_line(raised[-1] if raised else " ".join(kept[-lines:]))
+    def tell[**P](self, told: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+        """Tell it one of these."""
+        with suppress(OSError, msgspec.DecodeError):
+            told(*arguments, **named)
 
 
 @dataclass
@@ -97,6 +96,7 @@ class _Line:
     held: bool = False
     hung: bool = False
     fruitful: int = 0
+    revived: bool = False
 
     @property
     def profile(self) -> str:
@@ -140,8 +140,8 @@ class Supervisor:
     """Runs launches, at most `side_by_side` at once (0 = all), and tells `watch` of every event.
 
     `closed` says why nothing of a profile may start (a budget, a deadline), or None while it may. `stopped` says why
-    running trials have to end too (a full disk); it is asked about once a second. `gone` is told when
-    the process of a job has ended. `secrets` are taken out of what it says of a job's log. `executor` runs the jobs.
+    running trials have to end too (a full disk); it is asked about once a second. `turns` are told which profiles run.
+    `secrets` are taken out of what it says of a job's log. `executor` runs the jobs.
     """
 
     batch: Batch
@@ -151,7 +151,7 @@ class Supervisor:
     tick: Callable[[], None]
     closed: Callable[[str], Refusal | None] = lambda _profile: None
     stopped: Callable[[], str | None] = lambda: None
-    gone: Callable[[JobSpec], None] = lambda _job: None
+    turns: Turns = field(default_factory=Turns)
     secrets: Secrets = field(default_factory=Secrets.of_environment)
     executor: str = "local"
     signals: int = 0
@@ -196,7 +196,7 @@ class Supervisor:
                 line = waiting.popleft()
                 if reason := self.why_over(line.profile):
                     line.left_over = dict.fromkeys(wanted(line.launch.job), reason)
-                    ended.append(line)
+                    self._over(line, ended)
                     continue
                 running.append(line)
                 self._start(line, line.launch.job)
@@ -207,12 +207,41 @@ class Supervisor:
             for line, code in over:
                 if not self._after(line, code):
                     running.remove(line)
-                    ended.append(line)
+                    self._over(line, ended)
+            if not running and not waiting:
+                self._revive(running, ended, limit)
             self._end_hung(running)
             self._forward_signals(running)
             self.tick()
             time.sleep(_POLL_SEC)
         self._follow(running)
+
+    def _over(self, line: _Line, ended: list[_Line]) -> None:
+        self.turns.tell(self.turns.over, line.profile)
+        ended.append(line)
+
+    def _revive(self, running: list[_Line], ended: list[_Line], limit: int) -> None:
+        """All profiles have had their turn: those that the budget stopped run on with what the others have left of it.
+
+        Not one whose last such turn started nothing.
+        """
+        for line in list(ended):
+            short = line.left_over and all(why.kind is ExclusionKind.BUDGET for why in line.left_over.values())
+            idle = line.revived and not line.started
+            if not short or idle or len(running) >= limit or self.signals or self.why_over(line.profile):
+                continue
+            line.left_over, line.revived = {}, True
+            ended.remove(line)
+            running.append(line)
+            finished = (finished_trials(self.batch.job_folder(job.name)) for job in line.waves)
+            self._next_wave(line, remaining(line.launch.job, sum(finished, Counter())))
+
+    def _next_wave(self, line: _Line, cells: Mapping[Cell, int]) -> None:
+        if not line.waves:
+            self._start(line, line.launch.job)
+            return
+        name = free_wave_name(self.batch, line.launch.job.name)
+        self._start(line, next_wave(line.launch.job, cells, name))
 
     def _abandon(self, running: list[_Line]) -> None:
         """We cannot go on (a disk that is full): Harbor records what it can, then nothing of ours is left running."""
@@ -239,6 +268,7 @@ class Supervisor:
             config["n_concurrent_trials"] = 1
             alone = ["--pk", "fixed_slots=true"]
         write_json(self.batch.job_config(job.name), config)
+        self.turns.tell(self.turns.begins, job)
         line.waves.append(job)
         line.started, line.held, line.hung, line.limits = Counter(), False, False, {}
         line.tries, line.completed = {}, False
@@ -288,7 +318,7 @@ class Supervisor:
         elif line.hung:
             why, line.fruitful = "a trial beside it could not be ended", line.fruitful + 1
         elif line.held:  # a job that is held to its end interrupts itself; what held it was lifted meanwhile
-            why = "what held it back was lifted"
+            why, line.fruitful = "what held it back was lifted", line.fruitful + bool(line.started)
         elif code == 0 and line.completed:
             why = "Harbor finished its job and left no readable result"
             line.search.culprits |= {(t.label, t.ref.id) for t in wave.tasks} & set(missing)
@@ -306,14 +336,13 @@ class Supervisor:
             line.left_over = {c: Refusal(line.reasons.get(c, why), ExclusionKind.ABORTED) for c in missing}
             return False
         line.requeued = set()
-        name = free_wave_name(self.batch, line.launch.job.name)
-        self._start(line, next_wave(line.launch.job, chosen, name))
+        self._next_wave(line, chosen)
         return True
 
     def _retire(self, line: _Line) -> None:
         self._stop(line, now=True)  # what Harbor left behind, if anything
         self.batch.worker(line.waves[-1].name).unlink(missing_ok=True)
-        self.gone(line.waves[-1])
+        self.turns.tell(self.turns.gone, line.waves[-1])
 
     def _tell_death(self, line: _Line, text: str, code: int) -> None:
         job, pid = line.waves[-1], line.worker.pid or 0 if line.worker else 0

@@ -153,6 +153,7 @@ def notice_lines(frame: Frame, width: int) -> list[Text]:
         lines.append((alert.severity, f"! {alert.severity} ({alert.cause}){who}: {alert.message}{age}"))
     if not held and state.limits.shut is not None and not frame.feed.over:
         lines.append(("warning", f"! nothing new starts: {state.limits.shut.reason}"))
+    lines += [("warning", f"! {text}") for text in state.limits.over]
     if not (frame.feed.over or frame.stopping):
         lines += [("info", f"- {text}") for text in (*state.limits.shared_lines, *wait_lines(state, frame.now))]
     for notice in state.notices.worst():

@@ -10,6 +10,7 @@ _SAME = ("name", "created_at", "planned", "trials", "passed", "failed", "not_mea
 COLUMNS = {
     "batch": "batch", "experiment": "slug", "number": "number", **{name: name for name in _SAME},
     "cost_unknown_trials": "cost_unknown", "simulated": "simulated", "profiles": "profile_names",
+    "budget_usd": "budget_usd", "over_usd": "over_usd",
 }  # fmt: skip
 
 

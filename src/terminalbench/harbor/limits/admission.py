@@ -74,8 +74,9 @@ class Admission:
             now = self.now()
             control = self.told()
             stopped = control.why_stopped(self._profile)
+            closed = self.gate is not None and self.gate.why_closed(self._profile) is not None
             with self._lock:
-                if stopped is None and state.why_closed(self._profile, now) is None:
+                if stopped is None and not closed:
                     wait = told_to_wait(control, self._profile, len(self._inside))
                     wait = wait or waiting(state, trial, lane, self._retry_at(state, trial), now)
                     if wait is not None:
@@ -92,7 +93,9 @@ class Admission:
         self.left(trial)
         if stopped is not None:
             return Refusal(stopped, ExclusionKind.STOPPED)
-        return refusal if refusal is None or refusal.final else Wait(WaitKind.BUDGET, refusal.reason)
+        if refusal is None or refusal.waits_for is None:
+            return refusal
+        return Wait(refusal.waits_for, refusal.reason)
 
     def withdraw(self, trial: str) -> None:
         """A trial was ended before it began, maybe while it is being let in: its place and its money are free."""
@@ -105,9 +108,9 @@ class Admission:
         if self.gate is None:
             return
         try:
-            self.gate.give_back(trial)
+            self.gate.give_back(trial, self._profile)
         except (OSError, msgspec.DecodeError):
-            self._owed[trial] = partial(self.gate.give_back, trial)
+            self._owed[trial] = partial(self.gate.give_back, trial, self._profile)
 
     def _let_in(self, trial: str) -> bool:
         """Note that a trial is in; False when it was withdrawn meanwhile."""
@@ -121,20 +124,21 @@ class Admission:
             self._tries[trial] += 1
             return True
 
-    def settle(self, trial: str, cost_usd: float | None) -> None:
-        """Tell the gate, once, what a trial has cost. Tried again for a while: others wait for what it has reserved.
+    def settle(self, trial: str, cost_usd: float | None, *, measured: bool = False, again: bool = False) -> None:
+        """Tell the gate, once, what a trial has cost. Tried again for a while: others wait for what it holds.
 
         What cannot be told then is told when the next trial asks: it would wait for ever for what nobody gives back.
         """
         if self.gate is None or trial in self._settled:
             return
         self._settled.add(trial)
+        leave = partial(self.gate.leave, trial, self._profile, cost_usd, measured=measured, again=again)
         for pause in _SETTLE_SEC:
             try:
-                self.gate.leave(trial, self._profile, cost_usd)
+                leave()
             except (OSError, msgspec.DecodeError):
                 if pause is None:
-                    self._owed[trial] = partial(self.gate.leave, trial, self._profile, cost_usd)
+                    self._owed[trial] = leave
                     raise
                 time.sleep(pause)
             else:

@@ -1,109 +1,140 @@
-"""Whether one more trial may start, by money and time: pure decisions over the state of a gate."""
+"""Whether one more trial may start, by money and time: pure decisions over the state of a gate.
 
-from collections.abc import Callable
+Each profile has its share of the budget until the others are through or need less. docs/design/running.md says why.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Annotated
 
 import msgspec
 
 from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.harbor.limits.accounts import (
+    SMALL_USD,
+    Account,
+    Known,
+    Refusal,
+    Turn,
+    exceeded,
+    fair_shares,
+    over_usd,
+    spent_words,
+)
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.pacing import Lane, draw, start_at
+from terminalbench.records import WaitKind
 from terminalbench.text.numbers import dollars
 
 GUESS_USD = 1.0
-"""What a trial is taken to cost while nothing is known about its profile."""
-
-
-class Known(msgspec.Struct, frozen=True):
-    """Trials whose cost is known, and what they cost together."""
-
-    trials: int = 0
-    usd: float = 0.0
-
-    def and_one(self, usd: float) -> "Known":
-        """With one trial more."""
-        return Known(self.trials + 1, self.usd + usd)
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """Why a trial may not start: now, or, when it is `final`, never."""
-
-    reason: str
-    kind: ExclusionKind
-    final: bool = True
+"""What a try of unknown cost is taken to cost while nothing is known about its profile."""
+_NAMED = 3
+_APART = "\n"
+"""Between the folder of another batch and its profile, in the accounts of a shared gate."""
 
 
 class GateState(msgspec.Struct, omit_defaults=True):
-    """The limits of a batch and what has been spent and reserved so far.
+    """The limits of a batch, and the account of each profile.
 
-    `costs` are the known costs of ended trials by profile; `priced` counts ended trials whose cost is unknown and was
-    taken to be the likely cost. `free` are profiles whose agent calls no model, or one that costs nothing: no budget
-    holds them. `shut` says why nothing starts any more. `lanes` are the models under pressure. Its times are those of
-    its `clock`. `shared` is what the gate is called whose batches it stands for together.
+    `free` are profiles whose agent calls no model, or one that costs nothing: no budget holds them. `lanes` are the
+    models under pressure. Its times are those of its `clock`. `shared` is what the gate is called whose batches it
+    stands for together.
     """
 
     budget_usd: float | None = None
     deadline: float | None = None
     guess_usd: float = GUESS_USD
-    spent_usd: float = 0.0
-    reserved: dict[str, float] = {}
-    costs: dict[str, Known] = {}
-    priced: int = 0
+    accounts: dict[str, Account] = {}
     free: list[str] = []
-    shut: Refusal | None = None
     seed: int = 0
     lanes: dict[str, Lane] = {}
     clock: SharedClock = msgspec.field(default_factory=SharedClock.here)
     shared: str | None = None
 
-    def likely_usd(self, profile: str) -> float:
-        """What a trial of a profile will probably cost: the mean of its own trials, else of all, else the guess."""
-        if profile in self.free:
-            return 0.0
-        known = [self.costs[profile]] if profile in self.costs else list(self.costs.values())  # no free ones in it
-        trials = sum(own.trials for own in known)
-        return sum(own.usd for own in known) / trials if trials else self.guess_usd
+    def account(self, profile: str) -> Account:
+        """That of a profile; an empty one while the gate has not heard of it."""
+        return self.accounts.get(profile, Account())
 
-    def refusal(self, profile: str, now: float) -> Refusal | None:
-        """Why a trial of this profile may not start, or None when it may."""
-        closed = self.why_closed(profile, now)
-        if closed is not None or profile in self.free or self._fits(profile):
-            return closed
-        said = f"running trials hold the rest of {self._budget}"
-        return Refusal(said, ExclusionKind.BUDGET, final=False)
+    def change(self, profile: str, account: Account) -> None:
+        """Put an account in the place of the one before."""
+        self.accounts = {**self.accounts, profile: account}
 
     @property
-    def _budget(self) -> str:
+    def known_usd(self) -> float:
+        """What was really spent, as far as it is known."""
+        return sum(account.known.usd for account in self.accounts.values())
+
+    @property
+    def unknown(self) -> int:
+        """Ended tries of unknown cost."""
+        return sum(account.unknown for account in self.accounts.values())
+
+    @property
+    def spent_usd(self) -> float:
+        """What counts as spent: the known costs, and the probable ones of tries that told none."""
+        return sum(account.spent_usd(self.guess_usd) for account in self.accounts.values())
+
+    @property
+    def over_usd(self) -> float | None:
+        """By how much the known costs pass the budget; None when they do not."""
+        return over_usd(self.budget_usd, self.known_usd)
+
+    @property
+    def over_said(self) -> str | None:
+        """The same in words."""
+        over = self.over_usd
+        return None if over is None else exceeded(self.budget_name, over, spent_words(self.known_usd, self.unknown))
+
+    @property
+    def budget_name(self) -> str:
+        """The budget in words."""
         shared = f" of the shared gate {self.shared}" if self.shared else ""
         return f"the budget of {dollars(self.budget_usd)}{shared}"
 
-    def _fits(self, profile: str) -> bool:
-        """Whether the budget has room for one more beside those that run. The first one always fits."""
-        committed = self.spent_usd + sum(self.reserved.values())
-        return self.budget_usd is None or committed == 0 or committed + self.likely_usd(profile) <= self.budget_usd
+    @property
+    def spent_said(self) -> str:
+        """What was spent, in words."""
+        return spent_words(self.known_usd, self.unknown, self.spent_usd - self.known_usd)
 
-    def why_closed(self, profile: str, now: float) -> Refusal | None:
-        """Why no trial of this profile starts any more, or None while one may, now or when running ones have ended."""
+    def refusal(self, profile: str, now: float) -> Refusal | None:
+        """Why a trial of this profile may not start, for now or for good; None when it may."""
         if self.deadline is not None and now >= self.deadline:
             whose = f"of the shared gate {self.shared}" if self.shared else "(run.run_timeout_sec)"
-            return self.shut or Refusal(f"the deadline {whose} has passed", ExclusionKind.DEADLINE)
-        if profile in self.free:
+            return Refusal(f"the deadline {whose} has passed", ExclusionKind.DEADLINE)
+        if self.budget_usd is None or profile in self.free:
             return None
-        if self.shut is not None:
-            return self.shut
-        if self.budget_usd is None or self._fits(profile):
-            return None
-        left = self.budget_usd - self.spent_usd
-        if left > 0 and sum(self.reserved.values()) > 0:
-            return None
-        more = f"; another trial probably costs {dollars(self.likely_usd(profile))}" if left > 0 else ""
-        said = f"{self._budget} is used up ({dollars(self.spent_usd)} spent{more})"
-        return Refusal(said, ExclusionKind.BUDGET)
+        return _Question(self, profile, self.budget_usd).refusal()
 
-    def why_shut(self, profile: str, now: float) -> Refusal | None:
-        """Why nothing of this profile starts any more, for good."""
-        passed = self.deadline is not None and now >= self.deadline
-        return self.shut if passed or profile not in self.free else None
+    def why_closed(self, profile: str, now: float) -> Refusal | None:
+        """Why no trial of this profile starts any more, or None while one may, now or when others have ended."""
+        refusal = self.refusal(profile, now)
+        return refusal if refusal is not None and refusal.final else None
+
+    def why_shut(self, now: float) -> Refusal | None:
+        """Why nothing starts any more, whatever the profile: the deadline, or a budget that is spent."""
+        if self.deadline is not None and now >= self.deadline:
+            return self.refusal("", now)
+        spent = self.budget_usd is not None and self.spent_usd >= self.budget_usd - SMALL_USD
+        return Refusal(f"{self.budget_name} is used up ({self.spent_said})", ExclusionKind.BUDGET) if spent else None
+
+    def hold_usd(self, profile: str) -> float:
+        """What a trial that starts now holds until it ends: its probable cost; of an unknown one no more than fits."""
+        if profile in self.free:
+            return 0.0
+        price = self.account(profile).price_usd
+        if price is not None:
+            return price
+        if self.budget_usd is None:
+            return self.guess_usd
+        return min(self.guess_usd, _Question(self, profile, self.budget_usd).room_usd)
+
+    def affords(self, profile: str) -> int | None:
+        """How many more trials of a profile its share has room for; None: no limit, or its cost is not known."""
+        price = self.account(profile).price_usd
+        if self.budget_usd is None or profile in self.free or not price:
+            return None
+        question = _Question(self, profile, self.budget_usd)
+        return int(max(0.0, question.room_usd + SMALL_USD) / price)
 
     def let_in_at(self, trial: str, lane: str) -> float:
         """When the rate limit of its lane lets a trial start; each has a moment of its own."""
@@ -111,61 +142,146 @@ class GateState(msgspec.Struct, omit_defaults=True):
         return start_at(found, draw(self.seed, lane, found.level, trial))
 
 
-class Share(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one batch has spent and reserved of shared limits, and the costs that are known."""
+class _Question:
+    """Whether one more trial of `profile` may start, beside all that the accounts hold and want."""
 
+    def __init__(self, state: GateState, profile: str, budget_usd: float) -> None:
+        self.state, self.profile, self.budget_usd, self.guess = state, profile, budget_usd, state.guess_usd
+        self.own = state.account(profile).asking()
+        self.accounts = {**state.accounts, profile: self.own}
+        self.committed = {key: account.committed_usd(self.guess) for key, account in self.accounts.items()}
+        self.left = self.budget_usd - sum(self.committed.values())
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """How much of the budget is whose, for now."""
+        bounds = [(self.committed[key], account.need_usd(self.guess)) for key, account in self.accounts.items()]
+        return dict(zip(self.accounts, fair_shares(self.budget_usd, bounds), strict=True))
+
+    def _room(self, key: str) -> float:
+        return self.shares[key] - self.committed[key]
+
+    @cached_property
+    def claims(self) -> dict[str, float]:
+        """What the others may still use of their shares, and nothing else may be started with."""
+        return {key: self._claim(key, account) for key, account in self.accounts.items() if account.active}
+
+    def _claim(self, key: str, account: Account) -> float:
+        """All that is left of its share; nothing when no trial fits, and none runs that could turn out cheaper."""
+        room = self._room(key)
+        return max(0.0, room) if account.running or account.fits(room) else 0.0
+
+    def _unclaimed(self, key: str) -> float:
+        """What one of them may use that does not fit into its share."""
+        return self.left - sum(claim for other, claim in self.claims.items() if other != key)
+
+    def _left_overs(self) -> Iterator[str]:
+        """Who could start a trial with what the others do not claim, the one that has had least first."""
+        order = sorted(self.claims, key=lambda key: self.committed[key])
+        return (
+            key
+            for key in order
+            if not self.accounts[key].fits(self._room(key)) and self.accounts[key].fits(self._unclaimed(key))
+        )
+
+    @property
+    def room_usd(self) -> float:
+        """What the profile may use now, at most."""
+        return max(self._room(self.profile), self._unclaimed(self.profile), 0.0)
+
+    def refusal(self) -> Refusal | None:
+        own, name = self.own, self.profile
+        if own.price_usd is None and own.running:
+            said = f"no trial of {name} has told its cost yet: one at a time until one does"
+            return Refusal(said, ExclusionKind.BUDGET, WaitKind.FIRST_COST)
+        fits = self.left > -SMALL_USD and own.fits(self._room(name))
+        if fits or next(self._left_overs(), None) == name:
+            return None
+        if not own.fits(self.budget_usd - self.state.spent_usd):  # whatever the running ones turn out to cost
+            return self._used_up()
+        if own.running:
+            said = f"running trials hold the rest of {self.state.budget_name}"
+            return Refusal(said, ExclusionKind.BUDGET, WaitKind.BUDGET)
+        first = next(self._left_overs(), None)
+        wanting = [key for key, claim in self.claims.items() if claim > SMALL_USD or key == first]
+        later = [key for key in wanting if self.accounts[key].turn is Turn.LATER]
+        if later:  # they may need the place that this one holds
+            return self._share_used_up(later)
+        others = [key for key in self.accounts if key != name and self._may_leave(key, first)]
+        if not others:
+            return self._used_up()
+        said = f"{name} has used its share of {self.state.budget_name}; waiting for what {_names(others)} may leave"
+        return Refusal(said, ExclusionKind.BUDGET, WaitKind.SHARE)
+
+    def _may_leave(self, key: str, first: str | None) -> bool:
+        """Whether another may give something back, or has to be let in first."""
+        return bool(self.accounts[key].running) or self.claims.get(key, 0.0) > SMALL_USD or key == first
+
+    def _another(self) -> str:
+        price, likely = self.own.price_usd, self.own.likely
+        if price is None:
+            return ""
+        source = f" ({likely})" if likely is not None and not self.own.known.trials else ""
+        return f"; another trial probably costs {dollars(price)}{source}"
+
+    def _used_up(self) -> Refusal:
+        left = self.budget_usd - self.state.spent_usd > SMALL_USD
+        said = f"{self.state.budget_name} is used up ({self.state.spent_said}{self._another() if left else ''})"
+        return Refusal(said, ExclusionKind.BUDGET)
+
+    def _share_used_up(self, later: list[str]) -> Refusal:
+        own, share = self.own, dollars(self.shares[self.profile])
+        spent = spent_words(own.known.usd, own.unknown, own.spent_usd(self.guess) - own.known.usd)
+        said = f"the share of {self.profile} in {self.state.budget_name} is used up ({spent} of {share}"
+        return Refusal(f"{said}{self._another()}); the rest is kept for {_names(later)}", ExclusionKind.BUDGET)
+
+
+def _names(keys: list[str]) -> str:
+    """Profiles by name; those of other batches together."""
+    own = [key for key in keys if _APART not in key]
+    named = own if len(own) <= _NAMED else [*own[:_NAMED], "others"]
+    return " and ".join([", ".join(named)] * bool(own) + ["other batches"] * (len(own) < len(keys)))
+
+
+class Share(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One batch of a shared gate: the account of each profile. The other fields are those of an earlier version."""
+
+    accounts: dict[str, Account] = {}
     spent_usd: float = 0.0
     reserved_usd: float = 0.0
     known: Known = Known()
 
-    @classmethod
-    def of(cls, state: GateState) -> "Share":
-        """That of a batch with this state."""
-        known = list(state.costs.values())
-        known_together = Known(sum(own.trials for own in known), sum(own.usd for own in known))
-        return cls(state.spent_usd, sum(state.reserved.values()), known_together)
+    def seen(self, *, runs: bool) -> dict[str, Account]:
+        """The accounts as another batch sees them; one that `runs` no more gives nothing back."""
+        if not self.accounts and self.spent_usd + self.reserved_usd:
+            return {"": Account(Turn.OVER, known=Known(self.known.trials, self.spent_usd + self.reserved_usd))}
+        if not runs:
+            return {key: account.cut_off() for key, account in self.accounts.items()}
+        # Those in line there do not wait for a place that we hold.
+        now = {key: Turn.NOW if one.turn is Turn.LATER else one.turn for key, one in self.accounts.items()}
+        return {key: msgspec.structs.replace(one, turn=now[key]) for key, one in self.accounts.items()}
 
 
 class SharedState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The limits that several batches share, their shares by the folder of the batch, and the models under pressure.
 
-    A person may write it, and change its budget while batches run. `shut_at_usd` was the budget when it was shut.
+    A person may write it, and change its budget while batches run.
     """
 
     budget_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
     deadline: float | None = None
-    shut: Refusal | None = None
-    shut_at_usd: float | None = None
     lanes: dict[str, Lane] = {}
     clock: SharedClock = msgspec.field(default_factory=SharedClock.here)
     batches: dict[str, Share] = {}
 
-    @property
-    def closed(self) -> Refusal | None:
-        """Why nothing starts any more. A budget that is another one than `shut_at_usd` has opened the gate again."""
-        by_budget = self.shut is not None and self.shut.kind is ExclusionKind.BUDGET
-        return None if by_budget and self.shut_at_usd != self.budget_usd else self.shut
-
-    def close(self, refusal: Refusal) -> None:
-        """Nothing starts any more, until a person changes the budget or a further batch joins."""
-        self.shut, self.shut_at_usd = refusal, self.budget_usd
-
     def seen_by(self, batch: str, own: GateState, runs: Callable[[str], bool]) -> GateState:
-        """All batches together as one state, for a trial of one of them.
-
-        What a batch has reserved that does not run any more, as `runs` says, comes back to no budget: it counts as
-        spent.
-        """
-        shares = {**self.batches, batch: Share.of(own)}
-        reserved = {name: share.reserved_usd for name, share in shares.items() if name == batch or runs(name)}
-        committed = sum(share.spent_usd + share.reserved_usd for share in shares.values())
-        others = {name: share.known for name, share in shares.items() if name != batch and share.known.trials}
+        """All batches together as one state, for a trial of one of them; `runs` says which others run."""
+        others = {
+            f"{name}{_APART}{key}": account
+            for name, share in self.batches.items()
+            if name != batch
+            for key, account in share.seen(runs=runs(name)).items()
+        }
         return msgspec.structs.replace(
-            own,
-            budget_usd=self.budget_usd,
-            deadline=self.deadline,
-            shut=self.closed,
-            spent_usd=committed - sum(reserved.values()),
-            reserved=reserved,
-            costs={**others, **own.costs},
+            own, budget_usd=self.budget_usd, deadline=self.deadline, accounts={**own.accounts, **others}
         )

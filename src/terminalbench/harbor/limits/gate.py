@@ -1,6 +1,6 @@
-"""The gate every trial of a batch passes before it starts: closed at a deadline, or when the budget is used up.
+"""The gate every trial of a batch passes before it starts: closed at a deadline, or for profiles without money left.
 
-A trial reserves its likely cost before it starts and settles its real cost when it ends, so that trials side by side
+A trial holds its likely cost from its start to its end and then settles its real cost, so that trials side by side
 cannot spend the same money. A closed gate lets running trials finish. docs/design/running.md says why it is a file.
 """
 
@@ -15,11 +15,13 @@ from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import changing, encode_line, living_owner, write_json
-from terminalbench.harbor.limits.budget import GateState, Known, Refusal, Share, SharedState
+from terminalbench.harbor.limits.budget import Account, GateState, Known, Refusal, Share, SharedState, Turn
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.pacing import Lane, eased, pressed
 
 _LOCK = ".lock"
+_OF_EARLIER_VERSIONS = ("shut", "shut_at_usd")
+"""Fields of a shared gate that are not kept any more: who may start is found out from the accounts."""
 
 
 def gate_of(batch: Batch, plan: Plan | None) -> "Gate":
@@ -63,9 +65,23 @@ def read_shared(path: Path) -> SharedState:
 def _shared_state(path: Path) -> SharedState:
     """The same for a run, which lives with a file that cannot be read for a moment."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SharedState)
+        found = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         return SharedState()
+    if isinstance(found, dict):
+        found = {name: value for name, value in found.items() if name not in _OF_EARLIER_VERSIONS}
+    return msgspec.convert(found, SharedState)
+
+
+class _EarlierState(msgspec.Struct):
+    """What the gate of a batch held before each profile had an account."""
+
+    costs: dict[str, Known] = {}
+    priced: int = 0
+
+    def accounts(self) -> dict[str, Account]:
+        unknown = {"": Account(Turn.OVER, unknown=self.priced)} if self.priced else {}
+        return {**{key: Account(Turn.OVER, known=known) for key, known in self.costs.items()}, **unknown}
 
 
 def _what_is_wrong(path: Path) -> str:
@@ -120,11 +136,11 @@ class Gate:
             shared = _shared_state(self.shared)
             if state.deadline is not None:  # the batch's own deadline, by the clock that is shared
                 state.deadline += shared.clock.now() - state.clock.now()
-            state.clock, shared.shut = shared.clock, None
+            state.clock = shared.clock
             if self._name in shared.batches and not self.path.exists():  # a batch that was deleted had its name
                 gone = f"{self._name} (deleted {sum(name.startswith(self._name) for name in shared.batches)})"
                 shared.batches = {**shared.batches, gone: shared.batches[self._name]}
-            shared.batches = {**shared.batches, self._name: Share.of(state)}
+            shared.batches = {**shared.batches, self._name: Share(state.accounts)}
             write_json(self.path, state)
             write_json(self.shared, shared)
 
@@ -135,35 +151,53 @@ class Gate:
             return state
         shared = _shared_state(self.shared)
         deadlines = [moment for moment in (state.deadline, shared.deadline) if moment is not None]
-        return msgspec.structs.replace(
-            state, shut=state.shut or shared.closed, lanes=shared.lanes, deadline=min(deadlines, default=None)
-        )
+        return msgspec.structs.replace(state, lanes=shared.lanes, deadline=min(deadlines, default=None))
 
     def _own(self) -> GateState:
-        return msgspec.json.decode(self.path.read_bytes(), type=GateState)
+        text = self.path.read_bytes()
+        state = msgspec.json.decode(text, type=GateState)
+        if not state.accounts and b'"accounts"' not in text:
+            state.accounts = msgspec.json.decode(text, type=_EarlierState).accounts()
+        return state
+
+    @property
+    def _limited(self) -> bool:
+        """Whether accounts are kept: something limits what is spent, or may begin to."""
+        return self.shared is not None or self._own().budget_usd is not None
+
+    def _states(self, own: GateState, shared: SharedState | None) -> list[GateState]:
+        """The states that have to let a trial in: that of the batch, and that of all batches together."""
+        return [own] if shared is None else [own, self.all_batches(own, shared)]
+
+    def refusal(self, profile: str, now: float | None = None) -> Refusal | None:
+        """Why a trial of a profile may not start now, by this gate and by the shared one; None when it may."""
+        own = self._own()
+        moment = own.clock.now() if now is None else now
+        states = self._states(own, None if self.shared is None else _shared_state(self.shared))
+        return next((found for state in states if (found := state.refusal(profile, moment)) is not None), None)
+
+    def why_closed(self, profile: str) -> Refusal | None:
+        """Why nothing of a profile starts any more, or None while something may, now or later."""
+        refusal = self.refusal(profile)
+        return refusal if refusal is not None and refusal.final else None
 
     def enter(self, trial: str, profile: str, now: float | None = None) -> Refusal | None:
-        """Reserve for a trial that wants to start; or why it may not. The first final refusal closes the gate."""
-        known = self._own()
-        moment = known.clock.now() if now is None else now
-        refusal = known.refusal(profile, moment)
-        if refusal is None and self.shared is not None:
-            refusal = self.all_batches(known, _shared_state(self.shared)).refusal(profile, moment)
-        unlimited = known.budget_usd is None and self.shared is None
-        if (unlimited and refusal is None) or (refusal is not None and not refusal.final):
-            return refusal  # nothing to reserve, or nothing to change
+        """Hold the likely cost of a trial that wants to start; or why it may not."""
+        refusal = self.refusal(profile, now)
+        if (refusal is None and not self._limited) or (refusal is not None and not refusal.final):
+            return refusal  # nothing to hold, or nothing to change
         with self._locked() as found:
-            state = found.own
-            refusal = state.refusal(profile, moment)
-            if refusal is not None and refusal.final:
-                state.shut = refusal
-            if refusal is None and found.shared is not None:
-                state = self.all_batches(state, found.shared)
-                refusal = state.refusal(profile, moment)
-                if refusal is not None and refusal.final:
-                    found.shared.close(refusal)
+            own = found.own
+            states = self._states(own, found.shared)
+            moment = own.clock.now() if now is None else now
+            refusal = next((said for state in states if (said := state.refusal(profile, moment)) is not None), None)
+            if profile in own.free:
+                return refusal
+            account = own.account(profile)
             if refusal is None:
-                found.own.reserved = {**found.own.reserved, trial: state.likely_usd(profile)}
+                own.change(profile, account.entered(trial, min(state.hold_usd(profile) for state in states)))
+            elif refusal.final:
+                own.change(profile, msgspec.structs.replace(account, closed=refusal))
             return refusal
 
     def all_batches(self, own: GateState, shared: SharedState) -> GateState:
@@ -177,40 +211,52 @@ class Gate:
         if self.shared is None:
             return None
         shared = read_shared(self.shared)
-        shared.shut = None  # as `create` does
         seen, now = self.all_batches(own, shared), shared.clock.now()
         refusals = [seen.why_closed(profile, now) for profile in profiles]
         return refusals[0] if refusals and None not in refusals else None
 
-    def leave(self, trial: str, profile: str, cost_usd: float | None) -> None:
-        """Settle a trial that has ended, with what it really cost; an unknown cost is taken to be the likely one."""
-        if self.shared is None and self._own().budget_usd is None:
+    def begin(self, profile: str, trials: int) -> None:
+        """The trials of a profile may ask from now on; so many of them are to start."""
+        self._change(profile, turn=Turn.NOW, to_start=trials, closed=None)
+
+    def through(self, profile: str) -> None:
+        """No trial of a profile asks any more: what it does not use of its share is the others'."""
+        self._change(profile, turn=Turn.OVER)
+
+    def _change(self, profile: str, **fields: object) -> None:
+        if not self._limited:
             return
         with self._locked() as found:
-            state = found.own
-            likely = state.reserved.pop(trial, state.likely_usd(profile))
-            if profile in state.free:
-                return  # its nothing would make the others look cheap
-            if cost_usd is None:
-                state.spent_usd += likely
-                state.priced += 1
-            else:
-                state.spent_usd += cost_usd
-                state.costs = {**state.costs, profile: state.costs.get(profile, Known()).and_one(cost_usd)}
+            if profile not in found.own.free:
+                found.own.change(profile, msgspec.structs.replace(found.own.account(profile), **fields))
 
-    def give_back(self, trial: str) -> None:
-        """Nothing is reserved any more for a trial that was let in and never began."""
-        if trial in self._own().reserved:
+    def leave(
+        self, trial: str, profile: str, cost_usd: float | None, *, measured: bool = True, again: bool = False
+    ) -> None:
+        """Settle a try that has ended, with what it really cost; None: nobody knows.
+
+        `measured` when it has a verdict, `again` when the trial is tried once more.
+        """
+        if not self._limited:
+            return
+        with self._locked() as found:
+            if profile not in found.own.free:  # what costs nothing says nothing about the others
+                account = found.own.account(profile)
+                found.own.change(profile, account.settled(trial, cost_usd, measured=measured, again=again))
+
+    def give_back(self, trial: str, profile: str) -> None:
+        """Nothing is held any more for a trial that was let in and never began."""
+        if trial in self._own().account(profile).running:
             with self._locked() as found:
-                found.own.reserved.pop(trial, None)
+                found.own.change(profile, found.own.account(profile).without(trial))
 
     def settle_dead(self, job_folder: Path, profile: str) -> None:
-        """Settle what a Harbor that is gone had reserved for the trials in its folder: their cost is unknown."""
-        try:
-            for trial in [name for name in self._own().reserved if (job_folder / name).is_dir()]:
-                self.leave(trial, profile, None)
-        except (OSError, msgspec.DecodeError):
-            return  # a full disk: the run is about to end
+        """Settle what a Harbor that is gone held for the trials in its folder: their cost is unknown."""
+        for trial in list(self._own().account(profile).running):
+            if (job_folder / trial).is_dir():
+                self.leave(trial, profile, None, measured=False)
+            else:
+                self.give_back(trial, profile)
 
     def press(self, lane: str, *, started_at: float, asked_sec: float | None, now: float | None = None) -> Lane:
         """A trial was rate limited: the others of its lane wait. Returns the lane as it is now."""
@@ -243,5 +289,5 @@ class Gate:
             found = _Open(self._own(), shared)
             yield found
             write_json(self.path, found.own)
-            shared.batches = {**shared.batches, self._name: Share.of(found.own)}
+            shared.batches = {**shared.batches, self._name: Share(found.own.accounts)}
             write_json(self.shared, shared)

@@ -1,0 +1,204 @@
+"""The budget as a pure game: any slots, prices, profiles, unknown costs, retries, crashes and resumes."""
+
+import random
+from dataclasses import dataclass, field
+from itertools import islice
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from terminalbench.harbor.limits.accounts import Account, Known, Likely, Turn
+from terminalbench.harbor.limits.budget import GateState
+
+NOW = 0.0
+
+
+@dataclass
+class Profile:
+    """What a profile does in the game: how many trials, its real costs, how often it tells none."""
+
+    trials: int
+    costs: list[float]
+    silent: float = 0.0
+    likely: float | None = None
+
+
+@dataclass
+class Game:
+    """One batch on a gate in memory, kept by a ledger of its own. `side_by_side` profiles run at once."""
+
+    budget: float
+    profiles: dict[str, Profile]
+    slots: int
+    side_by_side: int
+    luck: random.Random
+    crash: float = 0.0
+    retry: float = 0.0
+    state: GateState = field(default_factory=GateState)
+    left: dict[str, int] = field(default_factory=dict)
+    running: dict[str, tuple[str, float]] = field(default_factory=dict)
+    ended: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
+    bound: float = 0.0
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.left = {name: profile.trials for name, profile in self.profiles.items()}
+        self.ended = {name: [] for name in self.profiles}
+
+    def put_up(self) -> None:
+        """As a run or a resume does: from what is on disk."""
+        accounts = {}
+        for name, profile in self.profiles.items():
+            known = Known()
+            for cost, tells in self.ended[name]:
+                known = known.and_one(cost) if tells else known
+            unknown = sum(not tells for _, tells in self.ended[name])
+            likely = None if profile.likely is None else Likely(profile.likely)
+            turn = Turn.LATER if self.left[name] else Turn.OVER
+            accounts[name] = Account(turn, self.left[name], known=known, unknown=unknown, likely=likely)
+        self.state = GateState(budget_usd=self.budget, accounts=accounts)
+
+    def play(self) -> None:
+        """Runs and resumes until one is not killed."""
+        for _ in range(6):
+            self.put_up()
+            if self.session():
+                return
+
+    def session(self) -> bool:
+        queue, on, shut = [name for name in self.profiles if self.left[name]], [], []
+        while queue or on:
+            while queue and len(on) < self.side_by_side:
+                on.append(queue.pop(0))
+                self.change(on[-1], turn=Turn.NOW, to_start=self.left[on[-1]], closed=None)
+            waits = self.ask(on, shut)
+            if self.running:
+                if self.luck.random() < self.crash:
+                    self.kill()
+                    return False
+                self.end_one()
+            else:
+                assert waits < len(on) or not on, "everybody waits for somebody"
+            for name in [n for n in on if (n in shut or not self.left[n]) and not self.of(n)]:
+                on.remove(name)
+                self.change(name, turn=Turn.OVER)
+            if not queue and not on:  # the supervisor looks whether one of them could go on
+                again = (n for n in self.profiles if self.left[n] and self.state.why_closed(n, NOW) is None)
+                on = list(islice(again, self.side_by_side))
+                shut = [n for n in shut if n not in on]
+                for name in on:
+                    self.change(name, turn=Turn.NOW, to_start=self.left[name], closed=None)
+        return True
+
+    def ask(self, on: list[str], shut: list[str]) -> int:
+        """Every free slot asks, in any order; how many profiles only wait."""
+        waits, order = 0, list(on)
+        self.luck.shuffle(order)
+        for name in order:
+            started = False
+            while self.left[name] and len(self.of(name)) < self.slots:
+                refusal = self.state.refusal(name, NOW)
+                if refusal is not None:
+                    if refusal.final:
+                        shut.append(name)
+                        self.change(name, closed=refusal)
+                    break
+                started = True
+                self.start(name)
+            waits += not started and name not in shut and self.left[name] > 0
+        return waits
+
+    def of(self, name: str) -> list[str]:
+        return [trial for trial, (profile, _) in self.running.items() if profile == name]
+
+    def change(self, name: str, **fields: object) -> None:
+        self.state.change(name, msgspec.structs.replace(self.state.account(name), **fields))
+
+    def start(self, name: str) -> None:
+        account = self.state.account(name)
+        if account.price_usd is None:
+            assert not account.running, "one at a time until its cost is known"
+        self.number += 1
+        trial, cost = f"t{self.number}", self.luck.choice(self.profiles[name].costs)
+        self.state.change(name, account.entered(trial, self.state.hold_usd(name)))
+        self.left[name] -= 1
+        self.running[trial] = (name, cost)
+        # What may come on top of the budget is what runs now beyond what it holds: nothing else is spent unseen.
+        held = {t: self.state.account(p).running[t] for t, (p, _) in self.running.items()}
+        more = sum(max(0.0, cost - held[t]) for t, (_, cost) in self.running.items())
+        unlearned = sum(held[t] for t, (p, _) in self.running.items() if self.state.account(p).price_usd is None)
+        self.bound = self.budget + more + unlearned
+
+    def end_one(self) -> None:
+        trial = self.luck.choice(sorted(self.running))
+        name, cost = self.running.pop(trial)
+        tells, again = self.luck.random() >= self.profiles[name].silent, self.luck.random() < self.retry
+        self.ended[name].append((cost, tells))
+        self.left[name] += again
+        account = self.state.account(name).settled(trial, cost if tells else None, measured=True, again=again)
+        self.state.change(name, account)
+
+    def kill(self) -> None:
+        """Harbor and the runner are gone: what ran has cost something, and nothing says how much."""
+        for name, cost in self.running.values():
+            self.ended[name].append((cost, False))
+            self.left[name] += 1
+        self.running = {}
+
+    @property
+    def told_usd(self) -> float:
+        return sum(cost for found in self.ended.values() for cost, tells in found if tells)
+
+
+prices = st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0, 3.0, 10.0])
+profiles = st.builds(
+    Profile,
+    st.integers(0, 12),
+    st.lists(prices, min_size=1, max_size=3),
+    st.sampled_from([0.0, 0.0, 0.3, 1.0]),
+    st.none() | prices,
+)
+games = st.builds(
+    lambda budget, found, slots, side, seed, crash, retry: Game(
+        budget, {f"p{i}": p for i, p in enumerate(found)}, slots, side, random.Random(seed), crash, retry
+    ),
+    st.sampled_from([0.0, 0.05, 0.5, 2.0, 8.0, 16.0, 50.0]),
+    st.lists(profiles, min_size=1, max_size=4),
+    st.integers(1, 16),
+    st.integers(1, 4),
+    st.integers(0, 10**6),
+    st.sampled_from([0.0, 0.0, 0.1]),
+    st.sampled_from([0.0, 0.3]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(games)
+def test_any_batch_overspends_by_one_trial_a_profile_before_its_cost_is_known_and_one_a_slot_after(game: Game) -> None:
+    game.play()
+    assert game.told_usd <= game.bound + 1e-6
+
+
+@settings(max_examples=150, deadline=None)
+@given(games)
+def test_nothing_is_left_unspent_that_a_waiting_trial_would_fit_into(game: Game) -> None:
+    game.crash = 0.0
+    game.play()
+    assert not game.running
+    room = game.budget - game.state.spent_usd
+    for name, left in game.left.items():
+        assert not left or not game.state.account(name).fits(room), (name, room)
+
+
+@settings(max_examples=80, deadline=None)
+@given(games, st.randoms(use_true_random=False))
+def test_what_counts_as_spent_does_not_depend_on_the_order_of_the_endings(game: Game, luck: random.Random) -> None:
+    game.play()
+    game.put_up()
+    before = game.state.spent_usd
+    for found in game.ended.values():
+        luck.shuffle(found)
+    game.put_up()
+    assert game.state.spent_usd == pytest.approx(before)

@@ -217,3 +217,22 @@ def test_the_list_command_shows_labels_and_chooses_by_them(tbench, tmp_path: Pat
     assert one["batch"] == "s/0"
     assert len(json.loads(tbench(*at).out)) == 3
     assert "no batches with these labels" in tbench("list", "--results", str(tmp_path), "--label", "run=none").out
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT {} FROM n"
+
+
+@pytest.mark.parametrize(
+    ("sql", "arguments", "said"),
+    [
+        (ENDLESS.format("count(*)"), ["--timeout", "0.2"], "SQL: took longer than 0.2 s and was ended (--timeout sets"),
+        (ENDLESS.format("i") + " WHERE i < 0", ["--timeout", "0.2"], "took longer than"),
+        (ENDLESS.format("i, zeroblob(4000000)"), ["--limit", "0"], "SQL: needs more than 512 MB of memory"),
+        ("SELECT group_concat(hex(zeroblob(9000000))) FROM trials", [], "SQL: string or blob too big"),
+    ],
+)
+def test_a_question_without_an_end_is_ended(tbench, root: Path, sql: str, arguments: list[str], said: str) -> None:
+    ran = tbench("query", sql, *arguments, "--results", root)
+    assert (ran.code, ran.out) == (2 if "too big" in said else 1, "")
+    assert said in ran.err
+    assert tbench("query", "SELECT count(*) FROM findings", "--results", root).code == 0

@@ -17,9 +17,17 @@ _CELL = 80
 @click.argument("sql")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="Most rows; 0: all.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SEC",
+    help="End it after so many seconds; 0: never.",
+)
 @results_option
 @json_option
-def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: bool) -> None:
+def command(sql: str, as_csv: bool, limit: int, timeout: float, results: Path | None, as_json: bool) -> None:
     """Ask the index of all batches a question in SQL. It can only read.
 
     Tables: batches, trials, findings (see docs/results.md). For example
@@ -35,7 +43,7 @@ def command(sql: str, as_csv: bool, limit: int, results: Path | None, as_json: b
         raise click.UsageError("--csv and --json exclude each other")
     root = results_root(results)
     scan_all(root)
-    answer = ask(root, sql, limit or None)
+    answer = ask(root, sql, limit or None, timeout or None)
     if as_json:
         records = [{name: _plain(value) for name, value in record.items()} for record in answer.records()]
         print_json(records)

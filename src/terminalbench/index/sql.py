@@ -1,15 +1,17 @@
-"""Questions in SQL to the index: reading only, with a limit, and errors that say what there is."""
+"""Questions in SQL to the index: reading only, bounded in rows, time and memory; errors say what there is."""
 
 import re
 import sqlite3
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from terminalbench.errors import UserError, did_you_mean
+from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.index.results import FINDINGS, Results
 from terminalbench.index.store import open_for_reading
+from terminalbench.text.numbers import duration
 
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
@@ -18,6 +20,11 @@ _ALLOWED = {
     sqlite3.SQLITE_RECURSIVE,
 }
 _HIDDEN = ("migrations", "sqlite_")
+TIMEOUT_SEC = 30.0
+_LOOK_EVERY = 10_000
+"""Steps of SQLite's machine between two looks at the clock: about a millisecond."""
+_LONGEST_VALUE = 64 << 20
+_MOST_MEMORY = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -33,24 +40,60 @@ class Answer:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def ask(results_root: Path, sql: str, limit: int | None = 1000) -> Answer:
-    """What `sql` finds. Anything but reading is refused. Scan first."""
+def ask(results_root: Path, sql: str, limit: int | None = 1000, timeout_sec: float | None = TIMEOUT_SEC) -> Answer:
+    """What `sql` finds. Anything but reading is refused, and what takes too long or too much is ended. Scan first."""
     with closing(open_for_reading(results_root, timeout_sec=30.0)) as connection:
         connection.row_factory = None
         connection.text_factory = lambda data: data.decode(errors="replace")
+        connection.execute("PRAGMA temp_store = MEMORY")  # what is sorted and collected is bounded with the memory
         if re.search(r"\bfindings\b", sql, re.IGNORECASE):
             _load_findings(connection, results_root)
         tables = _tables(connection)
+        _bound(connection, timeout_sec)
         connection.set_authorizer(_only_reading)
         try:
             cursor = connection.execute(sql)
-            found = cursor.fetchmany(limit + 1) if limit is not None else cursor.fetchall()
+            found = _fetched(cursor, limit)
+        except MemoryError as error:
+            raise TbenchError(_TOO_MUCH, where="SQL", hint=_LESS) from error
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise _explained(str(error), tables) from error
+            took = f"took longer than {duration(timeout_sec)} and was ended"
+            raise TbenchError(took, where="SQL", hint=f"--timeout sets how long it may take; {_LESS}") from error
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise _explained(str(error), tables) from error
         if cursor.description is None:
             raise UserError("is no query: it returns no rows", where="SQL", hint="start with SELECT")
         rows = found if limit is None else found[:limit]
         return Answer(_unique([column[0] for column in cursor.description]), rows, len(rows) < len(found))
+
+
+_TOO_MUCH = f"needs more than {_MOST_MEMORY >> 20} MB of memory"
+_LESS = "a recursion needs an end, a join its conditions"
+
+
+def _bound(connection: sqlite3.Connection, timeout_sec: float | None) -> None:
+    """Let no question take more time or memory."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+    connection.execute(f"PRAGMA hard_heap_limit = {_MOST_MEMORY}")  # of this process: only ever a bound for questions
+    if timeout_sec is not None:
+        end = time.monotonic() + timeout_sec
+        connection.set_progress_handler(lambda: time.monotonic() > end, _LOOK_EVERY)
+
+
+def _fetched(cursor: sqlite3.Cursor, limit: int | None) -> list[tuple[Any, ...]]:
+    """The rows, one more than the limit if there are more."""
+    found: list[tuple[Any, ...]] = []
+    size = 0
+    for row in cursor:
+        found.append(row)
+        size += 64 + sum(64 + len(value) for value in row if isinstance(value, str | bytes))
+        if size > _MOST_MEMORY:
+            raise MemoryError
+        if limit is not None and len(found) > limit:
+            break
+    return found
 
 
 def _load_findings(connection: sqlite3.Connection, results_root: Path) -> None:

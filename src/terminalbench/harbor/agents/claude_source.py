@@ -222,14 +222,15 @@ chmod -R a+rX {self._root}
         return (await self.run("install", script)).split()
 
     async def _make_venv(self) -> str:
-        """Make the virtual environment; the installer to use: uv, pip or outside-pip."""
+        """Make the virtual environment; the installer to use: uv, outside-pip (no second pip to install) or pip."""
         what = "make a virtual environment"
         script = f"""
 {self._uv_folders}
 rm -rf {self._venv}
 if command -v uv; then uv venv -q {self._venv}; echo uv >&3
-elif python3 -m venv {self._venv}; then echo pip >&3
-elif python3 -m pip --version && python3 -m venv --clear --without-pip {self._venv}; then echo outside-pip >&3
+elif python3 -m pip --python "$(command -v python3)" --version && python3 -m venv --without-pip {self._venv}; then
+  echo outside-pip >&3
+elif python3 -m venv --clear {self._venv}; then echo pip >&3
 else echo none >&3; fi
 """
         installer = (await self.run(what, script)).strip()

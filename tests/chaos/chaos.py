@@ -227,9 +227,11 @@ class Round:
 
     def _until_at_work(self, runner: subprocess.Popen[bytes]) -> None:
         """The moment at which an agent works: most of what can be hit is there."""
-        book = self.root / "ledger.txt"
+        book, deadline = self.root / "ledger.txt", time.monotonic() + 10.0
         before = book.stat().st_size if book.exists() else 0
-        while runner.poll() is None and (book.stat().st_size if book.exists() else 0) == before:
+        while runner.poll() is None and time.monotonic() < deadline:
+            if (book.stat().st_size if book.exists() else 0) != before:
+                break
             time.sleep(0.02)
         self._pause(runner, self.luck.uniform(0.0, 0.6))
 

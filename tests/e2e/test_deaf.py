@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from test_run import LIMIT_SEC, alive, wait_for
@@ -75,61 +74,64 @@ SOON = "parallel = 2\ngrace_sec = 1.0"
 
 @pytest.fixture
 def deaf(lab):
+    """Starts a run of agents that cannot be ended, a profile each, and waits until each has begun with the task "a"."""
     lab.project.write("lab_agents.py", AGENTS)
 
-    def start(kind: str, agent_sec: float = 3600.0, more: str = ""):
+    def start(*kinds: str, agent_sec: float = 3600.0):
         toml = lab.root / "tasks" / "a" / "task.toml"
         toml.write_text(toml.read_text().replace("timeout_sec = 3600.0", f"timeout_sec = {agent_sec}"))
-        lab.file = lab.experiment(f'[profiles.p]\nagent = "lab_agents:{kind}"\n{more}', run=SOON)
+        profiles = [f'[profiles.{key}]\nagent = "lab_agents:{kind}"\n' for key, kind in zip("pqr", kinds, strict=False)]
+        lab.file = lab.experiment("".join(profiles), run=SOON)
         process = lab.start("run", lab.file)
-        wait_for(lambda: len(marks(lab)) >= (1 if kind != "Swallows" else 4 if more else 2), process)
+        wait_for(lambda: len(stuck(lab)) == len(kinds), process)
         return process
 
     return start
 
 
-def marks(lab) -> list[Path]:
-    return list(lab.batch().runs.glob("*/*/agent/mark"))
+def stuck(lab) -> list[str]:
+    """The trials that cannot be ended."""
+    return [mark.parents[1].name for mark in lab.batch().runs.glob("*/a__*/agent/mark")]
 
 
-@pytest.mark.parametrize("kind", ["Swallows", "Blocks", "Spins"])
-def test_a_trial_that_cannot_be_ended_is_hung_and_its_sibling_runs_on(lab, deaf, kind: str) -> None:
-    process = deaf(kind, agent_sec=2.0)
-    wait_for(lambda: any(e.outcome == "errored" for e in lab.events()), process)
+def test_a_trial_that_cannot_be_ended_is_hung_and_its_sibling_runs_on(lab, deaf) -> None:
+    process = deaf("Swallows", "Blocks", "Spins", agent_sec=2.0)
+    wait_for(lambda: sum(e.outcome == "errored" for e in lab.events()) == 3, process)
     lab.go()
     out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 3, out + err
-    assert lab.outcomes() == {("p", "a"): ["errored"], ("p", "b"): ["failed"]}
-    hung = next(e for e in lab.index() if e["task_id"] == "a")
-    assert "the agent did not end within 3.0 s" in hung["reason"]
-    assert hung["cost_usd"] == 0.5, "what it cost until then is known"
-    ended = [e for e in lab.events() if e.kind == "trial_ended" and e.outcome == "errored"]
-    assert [(e.task, e.detail["error_class"]) for e in ended] == [("a", "hung")]
-    said = [e for e in lab.events() if e.kind == "note" and "ended" in (e.error or "")]
-    assert all(e.time >= ended[0].time for e in said), "nothing is said to have ended before it has"
-    assert len(list(lab.batch().runs.glob("*.job.json"))) <= 2, "nobody was suspected: one further wave"
+    assert lab.outcomes() == {(p, task): [how] for p in "pqr" for task, how in (("a", "errored"), ("b", "failed"))}
+    for hung in (entry for entry in lab.index() if entry["task_id"] == "a"):
+        assert "the agent did not end within 3.0 s" in hung["reason"]
+        assert hung["cost_usd"] == 0.5, "what it cost until then is known"
+    ended = {e.profile: e for e in lab.events() if e.kind == "trial_ended" and e.outcome == "errored"}
+    assert {(e.task, e.detail["error_class"]) for e in ended.values()} == {("a", "hung")}
+    for profile, end in ended.items():
+        said = [e for e in lab.events() if e.profile == profile and e.kind == "note" and "ended" in (e.error or "")]
+        assert all(e.time >= end.time for e in said), "nothing is said to have ended before it has"
+        assert len(list(lab.batch().runs.glob(f"*__{profile}.job.json"))) == 2, "one further wave: none was suspected"
     assert not [e for e in lab.events() if e.kind == "job_died"]
 
 
-@pytest.mark.parametrize("kind", ["Swallows", "Blocks"])
-def test_a_cancel_that_is_ignored_ends_the_process(lab, deaf, kind: str) -> None:
-    process = deaf(kind)
-    trial = next(mark.parents[1].name for mark in marks(lab) if mark.parents[1].name.startswith("a__"))
-    ran = lab.tbench("ctl", "cancel", trial, "--reason", "stuck", "--in", lab.batch().folder)
+def test_a_cancel_that_is_ignored_ends_the_process(lab, deaf) -> None:
+    process = deaf("Swallows", "Blocks")
+    trials = stuck(lab)
+    ran = lab.tbench("ctl", "cancel", *trials, "--reason", "wrong", "--in", lab.batch().folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert f"{trial} has ended: cancelled" in ran.stdout, ran.stdout
-    assert [e.outcome for e in lab.events() if e.kind == "trial_ended" and e.trial == trial] == ["cancelled"]
+    for trial in trials:
+        assert f"{trial} has ended: cancelled" in ran.stdout, ran.stdout
+        assert [e.outcome for e in lab.events() if e.kind == "trial_ended" and e.trial == trial] == ["cancelled"]
     lab.go()
     out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 3, out + err
-    assert lab.outcomes() == {("p", "a"): ["cancelled"], ("p", "b"): ["failed"]}
-    reason = next(e["reason"] for e in lab.index() if e["task_id"] == "a")
-    assert reason.startswith("cancelled: stuck")
+    assert lab.outcomes() == {(p, task): [how] for p in "pq" for task, how in (("a", "cancelled"), ("b", "failed"))}
+    reasons = [e["reason"] for e in lab.index() if e["task_id"] == "a"]
+    assert all(reason.startswith("cancelled: wrong; it ignored 2 cancellations") for reason in reasons), reasons
 
 
 def test_nothing_outlives_a_killed_runner(lab, deaf) -> None:
     """One Harbor with an agent that swallows its cancellation, and one that is stopped: not even a thread of it runs."""
-    process = deaf("Swallows", more='[profiles.q]\nagent = "lab_agents:Swallows"\n')
+    process = deaf("Swallows", "Swallows")
     workers = [read_json(file, Worker) for file in (lab.batch().folder / "workers").glob("*.json")]
     below = [pid for worker in workers for pid in (worker.pid, *descendants(worker.pid))]
     assert len(below) > 2 * 2, "the sandboxes are there"

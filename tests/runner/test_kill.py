@@ -15,7 +15,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import append_jsonl, start_ticks, write_json
 from terminalbench.live.processes import Worker, announced
 from terminalbench.records import Event
-from terminalbench.runner.kill import end_leftovers, find
+from terminalbench.runner.kill import end_containers, end_leftovers, find
 
 ENGINE = f"""#!{sys.executable}
 import os, pathlib, sys
@@ -229,3 +229,18 @@ def test_neither_itself_nor_what_started_it_is_ever_ended(host: Callable[[str], 
     for pid in (os.getpid(), os.getppid()):
         record(made.batch, pid)
         assert not find([made.batch])
+
+
+def test_the_containers_of_a_harbor_that_has_ended_are_stopped_and_no_others(host) -> None:
+    made = host("docker")
+    other = made.batch.runs / f"{STAMP}__q" / "a__AbCdEfG"
+    other.mkdir(parents=True)
+    end_containers(made.batch, f"{STAMP}__p")
+    assert set(OURS.keys() | STRANGERS.keys()) - made.running() == {"c3"}, "its folder is in that job"
+    end_containers(made.batch, f"{STAMP}__none")
+    (made.home / "down").touch()
+    end_containers(made.batch, f"{STAMP}__q")
+    assert "c1" in made.running()
+    (made.home / "down").unlink()
+    end_containers(made.batch, f"{STAMP}__q")
+    assert made.running() == STRANGERS.keys()

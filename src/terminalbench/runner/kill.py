@@ -102,6 +102,20 @@ def end_leftovers(batch: Batch) -> Found:
     return end([batch], found) if found else found
 
 
+def end_containers(batch: Batch, job: str) -> None:
+    """Stop the containers of a job whose Harbor process has ended: one that was killed could not."""
+    engine = _engine(batch)
+    if engine is None or not batch.job_folder(job).is_dir():
+        return
+    prefixes = tuple(f"{_project(folder.name)}__" for folder in batch.job_folder(job).iterdir() if folder.is_dir())
+    try:
+        left = tuple(container for container in _running(engine) if container.project.startswith(prefixes))
+    except NoAnswer:
+        return  # `tbench kill` says so
+    if left:
+        stop_containers(left)
+
+
 def _wait(processes: tuple[LiveProcess, ...], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while any(process.alive for process in processes) and time.monotonic() < deadline:
@@ -150,7 +164,11 @@ def _projects(batch: Batch) -> set[str]:
     """The compose projects Harbor made for the trials of a batch: their names, as compose spells them."""
     names = {event.trial for event in read_jsonl(batch.events_jsonl, Event).records if event.trial}
     names |= {folder.name for folder in batch.runs.glob("*/*/")}
-    return {re.sub(r"[^a-z0-9_-]", "-", re.sub(r"^(?![a-z0-9])", "0", name.lower())) for name in names}
+    return {_project(name) for name in names}
+
+
+def _project(trial: str) -> str:
+    return re.sub(r"[^a-z0-9_-]", "-", re.sub(r"^(?![a-z0-9])", "0", trial.lower()))
 
 
 def _ask(engine: str, *arguments: str) -> str:

@@ -35,6 +35,7 @@ from terminalbench.modes import make_folder
 from terminalbench.records import Event
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.guard import Guard, Observer
+from terminalbench.runner.kill import end_containers
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, missing_variables
 from terminalbench.runner.preflight import (
@@ -199,6 +200,7 @@ def run_jobs(
 
     def gone(job: JobSpec) -> None:
         gate.settle_dead(batch.job_folder(job.name), job.profile)
+        end_containers(batch, job.name)
 
     supervisor = Supervisor(
         batch,

@@ -113,9 +113,24 @@ def test_prepare_renews_the_folders(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "elsewhere/kept").exists(), "a link is removed, not followed"
 
 
+def _said(*records: str) -> str:
+    return "noise\n" + "".join(f"\0{record}\0" for record in records)
+
+
 def test_log_folder_the_host_does_not_see_was_moved() -> None:
-    assert parse_prepared("tbench:done\n", mounted=True).logs_moved
-    assert not parse_prepared("tbench:done\n", mounted=False).logs_moved
-    assert parse_prepared("tbench:link /app/x\n", mounted=False).problem == "it did not come to its end"
-    assert parse_prepared("tbench:failed /app/x\ntbench:done\n", mounted=False).problem == "cannot remove /app/x"
-    assert parse_prepared("noise\ntbench:link /app/a b\ntbench:done", mounted=False).links_removed == ["/app/a b"]
+    assert parse_prepared(_said("tbench:done"), mounted=True).logs_moved
+    assert not parse_prepared(_said("tbench:done"), mounted=False).logs_moved
+    assert parse_prepared(_said("tbench:link /app/x"), mounted=False).problem == "it did not come to its end"
+    assert (
+        parse_prepared(_said("tbench:failed /app/x", "tbench:done"), mounted=False).problem == "cannot remove '/app/x'"
+    )
+    assert parse_prepared(_said("tbench:link /app/a b", "tbench:done"), mounted=False).links_removed == ["/app/a b"]
+
+
+def test_no_name_of_a_file_says_something_in_the_scripts_place() -> None:
+    found = parse_prepared(_said("tbench:link /app/a\ntbench:failed b\ntbench:mounted", "tbench:done"), mounted=True)
+    assert (found.problem, found.mounted) == (None, False)
+    assert found.links_removed == ["/app/a\\ntbench:failed b\\ntbench:mounted"]
+    assert (
+        parse_prepared(_said("tbench:link /app/a\ntbench:done"), mounted=True).problem == "it did not come to its end"
+    )

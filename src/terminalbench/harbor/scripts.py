@@ -1,6 +1,7 @@
 """The shell that the safe verifier runs as root inside an environment, and what it says back.
 
-Plain POSIX sh with `rm`, `mkdir`, `chmod`, `find` and `readlink`, which every image that can run a Harbor task has.
+Plain POSIX sh with `rm`, `mkdir`, `chmod`, `find` and `readlink`, which every image that can run a Harbor task has. What
+it says is between NUL bytes: no name that an agent gives to a file can end it, or say something in its place.
 """
 
 import shlex
@@ -55,9 +56,10 @@ for p in "$parent" "$logs"; do
 done
 mkdir -p -- "$logs" || exit 91
 got=; [ -f "$logs/.$token" ] && IFS= read -r got < "$logs/.$token"
-[ "$got" = "$token" ] && echo "${says}mounted"
+say() { printf '\0%s%s\0' "$says" "$1"; }
+[ "$got" = "$token" ] && say mounted
 for f in reward.json reward.txt; do
-  if [ -e "$logs/$f" ] || [ -L "$logs/$f" ]; then echo "${says}reward $f"; fi
+  if [ -e "$logs/$f" ] || [ -L "$logs/$f" ]; then say "reward $f"; fi
 done
 find "$logs" -mindepth 1 -maxdepth 1 -exec rm -rf -- {} + || exit 92
 chmod 777 "$logs" || exit 92
@@ -79,12 +81,12 @@ done
     to=$(readlink -m -- "$p" 2>/dev/null) || to=$(readlink -f -- "$p" 2>/dev/null) || to=$(readlink -- "$p")
     case "/$to/" in
       /"$tests"/*|/"$logs"/*)
-        rm -f -- "$p"; [ -L "$p" ] && printf "%sfailed %s\n" "$says" "$p" || printf "%slink %s\n" "$says" "$p";;
+        rm -f -- "$p"; [ -L "$p" ] && did=failed || did=link; printf "\0%s%s %s\0" "$says" "$did" "$p";;
     esac
   done' sh "$tests" "$logs" "$says" {} +
 [ $? -lt 126 ] || exit 94  # less: a file vanished while find looked at it
 mkdir -p -- "$tests" || exit 93
-echo "${says}done"
+say done
 """
 
 
@@ -113,14 +115,14 @@ def prepare_script(token: str, tests: str, logs: str) -> str:
 
 def parse_prepared(output: str, *, mounted: bool) -> Prepared:
     """What the prepare script said. Where the host should have seen the log folder and does not, it was moved away."""
-    said = [line.removeprefix(_SAYS) for line in output.splitlines() if line.startswith(_SAYS)]
+    said = [line.removeprefix(_SAYS) for line in output.split("\0") if line.startswith(_SAYS)]
     seen = "mounted" in said
     failed = [line.removeprefix("failed ") for line in said if line.startswith("failed ")]
-    problem = f"cannot remove {failed[0]}" if failed else None if "done" in said else "it did not come to its end"
+    problem = f"cannot remove {ascii(failed[0])}" if failed else None if "done" in said else "it did not come to its end"
     return Prepared(
         mounted=mounted and seen,
         logs_moved=mounted and not seen,
         rewards_found=[line.removeprefix("reward ") for line in said if line.startswith("reward ")],
-        links_removed=[line.removeprefix("link ") for line in said if line.startswith("link ")][:50],
+        links_removed=[ascii(line.removeprefix("link "))[1:-1] for line in said if line.startswith("link ")][:50],
         problem=problem,
     )

@@ -197,7 +197,7 @@ class LocalSandbox(BaseEnvironment):
     @override
     async def stop(self, delete: bool) -> None:
         """End everything. Nothing is kept: files live as long as the sandbox (built layers are cached apart)."""
-        sandbox, self._sandbox = self._sandbox, None
+        sandbox, self._sandbox, self._network.link = self._sandbox, None, None
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

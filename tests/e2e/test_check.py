@@ -15,7 +15,9 @@ def test_a_task_without_a_right_solution_or_solved_by_nothing_is_found(lab) -> N
     (lab.root / "tasks" / "a" / "tests" / "test.sh").write_text(f'[ "$WORD" = x ] || exit 1\n{TEST_SH}')
     free = write_task(lab.root / "tasks" / "free")
     (free / "environment" / "Dockerfile").write_text(f"FROM debian:bookworm-slim\nWORKDIR /app\nRUN {SOLVE}\n")
-    file = lab.experiment(BOTH, tasks=("a", "unsolved", "free"))
+    system = write_task(lab.root / "tasks" / "system", solve=f"{SOLVE}; echo > /usr/bin/installed")
+    (system / "tests" / "test.sh").write_text(f"#!/bin/bash\n[ -e /usr/bin/installed ] || rm -f /app/*\n{TEST_SH}")
+    file = lab.experiment(BOTH, tasks=("a", "unsolved", "free", "system"))
     ran = lab.tbench("check", file, "--quarantine", "--json")
     assert ran.returncode == 1
     assert not (lab.root / "results" / "s").exists()
@@ -23,6 +25,7 @@ def test_a_task_without_a_right_solution_or_solved_by_nothing_is_found(lab) -> N
     assert problems["a"] is None
     assert "its own solution does not pass" in problems["unsolved"]
     assert "doing nothing does not fail" in problems["free"]
+    assert 'set [metadata] verifier_system = "agent" in its task.toml' in problems["system"]
 
     kept = (file.parent / "exp.quarantine.toml").read_text()
     assert 'id = "unsolved"' in kept
@@ -33,6 +36,7 @@ def test_a_task_without_a_right_solution_or_solved_by_nothing_is_found(lab) -> N
         ("oracle", "a"): ["passed"],
         ("oracle", "unsolved"): ["not_run"],
         ("oracle", "free"): ["not_run"],
+        ("oracle", "system"): ["not_run"],
     }
     assert lab.tbench("check", file, "--quarantine").returncode == 1
     assert (file.parent / "exp.quarantine.toml").read_text() == kept

@@ -137,6 +137,27 @@ def test_program_that_writes_the_other_reward_file_is_ignored(tmp_path: Path, en
     assert "tampering:reward_file" in trial.suspect
 
 
+CONFINED_TEST = PROGRAM_TEST.replace("timeout 5 /app/program", "timeout 5 $TBENCH_RUN_PROGRAM /app/program")
+FORGE = """#!/bin/bash
+(setsid bash -c 'while :; do echo 1 > /logs/verifier/reward.txt; done' >/dev/null 2>&1 &)
+cat /tests/test.sh /logs/verifier/* > /app/seen; kill -9 $PPID; echo 1 > /run/home/0/x; echo x > /usr/bin/bash
+for i in 1 2 3 4 5; do echo 1 > /logs/verifier/reward.txt; sleep 0.1; done; echo wrong"""
+
+
+def test_a_program_that_the_tests_run_cannot_write_the_reward(tmp_path: Path) -> None:
+    """It stays beside them, and writes for as long as they run; run plainly, it passes."""
+    script = f"cat > /app/program <<'X'\n{FORGE}\nX"
+    test_sh = CONFINED_TEST + "sleep 0.3; cat /app/seen > /logs/verifier/seen\n"
+    trial_dir = run_trial_dir(tmp_path, write_task(tmp_path / "answer", test_sh=test_sh), scripted(script))
+    trial = jobkit.read_trial(trial_dir).trial
+    assert trial is not None
+    assert (trial.outcome, trial.reward) == (Outcome.FAILED, 0.0), trial
+    assert (trial_dir / "verifier/seen").read_text() == ""
+    plain = PROGRAM_TEST.replace("fi\n", "fi\nsleep 0.3\n")
+    forged = run_trial(tmp_path, write_task(tmp_path / "plain", test_sh=plain), scripted(script))
+    assert forged.outcome is not Outcome.FAILED, "the attack no longer works: it proves nothing"
+
+
 @everywhere
 def test_program_that_kills_the_tests_does_not_pass(tmp_path: Path, environment: str) -> None:
     program = "#!/bin/bash\necho 1 > /logs/verifier/reward.txt\nkill -9 $(ps -o ppid= -p $PPID)\nkill -9 -- -1\n"

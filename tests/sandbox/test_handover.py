@@ -180,3 +180,25 @@ def test_where_the_images_programs_are_is_system_too(env: dict[str, str], found:
     plain = system_folders({}, "/app", "/tests")
     assert system_folders(env, "/app", "/tests")[len(plain) :] == found
     assert "tests" in plain
+
+
+def test_a_program_run_by_the_tests_reaches_its_own_files_and_no_others(box: Box) -> None:
+    hand(box)
+    box.out("echo secret > /tests/x; echo 0 > /logs/verifier/reward.txt; mkdir -p /app/in; echo in > /app/in/file")
+    run = "/run/tbench/run-program"
+    does = "cat /app/in/file; cd /app && mv in out && ln -s out in && echo new > out/new && cat /tmp/../app/in/new; id -u; echo $HOME"
+    assert box.out(f"{run} bash -c '{does}'").split() == ["in", "new", "0", "/root"]
+    assert (
+        box.out(f"{run} python3 -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 80)); print(1)'") == "1"
+    )
+    for command in (
+        "cat /tests/x", "ls /tests", "echo 1 > /logs/verifier/reward.txt", "rm /logs/verifier/reward.txt", "ls /run/home",
+        "echo x > /run/tbench/run-program", "echo x > /usr/bin/new", "rm /usr/bin/wc", "mv /logs/verifier /app/moved",
+        "ln /logs/verifier/reward.txt /app/hard", "cat /proc/$PPID/environ", "truncate -s 0 /logs/verifier/reward.txt",
+    ):  # fmt: skip
+        assert box.run(f"{run} bash -c '{command}'")["return_code"] != 0, command
+    assert box.out("cat /logs/verifier/reward.txt /tests/x").split() == ["0", "secret"]
+    code = "import subprocess, sys; print(subprocess.run(sys.argv[1:], capture_output=True, text=True).stdout)"
+    traced = "import ctypes, os; print(ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0))"
+    assert box.out(f"python3 -c '{code}' {run} python3 -c '{traced}'") == "-1"
+    assert box.out(f"{run} no-such-program; echo $?") == "127"

@@ -1,7 +1,7 @@
 """The shell that the safe verifier runs as root inside an environment, and what it says back.
 
-Plain POSIX sh with `rm`, `mkdir`, `chmod`, `find` and `readlink`, which every image that can run a Harbor task has. What
-it says is between NUL bytes: no name that an agent gives to a file can end it, or say something in its place.
+Plain POSIX sh with `rm`, `mkdir`, `chmod`, `find` and `readlink`, which every image that can run a Harbor task has.
+What it says is between NUL bytes: no name that an agent gives to a file can end it, or say something in its place.
 """
 
 import shlex
@@ -118,7 +118,7 @@ def parse_prepared(output: str, *, mounted: bool) -> Prepared:
     said = [line.removeprefix(_SAYS) for line in output.split("\0") if line.startswith(_SAYS)]
     seen = "mounted" in said
     failed = [line.removeprefix("failed ") for line in said if line.startswith("failed ")]
-    problem = f"cannot remove {ascii(failed[0])}" if failed else None if "done" in said else "it did not come to its end"
+    problem = f"cannot remove {failed[0]!a}" if failed else None if "done" in said else "it did not come to its end"
     return Prepared(
         mounted=mounted and seen,
         logs_moved=mounted and not seen,

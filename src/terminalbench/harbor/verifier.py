@@ -59,7 +59,7 @@ from terminalbench.harbor.read.suspicion import (
 )
 from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
 from terminalbench.sandbox.errors import BrokenContent
-from terminalbench.sandbox.handover import Handed
+from terminalbench.sandbox.handover import RUN_PROGRAM, Handed
 from terminalbench.sandbox.network.trial import enter_phase
 
 REWARDS = ("reward.json", "reward.txt")
@@ -263,7 +263,8 @@ class SafeVerifier(Verifier):
         if needs_chmod(path):
             quoted = quote_shell_arg(path, self.environment.os)
             await self.environment.exec(f"chmod +x {quoted}", user="root")
-        merged = {**self.task.config.verifier.env, **(self.verifier_env or {}), **self.override_env}
+        own = {"TBENCH_RUN_PROGRAM": RUN_PROGRAM} if self._shared and self._hand_over is not None else {}
+        merged = {**own, **self.task.config.verifier.env, **(self.verifier_env or {}), **self.override_env}
         command = build_execution_command(path, stdout_path=output, task_os=self.environment.os)
         return await self.environment.exec(command, env=resolve_env_vars(merged) if merged else None)
 

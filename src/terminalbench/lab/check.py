@@ -32,6 +32,10 @@ from terminalbench.secrets.find import is_template
 
 _PROBE_TIMEOUT_SEC = 120
 CHECKS = ".check"
+_NEEDS_AGENTS = (
+    "its own solution passes only with tests that run in the system it changed: "
+    'set [metadata] verifier_system = "agent" in its task.toml'
+)
 
 
 @dataclass(frozen=True)
@@ -145,9 +149,27 @@ def _checked(
     supervisor = Supervisor(batch, [*trusted.values(), *installs.values()], 0, watch, lambda: progress(state))
     supervisor.run()
     found = {agent: _by_task(batch, launch.job.name) for agent, launch in trusted.items()}
-    checks = tuple(_judge(plan, t.ref, t.label, found["oracle"], found["nop"]) for t in plan.jobs[0].tasks)
+    opted = (
+        _in_the_agents_system(experiment, batch, trusted["oracle"], found["oracle"]) if not supervisor.signals else {}
+    )
+    checks = tuple(_judge(plan, t.ref, t.label, found["oracle"], found["nop"], opted) for t in plan.jobs[0].tasks)
     profiles = tuple(_profile_check(prepared, job, installs, batch, probe=probe) for job in plan.jobs)
     return CheckReport(checks, profiles, batch.folder, bool(supervisor.signals))
+
+
+def _in_the_agents_system(
+    experiment: Experiment, batch: Batch, oracle: Launch, found: Mapping[tuple[str | None, str], Trial]
+) -> dict[tuple[str | None, str], Trial]:
+    """Solutions that failed, tried once more with tests that run in the system that they changed."""
+    failed = {key for key, trial in found.items() if trial.outcome is Outcome.FAILED}
+    tasks = tuple(task for task in oracle.job.tasks if (task.label, task.ref.id) in failed)
+    if not tasks or experiment.run.container_env != "local" or experiment.run.verifier_system == "agent":
+        return {}
+    opted = dataclasses.replace(experiment, run=dataclasses.replace(experiment.run, verifier_system="agent"))
+    job = msgspec.structs.replace(oracle.job, name=f"{oracle.job.name}-agent-system", tasks=tasks)
+    launch = _launch(opted, batch, _stand_in("oracle"), job, oracle.env)
+    Supervisor(batch, [launch], 0, lambda _: None, lambda: None).run()
+    return _by_task(batch, job.name)
 
 
 def _plan_of(plan: Plan, trusted: Mapping[str, Launch]) -> Plan:
@@ -182,14 +204,18 @@ def _by_task(batch: Batch, job: str) -> dict[tuple[str | None, str], Trial]:
     return {(r.trial.dataset, r.trial.task): r.trial for r in readings if r.trial is not None}
 
 
-def _judge(plan: Plan, task: TaskRef, label: str, oracle: Mapping, nop: Mapping) -> TaskCheck:
+def _judge(plan: Plan, task: TaskRef, label: str, oracle: Mapping, nop: Mapping, opted: Mapping) -> TaskCheck:
     excluded = next((e for e in plan.excluded if e.profile is None and e.task == task), None)
     if excluded is not None:
         return TaskCheck(task, None, None, excluded.reason, excluded.kind is ExclusionKind.QUARANTINED)
     solved, idle = oracle.get((label, task.id)), nop.get((label, task.id))
     problems = []
     if solved is None or solved.outcome is not Outcome.PASSED:
-        problems.append(f"its own solution does not pass ({_ending(solved)}){_service_hint(solved)}")
+        with_agents = opted.get((label, task.id))
+        if with_agents is not None and with_agents.outcome is Outcome.PASSED:
+            problems.append(_NEEDS_AGENTS)
+        else:
+            problems.append(f"its own solution does not pass ({_ending(solved)}){_service_hint(solved)}")
     if idle is None or idle.outcome is not Outcome.FAILED:
         problems.append(f"doing nothing does not fail ({_ending(idle)})")
     return TaskCheck(

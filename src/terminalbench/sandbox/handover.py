@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
 from terminalbench.sandbox.session import Sandbox
 
+RUN_PROGRAM = "/run/tbench/run-program"
+"""What the tests run the agent's programs by, as `$TBENCH_RUN_PROGRAM`: see `run_program.py`."""
 _SHELL_SEC = 60
 _ROOM_BYTES = 256 << 20
 
@@ -44,13 +48,21 @@ async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | No
     elif not keep:
         await sandbox.renew(views.AGENT, room_bytes=_ROOM_BYTES)
     try:
-        done = await sandbox.prepare(place.tests, place.logs, place.user, expected)
+        folders = {"tests": place.tests, "logs": place.logs, "user": place.user, "expected": expected}
+        done = await sandbox.prepare({**folders, "programs": {RUN_PROGRAM: _run_program()}})
         await _try_shell(sandbox, place)
     except SandboxError as error:
         await sandbox.counts()  # raises if it is the sandbox that has ended
         raise BrokenContent(f"the tests cannot run in what the agent left: {error}") from error
     left = told.pop("left") if told is not None else []
     return Handed([*left, *done.found], list(done.links), told)
+
+
+@cache
+def _run_program() -> str:
+    """Python, and to a shell a line that has Python run it, wherever that is."""
+    start = '#!/bin/sh\n"exec" "python3" "-I" "-S" "-B" "$0" "$@"\n'
+    return start + Path(__file__).with_name("run_program.py").read_text(encoding="utf-8")
 
 
 async def _try_shell(sandbox: Sandbox, place: Place) -> None:

@@ -317,10 +317,9 @@ class Sandbox:
         self._homes = _HOMES if view == views.VERIFIER else None
         return wire.unpack_request(told)
 
-    async def prepare(self, tests: str, logs: str, user: str, expected: Sequence[str]) -> Prepared:
-        """Make the verifier's folders anew and remove links into them, by our own code inside."""
-        message = {"kind": "prepare", "tests": tests, "logs": logs, "user": user, "expected": list(expected)}
-        answer = await self._transfer(message, lambda _: None)
+    async def prepare(self, place: Mapping[str, Any]) -> Prepared:
+        """Make the verifier's folders anew and remove links into them, by our own code inside (`engine.tidy`)."""
+        answer = await self._transfer({"kind": "prepare", **place}, lambda _: None)
         return Prepared(tuple(answer["found"]), tuple(answer["named"]), answer["links"])
 
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:

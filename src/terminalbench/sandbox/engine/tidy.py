@@ -15,7 +15,10 @@ _SYSTEM = ("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", 
 
 
 def prepare(request: dict[str, Any]) -> dict[str, Any]:
-    """Make the folders of the verifier anew, `logs` its user's alone, and remove every link that leads into them."""
+    """Make the folders of the verifier anew, `logs` its user's alone, and remove every link that leads into them.
+
+    `programs` are put into folders of their own for it.
+    """
     tests, logs = request["tests"], request["logs"]
     account = ids.find_account(request["user"])
     found = [name for name in request["expected"] if os.path.lexists(name)]
@@ -24,6 +27,13 @@ def prepare(request: dict[str, Any]) -> dict[str, Any]:
         _own_folder(folder, empty=True)
     os.chown(logs, account.uid, account.gid)
     os.chmod(logs, 0o755)
+    for path, text in request["programs"].items():
+        _own_folder(os.path.dirname(path), empty=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o755)
+        try:
+            os.write(handle, text.encode())
+        finally:
+            os.close(handle)
     links = []
     for name in os.listdir("/"):
         if name not in _SYSTEM:

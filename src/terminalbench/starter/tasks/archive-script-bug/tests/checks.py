@@ -4,10 +4,14 @@ import gzip
 import os
 import random
 import resource
+import runpy
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 NAMES = [
     "a.log",
@@ -37,6 +41,8 @@ def run(*arguments, cwd="/", largest_file=None):
     """Run the script; with `largest_file`, writing more bytes than that to one file fails, as on a full disk."""
 
     def limit():
+        if CONFINE is not None:
+            CONFINE()
         if largest_file is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
 

@@ -1,9 +1,14 @@
 """Compares the program with a minute-by-minute reference on fixed and generated expressions."""
 
+import os
 import random
+import runpy
 import subprocess
 import unittest
 from datetime import datetime, timedelta
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 RANDOM = random.Random(90173)
 FIXED = [
@@ -53,6 +58,7 @@ INVALID = [
 def run(expression, start, count):
     return subprocess.run(
         ["/app/next-runs", expression, start, str(count)],
+        preexec_fn=CONFINE,
         cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,

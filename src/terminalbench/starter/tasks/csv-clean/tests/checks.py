@@ -2,12 +2,17 @@
 
 import csv
 import io
+import os
 import random
+import runpy
 import subprocess
 import tempfile
 import unittest
 from datetime import date, timedelta
 from pathlib import Path
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 RANDOM = random.Random(60013)
 COLUMNS = ["id", "name", "email", "amount", "date"]
@@ -19,6 +24,7 @@ def run(data):
         source.write_bytes(data)
         result = subprocess.run(
             ["/app/clean-csv", str(source), str(target)],
+            preexec_fn=CONFINE,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             timeout=30,

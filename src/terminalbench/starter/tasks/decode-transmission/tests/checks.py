@@ -2,12 +2,17 @@
 
 import base64
 import gzip
+import os
 import random
+import runpy
 import subprocess
 import tempfile
 import unittest
 import zlib
 from pathlib import Path
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 RANDOM = random.Random(20771)
 MESSAGE = (
@@ -66,6 +71,7 @@ def decode(lines):
         path.write_text("\n".join(lines) + "\n", encoding="latin-1")
         return subprocess.run(
             ["/app/decode", str(path)],
+            preexec_fn=CONFINE,
             cwd="/",
             env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
             stdin=subprocess.DEVNULL,

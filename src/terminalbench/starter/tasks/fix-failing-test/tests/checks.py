@@ -1,12 +1,17 @@
 """Runs the module in a child process on visible and hidden cases and compares with what the docstrings say."""
 
 import json
+import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 PYTHON = sys.executable
 CHILD = """
@@ -77,6 +82,7 @@ def ask(questions):
         shutil.copy("/app/durations.py", folder)
         child = subprocess.run(
             [PYTHON, "-I", "-c", CHILD, folder],
+            preexec_fn=CONFINE,
             input=json.dumps(questions),
             capture_output=True,
             text=True,
@@ -117,7 +123,7 @@ class Durations(unittest.TestCase):
             shutil.copy("/app/durations.py", folder)
             shutil.copy(pristine, Path(folder, "test_durations.py"))
             child = subprocess.run(
-                [PYTHON, "-m", "unittest", "-v"], cwd=folder, capture_output=True, text=True, timeout=30, check=False
+                [PYTHON, "-m", "unittest", "-v"], cwd=folder, preexec_fn=CONFINE, capture_output=True, text=True, timeout=30, check=False
             )
         self.assertEqual(child.returncode, 0, child.stderr)
         self.assertIn("Ran 4 tests", child.stderr)

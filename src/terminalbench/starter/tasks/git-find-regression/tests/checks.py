@@ -1,8 +1,13 @@
 """The hash must be that of the commit that broke slug.py, in an untouched repository."""
 
+import os
+import runpy
 import subprocess
 import unittest
 from pathlib import Path
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 CULPRIT, MAIN, TAG = (
     "75a55cc7b17a9d7f8bca36d6f64168bbffd2442e",
@@ -19,7 +24,7 @@ ENV = {
 
 def git(*arguments):
     command = ["git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", "/app/slugs", *arguments]
-    return subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    return subprocess.run(command, env=ENV, preexec_fn=CONFINE, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
 
 
 class Regression(unittest.TestCase):

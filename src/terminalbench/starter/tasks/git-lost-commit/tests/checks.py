@@ -1,8 +1,12 @@
 """The branch must be the lost commit itself, found by its hash; nothing else may have moved."""
 
 import os
+import runpy
 import subprocess
 import unittest
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 LOST = "a565ed77eaf2ce172862c63a05670befa273194d"
 HEADS = {"main": "8ab84d0f40f0b0d80c1071b5e30bbb063a07a349", "archive/2023": "5b65c1394e89ee4ec72d553f008a7725326152b6"}
@@ -16,7 +20,7 @@ ENV = {
 
 def git(*arguments):
     command = ["git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", "/app/billing", *arguments]
-    return subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    return subprocess.run(command, env=ENV, preexec_fn=CONFINE, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
 
 
 class LostCommit(unittest.TestCase):

@@ -1,11 +1,16 @@
 """The merge commit must have the right parents, and its pricing.py must do what both branches wanted."""
 
 import json
+import os
+import runpy
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 MAIN, DISCOUNTS = "efb974c8dc968e5803ef02b62a3bc04c7771e2c7", "b76c5ec76c91f0463960e63441d11f3a65741066"
 ENV = {
@@ -44,7 +49,7 @@ TESTS = ("test_plain", "test_currency", "test_unknown_currency", "test_discount"
 
 def git(*arguments):
     command = ["git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", "/app/shop", *arguments]
-    return subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=30, check=True).stdout
+    return subprocess.run(command, env=ENV, preexec_fn=CONFINE, capture_output=True, text=True, timeout=30, check=True).stdout
 
 
 class Merge(unittest.TestCase):
@@ -60,6 +65,7 @@ class Merge(unittest.TestCase):
             Path(folder, "pricing.py").write_text(git("show", "main:pricing.py"))
             child = subprocess.run(
                 [sys.executable, "-I", "-c", CHILD, folder],
+                preexec_fn=CONFINE,
                 capture_output=True,
                 text=True,
                 timeout=30,
@@ -76,6 +82,7 @@ class Merge(unittest.TestCase):
                 Path(folder, name).write_text(git("show", f"main:{name}"))
             child = subprocess.run(
                 [sys.executable, "-B", "-m", "unittest", "-v"],
+                preexec_fn=CONFINE,
                 cwd=folder,
                 capture_output=True,
                 text=True,

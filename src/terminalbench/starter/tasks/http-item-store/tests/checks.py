@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import random
+import runpy
 import signal
 import socket
 import subprocess
@@ -13,6 +14,9 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 RANDOM = random.Random(48611)
 
@@ -28,6 +32,7 @@ class Service:
         self.port = free_port()
         self.process = subprocess.Popen(
             ["/app/serve", str(self.port), file],
+            preexec_fn=CONFINE,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             cwd="/",

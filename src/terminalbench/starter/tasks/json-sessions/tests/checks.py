@@ -1,10 +1,15 @@
 """Builds sessions first, derives shuffled event streams from them, and compares what the program finds."""
 
 import json
+import os
 import random
+import runpy
 import subprocess
 import unittest
 from datetime import datetime, timedelta, timezone
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 RANDOM = random.Random(77723)
 BASE = datetime(2024, 2, 28, 20, 0, tzinfo=timezone.utc)
@@ -15,6 +20,7 @@ OFFSETS = [0, 120, -300, 345, 570]
 def run(text):
     result = subprocess.run(
         ["/app/sessions"],
+        preexec_fn=CONFINE,
         input=text.encode(),
         cwd="/",
         env={"PATH": "/usr/bin:/bin:/usr/local/bin"},

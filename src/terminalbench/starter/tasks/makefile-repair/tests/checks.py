@@ -1,12 +1,16 @@
 """Copies the folder, changes things in it, and looks at what `make` made again. File times are set, never awaited."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import tempfile
 import time
 import unittest
 from pathlib import Path
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 PRISTINE = {
     "src/header.inc": "== @NAME@ ==\n",
@@ -38,6 +42,7 @@ class Makefile(unittest.TestCase):
     def make(self, *arguments, status=0):
         result = subprocess.run(
             ["make", *arguments],
+            preexec_fn=CONFINE,
             cwd=self.root,
             env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
             stdin=subprocess.DEVNULL,

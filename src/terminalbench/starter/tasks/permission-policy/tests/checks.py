@@ -2,11 +2,15 @@
 
 import os
 import random
+import runpy
 import stat
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+
+# What keeps the program from the reward and the tests while it runs, where the bench has it.
+CONFINE = runpy.run_path(os.environ["TBENCH_RUN_PROGRAM"])["confine"] if "TBENCH_RUN_PROGRAM" in os.environ else None
 
 RANDOM = random.Random(31337)
 FOLDERS = ["bin", "drop", "secrets", "pages", "a b", "-x", "new\nline", "bin.d", "Secrets", "*"]
@@ -17,6 +21,7 @@ CONTENTS = [b"", b"#", b"#!/bin/bash\n", b"text\n", b" #!no\n", b"\xff\x00"]
 def run(*arguments, cwd="/"):
     return subprocess.run(
         ["/app/fix-permissions", *arguments],
+        preexec_fn=CONFINE,
         cwd=cwd,
         env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
         stdin=subprocess.DEVNULL,

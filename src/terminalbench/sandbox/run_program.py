@@ -1,0 +1,111 @@
+"""Run a program of the agent's from the tests: `$TBENCH_RUN_PROGRAM PROGRAM ARGUMENT...`
+
+It runs as any program does, with three things out of its reach: the folders of the tests and of the reward, the files
+of the system (it may read and execute them), and the processes of the tests (it may neither trace nor, from Linux 6.12
+on, signal them). So it cannot write the reward while the tests run it, nor read what they expect. In Python a test may
+call `confine` in the child instead (`preexec_fn`), which saves the start of an interpreter.
+
+The kernel holds it (Landlock, Linux 5.13). Where it has none, the program runs as the user `nobody`; where that does
+not exist either, it does not run: exit status 125.
+
+It runs in a sandbox, by the Python of its image: standard library only, any Python from 3.6 on.
+"""
+
+# ruff: noqa: PTH112, PTH114, PTH208, S108, S606, UP031
+
+import ctypes
+import os
+import struct
+import sys
+
+HIDDEN = ("tests", "logs")
+SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "sys")
+NOBODY = 65534
+_READ, _FILE, _ALL = 0b1101, 0b100000000000111, (1 << 15) - 1  # execute, read a file, read a folder; of files; of all
+_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1}
+_CREATE, _ADD, _RESTRICT = 444, 445, 446
+_KEPT = sum(1 << number for number in (0, 1, 3, 4, 6, 7, 10))  # chown, files of others, ids, low ports
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def confine():
+    """Give up, for this process and its children, what a program of the agent's must not have."""
+    _libc.prctl(38, 1, 0, 0, 0)  # no new privileges
+    if _landlock():
+        _drop_capabilities()
+    else:
+        _become_nobody()
+    if os.environ.get("HOME", "").startswith("/run/"):
+        os.environ["HOME"] = "/root"  # the agent's; that of the tests is theirs
+
+
+def _landlock():
+    abi = _libc.syscall(_CREATE, None, 0, 1)
+    if abi < 1:
+        return False
+    handled = _BY_ABI.get(abi, _ALL)
+    attributes = struct.pack("=QQQ", handled, 0, 2 if abi >= 6 else 0)[: 24 if abi >= 6 else 8]  # 2: no signals
+    ruleset = _libc.syscall(_CREATE, attributes, len(attributes), 0)
+    if ruleset < 0:
+        return False
+    for path, access in _rules():
+        try:
+            handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if not os.path.isdir(path):
+                access &= _FILE
+            rule = struct.pack("=Qi", access & handled, handle)
+            if not os.path.islink(path) and _libc.syscall(_ADD, ruleset, 1, rule, 0) != 0:
+                raise OSError(ctypes.get_errno(), "landlock " + path)
+        finally:
+            os.close(handle)
+    done = _libc.syscall(_RESTRICT, ruleset, 0) == 0
+    os.close(ruleset)
+    return done
+
+
+def _rules():
+    """(path, what may be done at it and below)."""
+    for name in os.listdir("/"):
+        if name in SYSTEM:
+            yield "/" + name, _READ
+        elif name in ("proc", "dev"):
+            yield "/" + name, _READ | 0b10
+        elif name not in HIDDEN and name != "run":
+            yield "/" + name, _ALL
+    yield "/dev/shm", _ALL
+    yield "/dev/pts", _READ | 0b10
+
+
+def _drop_capabilities():
+    header = struct.pack("=Ii", 0x20080522, 0)
+    data = ctypes.create_string_buffer(24)
+    if _libc.capget(header, data) != 0:
+        raise OSError(ctypes.get_errno(), "capget")
+    low = struct.unpack("=6I", data.raw)[1] & _KEPT
+    if _libc.capset(header, struct.pack("=6I", low, low, 0, 0, 0, 0)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def _become_nobody():
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    else:
+        raise OSError(1, "this kernel has no Landlock, and there is no other user")
+
+
+if __name__ == "__main__":
+    try:
+        confine()
+    except OSError as error:
+        sys.stderr.write("run-program: cannot confine it: %s\n" % error)
+        sys.exit(125)
+    try:
+        os.execvp(sys.argv[1], sys.argv[1:])
+    except OSError as error:
+        sys.stderr.write("run-program: %s: %s\n" % (sys.argv[1], error.strerror))
+        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)

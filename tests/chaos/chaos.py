@@ -393,7 +393,10 @@ class Round:
 
     def _check_costs(self, batch: Path) -> None:
         """Every total that the product shows is the sum over all attempts on disk."""
-        listed = sum(e["cost_usd"] or 0 for e in json.loads((batch / "runs" / "index.json").read_text())["runs"])
+        runs = json.loads((batch / "runs" / "index.json").read_text())["runs"]
+        listed = sum(e["cost_usd"] or 0 for e in runs)
+        if any((e.get("elapsed_sec") or 0.0) > 3600.0 for e in runs):
+            self.problem("a trial is said to have taken hours: the clock was set")
         ran = subprocess.run(
             [*self.tbench, "list", "--json"],
             cwd=self.root,
@@ -466,6 +469,7 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="start every Harbor process anew")
     options = parser.parse_args()
     tally = Tally()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background of a script
     with suppress(KeyboardInterrupt), session():
         forked = Warm().tbench()
         for seed in range(options.seed, options.seed + options.rounds):

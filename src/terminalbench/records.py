@@ -187,6 +187,36 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out: int = 0
 
 
+class Contact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A host that a trial's sandbox connected to, or was kept from: how often, and bytes up and down.
+
+    `by_agent` are the connections of the agent's own phase; `why` are the reasons of refusals.
+    """
+
+    host: str
+    connections: int = 0
+    by_agent: int = 0
+    refused: int = 0
+    up: int = 0
+    down: int = 0
+    why: list[str] = []
+
+
+class Egress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What went out of a trial's sandbox: the hosts, most contacted first; `left_out` of them are not named.
+
+    `host_network`: commands used the network of the machine itself, of which nothing is seen.
+    """
+
+    connections: int = 0
+    refused: int = 0
+    up: int = 0
+    down: int = 0
+    hosts: list[Contact] = []
+    left_out: int = 0
+    host_network: bool = False
+
+
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One attempt at one task by one profile, as read from its folder.
 
@@ -224,6 +254,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tool_calls: int | None = None
     suspect: list[str] = []
     delivery: Delivery = Delivery()
+    egress: Egress | None = None
     simulated: bool = False
     result_path: str | None = None
     trajectory_paths: list[str] = []

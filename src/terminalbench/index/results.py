@@ -47,6 +47,7 @@ TRIALS: dict[str, type] = {
     "cache_write_tokens": int, "output_tokens": int, "tokens": int, "cost_usd": float, "usage_source": str,
     "cost_source": str, "tool_calls": int, "suspect": str, "simulated": bool, "task_digest": str,
     "cli_version": str, "session_model": str, "permission_mode": str, "tools": str, "mcp_state": str,
+    "connections": int, "refused": int, "hosts": str,
     "profile_id": str, "labels": str,
 }  # fmt: skip
 FINDINGS: dict[str, type] = {

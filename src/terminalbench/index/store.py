@@ -129,6 +129,14 @@ MIGRATIONS: list[tuple[str, str]] = [
         """,
     ),
     ("010_budgets", "ALTER TABLE batches ADD COLUMN budget_usd REAL;"),
+    (
+        "011_egress",
+        """
+        ALTER TABLE trials ADD COLUMN connections INTEGER;
+        ALTER TABLE trials ADD COLUMN refused INTEGER;
+        ALTER TABLE trials ADD COLUMN hosts TEXT;
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

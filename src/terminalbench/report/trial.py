@@ -15,6 +15,7 @@ from terminalbench.harbor.read.results import RESULT, ReadState
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import CLOCK_JUMPED, NO_ANSWER, Delivery, ProviderWait, Trial, Usage
 from terminalbench.secrets.values import NONE, Secrets
+from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, plural
@@ -148,6 +149,7 @@ def _ending(trial: Trial) -> list[str]:
         lines.append(f"  fault     of the {info.fault}: {info.meaning}")
     lines += _wait(trial.wait)
     lines += [f"  doubtful  {reason}" for reason in trial.suspect]
+    lines += [f"  {'' if place else 'network':<9} {line}" for place, line in enumerate(egress_lines(trial.egress))]
     if trial.simulated:
         lines.append("  simulated yes: not a measurement of a real agent")
     agent = " ".join(part for part in (trial.agent, trial.agent_version, trial.model) if part)

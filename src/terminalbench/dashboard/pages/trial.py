@@ -14,6 +14,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import task_trials
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Finding
+from terminalbench.text.egress import egress_lines
 
 _VERIFIER_BYTES = 64 * 1024
 _LOG_BYTES = 16 * 1024
@@ -78,6 +79,7 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "document_number": number,
         "steps": steps,
         "elapsed": row.trial.wall_sec if row.trial else None,
+        "egress": egress_lines(row.trial.egress) if row.trial else [],
         "instruction": next((s.text for s in own.steps if s.source == "user" and s.text), None) if own else None,
         "findings": pointed,
         "measures": measured,

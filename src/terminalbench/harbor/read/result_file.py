@@ -4,6 +4,7 @@ They decode from the file and, with `from_result`, from Harbor's own `TrialResul
 (a result can carry megabytes of token ids). Unknown fields are ignored; only the names are required.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
@@ -101,6 +102,13 @@ class TaskConfig(msgspec.Struct, frozen=True):
     path: Any = None
     name: str | None = None
     source: str | None = None
+    git_url: str | None = None
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts that the task itself comes from."""
+        found = re.search(r"(?:://(?:[^/@]*@)?|^[^/@]*@)([^/:]+)", self.git_url or "")
+        return frozenset({found[1].lower()}) if found else frozenset()
 
     def __str__(self) -> str:
         """The task's id: the one its label gives, else its folder's name, or `org/name` of a package."""

@@ -28,6 +28,7 @@ from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
 from terminalbench.harbor.read import usage as usage_sources
 from terminalbench.harbor.read.agent_logs import AgentLogs
 from terminalbench.harbor.read.delivery import deliver, read_notes
+from terminalbench.harbor.read.egress import read_egress
 from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.planned import Planned, client_of, read_planned
 from terminalbench.harbor.read.result_file import (
@@ -245,12 +246,14 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         wait=logs.wait,
         tool_calls=None if calls is None else calls.total(),
         delivery=deliver(result.config.agent, notes, logs.streams, logs.starts, calls),
+        egress=read_egress(trial_dir),
         simulated=simulated,
         result_path=f"{trial_dir.name}/{RESULT}",
         trajectory_paths=[str(path).removeprefix(f"{trial_dir.parent}/") for path in logs.trajectory_paths],
     )
     uses_model = trial.model is not None and (agent is None or agent.model) and not simulated
-    reasons = suspect(trial, logs.streams, read_safety(trial_dir), uses_model=uses_model)
+    hosts = result.config.task.hosts
+    reasons = suspect(trial, logs.streams, read_safety(trial_dir), uses_model=uses_model, task_hosts=hosts)
     reasons += [CLOCK_JUMPED] if times.jumped else []
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
 

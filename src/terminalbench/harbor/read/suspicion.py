@@ -13,6 +13,7 @@ import msgspec
 from terminalbench.files import decode_plain
 from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.delivery import not_connected
+from terminalbench.harbor.read.egress import solution_hosts
 from terminalbench.records import AgentStatus, Trial, total
 
 SAFETY_FILE = "safety.json"
@@ -79,8 +80,18 @@ def read_safety(trial_dir: Path) -> SafetyNote | None:
     return decode_plain(f"{trial_dir}/{SAFETY_FILE}", SafetyNote, _SIZE_LIMIT)
 
 
-def suspect(trial: Trial, streams: Sequence[Stream], safety: SafetyNote | None, *, uses_model: bool) -> list[str]:
-    """The reasons why the number of `trial` is suspect, by name; empty when there is none."""
+def suspect(
+    trial: Trial,
+    streams: Sequence[Stream],
+    safety: SafetyNote | None,
+    *,
+    uses_model: bool,
+    task_hosts: frozenset[str] = frozenset(),
+) -> list[str]:
+    """The reasons why the number of `trial` is suspect, by name; empty when there is none.
+
+    `task_hosts` are those that the task itself comes from.
+    """
     reasons: list[str] = []
     usage, agent_sec = trial.usage, trial.phases.agent_sec
     if uses_model and trial.outcome.measured:
@@ -101,4 +112,5 @@ def suspect(trial: Trial, streams: Sequence[Stream], safety: SafetyNote | None, 
     if safety is not None and safety.system == AGENT_SYSTEM:
         reasons.append("verifier_system:agent")
     reasons += [f"tampering:{name}" for name in (safety.tampering if safety else ())]
+    reasons += [f"solution_host:{host}" for host in solution_hosts(trial.egress, task_hosts)]
     return reasons

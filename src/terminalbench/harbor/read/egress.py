@@ -1,0 +1,96 @@
+"""What went out of a trial's sandbox, from the log that the relay has written beside the result."""
+
+import json
+from functools import cache
+from ipaddress import ip_address
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.files import read_plain
+from terminalbench.records import Contact, Egress
+
+FILE = "egress.jsonl"
+_SIZE_LIMIT = 16 << 20
+_MOST_HOSTS = 100
+
+
+class _Line(msgspec.Struct):
+    phase: str = ""
+    host: str = ""
+    up: int = 0
+    down: int = 0
+    refused: str | None = None
+    failed: str | None = None
+    tls: str | None = None
+    times: int = 0
+    left_out: int = 0
+    network: str | None = None
+
+
+def read_egress(trial_dir: Path) -> Egress | None:
+    """The hosts of a trial's log; None without one: then it is unknown, or there was no network at all."""
+    data = read_plain(f"{trial_dir}/{FILE}", _SIZE_LIMIT)
+    if data is None:
+        return None
+    found: dict[str, Contact] = {}
+    shared, left_out = False, 0
+    for text in data.splitlines():
+        try:
+            line = msgspec.json.decode(text, type=_Line)
+        except (msgspec.DecodeError, UnicodeDecodeError):  # its last line, of a relay that was killed
+            continue
+        shared, left_out = shared or line.network == "host", left_out + line.left_out
+        host = _host(line)
+        if host:
+            found[host] = _added(found.get(host) or Contact(host), line)
+    contacts = sorted(found.values(), key=lambda one: (-one.connections, -one.refused, one.host))
+    return Egress(
+        connections=sum(one.connections for one in contacts),
+        refused=sum(one.refused for one in contacts),
+        up=sum(one.up for one in contacts),
+        down=sum(one.down for one in contacts),
+        hosts=contacts[:_MOST_HOSTS],
+        left_out=left_out + max(0, len(contacts) - _MOST_HOSTS),
+        host_network=shared,
+    )
+
+
+def _host(line: _Line) -> str:
+    """The host; of a connection to a bare address the name that its TLS client asked for."""
+    try:
+        ip_address(line.host)
+    except ValueError:
+        return line.host
+    return line.tls or line.host
+
+
+def _added(known: Contact, line: _Line) -> Contact:
+    if line.refused is not None:
+        why = known.why if line.refused in known.why else [*known.why, line.refused]
+        return msgspec.structs.replace(known, refused=known.refused + max(1, line.times), why=why)
+    return msgspec.structs.replace(
+        known,
+        connections=known.connections + 1,
+        by_agent=known.by_agent + (line.phase == "agent"),
+        up=known.up + line.up,
+        down=known.down + line.down,
+    )
+
+
+@cache
+def _solution_hosts() -> frozenset[str]:
+    groups: dict[str, list[str]] = json.loads((Path(__file__).parent / "solution_hosts.json").read_bytes())
+    return frozenset(host for hosts in groups.values() for host in hosts)
+
+
+def solution_hosts(egress: Egress | None, of_task: frozenset[str]) -> list[str]:
+    """Hosts that the agent got something from and that may serve the task's solution; `of_task` are the task's own."""
+    known = _solution_hosts() | of_task
+    contacts = egress.hosts if egress is not None else ()
+    return sorted(one.host for one in contacts if one.by_agent and one.down and _is_among(one.host, known))
+
+
+def _is_among(host: str, known: frozenset[str]) -> bool:
+    parts = host.split(".")
+    return any(".".join(parts[place:]) in known for place in range(len(parts)))

@@ -1,0 +1,27 @@
+"""What went out of a trial, in a few lines."""
+
+from terminalbench.records import Contact, Egress
+from terminalbench.text.numbers import plural, size
+
+_SHOWN = 6
+
+
+def egress_lines(egress: Egress | None) -> list[str]:
+    """How much, where to, and what was refused; nothing where it is unknown."""
+    if egress is None:
+        return []
+    if egress.host_network:
+        return ["that of the machine itself, shared with other trials: what was reached is unknown"]
+    reached = [one for one in egress.hosts if one.connections]
+    told = "" if not reached else f" to {plural(len(reached), 'host')}, {size(egress.up)} up, {size(egress.down)} down"
+    refused = f"; {egress.refused:,} refused" if egress.refused else ""
+    lines = [f"{plural(egress.connections, 'connection')}{told}{refused}"]
+    lines += [f"{one.host} {one.connections:,} x, {size(one.down)} down" for one in reached[:_SHOWN]]
+    if len(reached) > _SHOWN:
+        lines.append(f"and {plural(len(reached) - _SHOWN, 'host')} more")
+    lines += [_refusal(one) for one in [one for one in egress.hosts if one.refused][:_SHOWN]]
+    return lines
+
+
+def _refusal(one: Contact) -> str:
+    return f"refused {one.host}: {', '.join(one.why)}{f' ({one.refused:,} times)' if one.refused > 1 else ''}"

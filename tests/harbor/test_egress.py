@@ -1,0 +1,98 @@
+"""What a trial's sandbox has contacted: read, flagged, shown by `show`, the index and the dashboard."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from results_kit import result, write_trial
+
+from support.dashboard import make_root
+from support.dashboard import trial as page_of
+from terminalbench.harbor.read.egress import FILE, read_egress
+from terminalbench.harbor.read.results import read_trial
+from terminalbench.index.sql import ask
+from terminalbench.records import Contact, Trial
+from terminalbench.sandbox.network.egress import FILE as WRITTEN
+from terminalbench.text.egress import egress_lines
+
+LINES = [
+    {"phase": "setup", "host": "github.com", "port": 443, "up": 10, "down": 900, "sec": 1.0},
+    {"phase": "agent", "host": "pypi.org", "port": 443, "up": 100, "down": 5000, "tls": "pypi.org"},
+    {"phase": "agent", "host": "203.0.113.9", "port": 443, "up": 7, "down": 70, "tls": "gist.github.com"},
+    {"phase": "agent", "host": "evil.example", "port": None, "refused": "not_listed"},
+    {"phase": "agent", "host": "evil.example", "port": None, "refused": "not_listed", "times": 41},
+    {"phase": "agent", "host": "169.254.169.254", "port": 80, "refused": "this_machine"},
+    {"left_out": 3},
+]
+
+
+def log(folder: Path, lines: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps({"time": 1.0, **line}) + "\n" for line in lines)
+    (folder / FILE).write_text(text + '{"time": 1.0, "host": "half')
+
+
+def trial_with(folder: Path, lines: list[dict[str, Any]], **task: str) -> Trial:
+    document = result()
+    document["config"]["task"] |= task
+    made = write_trial(folder, document)
+    log(made, lines)
+    trial = read_trial(made).trial
+    assert trial is not None
+    return trial
+
+
+def test_the_log_is_added_up_by_host(tmp_path: Path) -> None:
+    assert FILE == WRITTEN
+    assert read_egress(tmp_path) is None, "unknown, not nothing"
+    log(tmp_path, LINES)
+    found = read_egress(tmp_path)
+    assert found is not None
+    assert (found.connections, found.refused, found.up, found.down, found.left_out) == (3, 43, 117, 5970, 3)
+    hosts = {one.host: one for one in found.hosts}
+    assert hosts["pypi.org"] == Contact("pypi.org", connections=1, by_agent=1, up=100, down=5000)
+    assert hosts["gist.github.com"].by_agent == 1, "a bare address goes by the name that its client asked for"
+    assert hosts["evil.example"] == Contact("evil.example", refused=42, why=["not_listed"])
+    lines = egress_lines(found)
+    assert lines[0] == "3 connections to 3 hosts, 117 B up, 5.8 KB down; 43 refused"
+    assert "refused evil.example: not_listed (42 times)" in lines
+
+
+def test_hosts_that_serve_solutions_make_a_result_doubtful(tmp_path: Path) -> None:
+    """In the agent's phase only; the host that the task comes from is one of them, however little known."""
+    assert trial_with(tmp_path / "a", LINES).suspect == ["solution_host:gist.github.com"]
+    assert trial_with(tmp_path / "b", LINES[:2]).suspect == []
+    own = {"git_url": "https://x@pypi.org/tasks.git"}
+    assert trial_with(tmp_path / "c", LINES[:2], **own).suspect == ["solution_host:pypi.org"]
+    refused = [{"phase": "agent", "host": "github.com", "port": None, "refused": "not_listed"}]
+    assert trial_with(tmp_path / "d", refused).suspect == []
+
+
+def test_the_network_of_the_machine_itself_is_noted(tmp_path: Path) -> None:
+    trial = trial_with(tmp_path, [{"network": "host"}])
+    assert trial.egress is not None
+    assert trial.egress.host_network
+    assert egress_lines(trial.egress) == [
+        "that of the machine itself, shared with other trials: what was reached is unknown"
+    ]
+
+
+def test_show_index_and_dashboard_tell_of_it(tmp_path: Path, tbench: Any) -> None:
+    root = make_root(tmp_path / "results")
+    [folder] = root.batch.runs.glob("*__p/a__1")
+    log(folder, [*LINES, {"phase": "agent", "host": "<i>\x1b[31m.example", "port": 1, "refused": "not_listed"}])
+    (folder / "result.json").touch()
+    shutil.rmtree(root.path / "study" / "1")
+    root.scan()
+    out = tbench("show", "a__1", "--results", root.path).out
+    assert "  network   3 connections to 3 hosts" in out
+    assert "            pypi.org 1 x, 4.9 KB down" in out
+    assert "\x1b" not in out
+    page = root.text(page_of("a__1"))
+    assert "Network: 3 connections to 3 hosts" in page
+    assert "<i>" not in page
+    rows = ask(
+        root.path, "SELECT connections, refused, hosts FROM trials WHERE trial = 'a__1' AND connections > 0"
+    ).rows
+    assert rows == [(3, 44, '["gist.github.com","github.com","pypi.org"]')]
+    assert ask(root.path, "SELECT count(*) FROM trials WHERE trial = 'b__1' AND connections IS NULL").rows == [(1,)]

@@ -8,7 +8,7 @@ from test_run import LIMIT_SEC, scripted, wait_for
 from support.aftermath import cost
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_jsonl
-from terminalbench.harbor.limits.gate import share_gate
+from terminalbench.harbor.limits.gate import read_shared, share_gate
 from terminalbench.records import Event
 
 BUDGET_USD = 5.5
@@ -60,8 +60,8 @@ def test_together_they_overspend_by_at_most_one_trial_a_slot(lab) -> None:
         assert all("of the shared gate night.json is used up" in text for text in held)
     spent = [cost(batch(lab, slug).folder) for slug in ("one", "two")]
     assert BUDGET_USD - 1.0 <= sum(spent) <= BUDGET_USD + 2 * 1.0
-    told = json.loads((lab.root / "night.json").read_text())["batches"]
-    assert {name: share["spent_usd"] for name, share in told.items()} == pytest.approx(
+    told = read_shared(lab.root / "night.json").batches
+    assert {name: share.accounts["p"].known.usd for name, share in told.items()} == pytest.approx(
         {str(batch(lab, slug).folder): usd for slug, usd in zip(("one", "two"), spent, strict=True)}
     )
     # The gate is closed for a resume and for a further batch: nothing is made, nothing is written.

@@ -1,5 +1,6 @@
 """Tokens and cost: from the best source, with the source named, and never invented."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -300,3 +301,18 @@ def test_a_planted_stream_hides_no_cost_no_call_and_no_failure(tmp_path: Path) -
     wrapped = read_trial(folder).trial
     assert wrapped is not None
     assert wrapped.usage.source == "claude-code", "the run knew its class, whose file is not found here"
+
+
+@pytest.mark.parametrize("told", [-100.0, float("nan"), float("inf")])
+def test_a_cost_that_cannot_be_is_unknown_and_lends_no_budget_money(told: float) -> None:
+    """What an agent writes into its own log is not trusted: a negative cost would let trials start for ever."""
+    assert usage.best(None, [AgentContext(cost_usd=told)], [], []).cost_usd is None
+    metrics = FinalMetrics(total_prompt_tokens=10, total_completion_tokens=-1, total_cost_usd=told)
+    assert usage.best("gpt-x", [], [], [metrics], PRICES).cost_usd is None
+
+
+def test_a_negative_cost_in_the_log_of_claude_code_is_unknown(tmp_path: Path) -> None:
+    text = re.sub(r'("costUSD": ?)[0-9.]+', r"\g<1>-100.0", claude("mcp_and_hooks"))
+    assert "-100.0" in text
+    found = usage.best(None, [], [stream(tmp_path, text)], [], PRICES)
+    assert (found.cost_usd, found.cost_source) == (pytest.approx(0.00918), "prices:test"), "by its tokens"

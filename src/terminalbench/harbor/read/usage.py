@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import inf
 
 import msgspec
 from msgspec import structs
@@ -187,19 +188,28 @@ def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable | Declared) 
     know like one they do."""
     basis = tokens.cost_basis
     is_real = _ANTHROPIC.search(name) is not None if basis is None else basis != "unknown"
-    usage = structs.replace(_fresh(tokens), cost_usd=tokens.cost_usd if is_real else None, source=SOURCE)
+    usage = structs.replace(_fresh(tokens), cost_usd=_sane(tokens.cost_usd) if is_real else None, source=SOURCE)
     return _priced(usage, name, prices)
 
 
 def _fresh(tokens: Tokens | ModelTokens) -> Usage:
     return Usage(
-        tokens.input_tokens, tokens.cache_read_input_tokens, tokens.cache_creation_input_tokens, tokens.output_tokens
+        _sane(tokens.input_tokens),
+        _sane(tokens.cache_read_input_tokens),
+        _sane(tokens.cache_creation_input_tokens),
+        _sane(tokens.output_tokens),
     )
 
 
+def _sane[N: (int, float)](value: N | None) -> N | None:
+    """A number that an agent told; one below 0, or without end, is unknown: else it would fill a budget up again."""
+    return value if value is not None and 0 <= value < inf else None
+
+
 def _split(total_input: int | None, cached: int | None, output: int | None, cost: float | None) -> Usage:
+    total_input, cached = _sane(total_input), _sane(cached)
     fresh = total_input if total_input is None or cached is None else max(0, total_input - cached)
-    return Usage(input_tokens=fresh, cache_read_tokens=cached, output_tokens=output, cost_usd=cost)
+    return Usage(input_tokens=fresh, cache_read_tokens=cached, output_tokens=_sane(output), cost_usd=_sane(cost))
 
 
 def _reported(parts: Sequence[Usage], source: str) -> Usage | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from terminalbench.sandbox.engine import inside, wire
-from terminalbench.sandbox.engine.inside import Process
+from terminalbench.sandbox.engine.proc import Process
 from terminalbench.sandbox.session import Sandbox
 
 SHELL, CHILD, OTHER = 10, 11, 20
@@ -39,7 +39,7 @@ class Kernel:
 
 def use(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(inside.os, "killpg", lambda *_: None)
-    monkeypatch.setattr(inside, "processes", kernel.processes)
+    monkeypatch.setattr(inside.proc, "processes", kernel.processes)
     monkeypatch.setattr(inside, "send", kernel.signal)
     return kernel
 
@@ -69,7 +69,7 @@ def test_another_process_with_the_number_of_an_ended_one_lives(monkeypatch: pyte
             kernel.table[CHILD] = Process(1, CHILD, 99)
         return dict(kernel.table)
 
-    monkeypatch.setattr(inside, "processes", processes)
+    monkeypatch.setattr(inside.proc, "processes", processes)
     assert inside.kill_tree(SHELL) == 0
     assert kernel.table[CHILD].started == 99
     assert CHILD not in kernel.killed

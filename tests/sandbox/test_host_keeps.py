@@ -1,11 +1,18 @@
 """What the kernel has once for all, or counts by user, a sandbox cannot take from the host."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from sandbox.driving import Box, Driver
+from terminalbench.sandbox.engine import inside, proc
+from terminalbench.sandbox.engine.cgroups import Group, Limits
+from terminalbench.sandbox.engine.watch import Watch
 
 
 def number(path: str) -> int:
@@ -94,3 +101,29 @@ def test_the_hosts_numbers_stay_as_they_were(driver: Driver) -> None:
     assert re.fullmatch(r"\d+", box.out("cat /proc/sys/kernel/shmall"))
     assert [Path("/proc/sys", name).read_text() for name in names] == before
     box.call("stop", True)
+
+
+def test_open_files_of_the_machine_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has one number for all; the sandbox that holds most of it gives them back."""
+    used, ended = "400 0 1000", []
+    monkeypatch.setattr(proc, "read", lambda *_: used.encode())
+    monkeypatch.setattr(inside, "visit", lambda *_: ended.append(used) or 0)
+    watching = Watch(-1, None, Group(), Limits(1 << 30, 1 << 30, 100, None), [])
+    watching.check()
+    assert not ended
+    used = "600 0 1000"
+    watching.check()
+    assert ended
+
+
+def test_who_holds_most_open_files_is_found() -> None:
+    code = "import os, sys\nfor _ in range(1500): os.open('/dev/null', 0)\nprint('ready', flush=True); sys.stdin.read()"
+    limit = ["prlimit", "--nofile=4096:4096", sys.executable, "-S", "-c", code]
+    with subprocess.Popen(limit, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        table = {holder.pid: proc.Process(1, 1, 1), os.getppid(): proc.Process(1, 1, 1)}
+        with mock.patch.object(proc, "processes", return_value=table):
+            assert proc.most_open_files(1024) == holder.pid
+            assert proc.most_open_files(1 << 20) is None
+        holder.communicate("")

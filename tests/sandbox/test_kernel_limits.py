@@ -30,7 +30,7 @@ def test_the_numbers_of_the_host_are_left_alone(
     monkeypatch.setattr(inside.kernel, "write", lambda path, _: opened.append(path.rpartition("/")[2]))
     monkeypatch.setattr(inside, "in_sandbox", lambda work: work())
     spaces = iter(["ipc:[1]", "ipc:[2]" if entered else "ipc:[1]"])
-    monkeypatch.setattr(inside, "namespace", lambda *_: next(spaces))
+    monkeypatch.setattr(inside.proc, "namespace", lambda *_: next(spaces))
     stand_in = SimpleNamespace(
         **{name: getattr(os, name) for name in ("CLONE_NEWPID", "CLONE_NEWUSER", "CLONE_NEWIPC")},
         setns=lambda *_: None,

@@ -104,6 +104,53 @@ def test_memory_that_is_no_processs_own_is_limited_too(tight: Box, bomb: str) ->
     assert works_again(tight)
 
 
+LOCAL_BUFFERS = """
+import socket
+keep = []
+while len(keep) < 3000:  # 600 MB, where none stops it
+    keep += socket.socketpair()
+    for one in keep[-2:]:
+        one.setblocking(False)
+        try:
+            while True: one.send(b"x" * 65536)
+        except BlockingIOError: pass
+"""
+TCP_BUFFERS = """
+import socket
+keep, server, taken = [], socket.create_server(("127.0.0.1", 0)), 0
+while len(keep) < 400:
+    keep += [socket.create_connection(server.getsockname()), server.accept()[0]]
+    keep[-2].setblocking(False)
+    try:
+        while True: taken += keep[-2].send(b"x" * 65536)
+    except BlockingIOError: pass
+if taken < 250 << 20: raise SystemExit("held")  # a group of version 1 lets no more in, and ends no process
+"""
+PAGE_TABLES = """
+import mmap
+space = mmap.mmap(-1, 300 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, prot=mmap.PROT_READ)
+for at in range(0, 300 << 30, 2 << 20): space[at]  # 600 MB of tables for pages that are all one empty page
+"""
+
+
+@pytest.mark.parametrize("bomb", [LOCAL_BUFFERS, TCP_BUFFERS, PAGE_TABLES], ids=["local", "tcp", "tables"])
+def test_memory_that_the_kernel_holds_for_processes_is_limited_too(tight: Box, bomb: str) -> None:
+    program = f"{bomb}\nimport time; time.sleep(20); print('has it all')"
+    done = tight.run(f"python3 - <<'END'\n{program}\nEND", timeout_sec=120)
+    assert "has it all" not in done["stdout"]
+    assert "memory limit of 200 MB reached" in done["stderr"] or done["stderr"] == "held\n", done
+    assert works_again(tight)
+
+
+def test_pages_cannot_be_hidden_in_pipes(driver: Driver) -> None:
+    """A page that was given to a pipe is no process's memory any more."""
+    box = driver.box(no_groups=True)
+    number = {"aarch64": 75, "x86_64": 278}[box.out("uname -m")]
+    code = f"libc.syscall({number}, 1, 0, 0, 0), ctypes.get_errno()"
+    assert box.python(f"import ctypes; libc = ctypes.CDLL(None, use_errno=True); print({code})") == "-1 38"
+    box.call("stop", True)
+
+
 def test_memory_that_many_processes_share_counts_once(tight: Box) -> None:
     code = """
 import mmap, os, time

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from terminalbench.sandbox.engine import inside, watch
+from terminalbench.sandbox.engine import proc as proc_files
 from terminalbench.sandbox.engine.cgroups import Group, Limits
 from terminalbench.sandbox.engine.watch import Watch
 
@@ -96,8 +98,8 @@ class Members:
         }
         self.pages = {"agent": 10, "hog": 100}
 
-    def processes(self) -> dict[int, inside.Process]:
-        return {self.running[name].pid: inside.Process(1, 1, 1) for name in self.pages}
+    def processes(self) -> dict[int, proc_files.Process]:
+        return {self.running[name].pid: proc_files.Process(1, 1, 1) for name in self.pages}
 
     def memory(self, process: str) -> list[int]:
         size = next(pages for name, pages in self.pages.items() if process == f"/proc/{self.running[name].pid}")
@@ -112,8 +114,8 @@ class Members:
 def members(monkeypatch: pytest.MonkeyPatch) -> Iterator[Members]:
     members = Members()
     monkeypatch.setattr(inside, "visit", lambda _, work: work() or 0)
-    monkeypatch.setattr(inside, "processes", members.processes)
-    monkeypatch.setattr(inside, "memory", members.memory)
+    monkeypatch.setattr(proc_files, "processes", members.processes)
+    monkeypatch.setattr(proc_files, "memory", members.memory)
     yield members
     for process in members.running.values():
         process.kill()
@@ -186,12 +188,10 @@ def test_one_that_does_not_end_protects_the_others_only_for_a_while(
 
 def test_without_a_group_an_ending_process_counts_no_more(members: Members) -> None:
     """And many at once must not wait for each other."""
-    proc = os.open("/proc", os.O_RDONLY)
-    watching = Watch(-1, proc, Group(), LIMITS, [])
-    watching._scan = lambda _: (100, 0, 2)  # ty: ignore[invalid-assignment]
+    watching = Watch(-1, watch.Meters(-1, socket.socket()), Group(), LIMITS, [])
+    watching._scan = lambda _: watch._Found(own=100, processes=2)  # ty: ignore[invalid-assignment]
     members.pages["agent"] = 0
     watching.check()
-    os.close(proc)
     assert members.running["hog"].wait(60) == -signal.SIGKILL
     assert watching.counts()["memory"] == 1
 
@@ -207,7 +207,7 @@ def test_a_process_without_its_first_thread_has_its_memory(tmp_path: Path) -> No
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
     proc = os.open(tmp_path, os.O_RDONLY)
-    assert inside.memory("7", proc)[:3] == [900, 500, 20]
-    assert inside.memory("9", proc) == []
-    assert inside.memory("11", proc) == []
+    assert proc_files.memory("7", proc)[:3] == [900, 500, 20]
+    assert proc_files.memory("9", proc) == []
+    assert proc_files.memory("11", proc) == []
     os.close(proc)

@@ -325,6 +325,7 @@ class LocalSandbox(BaseEnvironment):
             "memory": f"memory limit of {limits.memory_mb} MB reached: processes were killed",
             "processes": f"process limit of {limits.processes} reached",
             "disk": f"storage limit of {limits.storage_mb} MB reached: processes were killed",
+            "files": "the machine had few open files left: processes were killed",
         }
         reached = [text for name, text in texts.items() if getattr(counts, name) > getattr(self._seen, name)]
         self._seen = counts

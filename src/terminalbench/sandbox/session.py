@@ -37,6 +37,7 @@ class Counts:
     memory: int = 0
     processes: int = 0
     disk: int = 0
+    files: int = 0
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ class Sandbox:
     async def counts(self) -> Counts:
         """How often each limit was reached so far."""
         answer = await self._ask({"do": "count"})
-        return Counts(answer["memory"], answer["processes"], answer["disk"])
+        return Counts(answer["memory"], answer["processes"], answer["disk"], answer["files"])
 
     async def renew(
         self, view: str, system: Sequence[str] = (), expected: Sequence[str] = (), *, room_bytes: int = 0

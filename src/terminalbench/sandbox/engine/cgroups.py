@@ -138,6 +138,8 @@ def _create_v1(name: str, limits: Limits) -> Group:
             continue
         if all(_write(f"{folder}/{key}", value) for key, value in settings[controller].items()):
             group.folders[controller] = folder
+            if controller == "memory":  # buffers of connections are counted apart, and only if they have a limit
+                _write(f"{folder}/memory.kmem.tcp.limit_in_bytes", str(limits.memory_bytes))
         else:
             os.rmdir(folder)
     return group

@@ -33,13 +33,15 @@ def transfer(request: dict[str, Any], reply: socket.socket, descriptors: list[in
     """Do one transfer as the sandbox's root, within its limits. Descriptors: its pidfd, the tar stream."""
     pidfd, stream = descriptors
     procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
-    inside.prefer_as_victim()
+    host_proc = inside.open_proc()
     inside.enter(pidfd, network=False)
     os.close(pidfd)
     child = os.fork()
     if child == 0:
+        inside.prefer_as_victim(host_proc)
         _work(request, reply, stream, procs, program)
     os.close(stream)
+    os.close(host_proc)
     if inside.wait(child, reply):
         os.kill(child, signal.SIGKILL)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:

@@ -18,7 +18,7 @@ import socket
 import time
 from typing import Any, NamedTuple
 
-from terminalbench.sandbox.engine import ids, inside, kernel, root, wire
+from terminalbench.sandbox.engine import ids, inside, kernel, proc, root, wire
 
 _START_PATIENCE_SEC = 30
 _END_PATIENCE_SEC = 10
@@ -88,7 +88,7 @@ def _is_in_place(pid: int, pidfd: int) -> bool:
     """Wait for the first process: it has given up all capabilities but its own once its root is in place."""
     deadline = time.monotonic() + _START_PATIENCE_SEC
     while time.monotonic() < deadline:
-        if kernel.permitted_capabilities(inside.read(f"/proc/{pid}/status")) == 1 << kernel.CAP_WAKE_ALARM:
+        if kernel.permitted_capabilities(proc.read(f"/proc/{pid}/status")) == 1 << kernel.CAP_WAKE_ALARM:
             return True
         if select.select([pidfd], [], [], _LOOK_SEC)[0]:
             break

@@ -28,11 +28,12 @@ from terminalbench.sandbox.engine import (
     porter,
     root,
     run,
+    sockets,
     views,
     wire,
 )
 from terminalbench.sandbox.engine.generation import Generation
-from terminalbench.sandbox.engine.watch import Watch
+from terminalbench.sandbox.engine.watch import Meters, Watch
 
 _NOTE = "groups"
 
@@ -59,7 +60,8 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
         way, sockets = net.open_way(first.pidfd, request["network"])
         sandbox = _describe(request, group, limits, scratch)
         handles = (first.pidfd, helper.door.fileno(), *sockets)
-        wire.send(reply, {"sandbox": sandbox, "limits_by": _limits_by(group), "way": way}, handles)
+        limits_by = _limits_by(group, counts_sockets=guarded.counts_sockets)
+        wire.send(reply, {"sandbox": sandbox, "limits_by": limits_by, "way": way}, handles)
         helper.door.close()
         for handle in sockets:  # the relay's
             os.close(handle)
@@ -78,6 +80,7 @@ class _Guarded:
         disk = [*request["measure"], *([f"{request['run_dir']}/s"] if scratch == "disk" else [])]
         self._watch = Watch(-1, None, group, limits, disk)  # follows the first generation
         self.generation: Generation | None = None
+        self.counts_sockets = True
         self._view = views.AGENT
 
     def bring_up(self, view: str) -> Generation:
@@ -85,11 +88,14 @@ class _Guarded:
         self.generation = started = generation.start(self._request, view)
         self._view = view
         grouped = self._group.folders.keys()
-        self._watch.follow(started.pidfd, None if {"memory", "pids"} <= grouped else _proc_of(started.pidfd))
+        meters = None if {"memory", "pids"} <= grouped else _open_meters(started.pidfd)
+        held = "pids" in grouped
         if "memory" not in grouped:
-            held = inside.set_kernel_limits(started.pidfd, self._limits.processes, self._limits.memory_bytes)
+            held = inside.set_kernel_limits(started.pidfd, self._limits.processes, self._limits.memory_bytes) or held
             if not held:
                 inside.go_first()
+        self._watch.follow(started.pidfd, meters, count_threads=not held)
+        self.counts_sockets = meters is None or sockets.buffer_bytes(meters.sockets) is not None
         return started
 
     def keep(self, reply: socket.socket) -> None:
@@ -177,29 +183,30 @@ def _describe(request: dict[str, Any], group: cgroups.Group, limits: cgroups.Lim
     }
 
 
-def _limits_by(group: cgroups.Group) -> dict[str, str]:
+def _limits_by(group: cgroups.Group, *, counts_sockets: bool) -> dict[str, str]:
     kind = f"cgroup{group.version}"
-    watched = {"memory": "watch", "pids": "watch", "cpu": "affinity"}
+    watched = {"memory": "watch" if counts_sockets else "watch, without sockets", "pids": "watch", "cpu": "affinity"}
     return {name: kind if name in group.folders else other for name, other in watched.items()}
 
 
-def _proc_of(pidfd: int) -> int:
-    """The sandbox's own /proc, opened before anything of the agent runs in it."""
+def _open_meters(pidfd: int) -> Meters:
+    """What tells of the sandbox, opened before anything of the agent runs in it."""
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
         try:
             inside.enter(pidfd, network=False)
-            socket.send_fds(theirs, [b"p"], [os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)])
+            proc, channel = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY), sockets.open_channel()
+            socket.send_fds(theirs, [b"p"], [proc, channel.fileno()])
         finally:
             os._exit(0)
     theirs.close()
     with ours:
         _, handles = wire.take(ours, 1)
     os.waitpid(child, 0)
-    if not handles:
+    if len(handles) != 2:
         raise OSError(0, "cannot watch the sandbox's processes")
-    return handles[0]
+    return Meters(handles[0], socket.socket(fileno=handles[1]))
 
 
 def _take_down(running: Generation | None, group: cgroups.Group, run_dir: str) -> None:

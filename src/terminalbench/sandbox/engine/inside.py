@@ -1,6 +1,6 @@
 """Going into a running sandbox: join its namespaces, its group and its limits, give up every other right."""
 
-# ruff: noqa: PTH115, PTH208
+# ruff: noqa: PTH208
 
 import contextlib
 import errno
@@ -11,10 +11,9 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from terminalbench.sandbox.engine import kernel, seccomp
+from terminalbench.sandbox.engine import kernel, proc, seccomp
 from terminalbench.sandbox.engine.ids import Account
 
 _SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC | os.CLONE_NEWUTS
@@ -60,13 +59,22 @@ def default_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def prefer_as_victim() -> None:
+def prefer_as_victim(host_proc: int) -> None:
     """When the machine runs out of memory, this process and its children go first.
 
-    Call it before `enter`: the /proc of a sandbox takes no writes, so that none of its processes can change it back.
+    Said by the host's /proc, which was opened before `enter`, and is closed: that of a sandbox takes no writes, so that
+    none of its processes can change it back.
     """
     with contextlib.suppress(OSError):
-        kernel.write("/proc/self/oom_score_adj", "1000")
+        handle = os.open("self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC, dir_fd=host_proc)
+        os.write(handle, b"1000")
+        os.close(handle)
+    os.close(host_proc)
+
+
+def open_proc() -> int:
+    """The /proc of where this process is."""
+    return os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def join(procs: list[int]) -> None:
@@ -117,61 +125,6 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-class Process(NamedTuple):
-    """A live process: its parent, its session, and when it started, which tells it from another with its number."""
-
-    parent: int
-    session: int
-    started: int
-
-
-def processes() -> dict[int, Process]:
-    """Every live process of the sandbox by its pid. Asks the sandbox's own /proc.
-
-    One whose first thread has ended is alive for as long as another of its threads is.
-    """
-    found = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        data = read(f"/proc/{name}/stat")
-        fields = data.rpartition(b")")[2].split()
-        if len(fields) > 19 and (fields[0] not in (b"Z", b"X") or int(fields[17]) > 1):
-            found[int(name)] = Process(int(fields[1]), int(fields[3]), int(fields[19]))
-    return found
-
-
-def memory(process: str, proc: int | None = None) -> list[int]:
-    """What `statm` tells of a process, in pages; nothing once it is ending.
-
-    `process` is its folder, below the open folder `proc` if that is given.
-    """
-    for folder in threads(process, proc):
-        fields = [int(field) for field in read(f"{folder}/statm", proc).split()]
-        if len(fields) > 2 and fields[0]:
-            return fields
-    return []
-
-
-def threads(process: str, proc: int | None) -> Iterator[str]:
-    """The folders that tell of a process: its own and, should its first thread have ended, those of its threads."""
-    yield process
-    with contextlib.suppress(OSError):
-        handle = os.open(f"{process}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
-        try:
-            yield from [f"{process}/task/{name}" for name in os.listdir(handle)]
-        finally:
-            os.close(handle)
-
-
-def largest_process(*, patient: bool) -> int | None:
-    """The pid that holds most memory, the first process excepted; None, if `patient`, while one is giving its back."""
-    found = {pid: memory(f"/proc/{pid}") for pid in processes() if pid not in (1, os.getpid())}
-    if patient and not all(found.values()):
-        return None
-    return max((pid for pid in found if found[pid]), key=lambda pid: found[pid][1], default=None)
-
-
 def kill_tree(root: int) -> int:
     """End `root`, its descendants and everything in their sessions; says how many would not go.
 
@@ -200,7 +153,7 @@ def kill_tree(root: int) -> int:
 
 def _tree(root: int, seen: dict[int, int]) -> dict[int, int]:
     """`root`, those that were `seen`, their descendants and sessions: the pid of each to when it started."""
-    table = processes()
+    table = proc.processes()
     members = {pid for pid, process in table.items() if pid == root or seen.get(pid) == process.started}
     sessions, size = {root}, -1
     while size != len(members):
@@ -223,7 +176,7 @@ def kill_all() -> int:
     while True:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)  # one system call: no process can fork its way around it
-        left = len(processes().keys() - {1, os.getpid()})
+        left = len(proc.processes().keys() - {1, os.getpid()})
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.01)
@@ -233,7 +186,7 @@ def limit_counts_by_user() -> None:
     """Let this new user namespace, which has just been made, have a part of what the host counts by user."""
     for kind, name in (("inotify", "instances"), ("inotify", "watches"), ("fanotify", "groups"), ("fanotify", "marks")):
         with contextlib.suppress(OSError, ValueError):  # a kernel without one of them
-            most = int(read(f"/proc/sys/fs/{kind}/max_user_{name}"))
+            most = int(proc.read(f"/proc/sys/fs/{kind}/max_user_{name}"))
             kernel.write(f"/proc/sys/user/max_{kind}_{name}", str(max(_LEAST, most // _SHARE)))
 
 
@@ -244,7 +197,7 @@ def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
     An older kernel is not even asked: root of the sandbox is root of the host to it, and would set the host's number.
     """
     own_pid_max = _release() >= _OWN_PID_MAX
-    here = namespace("self", "ipc")
+    here = proc.namespace("self", "ipc")
 
     def write(name: str, value: str) -> bool:
         try:
@@ -254,7 +207,7 @@ def set_kernel_limits(pidfd: int, processes: int, shared_bytes: int) -> bool:
         return True
 
     def go() -> int:
-        if namespace("self", "ipc") == here:
+        if proc.namespace("self", "ipc") == here:
             return 0  # still the host's, whose own numbers these would be
         write("shmall", str(max(1, shared_bytes // resource.getpagesize())))
         write("msgmni", _MESSAGES)
@@ -327,33 +280,11 @@ def visit(pidfd: int, work: Any) -> int:
 
 def _make_room(pidfd: int, *, everyone: bool) -> None:
     """Kill the process of the sandbox that has most threads, or all of them; its first one stays."""
-    first = read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0].decode()
-    space = namespace(first, "pid")
+    first = proc.read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0].decode()
+    space = proc.namespace(first, "pid")
     members = []
     for name in os.listdir("/proc"):
-        if name.isdigit() and name != first and space is not None and namespace(name, "pid") == space:
-            fields = read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+        if name.isdigit() and name != first and space is not None and proc.namespace(name, "pid") == space:
+            fields = proc.read(f"/proc/{name}/stat").rpartition(b")")[2].split()
             members.append((int(fields[17]) if len(fields) > 17 else 0, int(name)))
     send({pid for _, pid in (members if everyone else sorted(members)[-1:])}, signal.SIGKILL)
-
-
-def namespace(pid: str | int, kind: str) -> str | None:
-    """The namespace of a process, of kind "pid", "net" or "ipc"; None once it is gone."""
-    try:
-        return os.readlink(f"/proc/{pid}/ns/{kind}")
-    except OSError:
-        return None
-
-
-def read(path: str, folder: int | None = None) -> bytes:
-    """The start of a file of /proc (below the open `folder`); nothing if it is gone."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return b""
-    try:
-        return os.read(handle, 4096)
-    except OSError:
-        return b""
-    finally:
-        os.close(handle)

@@ -9,7 +9,7 @@ import socket
 import time
 from typing import Any
 
-from terminalbench.sandbox.engine import ids, inside, wire
+from terminalbench.sandbox.engine import ids, inside, proc, wire
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CANNOT_RUN = 126
@@ -23,14 +23,15 @@ def run(request: dict[str, Any], reply: socket.socket, descriptors: list[int], p
     """
     pidfd, *streams = descriptors
     procs = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
-    inside.prefer_as_victim()
+    host_proc = inside.open_proc()
     inside.enter(pidfd, network=request["network"])
     status_read, status_write = os.pipe()
     child = os.fork()
     if child == 0:
         reply.close()
+        inside.prefer_as_victim(host_proc)
         _become(request, streams, procs, status_write, program)
-    for handle in (*streams, *procs, pidfd, status_write):
+    for handle in (*streams, *procs, pidfd, status_write, host_proc):
         os.close(handle)
     inner = os.read(status_read, 16)
     os.close(status_read)
@@ -110,10 +111,10 @@ def kill(pidfd: int, which: str, root: int) -> int:
 
 
 def _kill_networked() -> int:
-    own, ourselves = inside.namespace("self", "net"), {1, os.getpid()}
+    own, ourselves = proc.namespace("self", "net"), {1, os.getpid()}
     victims: set[int] = set()
     for _ in range(500):
-        victims = {pid for pid in inside.processes().keys() - ourselves if inside.namespace(pid, "net") != own}
+        victims = {pid for pid in proc.processes().keys() - ourselves if proc.namespace(pid, "net") != own}
         if not victims:
             break
         inside.send(victims, signal.SIGKILL)

@@ -1,4 +1,8 @@
-"""Limits that are measured: all of them where there is no control group, process memory and disk always."""
+"""Limits that are measured: all of them where there is no control group, process memory and disk always.
+
+Without a group, what the kernel holds for a sandbox counts as its memory too: tables of pages, buffers of sockets, open
+files. And with or without: when the whole machine has few open files left, who holds most of them goes.
+"""
 
 # ruff: noqa: PTH208
 
@@ -9,41 +13,70 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from terminalbench.sandbox.engine import inside, wire
+from terminalbench.sandbox.engine import inside, proc, sockets, wire
 from terminalbench.sandbox.engine.cgroups import Group, Limits
 
 _DISK_INTERVAL_SEC = 0.5
 _SHARED_INTERVAL_SEC = 0.5
+_HELD_INTERVAL_SEC = 0.3
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _BEYOND = 1 << 62
 _FULL = 0.95
 _GROWN_BYTES = 4 << 20  # less may be a file system's own doing, after the last writer has gone
 _DYING_PATIENCE_SEC = 5.0
+_FILE_BYTES = 1024  # what the kernel keeps of an open file, with all that belongs to it
+_LEAST_ON_DISK = 4096  # an empty file takes a place too
+_FILES_SHARE = 0.5  # of the machine's open files, by whomever: from there on it needs them for itself
+_MANY_FILES = 1024
+_SOCKET_ROUNDS = 10
+
+
+class Meters(NamedTuple):
+    """What tells of a sandbox from outside: its own /proc, and the sockets of its network."""
+
+    proc: int
+    sockets: socket.socket
+
+    def close(self) -> None:
+        os.close(self.proc)
+        self.sockets.close()
+
+
+class _Found(NamedTuple):
+    """What a sandbox uses, in bytes: memory of its processes, what they share, what the kernel holds for them."""
+
+    own: int = 0
+    shared: int = 0
+    held: int = 0
+    processes: int = 0
+    threads: int = 0
 
 
 class Watch:
     """Measures one sandbox and ends what goes beyond its limits: the largest process, or all of them.
 
-    `proc` is the sandbox's own /proc, given where there is no control group; `disk` the folders it fills.
+    `meters` are given where there is no control group; `disk` are the folders it fills.
     """
 
     interval_sec = 0.1
 
-    def __init__(self, pidfd: int, proc: int | None, group: Group, limits: Limits, disk: list[str]) -> None:
+    def __init__(self, pidfd: int, meters: Meters | None, group: Group, limits: Limits, disk: list[str]) -> None:
         self._pidfd, self._group, self._limits, self._disk = pidfd, group, limits, disk
-        self._proc = proc
-        self._next_disk_check = self._next_shared_check = 0.0
+        self._meters, self._count_threads = meters, False
+        self._held = self._held_rounds = 0
+        self._next_disk_check = self._next_shared_check = self._next_held_check = 0.0
         self._disk_at_kill = 0
         self._over_since: float | None = None
-        self._kills = {"memory": 0, "processes": 0, "disk": 0}
+        self._kills = {"memory": 0, "processes": 0, "disk": 0, "files": 0}
 
-    def follow(self, pidfd: int, proc: int | None) -> None:
-        """Watch the next generation of the sandbox's processes."""
-        if self._proc is not None:
-            os.close(self._proc)
-        self._pidfd, self._proc, self._over_since = pidfd, proc, None
+    def follow(self, pidfd: int, meters: Meters | None, *, count_threads: bool = False) -> None:
+        """Watch the next generation of the sandbox's processes; their threads too where the kernel counts none."""
+        if self._meters is not None:
+            self._meters.close()
+        self._pidfd, self._meters, self._over_since = pidfd, meters, None
+        self._count_threads = count_threads
 
     def allow(self, more_bytes: int) -> None:
         """Let the files take so much more than what they take now, or than their limit."""
@@ -57,28 +90,48 @@ class Watch:
             "memory": self._kills["memory"] + self._group.out_of_memory_kills(),
             "processes": self._kills["processes"] + self._group.process_refusals(),
             "disk": self._kills["disk"],
+            "files": self._kills["files"],
         }
 
     def check(self) -> None:
         """Measure once and act."""
-        memory, processes, shared = self._group.memory_used(), 0, 0
-        if self._proc is not None:
-            scanned, shared, processes = self._scan(self._proc)
-            memory, shared = (scanned, shared) if memory is None else (memory, 0)
-            if processes > self._limits.processes * _FULL:  # the kernel may hold it there: it is reached all the same
+        memory, found = self._group.memory_used(), _Found()
+        if self._meters is not None:
+            found = self._scan(self._meters)
+            if memory is None:
+                memory = found.own + found.held
+            else:
+                found = found._replace(shared=0, held=0)
+            if found.processes > self._limits.processes * _FULL:  # the kernel may hold it: it is reached all the same
                 self._kills["processes"] = max(1, self._kills["processes"])
-        if processes > self._limits.processes:
+        self._check_files()
+        if max(found.processes, found.threads) > self._limits.processes:
             self._kill_all("processes")
         elif memory is not None and memory > self._limits.memory_bytes:
-            self._end_largest(lambda: self._memory_used() > self._limits.memory_bytes)
+            self._end_too_large(by_files=found.held > found.own)
             return
-        elif memory is not None and self._too_much_is_shared(memory, shared):
+        elif memory is not None and self._too_much_is_shared(memory, found.shared):
             self._end_largest(lambda: True)
             return
         elif self._disk and time.monotonic() >= self._next_disk_check:
             self._check_disk()
             self._next_disk_check = time.monotonic() + _DISK_INTERVAL_SEC
-        self._over_since = None
+        self._over_since, self._held_rounds = None, 0
+
+    def _end_too_large(self, *, by_files: bool) -> None:
+        """End the process with most memory, or with most open files if those hold it; what none holds ends with all."""
+        self._held_rounds += by_files
+        if self._held_rounds > _SOCKET_ROUNDS:
+            self._held_rounds = 0
+            self._kill_all("memory")
+        else:
+            self._end_largest(lambda: self._memory_used() > self._limits.memory_bytes, by_files=by_files)
+
+    def _check_files(self) -> None:
+        """Leave the machine its open files: it has one number for all."""
+        used, _, most = (int(field) for field in proc.read("/proc/sys/fs/file-nr").split())
+        if used > most * _FILES_SHARE:
+            self._end_largest(lambda: True, by_files=True, reason="files")
 
     def _kill_all(self, reason: str) -> None:
         self._kills[reason] += 1
@@ -100,10 +153,14 @@ class Watch:
 
     def _memory_used(self) -> int:
         used = self._group.memory_used()
-        return self._scan(self._proc)[0] if used is None and self._proc is not None else used or 0
+        if used is not None or self._meters is None:
+            return used or 0
+        self._next_held_check = 0.0
+        found = self._scan(self._meters)
+        return found.own + found.held
 
-    def _end_largest(self, still: Callable[[], bool]) -> None:
-        """End the process with most memory; in a group not while a killed one is still ending.
+    def _end_largest(self, still: Callable[[], bool], *, by_files: bool = False, reason: str = "memory") -> None:
+        """End the process with most memory, or with most open files; in a group not while a killed one is still ending.
 
         Its memory counts for the group until the last page is given back, and its owner can no longer be seen: the
         next one in size would be ended for it. So `still` measures again after the processes were looked at.
@@ -113,12 +170,12 @@ class Watch:
         patient = grouped and time.monotonic() - self._over_since < _DYING_PATIENCE_SEC
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            inside.visit(self._pidfd, lambda: _show_largest(theirs, patient=patient))
+            inside.visit(self._pidfd, lambda: _show_largest(theirs, patient=patient, by_files=by_files))
             theirs.close()
             _, handles = wire.take(ours, 1)
         for handle in handles:
             if still():
-                self._kills["memory"] += 1
+                self._kills[reason] += 1
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                 self._over_since = time.monotonic()  # this one gets its time to end, too
@@ -131,36 +188,44 @@ class Watch:
         only if that sum is too much, the kernel is asked how it is to be divided.
         """
         room = self._limits.memory_bytes + self._limits.scratch_bytes - memory
-        if shared <= room or self._proc is None or time.monotonic() < self._next_shared_check:
+        if shared <= room or self._meters is None or time.monotonic() < self._next_shared_check:
             return False
         self._next_shared_check = time.monotonic() + _SHARED_INTERVAL_SEC
-        return sum(_shared_bytes(self._proc, name) for name in os.listdir(self._proc) if name.isdigit()) > room
+        folder = self._meters.proc
+        return sum(_shared_bytes(folder, name) for name in os.listdir(folder) if name.isdigit()) > room
 
-    def _scan(self, folder: int) -> tuple[int, int, int]:
-        """(bytes of memory of their own, bytes they share, number of processes) of the sandbox."""
-        own, shared, count = 0, 0, 0
-        for name in os.listdir(folder):
+    def _scan(self, meters: Meters) -> _Found:
+        own = shared = count = threads = 0
+        if time.monotonic() >= self._next_held_check:
+            self._next_held_check = time.monotonic() + _HELD_INTERVAL_SEC
+            files = sum(proc.open_files(name, meters.proc) for name in os.listdir(meters.proc) if name.isdigit())
+            self._held = files * _FILE_BYTES + (sockets.buffer_bytes(meters.sockets) or 0)
+        for name in os.listdir(meters.proc):
             if not name.isdigit():
                 continue
             count += 1
-            if pages := inside.memory(name, folder):
-                own += pages[1] - pages[2]
-                shared += pages[2]
-        return own * _PAGE, shared * _PAGE, count
+            threads += proc.thread_count(name, meters.proc) if self._count_threads else 0
+            if pages := proc.memory(name, meters.proc):
+                own += (pages[1] - pages[2]) * _PAGE + proc.table_bytes(name, pages[0] * _PAGE, meters.proc)
+                shared += pages[2] * _PAGE
+        return _Found(own, shared, self._held, count, threads)
 
 
 def _shared_bytes(folder: int, name: str) -> int:
     """A process's part of the shared memory it maps, files on disk excepted."""
-    for thread in inside.threads(name, folder):
-        for line in inside.read(f"{thread}/smaps_rollup", folder).splitlines():
+    for thread in proc.threads(name, folder):
+        for line in proc.read(f"{thread}/smaps_rollup", folder).splitlines():
             if line.startswith(b"Pss_Shmem:"):
                 return int(line.split()[1]) * 1024
     return 0
 
 
-def _show_largest(channel: socket.socket, *, patient: bool) -> None:
-    """Send a handle of the process that holds most memory; none if there is none or, if `patient`, while one ends."""
-    pid = inside.largest_process(patient=patient)
+def _show_largest(channel: socket.socket, *, patient: bool, by_files: bool) -> None:
+    """Send a handle of the process that holds most memory, or the most open files if they are many.
+
+    None if there is none or, if `patient`, while one ends.
+    """
+    pid = proc.most_open_files(_MANY_FILES) if by_files else proc.largest_process(patient=patient)
     if pid is not None:
         socket.send_fds(channel, [b"p"], [os.pidfd_open(pid)])
 
@@ -180,7 +245,7 @@ def _disk_bytes(folder: str) -> int:
                 if error.errno == errno.ENAMETOOLONG:
                     return _BEYOND  # a path that no program needs, made so that it cannot be measured
                 continue
-            total += status.st_blocks * 512
+            total += max(status.st_blocks * 512, _LEAST_ON_DISK)
             if entry.is_dir(follow_symlinks=False):
                 stack.append(entry.path)
     return total

@@ -1,7 +1,6 @@
 """The dashboard in a real browser."""
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from support.browser import browser, watched
-from support.dashboard import Root, add_trajectory, make_root, served, steps, trial
+from support.dashboard import VIEW_TOKEN, Root, add_trajectory, make_root, served, steps, trial
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.dashboard.export import export_site
 from terminalbench.experiments.batch import allocate
@@ -240,15 +239,12 @@ def test_an_export_works_from_the_disk(browser: Browser, root: Root, tmp_path: P
 
 
 def test_a_token_is_asked_for_once(browser: Browser, root: Root) -> None:
-    with served(root.path, "--host", "0.0.0.0") as found:
-        token = re.search(r"token=([\w-]+)", found)
-        assert token is not None
-        address = re.sub(r"//[^:]+:", "//127.0.0.1:", found.partition("?")[0])
-        with watched(browser, own=address) as seen:
-            refused = seen.page.goto(address)
-            assert refused is not None
-            assert refused.status == 401
-            seen.page.goto(f"{address}?token={token[1]}")
-            expect(seen.page).to_have_url(address)
-            seen.page.get_by_role("link", name="Trials", exact=True).click()
-            expect(seen.page.locator("h1")).to_have_text("Trials")
+    with served(root.path) as address, watched(browser, own=address, known=False) as seen:
+        refused = seen.page.goto(address + "trials/")
+        assert refused is not None
+        assert refused.status == 401
+        expect(seen.page.locator("body")).to_contain_text("Open the address that tbench view printed")
+        seen.page.goto(f"{address}?token={VIEW_TOKEN}")
+        expect(seen.page).to_have_url(address)
+        seen.page.get_by_role("link", name="Trials", exact=True).click()
+        expect(seen.page.locator("h1")).to_have_text("Trials")

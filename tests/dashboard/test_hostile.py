@@ -109,7 +109,8 @@ def test_hostile_names_of_files(root: Root) -> None:
 def test_a_newline_in_the_name_of_a_file_hides_nothing(root: Root) -> None:
     folder = root.batch.runs / f"{STAMP}__p" / "b__1"
     (folder / "two\nlines.log").write_text("what it wrote")
-    http = Http(make_app(root.site, make_access("127.0.0.1", None)), "localhost")
+    access = make_access("127.0.0.1")
+    http = Http(make_app(root.site, access), "localhost", access.token)
     page = http.get(f"/{trial('b__1')}").text
     links = re.findall(r'href="\./([^"]+two%0Alines[^"]*)"', page)
     assert {link.partition("/")[0] for link in links} == {"files", "raw"}

@@ -15,13 +15,18 @@ from terminalbench.dashboard.security import COOKIE, Access, host_name, make_acc
 TOKEN = "x" * 32
 
 
-def client(root: Root, access: Access, host: str = "127.0.0.1:8642") -> Http:
-    return Http(app.make_app(root.site, access), host)
+def client(root: Root, access: Access, host: str = "127.0.0.1:8642", *, known: bool = False) -> Http:
+    return Http(app.make_app(root.site, access), host, access.token if known else None)
+
+
+def local(root: Root) -> Http:
+    """A browser on this machine that has the token."""
+    return client(root, make_access("127.0.0.1"), known=True)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8642", "localhost", "LOCALHOST:1", "[::1]:8642", "127.0.0.2"])
 def test_this_machine_may_ask(root: Root, host: str) -> None:
-    http = client(root, make_access("127.0.0.1", None))
+    http = local(root)
     assert http.get("/", headers={"host": host}).status_code == 200
 
 
@@ -39,7 +44,7 @@ def test_this_machine_may_ask(root: Root, host: str) -> None:
     ],
 )
 def test_foreign_hosts_are_refused(root: Root, host: str) -> None:
-    http = client(root, make_access("127.0.0.1", None))
+    http = local(root)
     for path in ("/", "/events", "/assets/tbench.js", "/data.json"):
         answer = http.get(path, headers={"host": host})
         assert answer.status_code == 421
@@ -51,19 +56,22 @@ def test_foreign_hosts_are_refused(root: Root, host: str) -> None:
     [("http://127.0.0.1:8642", 200), ("http://evil.example", 403), ("null", 403), ("http://127.0.0.1:1", 403)],
 )
 def test_other_sites_may_not_ask(root: Root, origin: str, status: int) -> None:
-    http = client(root, make_access("127.0.0.1", None))
+    http = local(root)
     assert http.get("/data.json", headers={"origin": origin}).status_code == status
 
 
-def test_any_other_bind_needs_a_token(root: Root) -> None:
-    access = make_access("0.0.0.0", None)
-    assert access.token is not None
+@pytest.mark.parametrize(("bound", "host"), [("0.0.0.0", "192.168.1.7:8642"), ("127.0.0.1", "localhost:8642")])
+def test_every_bind_needs_a_token(root: Root, bound: str, host: str) -> None:
+    access = make_access(bound)
     assert len(access.token) >= 24
-    http = client(root, access, "192.168.1.7:8642")
+    http = client(root, access, host)
     for path in ("/", "/events", "/data.json", "/assets/tbench.css", f"/{trial('a__1')}"):
-        assert http.get(path).status_code == 401
-        assert http.get(path, params={"token": "wrong"}).status_code == 401
-        assert http.get(path, headers={"cookie": f"{COOKIE}=wrong"}).status_code == 401
+        for wrong in ({}, {"params": {"token": "wrong"}}, {"headers": {"cookie": f"{COOKIE}_1=wrong"}}):
+            refused = http.get(path, **wrong)
+            assert refused.status_code == 401
+            assert "Open the address that <code>tbench view</code> printed" in refused.text
+            assert ("each start has a new one" in refused.text) is bool(wrong)
+            assert "study" not in refused.text
     assert http.get("/", headers={"host": "evil.example"}).status_code == 421
     assert http.get("/", headers={"authorization": f"Bearer {access.token}"}).status_code == 200
 
@@ -84,7 +92,20 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(root: Root) -> None:
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=lax" in cookie.lower()
+    assert cookie.startswith(f"{COOKIE}_1=")  # of its port: another dashboard of this host has another
     assert http.get("/trials/").status_code == 200
+
+
+def test_what_opens_a_browser_opens_it_once(root: Root) -> None:
+    """The command line of a browser can be read by every user."""
+    access = make_access("127.0.0.1")
+    assert access.once not in (None, access.token)
+    app_ = app.make_app(root.site, access)
+    first, second = Http(app_, "localhost"), Http(app_, "localhost")
+    assert first.get("/", params={"token": access.once or ""}).status_code == 303
+    assert first.get("/").status_code == 200
+    assert second.get("/", params={"token": access.once or ""}).status_code == 401
+    assert second.get("/", headers={"authorization": f"Bearer {access.once}"}).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -108,13 +129,13 @@ def test_a_page_is_at_one_address(root: Root, path: str, query: dict[str, str], 
 
 @pytest.mark.parametrize("path", ["//evil.example", "//evil.example/%2e%2e", "/\\evil.example", "//"])
 def test_no_address_leads_elsewhere(root: Root, path: str) -> None:
-    answer = client(root, make_access("127.0.0.1", None)).get(path)
+    answer = local(root).get(path)
     assert (answer.status_code, answer.headers.get("location", "/")) in ((404, "/"), (308, "/"))
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_it_only_reads(root: Root, method: str) -> None:
-    http = client(root, make_access("127.0.0.1", None))
+    http = local(root)
     assert http.request(method, "/").status_code == 405
 
 
@@ -122,7 +143,7 @@ def test_it_only_reads(root: Root, method: str) -> None:
     "path", ["/", "/nowhere/", "/data.json", "/batches.csv", f"/{trial('a__1')}raw/result.json", "/assets/tbench.js"]
 )
 def test_every_answer_carries_the_headers(root: Root, path: str) -> None:
-    http = client(root, make_access("127.0.0.1", None))
+    http = local(root)
     headers = http.get(path).headers
     policy = headers["content-security-policy"]
     assert "script-src 'self'" in policy
@@ -136,7 +157,8 @@ def test_every_answer_carries_the_headers(root: Root, path: str) -> None:
 
 def test_only_so_many_pages_are_told_of_changes(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "MOST_STREAMS", 1)
-    made = app.make_app(root.site, make_access("127.0.0.1", None))
+    access = make_access("127.0.0.1")
+    made = app.make_app(root.site, access)
 
     async def stream(gone: asyncio.Event, answered: asyncio.Queue[int]) -> None:
         async def receive() -> dict[str, str]:
@@ -148,7 +170,7 @@ def test_only_so_many_pages_are_told_of_changes(root: Root, monkeypatch: pytest.
                 await answered.put(message["status"])
 
         scope = {"type": "http", "method": "GET", "path": "/events", "raw_path": b"/events", "query_string": b"",
-                 "headers": [(b"host", b"localhost")], "root_path": "", "http_version": "1.1", "scheme": "http"}  # fmt: skip
+                 "headers": [(b"host", b"localhost"), (b"authorization", f"Bearer {access.token}".encode())], "root_path": "", "http_version": "1.1", "scheme": "http"}  # fmt: skip
         await made(scope, receive, send)
 
     async def two_then_one() -> tuple[set[int], int]:
@@ -180,7 +202,7 @@ def test_no_path_leaves_the_trial(root: Root, path: str, kind: str) -> None:
     (folder / "link-in.txt").symlink_to(folder / "result.json")
     (folder / "folder-out").symlink_to(root.path.parent)
     os.mkfifo(folder / "pipe")
-    http = client(root, make_access("127.0.0.1", None))
+    http = local(root)
     base = f"/{trial('a__1')}{kind}/"
     answer = http.get(f"{base}{path}{'/' if kind == 'files' else ''}")
     assert answer.status_code == 404
@@ -191,7 +213,7 @@ def test_no_path_leaves_the_trial(root: Root, path: str, kind: str) -> None:
     "path", ["plan.json.bak", ".lock", "runs/2026-01-23__16-26-48__p/a__1/result.json", "../1/plan.json", "superseded"]
 )
 def test_only_named_files_of_a_batch_are_served(root: Root, path: str) -> None:
-    http = client(root, make_access("127.0.0.1", None))
+    http = local(root)
     assert http.get(f"/batches/study/0/files/{path}").status_code == 404
     assert http.get("/batches/study/0/files/plan.json").json()["slug"] == "study"
 
@@ -200,7 +222,7 @@ def test_a_batch_behind_a_link_gives_no_files(root: Root, tmp_path: Path) -> Non
     away = tmp_path / "elsewhere"
     (root.path / "study" / "0").rename(away)
     (root.path / "study" / "0").symlink_to(away)
-    http = client(root, make_access("127.0.0.1", None))
+    http = local(root)
     assert http.get("/batches/study/0/files/plan.json").status_code == 404
     assert http.get(f"/{trial('a__1')}raw/result.json").status_code == 404
 
@@ -209,7 +231,7 @@ def test_downloads_are_attachments_of_plain_text(root: Root) -> None:
     folder = root.batch.runs / "2026-01-23__16-26-48__p" / "a__1"
     (folder / "page.html").write_text("<script>alert(1)</script>")
     (folder / "x.svg").write_text("<svg onload=alert(1)>")
-    http = client(root, make_access("127.0.0.1", None))
+    http = local(root)
     for name, media in (("page.html", "text/plain"), ("x.svg", "application/octet-stream")):
         answer = http.get(f"/{trial('a__1')}raw/{name}")
         assert answer.headers["content-type"].startswith(media)

@@ -6,9 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from support.dashboard import VIEW_TOKEN
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = 120_000
@@ -48,10 +51,18 @@ def browser() -> Generator[Browser]:
 
 
 @contextmanager
-def watched(browser: Browser, *, width: int = 1200, scheme: Any = "light", own: str = "file://") -> Generator[Watched]:
-    """A fresh page that records; addresses that start with `own` or carry their data are its own."""
+def watched(
+    browser: Browser, *, width: int = 1200, scheme: Any = "light", own: str = "file://", known: bool = True
+) -> Generator[Watched]:
+    """A fresh page that records; addresses that start with `own` or carry their data are its own.
+
+    It has the token of a dashboard that `served` started, unless it is not `known` there.
+    """
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     context.set_default_timeout(PATIENCE_MS)
+    if known and own.startswith("http"):
+        port = urlsplit(own).port
+        context.add_cookies([{"name": f"tbench_token_{port}", "value": VIEW_TOKEN, "url": own}])
     page = context.new_page()
     found = Watched(page)
     page.on(

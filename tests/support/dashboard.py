@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from terminalbench.files import write_json
 from terminalbench.index.scan import scan_all
 
 PROFILES = ("p", "q")
+VIEW_TOKEN = "the-token-of-the-tests"
 CONTENT = {
     "p": {"agent": "oracle", "prompt": "Be brief.\nTest your work."},
     "q": {"agent": "nop", "prompt": "Be brief.\nThink twice.\nTest your work.", "options": {"effort": "high"}},
@@ -143,10 +145,11 @@ class Answered:
 class Http:
     """Asks an app without a network. Paths are sent as they stand, dots and all; cookies are kept, nothing is followed."""
 
-    def __init__(self, app: Any, host: str) -> None:
+    def __init__(self, app: Any, host: str, token: str | None = None) -> None:
         self._app = app
         self._host = host
         self._cookie: str | None = None
+        self._sent = {"authorization": f"Bearer {token}"} if token else {}
 
     def get(self, path: str, **options: Any) -> Answered:
         """A GET request."""
@@ -156,7 +159,12 @@ class Http:
         self, method: str, path: str, *, headers: dict[str, str] | None = None, params: dict[str, str] | None = None
     ) -> Answered:
         """One request."""
-        sent = {"host": self._host, **({"cookie": self._cookie} if self._cookie else {}), **(headers or {})}
+        sent = {
+            "host": self._host,
+            **self._sent,
+            **({"cookie": self._cookie} if self._cookie else {}),
+            **(headers or {}),
+        }
         scope = {
             "type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": unquote(path),
             "raw_path": path.encode(), "query_string": urlencode(params or {}).encode(), "root_path": "",
@@ -187,13 +195,14 @@ class Http:
 
 @contextmanager
 def served(results: Path, *arguments: str, env: dict[str, str] | None = None) -> Generator[str]:
-    """`tbench view` as a real process on a free port: its address."""
+    """`tbench view` as a real process on a free port: its address, without the token that `watched` brings along."""
     command = [sys.executable, "-m", "terminalbench.cli.main", "view", str(results), "--port", "0", *arguments]
+    env = {**(env or os.environ), "TERMINALBENCH_VIEW_TOKEN": VIEW_TOKEN}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=env)
     try:
         assert process.stdout is not None
         lines = [process.stdout.readline(), process.stdout.readline()]
-        yield lines[1].split()[0]
+        yield lines[1].split()[0].removesuffix(f"?token={VIEW_TOKEN}")
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0

@@ -20,7 +20,7 @@ PORT = 8642
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on. Any but a loopback one asks for a token.",
+    help="Address to listen on. Any but a loopback one lets other machines ask.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open it in a browser.")
 @click.option(
@@ -54,10 +54,10 @@ def command(results: Path | None, port: int, host: str, open_browser: bool, expo
 
     access = make_access(host, _token())
 
-    def ready(address: str) -> None:
+    def ready(address: str, once: str) -> None:
         click.echo(f"{address}   (Ctrl-C ends it)")
         if open_browser:
-            click.launch(address)
+            click.launch(once)  # its command line can be read by every user of this machine
 
     click.echo(str(site.root))
     serve(site, access, port, ready)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from urllib.parse import urlencode
 
@@ -24,6 +25,8 @@ from terminalbench.secrets.values import Secrets
 
 POLL_SEC = 0.5
 PING_SEC = 15.0
+STREAM_SEC = 600.0
+"""A stream ends after so long, and a page that still reads asks for another: one that does not is let go."""
 MOST_STREAMS = 64
 """Pages that are told of changes at once; each costs a look every half second. The others are not live."""
 
@@ -121,8 +124,9 @@ async def _events(site: Site, request: Request, batch: str, seen: str | None) ->
     """
     last = seen
     quiet = 0.0
+    end = time.monotonic() + STREAM_SEC
     yield b"retry: 2000\n\nevent: hello\ndata: {}\n\n"
-    while not site.closing and not await request.is_disconnected():
+    while not site.closing and time.monotonic() < end and not await request.is_disconnected():
         state = await run_in_threadpool(site.state, batch)
         if last is None:
             last = state

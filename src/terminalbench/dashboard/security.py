@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "tbench_token"
@@ -33,10 +33,14 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Access:
-    """Where the site listens, and the token it asks for; None only on a loopback address."""
+    """Where the site listens, and the token it asks for: on a loopback address too, which every user here can reach.
+
+    `once` is for the command line of a browser, which every user can read: the first visit uses it up.
+    """
 
     host: str
-    token: str | None = None
+    token: str
+    once: str | None = None
 
     @property
     def loopback(self) -> bool:
@@ -56,14 +60,16 @@ class Access:
 
     def allows_token(self, given: str | None) -> bool:
         """Whether the token is right, compared in constant time."""
-        return self.token is None or (given is not None and hmac.compare_digest(given.encode(), self.token.encode()))
+        return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
+
+    def is_once(self, given: str) -> bool:
+        """Whether it is the one for a single visit."""
+        return self.once is not None and hmac.compare_digest(given.encode(), self.once.encode())
 
 
-def make_access(host: str, token: str | None) -> Access:
-    """Access for a bind address: any but a loopback one gets a token."""
-    if token is None and not is_loopback(host):
-        token = secrets.token_urlsafe(24)
-    return Access(host, token)
+def make_access(host: str, token: str | None = None) -> Access:
+    """Access for a bind address, with a new token unless one is given."""
+    return Access(host, token or secrets.token_urlsafe(24), secrets.token_urlsafe(24))
 
 
 def host_name(header: str) -> str | None:
@@ -104,6 +110,7 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
+        self._used = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -122,25 +129,50 @@ class Guard:
             return PlainTextResponse("Another site may not ask.\n", 403)
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("The dashboard only reads.\n", 405)
-        if self._access.token is None:
-            return None
         asked = request.query_params.get("token")
-        if asked is not None and self._access.allows_token(asked):
+        if asked is not None and (self._access.allows_token(asked) or self._visits_once(asked)):
             rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
             place = (
                 "/" + request.scope.get("raw_path", b"/").decode("latin-1").lstrip("/") + (f"?{rest}" if rest else "")
             )
             answer = PlainTextResponse("", 303, {"location": place})
-            answer.set_cookie(COOKIE, asked, httponly=True, samesite="lax")
+            answer.set_cookie(cookie_name(request), self._access.token, httponly=True, samesite="lax")
             return answer
-        if self._access.allows_token(_sent_token(request)):
+        sent = _sent_token(request)
+        if self._access.allows_token(sent):
             return None
-        return PlainTextResponse("A token is needed: open the address that tbench view printed.\n", 401)
+        wrong = asked is not None or sent is not None
+        return HTMLResponse(_REFUSED.format(_WRONG if wrong else _NONE), 401, {"www-authenticate": "Bearer"})
+
+    def _visits_once(self, asked: str) -> bool:
+        if self._used or not self._access.is_once(asked):
+            return False
+        self._used = True
+        return True
+
+
+_REFUSED = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>A token is needed</title>
+<h1>A token is needed</h1>
+<p>{}</p>
+<p>Open the address that <code>tbench view</code> printed, which ends with <code>?token=...</code>; or start it with
+<code>tbench view --open</code>. Programs send <code>Authorization: Bearer ...</code>.</p>
+</html>
+"""
+_NONE = "This dashboard shows results only to who started it."
+_WRONG = "The token is not this dashboard's: each start has a new one, unless TERMINALBENCH_VIEW_TOKEN sets it."
+
+
+def cookie_name(request: Request) -> str:
+    """The cookie of this dashboard: cookies are of a host and not of a port, and another may run beside it."""
+    server = request.scope.get("server") or ("", "")
+    return f"{COOKIE}_{server[1]}"
 
 
 def _sent_token(request: Request) -> str | None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE)
+    return token.strip() if scheme.lower() == "bearer" else request.cookies.get(cookie_name(request))
 
 
 def _with_headers(send: Send) -> Send:

@@ -1,38 +1,52 @@
-"""Running the dashboard until it is interrupted."""
+"""Running the dashboard until it is interrupted, with connections that are bounded in number and patience."""
 
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import override
+
+import uvicorn
 
 from terminalbench.dashboard.app import make_app
+from terminalbench.dashboard.connections import Connection
 from terminalbench.dashboard.refresh import Refresher
 from terminalbench.dashboard.security import Access
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import UserError
 
 
-def serve(site: Site, access: Access, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until interrupted. `ready` gets the address to open once it can be opened."""
-    import uvicorn
+class Server(uvicorn.Server):
+    """The server of a site; see `dashboard.connections` for how long it waits for what."""
 
-    class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            site.closing = True  # open streams end by themselves, and nobody waits for them
-            super().handle_exit(sig, frame)
-
-    bound = _bind(access.host, port)
-    refresher = Refresher(site)
-    try:
-        refresher.start()
-        ready(address(access, bound.getsockname()[1]))
+    def __init__(self, site: Site, access: Access) -> None:
+        self._site = site
         config = uvicorn.Config(
             make_app(site, access),
-            log_level="warning",
+            http=Connection,
+            ws="none",
+            log_level="error",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=5,
         )
-        Server(config).run(sockets=[bound])
+        super().__init__(config)
+
+    @override
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End; open streams end by themselves."""
+        self._site.closing = True
+        super().handle_exit(sig, frame)
+
+
+def serve(site: Site, access: Access, port: int, ready: Callable[[str, str], None]) -> None:
+    """Serve until interrupted. `ready` gets the address for people, and one that can be opened once, when it is up."""
+    bound = _bind(access.host, port)
+    refresher = Refresher(site)
+    try:
+        refresher.start()
+        number = bound.getsockname()[1]
+        ready(address(access.host, number, access.token), address(access.host, number, access.once or access.token))
+        Server(site, access).run(sockets=[bound])
     except KeyboardInterrupt:
         return
     finally:
@@ -40,11 +54,10 @@ def serve(site: Site, access: Access, port: int, ready: Callable[[str], None]) -
         bound.close()
 
 
-def address(access: Access, port: int) -> str:
-    """The address a person opens, with the token if one is needed."""
-    name = socket.gethostname() if access.host in ("0.0.0.0", "::") else access.host  # noqa: S104  recognised, not bound
-    host = f"[{name}]" if ":" in name else name
-    return f"http://{host}:{port}/" + (f"?token={access.token}" if access.token else "")
+def address(host: str, port: int, token: str) -> str:
+    """The address a person opens, with a token."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104  recognised, not bound
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/?token={token}"
 
 
 def _bind(host: str, port: int) -> socket.socket:

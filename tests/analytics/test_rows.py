@@ -102,6 +102,12 @@ def test_tries_that_broke_before_the_one_that_counts_are_told(batch: Batch) -> N
     assert [row.crashed for row in found] == [0, 0]
     unseen = one(rows, "p", "b", 1)
     assert (unseen.outcome, unseen.redrawn, unseen.crashed) == ("passed", 1, 1), "the agent crashed without a sign"
+    (unset,) = batch.runs.glob("*/a__3")
+    document = json.loads((unset / "result.json").read_text())
+    (unset / "result.json").write_text(json.dumps(document | {"agent_setup": {"started_at": "2026-01-23T16:29:40Z"}}))
+    record = ProfileRecord("p", "id-p", {"agent": "mine:Agent"})
+    own = one(rows_of([view(batch, profiles=(record,))]), "p", "a", 2)
+    assert (own.redrawn, own.crashed) == (2, 0), "a user's own agent may act in its set-up"
     rows = rows_of([view(batch, died=(f"{STAMP}__p",))])
     assert [one(rows, "p", "a", 1).redrawn, one(rows, "p", "a", 2).redrawn] == [2, 1], "cut off by the death of Harbor"
     assert [one(rows, "p", "a", 1).crashed, one(rows, "p", "a", 2).crashed] == [1, 0]

@@ -12,7 +12,8 @@ from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.queries import BatchView, CellState, TrialRow, row_outcome
 from terminalbench.index.totals import Spend, pass_rates, spend
-from terminalbench.records import AgentStatus, ErrorClass, Outcome
+from terminalbench.records import AgentStatus, ErrorClass, Outcome, Trial
+from terminalbench.registry import is_import_path
 from terminalbench.text.numbers import percent, plural
 
 _SHOWS_ONLY = {"--debug", "-q", "--quiet", "--silent", "--stream", "--no-stream", "--delete", "--no-delete"}
@@ -37,6 +38,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
         free = view.plan.without_model()
         ids = {job.profile: job.profile_id for job in view.plan.jobs}
         environment = _environment(view.plan.settings)
+        own = {record.key for record in view.plan.profiles if is_import_path(str(record.content.get("agent")))}
         excluded = view.plan.exclusions()
         for place, cell in enumerate(view.cells):
             started = cell.row if cell.row is not None and cell.row.state != ReadState.HELD else None
@@ -53,7 +55,7 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
                 profile_id=ids[cell.profile],
                 trial=f"{view.batch}/{started.key}" if started is not None else None,
                 superseded=len(again),
-                **_broken(started, again, view.plan.died),
+                **_broken(started, again, view.plan.died, own_agent=cell.profile in own),
                 no_model=cell.profile in free,
                 rerun=None if _quarantined(excluded(cell.profile, cell.task)) else cell.rerun,
                 last=repeats.get((cell.profile, cell.task, cell.attempt)),
@@ -64,11 +66,14 @@ def rows_of(views: Sequence[BatchView]) -> list[Row]:
     return rows
 
 
-def _broken(counts: TrialRow | None, again: Sequence[TrialRow], died: Sequence[str]) -> dict[str, Any]:
+def _broken(
+    counts: TrialRow | None, again: Sequence[TrialRow], died: Sequence[str], *, own_agent: bool
+) -> dict[str, Any]:
     """How many tries before the one that counts broke, how many of those after their agent had begun, and how many by
     a crash of the agent of which nothing else was seen.
 
-    A try that was cut off when its Harbor `died` broke by a crash too: an agent can bring that about.
+    A try that was cut off when its Harbor `died` broke by a crash too: an agent can bring that about. An agent that is
+    a user's own may act in its set-up as well.
     """
     until = counts.trial.started_at if counts is not None and counts.trial is not None else None
     tries = [
@@ -78,9 +83,18 @@ def _broken(counts: TrialRow | None, again: Sequence[TrialRow], died: Sequence[s
         or (row.job in died and row_outcome(row) is Outcome.CANCELLED)
     ]
     before = [one for one in tries if not (one and one.started_at and until and one.started_at > until)]
-    begun = [one for one in before if one is None or one.agent_status is not AgentStatus.NOT_STARTED]
-    crashed = sum(one is None or one.error_class in (ErrorClass.SETUP, ErrorClass.CANCELLED) for one in begun)
+    begun = [one for one in before if one is None or _had_begun(one, own_agent=own_agent)]
+    crashed = sum(one is None or _crashed(one) for one in begun)
     return {"broken": len(before), "redrawn": len(begun), "crashed": crashed}
+
+
+def _had_begun(trial: Trial, *, own_agent: bool) -> bool:
+    return trial.agent_status is not AgentStatus.NOT_STARTED or (own_agent and trial.error_phase == "agent_setup")
+
+
+def _crashed(trial: Trial) -> bool:
+    by_itself = trial.error_class in (ErrorClass.SETUP, ErrorClass.CANCELLED)
+    return by_itself and trial.agent_status is not AgentStatus.NOT_STARTED
 
 
 def _quarantined(exclusion: Exclusion | None) -> bool:

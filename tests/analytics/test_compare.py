@@ -15,7 +15,7 @@ from terminalbench.analytics.compare import compare
 from terminalbench.analytics.gate import gate
 from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.analytics.sentence import excludes_zero
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import Settings, There
 from terminalbench.errors import UserError
 from terminalbench.files import encode_json
 from terminalbench.index.queries import Rerun
@@ -624,6 +624,38 @@ def test_a_batch_that_grew_without_looks_is_judged_by_what_is_left() -> None:
     assert (never.verdict, never.sequential) == ("better", None), "one that never grew is judged as always"
     waiting = contrast(table(a="x.. " * 12, b="+.. " * 12), settings(growth=NIGHTS, coverage=0))
     assert waiting.sequential is not None
+
+
+def test_added_tasks_are_a_further_look() -> None:
+    made = rows(table(a="x " * 6 + "+ " * 6, b="+ " * 12))
+    without = frozenset(f"{row.task.dataset}/{row.task.id}" for row in made if int(row.task.id[1:]) > 5)
+    assert compare(made, settings()).contrasts[0].verdict == "better"
+    stages = ((There("s/0", None, without),), (There("s/0"),))
+    found = compare(made, settings(growth=stages)).contrasts[0]
+    assert found.sequential is not None
+    assert (found.sequential.method, found.sequential.looks) == ("growth", 2)
+    assert found.sequential.level is not None
+    assert found.sequential.level < 0.05, "five of five at first could have been called: something of alpha is gone"
+
+
+@pytest.mark.parametrize("how", [{"looks": "any"}, {"growth": NIGHTS}, {}], ids=["any", "growth", "once"])
+def test_how_few_missing_trials_undo_a_verdict_however_it_is_judged(how: dict[str, Any]) -> None:
+    def found(*lost: str) -> Contrast:
+        marks = table(a="xxx " * 6 + "+++ " * 6, b="+++ " * 6 + " ".join([*lost, *["+++"] * (6 - len(lost))]))
+        return contrast(marks, settings(coverage=0, **how))
+
+    held = found("EE+", "EE+")
+    assert held.missing is not None
+    assert (held.verdict, held.missing.verdict, held.missing.undone_by) == ("inconclusive", "better", 3)
+    assert held.reason == '"better" would not hold if 3 of the 4 missing trials went against it'
+    assert found("xx+", "+++").verdict == "better"
+    assert found("xx+", "x++").verdict == "inconclusive"
+    assert found("EE+").verdict == "better"
+
+
+def test_a_task_that_neither_has_begun_is_in_no_bound_of_a_batch_that_grew() -> None:
+    marks = table(a="xxx " * 8 + "... " * 2, b="+++ " * 7 + "++E " + "... " * 2)
+    assert contrast(marks, settings(coverage=0, growth=NIGHTS)).verdict == "better"
 
 
 def test_a_further_batch_is_a_further_look() -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 import msgspec
 
 from support.results import make_plan
-from terminalbench.analytics.settings import settings_of
+from terminalbench.analytics.settings import There, settings_of
 from terminalbench.experiments.batch import allocate
+from terminalbench.experiments.earlier import Earlier, GrownFrom
 from terminalbench.experiments.plan import Declared, Plan
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
-from terminalbench.runner.growth import with_attempts
+from terminalbench.runner.growth import extended, with_attempts
 
 
 def grown(root: Path, *attempts: int) -> tuple[str, Plan]:
@@ -24,16 +25,33 @@ def grown(root: Path, *attempts: int) -> tuple[str, Plan]:
 
 def test_a_plan_remembers_each_time_it_grew(tmp_path: Path) -> None:
     _, plan = grown(tmp_path, 3, 3, 5)
-    assert (plan.grown_from, plan.grown()) == ((1, 3), (1, 3))
+    assert (plan.grown_from, plan.grown()) == ((1, 3), (Earlier(1), Earlier(3)))
     assert grown(tmp_path)[1].grown() == ()
-    earlier = msgspec.structs.replace(plan, grown_from=())
-    assert earlier.grown() == (1, 2, 3, 4), "an earlier version did not say: it may have been looked at each time"
+    before = msgspec.structs.replace(plan, grown_from=())
+    assert [one.attempts for one in before.grown()] == [1, 2, 3, 4], (
+        "an earlier version did not say: it may have been looked at each time"
+    )
+
+
+def test_added_tasks_are_growth_too(tmp_path: Path) -> None:
+    name, plan = grown(tmp_path, 2)
+    more = make_plan(allocate(tmp_path, "s"), ("a", "b"), "wxyz", 2)
+    more = msgspec.structs.replace(more, declared=plan.declared)
+    plan = with_attempts(extended(plan, more, "here"), 3, "here")
+    assert plan.grown_from == (1, GrownFrom(2, ("d/w",)), 2)
+    added = frozenset({"d/w"})
+    assert plan.grown() == (Earlier(1, added), Earlier(2, added), Earlier(2))
+    stages = settings_of([BatchView(name, plan, [], [])]).growth
+    assert stages == ((There(name, 1, added),), (There(name, 2, added),), (There(name, 2),), (There(name),))
+    before = msgspec.structs.replace(plan, grown_from=(1, 2))
+    assert before.grown() == (Earlier(1, added), Earlier(2, added), Earlier(3, added)), "an earlier version did not say"
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
 
 
 def test_each_time_is_a_stage_unless_looks_were_declared(tmp_path: Path) -> None:
     name, plan = grown(tmp_path, 3, 5)
     view = BatchView(name, plan, [], [])
-    assert settings_of([view]).growth == (((name, 1),), ((name, 3),), ((name, None),))
+    assert settings_of([view]).growth == ((There(name, 1),), (There(name, 3),), (There(name),))
     for declared in (AnalysisTable(looks=3), AnalysisTable(looks="any"), AnalysisTable(planned_trials=15)):
         looked = BatchView(name, msgspec.structs.replace(plan, analysis=declared), [], [])
         assert settings_of([looked]).growth == ()

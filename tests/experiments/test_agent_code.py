@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from support.experiments import BASE, Project, good, problems
+from support.experiments import BASE, ORACLE, Project, good, problems
 from terminalbench.experiments.agent_code import MOST_FILES, agent_code
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.digests import digests
-from terminalbench.experiments.profiles import Profile, differences
+from terminalbench.experiments.profiles import Profile, changes_since, differences
 
 AGENT = "raise RuntimeError('was imported')\nclass Mine:\n    def __init__(self, logs_dir):\n        pass\n"
 
@@ -40,6 +40,24 @@ def test_every_file_of_a_package_counts(package: Project) -> None:
     assert changed == [
         f"agent_code.lab/{n}" for n in ("__init__.py", "agents.py", "prompts/system.md", "deep/tools.py")
     ]
+
+
+def test_the_code_of_an_environment_counts_for_every_profile(package: Project) -> None:
+    def both(environment: str) -> tuple[Profile, ...]:
+        run = f'[run]\ncontainer_env = "{environment}"\n'
+        return good(package, BASE + run + ORACLE + '[profiles.nop]\nagent = "nop"\n').profiles
+
+    package.write("lab/rooms.py", "raise RuntimeError('was imported')\nclass Room:\n    pass\n")
+    before = both("lab.rooms:Room")
+    assert all("lab/rooms.py" in one.content["environment_code"] for one in before)
+    package.write("lab/rooms.py", "class Room:\n    edited = True\n")
+    after = both("lab.rooms:Room")
+    for one, other in zip(before, after, strict=True):
+        assert [d.aspect for d in differences(one.content, other.content)] == ["environment_code.lab/rooms.py"]
+        assert one.id != other.id
+    assert all("environment_code" not in one.content for one in (*both("local"), *both("docker")))
+    old = {name: value for name, value in before[0].content.items() if name != "environment_code"}
+    assert changes_since(old, 2, after[0].content) == [], "an earlier version did not tell"
 
 
 def test_what_is_no_code_does_not_count(package: Project) -> None:

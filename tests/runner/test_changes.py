@@ -93,6 +93,19 @@ def test_what_changed_is_refused_by_its_name(
     assert started.jobs == []
 
 
+def test_changed_code_of_the_environment_is_refused(project: Project, batch: Batch, started: Started) -> None:
+    project.write("rooms.py", "class Room:\n    pass\n")
+    file = project.root / "experiments" / "exp.toml"
+    file.write_text(file.read_text().replace('container_env = "local"', 'container_env = "rooms:Room"'))
+    other = planned(load(file))
+    finished(other, "a")
+    resume(other, ResumeRequest())
+    assert started.cells() == {("p", "b")}
+    project.write("rooms.py", "class Room:\n    edited = True\n")
+    with pytest.raises(UserError, match=r'profile "p" is another treatment now: environment_code.rooms.py: '):
+        resume(other, ResumeRequest())
+
+
 def test_many_changed_files_are_one_line(project: Project, batch: Batch, started: Started, tbench) -> None:
     for number in range(9):
         project.write(f"lab/part{number}.py", "x")

@@ -11,7 +11,6 @@ from terminalbench.analytics import power, stats
 from terminalbench.analytics.checks import Comparability, comparability
 from terminalbench.analytics.contrast import (
     BY_STAGES,
-    PENDING,
     CountedWay,
     Looks,
     crossing,
@@ -33,9 +32,10 @@ from terminalbench.analytics.missing import (
     repeats,
     trials_apart,
     undone_by,
+    undone_in_stages,
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Missing, Row, Verdict
-from terminalbench.analytics.reasons import could_be_undone, too_early
+from terminalbench.analytics.reasons import could_be_undone, still_to_come, too_early, unknown_k
 from terminalbench.analytics.rows import repeats_told, rows_of
 from terminalbench.analytics.sample import BOUNDS, WAYS, Sample, Way, sample, task_differences, values_of
 from terminalbench.analytics.sentence import HAS_VALUE, notes, sentence
@@ -87,8 +87,8 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
         pareto_note=front.note,
         warnings=[
             *settings.warnings,
-            *_still_to_come(profiles),
-            *_unknown_k(summaries, settings),
+            *still_to_come(profiles),
+            *unknown_k(summaries, settings),
             *repeats_told(rows),
         ],
         departures=[str(one) for one in settings.departures],
@@ -99,27 +99,6 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
         k=settings.k,
         repeat=repeats(rows, settings),
     )
-
-
-def _still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
-    """What of the plan is missing."""
-    counts = {name: (sum(row.outcome in PENDING for row in p.rows()), len(p.rows())) for name, p in profiles.items()}
-    lacking = {name: numbers for name, numbers in counts.items() if numbers[0]}
-    what = "planned trials have not run or were cut off"
-    if len(lacking) > 3:
-        missing, planned = sum(count for count, _ in lacking.values()), sum(count for _, count in counts.values())
-        return [
-            f"{missing} of {planned} {what}: {', '.join(f'{name} {count}' for name, (count, _) in lacking.items())}"
-        ]
-    return [f"{name}: {count} of {planned} {what}" for name, (count, planned) in lacking.items()]
-
-
-def _unknown_k(summaries: Sequence, settings: Settings) -> list[str]:
-    lacking = [s.profile for s in summaries if settings.k is not None and settings.k not in s.pass_at]
-    if not lacking:
-        return []
-    needed = plural(settings.k or 0, "attempt that counts", "attempts that count")
-    return [f"pass@{settings.k} is unknown for {', '.join(lacking)}: not every task has {needed}"]
 
 
 @dataclass(frozen=True)
@@ -200,7 +179,8 @@ def _counted(
     prepared: _Prepared, way: Way, p: float | None, settings: Settings, family: int, looks: Looks
 ) -> CountedWay:
     sides = prepared.doubted if way in BOUNDS else (prepared.new, prepared.old)
-    crossed = crossing(*sides, prepared.tasks, way, looks, settings.metric)
+    tasks = begun(prepared.new, prepared.old, prepared.tasks) if way in BOUNDS else prepared.tasks
+    crossed = crossing(*sides, tasks, way, looks, settings.metric)
     return CountedWay(prepared.estimates[way], p, _narrow(prepared.samples[way], settings, family, looks), crossed)
 
 
@@ -310,10 +290,19 @@ def _missing(
         inside, margin = found.narrow, settings.margin or 0.0
         return inside is not None and (inside.low > -margin if upward else inside.high < margin)
 
+    def decides(new: ProfileRows, old: ProfileRows) -> bool:
+        """The same of what is judged by stages, which totals do not tell."""
+        sampled = sample(new, old, low.tasks, settings.metric, "exclude")
+        crossed = crossing(new, old, low.tasks, "exclude", looks, settings.metric)
+        return judge([CountedWay(estimate(sampled, settings), None, None, crossed)], looks, settings) == verdict
+
     ends = {"better": (True,), "worse": (False,), "equivalent": (True, False)}.get(verdict, ())
-    if looks.method in BY_STAGES or judge([ways[way] for way in _needed(settings)], looks, settings) == verdict:
-        ends = ()  # it holds; or it is judged by rounds, which totals do not tell
-    found = [undone_by(low, high, lambda s, up=up: holds(s, upward=up), upward=up) for up in ends]
+    if judge([ways[way] for way in _needed(settings)], looks, settings) == verdict:
+        ends = ()
+    if looks.method in BY_STAGES and verdict != "equivalent":
+        found = [undone_in_stages(prepared.doubted, low, high, decides, upward=up) for up in ends]
+    else:
+        found = [undone_by(low, high, lambda s, up=up: holds(s, upward=up), upward=up) for up in ends]
     return Missing(
         new=prepared.lost[0],
         old=prepared.lost[1],

@@ -1,6 +1,6 @@
 """Two profiles on their common tasks: the estimate both ways, the looks, and what both ways allow to say. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, fsum
 from typing import Any, Literal
@@ -10,7 +10,7 @@ import msgspec
 from terminalbench.analytics import power, signs, stats
 from terminalbench.analytics.model import Estimate, Interval, LookMethod, Metric, Row, Sequential, Verdict
 from terminalbench.analytics.sample import Sample, Way, log_ratios, sample
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import Settings, There
 from terminalbench.analytics.summary import ProfileRows, unit_of
 from terminalbench.records import Outcome, TaskRef
 
@@ -186,7 +186,7 @@ def _nights(new: ProfileRows, old: ProfileRows, settings: Settings) -> tuple[Sta
     """The stages of `settings.growth` in which both profiles had more trials than in the one before."""
     stages, seen = [], (0, 0)
     for night in settings.growth:
-        stage = _until(dict(night))
+        stage = _until([There(*one) for one in night])
         count = sum(map(len, stage(new).tasks.values())), sum(map(len, stage(old).tasks.values()))
         if count != seen and all(count):
             stages.append(stage)
@@ -194,12 +194,15 @@ def _nights(new: ProfileRows, old: ProfileRows, settings: Settings) -> tuple[Sta
     return tuple(stages)
 
 
-def _until(attempts: Mapping[str, int | None]) -> Stage:
-    """The rows of these batches, so many attempts of each task; None is all of them."""
+def _until(batches: Sequence[There]) -> Stage:
+    """The rows of these batches that were there then."""
+    by_batch = {one.batch: one for one in batches}
 
     def there(row: Row) -> bool:
-        most = attempts.get(row.batch, 0)
-        return most is None or row.attempt <= most
+        then = by_batch.get(row.batch)
+        if then is None or f"{row.task.dataset}/{row.task.id}" in then.without:
+            return False
+        return then.attempts is None or row.attempt <= then.attempts
 
     def stage(profile: ProfileRows) -> ProfileRows:
         tasks = {task: [row for row in rows if there(row)] for task, rows in profile.tasks.items()}

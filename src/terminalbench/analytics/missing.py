@@ -1,6 +1,7 @@
 """Trials that were not measured: how much of the plan they are, how many undo a verdict, how to get them back. Pure."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from shlex import quote
 
 import msgspec
@@ -77,16 +78,63 @@ def undone_by(low: Sample, high: Sample, holds: Callable[[Sample], bool], *, upw
     """
     start, end = (high, low) if upward else (low, high)
     steps = _steps(start, end, upward=upward)
-    if holds(_turned(start, steps)):
+    return _fewest(lambda count: holds(_turned(start, steps[:count])), len(steps))
+
+
+def undone_in_stages(
+    sides: tuple[ProfileRows, ProfileRows],
+    low: Sample,
+    high: Sample,
+    holds: Callable[[ProfileRows, ProfileRows], bool],
+    *,
+    upward: bool,
+) -> int | None:
+    """As `undone_by`, where it matters when a trial was: of one task and side the earlier ones are turned first.
+
+    So many undo the verdict; that fewer of other tasks could is not ruled out.
+    """
+    start, end = (high, low) if upward else (low, high)
+    steps = _steps(start, end, upward=upward)
+
+    def turned(count: int) -> bool:
+        against = Counter((start.tasks[task], side) for task, side, _ in steps[:count])
+        new, old = (
+            _decided(
+                profile, {task: n for (task, of), n in against.items() if of == side}, passed=upward is (side == 0)
+            )
+            for side, profile in enumerate(sides)
+        )
+        return holds(new, old)
+
+    return _fewest(turned, len(steps))
+
+
+def _fewest(holds: Callable[[int], bool], most: int) -> int | None:
+    """The fewest with which it does not hold; None when it does with all."""
+    if holds(most):
         return None
-    least, most = 0, len(steps)
+    least = 0
     while least < most:
         middle = (least + most) // 2
-        if holds(_turned(start, steps[:middle])):
+        if holds(middle):
             least = middle + 1
         else:
             most = middle
     return least
+
+
+def _decided(profile: ProfileRows, against: Mapping[TaskRef, int], *, passed: bool) -> ProfileRows:
+    """The profile with its missing trials as passed or not, but so many of each task `against` that."""
+    outcomes = (Outcome.PASSED, Outcome.FAILED) if passed else (Outcome.FAILED, Outcome.PASSED)
+    tasks = {}
+    for task, rows in profile.tasks.items():
+        places = [place for place, row in enumerate(rows) if not row.measured]
+        turned = set(places[: against.get(task, 0)])
+        tasks[task] = [
+            row if row.measured else msgspec.structs.replace(row, outcome=outcomes[place in turned])
+            for place, row in enumerate(rows)
+        ]
+    return ProfileRows(profile.profile, tasks)
 
 
 type Step = tuple[int, int, float]

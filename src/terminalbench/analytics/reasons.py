@@ -1,8 +1,12 @@
-"""Why there is no verdict although a number seems to give one, in words. Pure."""
+"""Why there is no verdict although a number seems to give one, and what is not known, in words. Pure."""
 
-from terminalbench.analytics.contrast import Looks
-from terminalbench.analytics.model import Missing
-from terminalbench.text.numbers import noun, p_value
+from collections.abc import Mapping, Sequence
+
+from terminalbench.analytics.contrast import PENDING, Looks
+from terminalbench.analytics.model import Missing, ProfileSummary
+from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.summary import ProfileRows
+from terminalbench.text.numbers import noun, p_value, plural
 
 
 def could_be_undone(missing: Missing) -> str:
@@ -27,3 +31,25 @@ def too_early(looks: Looks) -> str | None:
     if not looks.look:
         return f"it is before the first of {looks.looks} looks"
     return f"look {looks.look} of {looks.looks} needs p up to {p_value(looks.level)}"
+
+
+def still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
+    """What of the plan is missing."""
+    counts = {name: (sum(row.outcome in PENDING for row in p.rows()), len(p.rows())) for name, p in profiles.items()}
+    lacking = {name: numbers for name, numbers in counts.items() if numbers[0]}
+    what = "planned trials have not run or were cut off"
+    if len(lacking) > 3:
+        missing, planned = sum(count for count, _ in lacking.values()), sum(count for _, count in counts.values())
+        return [
+            f"{missing} of {planned} {what}: {', '.join(f'{name} {count}' for name, (count, _) in lacking.items())}"
+        ]
+    return [f"{name}: {count} of {planned} {what}" for name, (count, planned) in lacking.items()]
+
+
+def unknown_k(summaries: Sequence[ProfileSummary], settings: Settings) -> list[str]:
+    """That pass@k is not known of some profiles."""
+    lacking = [s.profile for s in summaries if settings.k is not None and settings.k not in s.pass_at]
+    if not lacking:
+        return []
+    needed = plural(settings.k or 0, "attempt that counts", "attempts that count")
+    return [f"pass@{settings.k} is unknown for {', '.join(lacking)}: not every task has {needed}"]

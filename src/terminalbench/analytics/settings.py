@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -10,7 +10,7 @@ from terminalbench.analytics.model import Metric
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agent_code import is_released
 from terminalbench.experiments.plan import Departure, DepartureKind, Plan
-from terminalbench.experiments.profiles import RECIPE
+from terminalbench.experiments.profiles import tells
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
 from terminalbench.registry import import_path
@@ -26,11 +26,19 @@ _SAME_RUN = ("timeout_multiplier", "harbor_args", "network")
 """What of `[run]` changes what a trial can do; the environment is told by each trial."""
 
 
+class There(NamedTuple):
+    """What of a batch was there at a time: so many attempts of each task (None: all), `without` some tasks."""
+
+    batch: str
+    attempts: int | None = None
+    without: frozenset[str] = frozenset()
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `compare` needs besides the rows. `contrasts` are (new, old); `profiles` as declared.
 
     `places` says how a person names each batch that may be resumed; None: all by what they are called. `growth` are the
-    stages in which the trials became more without declared looks: of each batch so many attempts (None: all).
+    stages in which the trials became more without declared looks.
     """
 
     baseline: str
@@ -44,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     looks: int | Literal["any"] = 1
     planned_trials: int | None = None
     strict: bool = False
-    growth: tuple[tuple[tuple[str, int | None], ...], ...] = ()
+    growth: tuple[tuple[There, ...], ...] = ()
     effect: float | None = None
     hypothesis: str | None = None
     k: int | None = None
@@ -172,7 +180,7 @@ def _unrecorded_code(views: Sequence[BatchView]) -> list[str]:
     """Agents of one's own in plans of an earlier version: whether other batches have the same code is unknown."""
     if len(views) == 1:
         return []
-    old = [(view.batch, p) for view in views for p in view.plan.profiles if p.recipe < RECIPE]
+    old = [(view.batch, p) for view in views for p in view.plan.profiles if not tells(p.recipe, "agent_code")]
     own = [(batch, p.key) for batch, p in old if _is_own(str(p.content.get("agent")))]
     told = "was planned without the code of its agent: whether it is that of the other batches is unknown"
     return [f"{key} of {batch} {told}" for batch, key in own]
@@ -247,17 +255,17 @@ def _other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str]
     return found
 
 
-def _stages(views: Sequence[BatchView]) -> tuple[tuple[tuple[str, int | None], ...], ...]:
+def _stages(views: Sequence[BatchView]) -> tuple[tuple[There, ...], ...]:
     """What could be looked at, time after time, although no looks were declared: each batch, and each time it grew."""
     declared = views[0].plan.analysis
     if declared.looks != 1 or declared.planned_trials is not None:
         return ()
-    there: dict[str, int | None] = {}
+    there: dict[str, There] = {}
     stages = []
     for view in views:
-        for attempts in (*view.plan.grown(), None):
-            there[view.batch] = attempts
-            stages.append(tuple(there.items()))
+        for then in (*view.plan.grown(), None):
+            there[view.batch] = There(view.batch, *then) if then is not None else There(view.batch)
+            stages.append(tuple(there.values()))
     return tuple(stages)
 
 

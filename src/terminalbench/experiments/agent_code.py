@@ -1,4 +1,4 @@
-"""The code of an agent that is a class of one's own: digests of the files that its import path leads to.
+"""The code of an agent, or an environment, that is a class of one's own: digests of the files its import path leads to.
 
 A package counts with every file of its folder, a folder without `__init__.py` with its Python files, a single module
 with itself. What these import from source folders (the project, editable installs) is counted too, by a statement or by

@@ -318,7 +318,10 @@ class _Loader:
         own = {key: given(tables.ProfileTable, profile, "", quiet) for key, profile in valid.items()}
         declared = self.raw.get("defaults")
         defaults = given(tables.ProfileDefaults, declared, "", quiet) if isinstance(declared, Mapping) else {}
-        shared = Inheritance(own, defaults, table.mcp.aliases, self.root, self.problems, self.notes, private)
+        environment = registry.import_path("environments", table.run.container_env)
+        shared = Inheritance(
+            own, defaults, table.mcp.aliases, self.root, self.problems, self.notes, private, environment
+        )
         profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
         self._note_twins(profiles)
         return profiles

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ class Inheritance:
     """What all profiles of a file share, and where their problems and notes go.
 
     `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`. `private` are folders that
-    no agent may see, and what they are.
+    no agent may see, and what they are. `environment` is the import path of the environment, where it has one.
     """
 
     own: dict[str, dict[str, Any]]
@@ -35,6 +36,25 @@ class Inheritance:
     problems: Problems
     notes: list[str]
     private: dict[Path, str]
+    environment: str | None = None
+
+    @cached_property
+    def environment_code(self) -> dict[str, str]:
+        """Digests of the code of an environment of one's own; one whose code cannot be found is noted."""
+        return self.code_at(self.environment, f"environment {self.environment}", "run.container_env", "run")
+
+    def code_at(self, path: str | None, what: str, where: str, at: str) -> dict[str, str]:
+        """Digests of the code at an import path; empty for what is released, or cannot be found, which is noted."""
+        if path is None:
+            return {}
+        try:
+            found = agent_code(path, self.root)
+        except OSError as error:
+            self.problems.add(where, f"its code cannot be read: {error.filename}: {error.strerror}")
+            return {}
+        if found is None:
+            self.notes.append(f"{at}: the code of {what} was not found; its id misses it")
+        return found or {}
 
     def resolve(self, key: str) -> Profile | None:
         """The profile called `key`, or None when it is too broken to say more about."""
@@ -159,6 +179,7 @@ class _Resolver:
             env_file=self._env_file(),
             workflow=self._file("workflow"),
             code=self._code(),
+            environment_code=self.shared.environment_code,
             option_files=self._option_files(),
             description=self._text("description"),
             price=FREE if self.values.get("price") == 0 else self.values.get("price"),
@@ -242,18 +263,8 @@ class _Resolver:
         return options
 
     def _code(self) -> dict[str, str]:
-        """Digests of the code of an agent of one's own; one whose code cannot be found is noted."""
-        path = self.info.import_path
-        if path is None:
-            return {}
-        try:
-            found = agent_code(path, self.root)
-        except OSError as error:
-            self._wrong("agent", f"its code cannot be read: {error.filename}: {error.strerror}")
-            return {}
-        if found is None:
-            self.shared.notes.append(f"{self.at}: the code of agent {self.info.name} was not found; its id misses it")
-        return found or {}
+        """Digests of the code of an agent of one's own."""
+        return self.shared.code_at(self.info.import_path, f"agent {self.info.name}", self._where("agent"), self.at)
 
     def _option_files(self) -> dict[str, str]:
         """Digests of the project's files and folders that options name by their path."""

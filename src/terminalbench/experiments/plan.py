@@ -18,6 +18,7 @@ from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, select_profiles, select_tasks
 from terminalbench.experiments.datasets import dataset_labels
+from terminalbench.experiments.earlier import Earlier, Extent, GrownFrom, earlier
 from terminalbench.experiments.profiles import RECIPE, Difference, Profile, changes_since
 from terminalbench.experiments.tables import (
     SLUG,
@@ -223,10 +224,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     Written as plan.json, with what was found out before the first trial (`excluded`, `provenance`). `superseded` are
     trials (`<job>/<trial>`) that were run again on request, `died` the jobs whose Harbor died. `analysis`, `top_up` and
     `declared` are what was declared before the first trial; they stay as they are when the batch grows. `grown_from`
-    are the attempts of every task it had each time they became more. `departures` are decided after it. `task_files`
-    are digests of the files of each task (`dataset/id`) that lies in a folder; of a task that is not there, they are
-    unknown. `labels` are for people and for later selection; they decide nothing. `gate` is the gate it shares with
-    other batches.
+    say what it had each time it became more; a number stands for attempts alone. `departures` are decided after it.
+    `task_files` are digests of the files of each task (`dataset/id`) that lies in a folder; of a task that is not
+    there, they are unknown. `labels` are for people and for later selection; they decide nothing. `gate` is the gate
+    it shares with other batches.
     """
 
     slug: str
@@ -241,7 +242,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     top_up: TopUpTable | None = None
     notify: NotifyTable | None = None
     declared: Declared | None = None
-    grown_from: tuple[int, ...] = ()
+    grown_from: tuple[GrownFrom | int, ...] = ()
     labels: dict[str, str] = {}
     gate: str | None = None
     artifacts: tuple[str, ...] = ()
@@ -259,12 +260,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         """The folder that it was planned for: recorded configurations name files there."""
         return Path(self.provenance.root or "") / self.folder
 
-    def grown(self) -> tuple[int, ...]:
-        """The attempts of each task it had before they became more, each time; those of an earlier version: any."""
-        now = max((job.attempts for job in self.jobs), default=0)
-        first = self.declared.attempts if self.declared is not None else now
-        known = tuple(attempts for attempts in self.grown_from if first <= attempts < now)
-        return known if known[:1] == (first,) else tuple(range(first, now))
+    def grown(self) -> tuple[Earlier, ...]:
+        """What it had before it became more, each time."""
+        if self.declared is None:
+            return ()
+        tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in self.jobs for task in job.tasks)
+        now = Extent(max((job.attempts for job in self.jobs), default=0), [*tasks])
+        return earlier(self.grown_from, Extent(self.declared.attempts, self.declared.tasks), now)
 
     def departed(self) -> tuple[Departure, ...]:
         """The departures that the batch has recorded; an earlier version wrote sentences."""

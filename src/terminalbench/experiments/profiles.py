@@ -28,10 +28,11 @@ environments, caches, and files that hold secrets by custom."""
 _IS_NOT_SOURCE = re.compile("|".join(map(fnmatch.translate, NOT_SOURCE)))
 _PASSING = re.compile("|".join(map(fnmatch.translate, (".git", ".hg", "__pycache__", "*.pyc"))))
 """What changes by itself in a folder that is handed over as it is."""
-RECIPE = 2
-"""Which aspects the content of a profile has. 2 added `agent_code`, `option_files` and `conditions`."""
-_SINCE_2 = ("agent_code", "option_files", "conditions")
-ON_DISK = ("agent_code", "option_files", "skills", "mcp_code")
+RECIPE = 3
+"""Which aspects the content of a profile has."""
+_SINCE = {2: ("agent_code", "option_files", "conditions"), 3: ("environment_code",)}
+"""The aspects that a recipe added."""
+ON_DISK = ("agent_code", "environment_code", "option_files", "skills", "mcp_code")
 """Aspects that are digests of files which a trial reads when it starts; a JobConfig holds all others itself."""
 _SHOWN_FILES = 4
 _SERVER_FILES = {".mcp.json", "USAGE.md", "hooks.json"}
@@ -105,6 +106,7 @@ class Profile:
     env_file: Path | None = None
     workflow: TextFile | None = None
     code: dict[str, str] = field(default_factory=dict)
+    environment_code: dict[str, str] = field(default_factory=dict)
     option_files: dict[str, str] = field(default_factory=dict)
     description: str | None = None
     price: ProfilePrice | None = None
@@ -141,6 +143,7 @@ class Profile:
             "agent": self.agent.import_path if self.agent.import_path == self.agent.name else self.agent.name,
             "agent_version": self.agent_version,
             "agent_code": self.code or None,
+            "environment_code": self.environment_code or None,
             "model": self.model,
             "reasoning": self.reasoning,
             "options": self.options or None,
@@ -244,9 +247,13 @@ def summaries(found: Sequence[Difference]) -> list[str]:
 
 def changes_since(planned: Mapping[str, Any], recipe: int, now: Mapping[str, Any]) -> list[Difference]:
     """What makes `now` another treatment than what was planned; what an earlier recipe did not record is unknown."""
-    unknown = _SINCE_2 if recipe < RECIPE else ()
-    known = ({name: value for name, value in content.items() if name not in unknown} for content in (planned, now))
+    known = ({name: value for name, value in content.items() if tells(recipe, name)} for content in (planned, now))
     return differences(*known)
+
+
+def tells(recipe: int, aspect: str) -> bool:
+    """Whether a profile that was planned by `recipe` would have the aspect; else nothing is known of it."""
+    return all(recipe >= since for since, names in _SINCE.items() if aspect in names)
 
 
 def _aspects(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -16,7 +16,7 @@ from terminalbench.experiments.agent_code import agent_code, is_released, option
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.digests import changed_names, digests, files_below
 from terminalbench.experiments.plan import Departure, DepartureKind, Plan, PlannedTask, ProfileRecord
-from terminalbench.experiments.profiles import ON_DISK, RECIPE, Folder, content_id, differences, summaries
+from terminalbench.experiments.profiles import ON_DISK, Folder, content_id, differences, summaries, tells
 from terminalbench.experiments.task_folder import PARTS
 from terminalbench.files import read_json
 from terminalbench.records import TaskRef
@@ -59,7 +59,7 @@ def find_changes(
             values[record.key] = {**record.values, **held}
             text = f'profile "{record.key}" is another treatment now: another value of {some(others)}'
             found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
-        now = _files_now(record, _agent(batch, plan, record.key), root)
+        now = _files_now(record, _config(batch, plan, record.key), root)
         planned = {aspect: record.content.get(aspect) or {} for aspect in now}
         found = differences(planned, now)
         if found:
@@ -158,15 +158,15 @@ def task_files(tasks: Iterable[PlannedTask]) -> dict[str, dict[str, str]]:
 
 def unrecorded_code(batch: Batch, plan: Plan, profiles: Collection[str]) -> list[str]:
     """The profiles whose agent is a class of one's own, and whose plan is too old to tell its code."""
-    old = [record.key for record in plan.profiles if record.recipe < RECIPE and record.key in profiles]
-    paths = {key: _agent(batch, plan, key).get("import_path") for key in old}
+    old = [r.key for r in plan.profiles if not tells(r.recipe, "agent_code") and r.key in profiles]
+    paths = {key: _config(batch, plan, key)["agents"][0].get("import_path") for key in old}
     return [key for key, path in paths.items() if path is not None and not is_released(path)]
 
 
-def _agent(batch: Batch, plan: Plan, profile: str) -> dict[str, Any]:
-    """The agent of a profile, as its recorded JobConfig has it."""
+def _config(batch: Batch, plan: Plan, profile: str) -> dict[str, Any]:
+    """The recorded JobConfig of a profile."""
     first = next(job.name for job in plan.jobs if job.profile == profile)
-    return read_json(batch.job_config(first))["agents"][0]
+    return read_json(batch.job_config(first))
 
 
 def _name(ref: TaskRef) -> str:
@@ -183,9 +183,9 @@ def _files(folder: Path) -> dict[str, Path]:
     return {file.relative_to(folder).as_posix(): file for file in files}
 
 
-def _files_now(record: ProfileRecord, agent: Mapping[str, Any], root: Path) -> dict[str, dict[str, str]]:
+def _files_now(record: ProfileRecord, config: Mapping[str, Any], root: Path) -> dict[str, dict[str, str]]:
     """The aspects of a planned profile that are files, as they are now; without those that its plan does not tell."""
-    content = record.content
+    content, agent = record.content, config["agents"][0]
     skills = {Path(path).name: Folder(Path(path), every=True) for path in agent.get("skills", [])}
     paths = agent.get("kwargs", {}).get("mcp_source", {}).get("paths", {})
     servers = {name: Folder(Path(path)) for name, path in paths.items()}
@@ -196,7 +196,9 @@ def _files_now(record: ProfileRecord, agent: Mapping[str, Any], root: Path) -> d
                 now[aspect] = {name: folder.digest for name, folder in folders.items()}
         if content.get("agent_code") is not None:
             now["agent_code"] = agent_code(agent["import_path"], root) or {}
-        if record.recipe >= RECIPE:
+        if content.get("environment_code") is not None:
+            now["environment_code"] = agent_code(config["environment"]["import_path"], root) or {}
+        if tells(record.recipe, "option_files"):
             now["option_files"] = option_files(content.get("options") or {}, root)
     except OSError as error:
         what = f'cannot be read, and profile "{record.key}" was planned with it: {error.strerror}'

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from terminalbench.errors import UserError
+from terminalbench.experiments.earlier import GrownFrom
 from terminalbench.experiments.plan import (
     Departure,
     DepartureKind,
@@ -16,7 +17,7 @@ from terminalbench.experiments.plan import (
     PlannedTask,
     ProfileRecord,
 )
-from terminalbench.experiments.profiles import RECIPE
+from terminalbench.experiments.profiles import tells
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural
 
@@ -92,7 +93,7 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
         old,
         jobs=jobs,
         profiles=(*old.profiles, *added),
-        grown_from=_grown_from(old, max((job.attempts for job in jobs), default=0)),
+        grown_from=_grown_from(old, max((job.attempts for job in jobs), default=0), _added_tasks(old, jobs)),
         settings=dataclasses.replace(old.settings, **{name: getattr(new.settings, name) for name in FREE_TO_CHANGE}),
         top_up=new.top_up,
         departures=(*old.departures, *late),
@@ -102,7 +103,7 @@ def extended(old: Plan, new: Plan, where: str) -> Plan:
 
 def _other_conditions(planned: Sequence[ProfileRecord], added: Sequence[ProfileRecord]) -> list[Departure]:
     """Profiles that run under built-in conditions which others of the same agent were planned without, long ago."""
-    without = {record.content.get("agent"): record.key for record in planned if record.recipe < RECIPE}
+    without = {record.content.get("agent"): record.key for record in planned if not tells(record.recipe, "conditions")}
     found = [(record, without.get(record.content.get("agent"))) for record in added if record.content.get("conditions")]
     return [
         Departure(
@@ -123,10 +124,18 @@ def with_attempts(plan: Plan, attempts: int, where: str) -> Plan:
     return msgspec.structs.replace(plan, jobs=jobs, settings=settings, grown_from=_grown_from(plan, attempts))
 
 
-def _grown_from(plan: Plan, attempts: int) -> tuple[int, ...]:
-    """Each number of attempts that became more."""
+def _grown_from(plan: Plan, attempts: int, added: tuple[str, ...] = ()) -> tuple[GrownFrom | int, ...]:
+    """What it had each time, with what it has now if that becomes more."""
     most = max((job.attempts for job in plan.jobs), default=attempts)
+    if added:
+        return (*plan.grown_from, GrownFrom(most, added))
     return (*plan.grown_from, most) if attempts > most else plan.grown_from
+
+
+def _added_tasks(old: Plan, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
+    known = {task.ref for job in old.jobs for task in job.tasks}
+    added = dict.fromkeys(task.ref for job in jobs for task in job.tasks if task.ref not in known)
+    return tuple(f"{ref.dataset}/{ref.id}" for ref in added)
 
 
 def _changed_settings(old: Plan, new: Plan) -> list[str]:

@@ -163,6 +163,14 @@ def test_defaults_that_are_written_out_are_the_same_treatment(jobs: Path) -> Non
     assert "options" not in unset
     locked = {"skills": [{"name": "sql", "digest": "sha256:1", "source": "/a"}]}
     assert treatment(lean, locked)["skills"] == {"sql": "sha256:1"}, "by content, wherever it lay"
+    files = {
+        "user_prompt_template": {"path": "/u.md", "digest": "sha256:2"}, "user_persona": None,
+        "bridge_inputs": {"rules": {"path": "/r", "digest": "sha256:3"}},
+        "extra_docker_compose": [{"path": "/c.yaml", "digest": "sha256:4"}],
+    }  # fmt: skip
+    found = treatment(lean, files)
+    assert found["user_files"] == {"user_prompt_template": "sha256:2", "rules": "sha256:3"}
+    assert found["compose_files"] == {"1": "sha256:4"}
 
 
 def test_a_copied_folder_counts_once(jobs: Path, tbench: Callable[..., Any]) -> None:

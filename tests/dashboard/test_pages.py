@@ -209,6 +209,22 @@ def test_a_trial_step_by_step(root: Root) -> None:
     assert json.loads(root.text(f"{trial('a__1')}data.json"))["trial"]["name"] == "a__1"
 
 
+def test_what_the_agent_had_is_told_as_show_tells_it(root: Root) -> None:
+    html = root.text(trial("a__1"))
+    assert '<h2>What the agent had</h2>\n<ul class="plain"><li>CLI 1 (told by trajectory)</li></ul>' in html
+    assert "What the agent had" not in root.text(trial("b__2")), "it does not tell"
+
+
+def test_a_command_works_where_the_dashboard_was_started(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root.path.parent)
+    for page in ("batches/study/0/", "compare/study/0/q/study/0/p/"):
+        assert "<code>tbench resume results/study/0 --retry-errors</code>" in root.text(page)
+    monkeypatch.chdir("/")
+    assert f"<code>tbench resume {root.path.relative_to('/')}/study/0 --retry-errors</code>" in root.text(
+        "batches/study/0/"
+    )
+
+
 def test_long_trajectories_come_in_pages(root: Root) -> None:
     folder = root.batch.runs / f"{STAMP}__p" / "b__1"
     add_trajectory(folder, steps(*(f"echo {n}" for n in range(120))))

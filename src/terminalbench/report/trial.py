@@ -193,7 +193,7 @@ def _usage(usage: Usage) -> list[str]:
 
 
 def _delivery(delivery: Delivery) -> list[str]:
-    lines = _had(delivery)
+    lines = [line for place, said in enumerate(had(delivery)) for line in _wrapped(said, first=place == 0)]
     if delivery.mcp_configured:
         connected = "unknown" if delivery.mcp_connected is None else ", ".join(delivery.mcp_connected) or "none"
         calls = sum((delivery.mcp_calls or {}).values()) if delivery.mcp_calls is not None else "unknown"
@@ -206,13 +206,13 @@ def _delivery(delivery: Delivery) -> list[str]:
     return lines
 
 
-def _had(delivery: Delivery) -> list[str]:
-    """What the agent says it had; nothing of an agent that does not tell."""
+def had(delivery: Delivery) -> list[str]:
+    """What the agent says it had, line by line; nothing of an agent that does not tell."""
     if delivery.told_by is None:
         return []
     told = {"model": delivery.model, "CLI": delivery.cli_version, "permission mode": delivery.permission_mode}
     known = ", ".join(f"{what} {value}" for what, value in told.items() if value is not None)
-    lines = [f"  had       {known or 'nothing that it names'} (told by {delivery.told_by})"]
+    lines = [f"{known or 'nothing that it names'} (told by {delivery.told_by})"]
     for what, names in (
         ("built-in tool", delivery.tools),
         *((f"tool of {server}", found) for server, found in (delivery.mcp_tools or {}).items()),
@@ -223,17 +223,19 @@ def _had(delivery: Delivery) -> list[str]:
         if names:
             one, _, rest = what.partition(" of ")
             shown = plural(len(names), one) + (f" of {rest}" if rest else "")
-            lines += _wrapped(f"{shown}: {', '.join(names)}")
+            lines.append(f"{shown}: {', '.join(names)}")
     states = [f"{name} {state}" for name, state in (delivery.mcp_state or {}).items() if state != "connected"]
-    lines += _wrapped(f"MCP servers not connected at the start: {', '.join(states)}") if states else []
+    lines += [f"MCP servers not connected at the start: {', '.join(states)}"] if states else []
     undeclared = delivery.mcp_undeclared
-    lines += _wrapped(f"MCP servers that nothing declares: {', '.join(undeclared)}") if undeclared else []
+    lines += [f"MCP servers that nothing declares: {', '.join(undeclared)}"] if undeclared else []
     if delivery.left_out:
-        lines += _wrapped(f"and {plural(delivery.left_out, 'further name')} that were not kept")
+        lines.append(f"and {plural(delivery.left_out, 'further name')} that were not kept")
     return lines
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrapped(text: str, *, first: bool) -> list[str]:
+    if first:
+        return [f"  had       {text}"]
     return textwrap.wrap(text, _WIDTH, initial_indent=" " * 12, subsequent_indent=" " * 14, break_on_hyphens=False)
 
 

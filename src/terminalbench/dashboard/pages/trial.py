@@ -14,6 +14,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import task_trials
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Finding
+from terminalbench.report.trial import had
 from terminalbench.text.egress import egress_lines
 
 _VERIFIER_BYTES = 64 * 1024
@@ -73,6 +74,7 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "batch": ask.batch,
         "row": row,
         "trial": row.trial,
+        "had": had(row.trial.delivery) if row.trial is not None else [],
         "path": path,
         "documents": found,
         "document": document,

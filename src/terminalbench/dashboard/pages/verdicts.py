@@ -11,6 +11,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError
 from terminalbench.index.pages import BatchSummary
 from terminalbench.index.queries import BatchView
+from terminalbench.live.processes import resume_places
 
 if TYPE_CHECKING:
     from terminalbench.analytics.model import Comparison
@@ -35,16 +36,18 @@ class Said:
 
 def batch_verdict(site: Site, summary: BatchSummary, view: BatchView) -> Said:
     """The declared contrasts of one batch."""
+    places = resume_places([site.batch(summary.batch)], [view])
 
     def make() -> Said:
         from terminalbench.analytics.compare import compare_views
+        from terminalbench.analytics.settings import Asked
 
         try:
-            return Said(compare_views([view]))
+            return Said(compare_views([view], Asked(places=places)))
         except TbenchError as error:
             return Said(None, str(error))
 
-    return site.kept(("verdict", summary.batch, summary.version), make)
+    return site.kept(("verdict", summary.batch, summary.version, *places.values()), make)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Side:
 def picked_verdict(site: Site, pairs: Sequence[tuple[Side, Side]]) -> Said:
     """Each (new, old) pair compared, under the settings the old side's batch declared."""
     key = tuple((s.summary.batch, s.summary.version, s.profile) for pair in pairs for s in pair)
+    views = {s.summary.batch: s.view for pair in pairs for s in pair}
+    places = resume_places([site.batch(name) for name in views], [*views.values()])
 
     def make() -> Said:
         from terminalbench.analytics.compare import compare
@@ -88,12 +93,13 @@ def picked_verdict(site: Site, pairs: Sequence[tuple[Side, Side]]) -> Said:
                 profiles=profiles,
                 departures=(),
                 hypothesis=None,
+                places=places,
             )
             return Said(compare([row for found in rows.values() for row in found], settings))
         except TbenchError as error:
             return Said(None, str(error))
 
-    return site.kept(("picked", key), make)
+    return site.kept(("picked", key, *places.values()), make)
 
 
 def contrast_table(said: Said) -> Table:

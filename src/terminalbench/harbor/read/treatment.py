@@ -50,7 +50,7 @@ def read_treatment(trial_dir: Path) -> dict[str, Any] | None:
 
 def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, Any]:
     """The content by aspect, as profiles of ours have it. `config` is a trial's configuration with or without its
-    defaults, `lock` holds the digests of its skills and further instructions."""
+    defaults, `lock` holds the digests of its skills, further instructions and other files."""
     agent = _table(config.get("agent"))
     options = dict(_table(agent.get("kwargs")))
     version = options.pop("version", None)
@@ -70,6 +70,8 @@ def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, A
         "continues": _set({name: agent.get(name) for name in ("resume_trajectory", "load_trajectory")}),
         "instructions": _digests(lock.get("extra_instructions")) or _instructions(config),
         "user_agent": _set(_table(config.get("user_agent"))),
+        "user_files": _user_files(lock),
+        "compose_files": _digests(lock.get("extra_docker_compose")),
         "timeouts": _set({name: config.get(name) for name in _TIMEOUTS if config.get(name) != 1.0}),
         "environment": _environment(_table(config.get("environment"))),
         "verifier": _set(_table(config.get("verifier")), *_NO_TREATMENT),
@@ -123,6 +125,13 @@ def _digests(locks: Any) -> dict[str, Any]:
     return {
         str(one.get("name") or place): one["digest"] for place, one in enumerate(_tables(locks), 1) if "digest" in one
     }
+
+
+def _user_files(lock: Mapping[str, Any]) -> dict[str, Any]:
+    """Digests of what the simulated user is told by files: its persona, its prompt, the inputs of its bridge."""
+    named = {name: _table(lock.get(name)) for name in ("user_persona", "user_prompt_template", "bridge_prompt")}
+    named |= {str(name): _table(one) for name, one in _table(lock.get("bridge_inputs")).items()}
+    return {name: one["digest"] for name, one in named.items() if "digest" in one}
 
 
 def _set(table: Mapping[str, Any], *without: str) -> dict[str, Any]:

@@ -137,6 +137,12 @@ MIGRATIONS: list[tuple[str, str]] = [
         ALTER TABLE trials ADD COLUMN hosts TEXT;
         """,
     ),
+    (
+        "012_foreign_files",  # further files of foreign jobs count by their digests
+        """
+        UPDATE trials SET stamp = '' WHERE batch = '.';
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

@@ -48,7 +48,7 @@ slug = "s"
 container_env = "local"
 parallel = 2
 retries = 1
-grace_sec = 1.0
+grace_sec = 8.0
 [artifacts]
 targets = ["sess"]
 [tasks]

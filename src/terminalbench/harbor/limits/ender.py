@@ -72,7 +72,7 @@ class Ender:
 
     def __post_init__(self) -> None:
         self._clock = AwakeClock()
-        self.phases = PhaseWatch(self._clock, min(INSIST_SEC, self.grace_sec))
+        self.phases = PhaseWatch(self._clock, min(INSIST_SEC, self.grace_sec / 4))
 
     def start(self, loop: asyncio.AbstractEventLoop, job_dir: Path, slots: Slots) -> None:
         """Watch from here on, until `stop`."""

@@ -1,16 +1,18 @@
 """Making a sandbox ready for the tests, inside it, by our own code: no program of the sandbox takes part."""
 
-# ruff: noqa: PTH101, PTH103, PTH108, PTH112, PTH114, PTH116, PTH120, PTH208, S103
+# ruff: noqa: PTH101, PTH103, PTH108, PTH112, PTH114, PTH115, PTH116, PTH118, PTH120, PTH208, S103
 
 import contextlib
+import functools
 import os
 import shutil
-import stat
+from collections.abc import Callable
 from typing import Any
 
 from terminalbench.sandbox.engine import ids
 
 _NAMED = 50
+_MOST_HOPS = 40
 _SYSTEM = ("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "run")
 
 
@@ -57,16 +59,37 @@ def _own_folder(path: str, *, empty: bool) -> None:
 
 def _links_into(folders: tuple[str, ...], top: str, device: int) -> list[str]:
     """The links at and below `top` that lead into `folders`."""
+    real = functools.cache(os.path.realpath)
+
+    def leads_there(path: str) -> bool:
+        return f"{_end(path, real)}/".startswith(tuple(f"{folder}/" for folder in folders))
+
+    if os.path.islink(top):
+        return [top] if leads_there(top) else []
     found, waiting = [], [top]
     while waiting:
         path = waiting.pop()
-        status = os.lstat(path)
-        if stat.S_ISLNK(status.st_mode):
-            if any(f"{os.path.realpath(path)}/".startswith(f"{folder}/") for folder in folders):
-                found.append(path)
-        elif stat.S_ISDIR(status.st_mode) and status.st_dev == device and path not in folders:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
-                waiting += [
-                    entry.path for entry in entries if entry.is_symlink() or entry.is_dir(follow_symlinks=False)
-                ]
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if os.lstat(path).st_dev != device or path in folders:
+                continue
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        found += [entry.path] if leads_there(entry.path) else []
+                    elif entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
     return found
+
+
+def _end(path: str, real: Callable[[str], str]) -> str:
+    """Where a link leads, through others. Each folder on the way is asked for once: there may be very many links."""
+    for _ in range(_MOST_HOPS):
+        try:
+            target = os.readlink(path)
+        except OSError:
+            break
+        folder, name = os.path.split(os.path.join(os.path.dirname(path), target).rstrip("/"))
+        if name in ("", ".", ".."):
+            return os.path.realpath(path)
+        path = f"{real(folder).rstrip('/')}/{name}"
+    return path

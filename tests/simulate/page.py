@@ -135,13 +135,14 @@ def _looks(found: dict[str, Any]) -> str:
         "O'Brien-Fleming": "`looks = 5`",
         "at any time": '`looks = "any"`',
         "grown, corrected": "grown night by night, nothing declared, as judged",
+        "grown by tasks, corrected": "grown by ten tasks a night, as judged",
         "as if each look were the only one": "peeking, p below 0.05 each time",
         "one look, at the end": "one look, at the end",
     }
     worlds = found["looks"]
     rows = [[shown, *(_percent(world[name]) for world in worlds.values())] for name, shown in names.items()]
     return (
-        f"**Five looks** at 50 tasks, after each attempt ({found['few']} draws; share that decides for a difference):\n\n"
+        f"**Five looks** at 50 tasks, after each attempt ({found['looked']:,} draws, so plus or\nminus {196 * (0.05 * 0.95 / found['looked']) ** 0.5:.1f} points where neither is better; share that decides for a difference):\n\n"
         + _table(["", *worlds], rows)
     )
 

@@ -148,17 +148,22 @@ def rate_coverage(tasks: int, attempts: int, reps: int, seed: int = 3) -> Found:
 
 
 def looking(world: World, tasks: int, looks: int, reps: int, seed: int = 4) -> Found:
-    """How often one decides for a difference when looking after each attempt, or when a batch grows by one a night."""
+    """How often one decides for a difference when looking after each attempt, or when a batch grows by one a night.
+
+    Or, with all attempts at each task, when it grows by a part of the tasks a night.
+    """
     random = np.random.default_rng(seed)
     levels = [stats.nominal_level(look, looks, ALPHA) for look in range(1, looks + 1)]
     names = (
         "O'Brien-Fleming",
         "at any time",
         "grown, corrected",
+        "grown by tasks, corrected",
         "as if each look were the only one",
         "one look, at the end",
     )
     hits = dict.fromkeys(names, 0)
+    night = np.arange(tasks) * looks // tasks
     for _ in range(reps):
         old, new = world.draw(random, (tasks,))
         steps = (random.random((looks, tasks)) < new).astype(int) - (random.random((looks, tasks)) < old)
@@ -169,6 +174,8 @@ def looking(world: World, tasks: int, looks: int, reps: int, seed: int = 4) -> F
         budgets = [ALPHA * (n / looks) ** 2 for n in range(1, looks + 1)]
         hits["at any time"] += sequential_flips(means, budgets).look is not None
         hits["grown, corrected"] += sequential_flips(means, [ALPHA] * looks).look is not None
+        by_task = [np.where(night <= n, means[-1], 0.0).tolist() for n in range(looks)]
+        hits["grown by tasks, corrected"] += sequential_flips(by_task, [ALPHA] * looks).look is not None
         hits["as if each look were the only one"] += min(ps) <= ALPHA
         hits["one look, at the end"] += ps[-1] <= ALPHA
     return {name: count / reps for name, count in hits.items()}
@@ -269,7 +276,7 @@ def measure(reps: int) -> dict[str, Any]:
     """Everything docs/statistics.md reports, as plain data."""
     few = max(100, reps // 2)
     sizes = [(40, 5), (80, 1), (80, 3), (80, 5), (200, 3)]
-    found: dict[str, Any] = {"reps": reps, "few": few}
+    found: dict[str, Any] = {"reps": reps, "few": few, "looked": 10 * few}
     found["false positives"] = {
         w.name: grid(lambda t, k, w=w: rejections(w, t, k, 5 * reps), f"False positives, {w.name}") for w in NULL
     }
@@ -296,7 +303,9 @@ def measure(reps: int) -> dict[str, Any]:
         for t, k, m in [(20, 5, 0.05), (60, 5, 0.1), (98, 1, 0.1), (200, 3, 0.1)]
     )
     found["equivalence"] = listed(rows, "Called equivalent")
-    found["looks"] = listed(((w.name, looking(w, 50, 5, few)) for w in (SAME, SWAP, FIVE, TEN)), "Five looks, 50 tasks")
+    found["looks"] = listed(
+        ((w.name, looking(w, 50, 5, 10 * few)) for w in (SAME, SWAP, FIVE, TEN)), "Five looks, 50 tasks"
+    )
     for world in (SAME, TEN):
         rows = ((name, verdicts(world, (60, 3), loss, few, asked={"coverage": 0.8})) for name, loss in LOSSES.items())
         found[f"verdicts, {world.name}"] = listed(rows, f"Verdicts of compare, 60 x 3, {world.name}, by what is lost")

@@ -99,6 +99,35 @@ def test_the_oracle_passes_and_doing_nothing_fails(driver: Driver, work: Path) -
     assert oracle.stat().st_mode & 0o6000 == 0
 
 
+SERVED = """#!/bin/bash
+if [ -e /app/serve ]; then (cd /app; exec python3 -m http.server 8765 --bind 127.0.0.1) & fi
+reward=0
+for i in $(seq 40); do
+    python3 -c "import urllib.request as u; u.urlopen('http://127.0.0.1:8765/', timeout=1)" 2>/dev/null && reward=1
+    sleep 0.1
+done
+echo $reward > /logs/verifier/reward.txt
+"""
+
+
+def test_two_trials_on_one_port_have_their_own_verdicts(driver: Driver, work: Path) -> None:
+    """A server on a fixed port, side by side with a trial that did nothing: that one fails, as it would alone."""
+    task = make_task(work / "tasks", "served", solve="#!/bin/bash\ntouch /app/serve\n")
+    (task / "tests" / "test.sh").write_text(SERVED)
+    config = task / "task.toml"
+    config.write_text(config.read_text().replace('"no-network"', '"public"'))
+    done = subprocess.run(
+        harbor(driver, job(driver, work, [task])),
+        env=driver.environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert results(work) == {"oracle": [1.0], "nop": [0.0]}
+
+
 def test_a_task_with_a_bomb_ends_while_others_pass(driver: Driver, work: Path) -> None:
     bomb = "#!/bin/bash\npython3 -c 'x = bytearray()\nwhile True: x += b\"y\" * (4 << 20)'\n"
     tasks = [make_task(work / "tasks", "bomb", solve=bomb), make_task(work / "tasks", "fine")]

@@ -88,7 +88,7 @@ def test_a_profile_that_ran_before_the_others_comes_back_for_what_they_leave(lab
     assert started == ["dear", "cheap", "dear"]
     held = {event.error for event in lab.events() if event.kind == "trial_held" and "share" in (event.error or "")}
     assert held == {
-        "the share of dear in the budget of $8.00 is used up ($3.00 spent of $4.00; another trial probably costs "
+        "the share of dear in the budget of $8.00 is used up ($3.00 spent; another trial probably costs "
         "$3.00); the rest is kept for cheap"
     }
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.harbor.limits.accounts import Account, Known, Likely, Turn
+from terminalbench.experiments.plan import ExclusionKind
+from terminalbench.harbor.limits.accounts import Account, Known, Likely, Turn, fair_shares
 from terminalbench.harbor.limits.budget import GateState
 
 NOW = 0.0
@@ -202,3 +203,51 @@ def test_what_counts_as_spent_does_not_depend_on_the_order_of_the_endings(game: 
         luck.shuffle(found)
     game.put_up()
     assert game.state.spent_usd == pytest.approx(before)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from([0.5, 2.0, 8.0, 16.0]),
+    st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0]), min_size=2, max_size=4),
+    st.integers(1, 8),
+    st.integers(1, 4),
+    st.integers(0, 10**6),
+)
+def test_no_profile_has_less_than_its_share_while_others_have_more(
+    budget: float, costs: list[float], slots: int, side: int, seed: int
+) -> None:
+    """Known and even prices: what is left of a profile did not fit into its part of the budget."""
+    found = {f"p{i}": Profile(12, [cost], likely=cost) for i, cost in enumerate(costs)}
+    game = Game(budget, found, slots, side, random.Random(seed))
+    game.play()
+    for name, profile in found.items():
+        spent = game.state.account(name).known.usd
+        assert not game.left[name] or spent + profile.costs[0] > budget / len(found) - 1e-6
+    assert game.told_usd <= budget + 1e-6, "with known prices nothing is overspent"
+
+
+def test_shares_are_filled_from_below() -> None:
+    inf = float("inf")
+    assert fair_shares(8.0, [(0.0, inf), (0.0, inf)]) == [4.0, 4.0]
+    assert fair_shares(8.0, [(0.0, inf), (0.0, 1.0)]) == [7.0, 1.0], "what one does not need is the others'"
+    assert fair_shares(8.0, [(6.0, inf), (0.0, inf)]) == [6.0, 2.0], "what is spent cannot be taken back"
+    assert fair_shares(8.0, [(9.0, 12.0), (1.0, 5.0)]) == [9.0, 1.0]
+    assert fair_shares(8.0, [(1.0, 2.0), (1.0, 3.0)]) == [2.0, 3.0], "more than everybody needs"
+    assert fair_shares(8.0, []) == []
+
+
+def test_a_raised_budget_and_a_later_cost_change_the_answer_without_a_word() -> None:
+    """Nothing of a refusal is kept: the resume of a batch asks anew."""
+    accounts = {"dear": Account(Turn.NOW, 5, known=Known(2, 6.0)), "mute": Account(Turn.NOW, 5, unknown=3)}
+    state = GateState(budget_usd=8.0, accounts=accounts)
+    refused = state.refusal("mute", NOW)
+    assert refused is not None
+    assert (refused.final, refused.kind) == (True, ExclusionKind.BUDGET)
+    assert "$6.00 spent and 3 tries of unknown cost, taken as $3.00" in refused.reason
+    state.change("mute", Account(Turn.NOW, 5, known=Known(1, 0.1), unknown=3))
+    assert state.refusal("mute", NOW) is None, "they were cheap"
+    waits = state.refusal("dear", NOW)
+    assert waits is not None
+    assert waits.final, "whatever the other leaves, its next trial does not fit"
+    raised = msgspec.structs.replace(state, budget_usd=20.0)
+    assert raised.refusal("dear", NOW) is None

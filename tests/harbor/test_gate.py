@@ -122,7 +122,7 @@ def test_a_profile_whose_share_is_used_makes_room_for_those_in_line(tmp_path: Pa
     accounts = {"p": Account(Turn.NOW, 9, known=Known(1, 3.0)), "q": Account(Turn.LATER, 9)}
     found = gate(tmp_path, budget_usd=8.0, accounts=accounts)
     said = (
-        "the share of p in the budget of $8.00 is used up ($3.00 spent of $4.00; another trial probably costs $3.00); "
+        "the share of p in the budget of $8.00 is used up ($3.00 spent; another trial probably costs $3.00); "
         "the rest is kept for q"
     )
     assert found.enter("a", "p") == Refusal(said, ExclusionKind.BUDGET)

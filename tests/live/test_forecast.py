@@ -7,6 +7,8 @@ from heapq import heapify, heappop, heappush
 import pytest
 
 from support.live import START, Teller, job_event, plan
+from terminalbench.harbor.limits.accounts import Account, Known, Likely
+from terminalbench.harbor.limits.budget import GateState
 from terminalbench.harbor.limits.control import Control
 from terminalbench.live.forecast import eta_sec
 from terminalbench.live.limits import Limits
@@ -80,3 +82,28 @@ def test_nothing_is_said_of_a_model_by_the_pace_of_an_oracle() -> None:
     assert eta_sec(state, START + 5) is None
     state.apply(Teller("a__2", "a", "m").ended(60))
     assert eta_sec(state, START + 60) == pytest.approx(60)
+
+
+def test_the_time_left_knows_what_a_budget_makes_wait_and_how_much_it_lets_start() -> None:
+    """Nine trials of 10 s each in three lanes: side by side, alone until the first cost, alone for good, two of them."""
+    tasks = tuple(f"t{n}" for n in range(10))
+    state = LiveState()
+    state.replan(plan(("p", "q"), tasks, parallel=3))
+    events = [job_event(0, "job_started", "p"), job_event(0, "job_started", "q")]
+    for n, task in enumerate(tasks):
+        events += Teller(f"{task}__q{n}", task, "q").whole(0, 10)
+    events.append(Teller("t0__p", "t0", "p").started(10))
+    for event in events:
+        state.apply(event)
+
+    def left(**fields: object) -> float:
+        account = Account(to_start=9, **fields)  # ty: ignore[invalid-argument-type]
+        state.limits = Limits(GateState(budget_usd=5.0, accounts={"p": account}))
+        return round(eta_sec(state, START + 10) or 0.0)
+
+    assert left(running={"t0__p": 0.1}, likely=Likely(0.1)) == 40, "ten trials in three lanes"
+    assert left(running={"t0__p": 1.0}) == 40, "the first one alone, then nine in three lanes"
+    assert left(running={"t0__p": 1.0}, unknown=1) == 100, "one told no cost: the others probably tell none either"
+    assert left(running={"t0__p": 1.5}, known=Known(1, 1.5)) == 10, "no more than one fits beside it"
+    state.limits = Limits(GateState(accounts={"p": Account(to_start=9)}))
+    assert round(eta_sec(state, START + 10) or 0.0) == 40, "without a budget nothing waits"

@@ -3,7 +3,7 @@
 Each profile has its share of the budget until the others are through or need less. docs/design/running.md says why.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated
 
@@ -154,9 +154,20 @@ class _Question:
 
     @cached_property
     def shares(self) -> dict[str, float]:
-        """How much of the budget is whose, for now."""
-        bounds = [(self.committed[key], account.need_usd(self.guess)) for key, account in self.accounts.items()]
-        return dict(zip(self.accounts, fair_shares(self.budget_usd, bounds), strict=True))
+        """How much of the budget is whose, for now. One that has no use for the rest of its share leaves it to all."""
+        needs = {key: account.need_usd(self.guess) for key, account in self.accounts.items()}
+        while True:
+            bounds = [(self.committed[key], need) for key, need in needs.items()]
+            shares = dict(zip(needs, fair_shares(self.budget_usd, bounds), strict=True))
+            stuck = [key for key, need in needs.items() if need > self.committed[key] and self._is_stuck(key, shares)]
+            if not stuck:
+                return shares
+            needs |= {key: self.committed[key] for key in stuck}
+
+    def _is_stuck(self, key: str, shares: Mapping[str, float]) -> bool:
+        """Whether no trial of it fits into its share, and none runs that could turn out cheaper."""
+        account = self.accounts[key]
+        return account.active and not account.running and not account.fits(shares[key] - self.committed[key])
 
     def _room(self, key: str) -> float:
         return self.shares[key] - self.committed[key]
@@ -230,9 +241,9 @@ class _Question:
         return Refusal(said, ExclusionKind.BUDGET)
 
     def _share_used_up(self, later: list[str]) -> Refusal:
-        own, share = self.own, dollars(self.shares[self.profile])
+        own = self.own
         spent = spent_words(own.known.usd, own.unknown, own.spent_usd(self.guess) - own.known.usd)
-        said = f"the share of {self.profile} in {self.state.budget_name} is used up ({spent} of {share}"
+        said = f"the share of {self.profile} in {self.state.budget_name} is used up ({spent}"
         return Refusal(f"{said}{self._another()}); the rest is kept for {_names(later)}", ExclusionKind.BUDGET)
 
 

@@ -53,6 +53,7 @@ class ErrorClass(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     DISK_FULL = "disk_full"
     PROCESS_LIMIT = "process_limit"
+    OPEN_FILES = "open_files"
     AGENT_CRASH = "agent_crash"
     AGENT_LIMIT = "agent_limit"
     AGENT_TIMEOUT = "agent_timeout"
@@ -95,6 +96,9 @@ ERRORS: dict[ErrorClass, ErrorInfo] = {
     ErrorClass.OUT_OF_MEMORY: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the memory of the environment was used up"),
     ErrorClass.DISK_FULL: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the disk of the environment was full"),
     ErrorClass.PROCESS_LIMIT: ErrorInfo(Fault.BENCH, Again.AT_ONCE, "the environment had no process left to start"),
+    ErrorClass.OPEN_FILES: ErrorInfo(
+        Fault.BENCH, Again.ON_REQUEST, "this machine, not the agent, ran out of open files"
+    ),
     ErrorClass.AGENT_CRASH: ErrorInfo(
         Fault.PROFILE, Again.BY_NAME, "the agent ended with an error of its own, after it had acted"
     ),

@@ -217,12 +217,27 @@ FAILED = "Command failed (exit {code}): claude\nstdout: {out}\nstderr: {err}"
         ),
         (FAILED.format(code=1, out="", err="sandbox: storage limit of 9 MB reached: ..."), ErrorClass.DISK_FULL),
         (FAILED.format(code=1, out="", err="sandbox: process limit of 512 reached"), ErrorClass.PROCESS_LIMIT),
+        (FAILED.format(code=1, out="", err="OSError: [Errno 24] Too many open files"), ErrorClass.SETUP),
         (FAILED.format(code=1, out="", err="OSError: [Errno 28] No space left on device"), ErrorClass.DISK_FULL),
     ],
 )
 def test_exhausted_machine_has_a_class_of_its_own(message: str, expected: ErrorClass) -> None:
     document = rewarded(0, exception_info=error("NonZeroAgentExitCodeError", message, when=20))
     assert classify(document).error_class is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "expected"),
+    [
+        ("OSError", "[Errno 24] Too many open files", ErrorClass.OPEN_FILES),
+        ("OSError", "[Errno 23] Too many open files in system: '/x'", ErrorClass.OPEN_FILES),
+        ("SandboxError", "the sandbox did not start: [Errno 24] pipe: Too many open files", ErrorClass.OPEN_FILES),
+        ("RuntimeError", "the model said: [Errno 24] Too many open files", ErrorClass.AGENT_CRASH),
+    ],
+)
+def test_open_files_that_this_machine_lacks_are_not_the_agents(name: str, message: str, expected: ErrorClass) -> None:
+    ending = classify(rewarded(0, exception_info=error(name, message, when=20)), ACTED)
+    assert ending.error_class is expected
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Before the first trial: remote tasks are found, Harbor is asked what would go wrong, what cannot run is left out."""
 
 import os
+import resource
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,16 @@ from terminalbench.runner.changes import with_task_files, with_values
 from terminalbench.runner.environment import child_environment, declared_variables, named_variables
 from terminalbench.runner.executors.local import ask
 from terminalbench.runner.provenance import source_problem
+from terminalbench.text.numbers import plural
 
+MINIMUM_FREE_FILES = 4096
+"""A disk that can hold fewer files more is full, whatever room it has."""
+LONGEST_ROOT = 3000
+"""Bytes of a results root: the kernel takes paths of 4095, and what a trial leaves lies deep."""
+FILES_OF_A_RUN, FILES_OF_A_TRIAL = 256, 64
+"""Open files that a Harbor process needs: for itself, and for each trial that runs in it."""
+HARBOR_PARALLEL = 4
+"""What Harbor takes for `parallel = 0`."""
 MINIMUM_FREE_MB = 512
 """Less than this, and nothing is started."""
 LOWEST_FREE_MB = 64
@@ -172,6 +182,40 @@ def refuse_a_full_disk(folder: Path) -> None:
             where=str(folder),
             hint="free some space, or choose another run.results_root",
         )
+    counts = os.statvfs(folder)
+    if counts.f_files and counts.f_favail < MINIMUM_FREE_FILES:
+        raise UserError(
+            f"only {plural(counts.f_favail, 'more file')} can be made there (its inodes are used up);"
+            f" a run needs at least {MINIMUM_FREE_FILES}",
+            where=str(folder),
+            hint="remove files that are not needed, or choose another run.results_root",
+        )
+
+
+def refuse_a_long_root(folder: Path, file: Path) -> None:
+    """What a trial writes below a folder with a very long path could not be opened."""
+    path = os.path.abspath(folder)  # noqa: PTH100  no link is followed
+    longest = max(len(os.fsencode(part)) for part in path.split("/"))
+    if len(os.fsencode(path)) > LONGEST_ROOT or longest > 255:
+        what = f"its path has {len(os.fsencode(path))} bytes; {LONGEST_ROOT} are the most, 255 for each folder"
+        raise UserError(
+            f"run.results_root is too long: {what}", where=str(file), hint="name a folder with a short path"
+        )
+
+
+def allow_open_files(parallel: int) -> None:
+    """Let this process and those that it starts open as many files as so many trials need; an error if it may not."""
+    needed = FILES_OF_A_RUN + FILES_OF_A_TRIAL * (parallel or HARBOR_PARALLEL)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UserError(
+            f"a process may open {hard} files here; a run with {plural(parallel or HARBOR_PARALLEL, 'trial')} at once"
+            f" needs {needed}",
+            where="run.parallel",
+            hint=f"allow more (ulimit -n {needed}, or LimitNOFILE), or lower it",
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def refuse_unwritable_results(folder: Path, file: Path) -> None:

@@ -37,7 +37,13 @@ from terminalbench.runner.environment import declared_variables, process_environ
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.runner.kill import end_leftovers
 from terminalbench.runner.lost import LOST, lost_verdicts, said, with_lost
-from terminalbench.runner.preflight import check_jobs, known_problems, refuse_a_full_disk, refuse_left_out
+from terminalbench.runner.preflight import (
+    allow_open_files,
+    check_jobs,
+    known_problems,
+    refuse_a_full_disk,
+    refuse_left_out,
+)
 from terminalbench.runner.provenance import planned_ref
 from terminalbench.runner.run import (
     Listener,
@@ -80,6 +86,8 @@ def resume(
 ) -> RunResult:
     """Finish a batch; with an experiment, first add what the file has gained. Nothing missing: nothing happens."""
     refuse_a_full_disk(batch.folder)
+    if (before := plan_or_none(batch)) is not None:
+        allow_open_files(before.settings.parallel)
     with _only_here(batch):
         forget_dead_workers(batch)
         if any(process.kind == "harbor" for process in live_processes(batch)):

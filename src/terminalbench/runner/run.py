@@ -40,9 +40,11 @@ from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror
 from terminalbench.runner.notify import Notifier, missing_variables
 from terminalbench.runner.preflight import (
     Prepared,
+    allow_open_files,
     disk_is_full,
     prepare,
     refuse_a_full_disk,
+    refuse_a_long_root,
     refuse_if_nothing_is_left,
     refuse_unwritable_results,
 )
@@ -94,7 +96,9 @@ class Listener:
 
 def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = True) -> Prepared:
     """Everything before the first byte is written; with `refuse`, an error when not a single trial could run."""
+    refuse_a_long_root(experiment.results_root, experiment.file)
     refuse_a_full_disk(experiment.results_root)
+    allow_open_files(experiment.run.parallel)
     refuse_unwritable_results(experiment.results_root, experiment.file)
     missing = missing_variables(experiment.notify.urls, os.environ) if experiment.notify else []
     if missing:

@@ -90,6 +90,10 @@ _MESSAGES = (
     (re.compile(r"process limit of \d+ reached"), ErrorClass.PROCESS_LIMIT),
 )
 
+_NO_FILES = re.compile(r"\s*(?:\w+: )?\[Errno 2[34]\]|.{0,200}: Too many open files(?: in system)?\s*\Z", re.DOTALL)
+_OF_THIS_SIDE = frozenset({"OSError", "SandboxError", "SandboxBuildFailedError"})
+"""Exceptions of Harbor's own process: what runs out inside shows as the exit of a command."""
+
 _NO_KEY = re.compile(
     r"(?i)\bmissing credentials\b|\bapi_key client option must be set\b|\bmissing [\w ]*\bapi[ _]key\b"
 )
@@ -119,6 +123,8 @@ _REFUSALS = (ErrorClass.PROVIDER, ErrorClass.NETWORK, ErrorClass.RATE_LIMIT, Err
 def error_class(name: str, message: str, phase: str) -> ErrorClass:
     """The class of an exception called `name` that was raised in `phase` of a trial."""
     known = HARBOR_EXCEPTIONS.get(name) or OTHER_EXCEPTIONS.get(name)
+    if name in _OF_THIS_SIDE and _NO_FILES.match(message):
+        return ErrorClass.OPEN_FILES
     if known is ErrorClass.ENVIRONMENT and phase == "verifier":
         return ErrorClass.VERIFIER  # a separate verifier has an environment of its own
     if (

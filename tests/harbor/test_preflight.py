@@ -92,21 +92,14 @@ def test_keys_that_are_there_or_not_needed(project, profile: str) -> None:
     assert problems(report(project, f"[profiles.p]\n{profile}", shell=shell)) == []
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ("gpus = 1", "gpu"),
-        ('network_mode = "allowlist"\nallowed_hosts = ["example.com"]', "allowlist"),
-    ],
-)
-def test_a_task_the_environment_cannot_hold_is_named(project, environment: str, expected: str) -> None:
+def test_a_task_the_environment_cannot_hold_is_named(project) -> None:
     write_task(project.root / "tasks" / "a")
-    write_task(project.root / "tasks" / "bad", environment=environment)
+    write_task(project.root / "tasks" / "bad", environment="gpus = 1")
     items = '{ id = "a", dataset = "tasks" }, { id = "bad", dataset = "tasks" }'
     found = report(project, '[profiles.o]\nagent = "oracle"\n[profiles.n]\nagent = "nop"\n', items=items)
     assert problems(found) == []
     assert list(found.tasks) == [1]
-    assert expected in found.tasks[1].lower()
+    assert "gpu" in found.tasks[1].lower()
 
 
 @pytest.mark.parametrize("damage", ["compose", "stages", "image", "prebuilt", "no-tests"])

@@ -135,7 +135,7 @@ class Phases(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 CLOCK_JUMPED = "clock_jumped"
-"""Why a trial is suspect while which the time of day was set, or the machine slept: its times are unknown."""
+"""Why a trial is suspect during which the time of day was set, or Harbor stood still: its times are unknown."""
 
 NO_ANSWER = "none"
 """The status of a request that had no answer: the provider was not reached, or the stream was cut off."""

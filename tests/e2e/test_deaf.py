@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from test_run import LIMIT_SEC, alive, wait_for
+from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
 from support.aftermath import descendants
 from terminalbench.files import read_json
@@ -146,3 +146,25 @@ def test_nothing_outlives_a_killed_runner(lab, deaf) -> None:
     ran = lab.tbench("resume", lab.file, "--accept-changed")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert lab.outcomes() == {(profile, task): ["failed"] for profile in "pq" for task in "ab"}
+
+
+def test_a_harbor_that_was_stopped_goes_on_as_if_nothing_had_been(lab) -> None:
+    """Stopped for longer than its agent has: the agent could not work, so it has not run out of time."""
+    toml = lab.root / "tasks" / "a" / "task.toml"
+    toml.write_text(toml.read_text().replace("timeout_sec = 3600.0", "timeout_sec = 10.0"))
+    process = lab.start("run", lab.experiment(scripted("p", free=0), tasks=("a",)))
+    wait_for(lambda: at_work(lab) == 1, process)
+    harbor = read_json(next((lab.batch().folder / "workers").glob("*.json")), Worker).pid
+    os.kill(harbor, signal.SIGSTOP)
+    time.sleep(11.0)
+    lab.go()
+    os.kill(harbor, signal.SIGCONT)
+    out, err = process.communicate(timeout=LIMIT_SEC)
+    assert process.returncode == 0, out + err
+    (ended,) = [e for e in lab.events() if e.kind == "trial_ended"]
+    assert (ended.outcome, ended.detail.get("error_class"), ended.detail["agent_status"]) == (
+        "failed",
+        None,
+        "completed",
+    )
+    assert "failed, but clock_jumped  [p]" in out, "how long it took is unknown"

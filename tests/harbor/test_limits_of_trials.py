@@ -1,12 +1,14 @@
 """Waiting for a provider and ending what hangs, inside real Harbor jobs."""
 
+import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
 from jobkit import SOLVE, Job, scripted, write_task
 
-from terminalbench.harbor.limits.clock import STEP_SEC, AwakeClock
+from terminalbench.harbor.limits.clock import ASLEEP_SEC, AwakeClock, give_time, take_time_back
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.hangs import AGENT_SEC, GRACE_SEC, has_agent_limit, phase_limits
 from terminalbench.harbor.limits.phase_watch import INSIST_SEC, Overdue, PhaseWatch
@@ -161,15 +163,43 @@ def test_time_in_which_one_trial_has_the_loop_to_itself_counts_for_that_one_only
     assert watch.overdue() == [Overdue("blocks", "agent", 5.0)]
 
 
-def test_who_was_stopped_or_asleep_has_not_waited_in_vain() -> None:
+@pytest.mark.parametrize("away", [7200.0, ASLEEP_SEC + 0.1])
+def test_who_was_stopped_or_asleep_has_not_waited_in_vain(away: float) -> None:
     now = [0.0]
     awake = AwakeClock(lambda: now[0])
-    awake.tick()
+    awake()
     for _ in range(10):
         now[0] += 1.0
-        awake.tick()
-    now[0] += 7200.0
-    assert awake.tick() == STEP_SEC
+        awake()
+    now[0] += away
+    assert awake() == 11.0
     now[0] -= 3600.0
-    assert awake.tick() == 0.0
-    assert awake() == 10.0 + STEP_SEC
+    assert awake() == 11.0
+
+
+def test_a_loop_that_was_stopped_ends_nothing_that_had_time() -> None:
+    now = [50.0]
+    awake = AwakeClock(lambda: now[0])
+
+    async def works(away: float) -> bool:
+        give_time(asyncio.get_running_loop(), awake)
+        async with asyncio.timeout(60.0) as limit:
+            now[0] += away
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        take_time_back(asyncio.get_running_loop())
+        assert asyncio.get_running_loop().time() == pytest.approx(time.monotonic(), abs=300), "its own again"
+        return not limit.expired()
+
+    assert asyncio.run(works(7200.0)), "stopped for two hours"
+    with pytest.raises(TimeoutError):
+        asyncio.run(_in_vain(now, awake))
+
+
+async def _in_vain(now: list[float], awake: AwakeClock) -> None:
+    """Awake for longer than it has time."""
+    give_time(asyncio.get_running_loop(), awake)
+    async with asyncio.timeout(60.0):
+        for _ in range(100):
+            now[0] += 1.0
+            await asyncio.sleep(0)

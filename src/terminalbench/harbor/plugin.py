@@ -164,7 +164,7 @@ class EventPlugin(BaseJobPlugin):
             if (refusal := await self._wait(event)) is not None:
                 await self._hold(event, refusal)
             self._tries.began(event.trial_name)
-            self._moments[event.trial_name] = [Moment.now("start")]
+            self._moments[event.trial_name] = [Moment.now("start", self._ender.clock())]
             self._running.add(event.trial_name)
             agent = event.config.agent
             client = await asyncio.to_thread(client_of, agent.name, agent.import_path)
@@ -233,7 +233,7 @@ class EventPlugin(BaseJobPlugin):
         if event.event is TrialEvent.CANCEL:
             self._write("trial_cancelled", event)
             return
-        self._moments.setdefault(event.trial_name, []).append(Moment.now(event.event.value))
+        self._moments.setdefault(event.trial_name, []).append(Moment.now(event.event.value, self._ender.clock()))
         if (
             event.event is TrialEvent.AGENT_START
         ):  # of a trial that kills this process nothing else may tell if it acted
@@ -252,7 +252,7 @@ class EventPlugin(BaseJobPlugin):
 
     async def _trial_ended(self, event: TrialHookEvent) -> None:
         self._ender.phases.ended(event.trial_name)
-        moments = [*self._moments.pop(event.trial_name, []), Moment.now("end")]
+        moments = [*self._moments.pop(event.trial_name, []), Moment.now("end", self._ender.clock())]
         await asyncio.to_thread(self._leave, event.trial_name, TIMES, Times(moments))
         try:
             await self._tell_end(event)

@@ -374,7 +374,6 @@ class Supervisor:
             self.watch(event)
 
     def _end_hung(self, running: list[_Line]) -> None:
-        self._awake.tick()
         for line in running:
             reason = line.why_hung(self._awake())
             if reason is not None and line.silent is None:

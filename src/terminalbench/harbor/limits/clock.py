@@ -1,5 +1,8 @@
 """The time that all who share a file agree on: seconds since 1970 (UTC) that no jump of a machine's clock moves."""
 
+import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,32 +36,45 @@ class SharedClock(msgspec.Struct, frozen=True):
         return self.wall + time.monotonic() - self.forward if same else time.time()
 
 
-STEP_SEC = 5.0
-"""The most that passes for an `AwakeClock` between two ticks, of which there is one a second or more."""
+ASLEEP_SEC = 5.0
+"""One who counts every second and finds that more has passed was stopped, or had no processor."""
+
+_SLEPT_SEC = 1.0
 
 
 @dataclass
 class AwakeClock:
-    """Seconds in which this process ran. While it was stopped, or its machine slept, no more than `STEP_SEC` passes:
+    """Seconds in which this process ran. A time in which it was stopped, or its machine, counts as one second:
 
-    one who was not awake has not waited in vain for what others did not do.
+    one who was not awake has not waited in vain for what others did not do. Some thread has to ask every second.
     """
 
     forward: Callable[[], float] = time.monotonic
-    total: float = 0.0
-    _last: float | None = field(default=None)
+    _total: float = 0.0
+    _last: float | None = None
+    _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self) -> float:
-        """The seconds so far, as of the last tick."""
-        return self.total
+        """The seconds since the first time that somebody asked."""
+        with self._turn:
+            now = self.forward()
+            step = 0.0 if self._last is None else max(0.0, now - self._last)
+            self._last = now
+            self._total += step if step <= ASLEEP_SEC else _SLEPT_SEC
+            return self._total
 
-    def tick(self) -> float:
-        """Count the time since the last tick; returns how much of it counts."""
-        now = self.forward()
-        step = 0.0 if self._last is None else min(max(0.0, now - self._last), STEP_SEC)
-        self._last = now
-        self.total += step
-        return step
+
+def give_time(loop: asyncio.AbstractEventLoop, clock: AwakeClock) -> None:
+    """Have an event loop go by the clock from here on: its time-outs do not end what could not work."""
+    ahead = loop.time() - clock()
+    with contextlib.suppress(AttributeError):  # a loop that is not Python's own keeps its time
+        loop.time = lambda: ahead + clock()
+
+
+def take_time_back(loop: asyncio.AbstractEventLoop) -> None:
+    """Have an event loop go by its own time again: the clock stands still when nobody asks it every second."""
+    with contextlib.suppress(AttributeError):
+        del loop.time
 
 
 @cache

@@ -4,7 +4,8 @@ a trial of it cannot be ended.
 An agent may swallow every cancellation, or keep Harbor's event loop to itself. So a thread beside the loop does it,
 and leaves the process after `phase_watch.ASKS` cancellations in vain: the other trials record what they did, the rest
 is recorded here, and the runner starts what is left in another process. Time in which this process did not run
-(stopped, the machine asleep) counts for no trial; time in which the loop was blocked, only for the trial that did it.
+(stopped, the machine asleep) counts for no trial, nor for Harbor's own time limits; time in which the loop was blocked,
+only for the trial that did it.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from harbor.trial.hooks import TrialHookEvent
 
 from terminalbench.files import write_bytes
 from terminalbench.harbor.limits.admission import Admission
-from terminalbench.harbor.limits.clock import AwakeClock
+from terminalbench.harbor.limits.clock import AwakeClock, give_time, take_time_back
 from terminalbench.harbor.limits.hangs import add_deaf, leave_word, write_hang
 from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
 from terminalbench.harbor.limits.slots import Slots
@@ -71,18 +72,20 @@ class Ender:
     _blocked_sec: float = 0.0
 
     def __post_init__(self) -> None:
-        self._clock = AwakeClock()
-        self.phases = PhaseWatch(self._clock, min(INSIST_SEC, self.grace_sec / 4))
+        self.clock = AwakeClock()
+        self.phases = PhaseWatch(self.clock, min(INSIST_SEC, self.grace_sec / 4))
 
     def start(self, loop: asyncio.AbstractEventLoop, job_dir: Path, slots: Slots) -> None:
         """Watch from here on, until `stop`."""
         self._loop, self._job_dir, self._slots = loop, job_dir, slots
         self._answered.set()
+        give_time(loop, self.clock)
         threading.Thread(target=self._run, name="ender", daemon=True).start()
 
     def stop(self) -> None:
-        """The job is over."""
+        """The job is over. Called in the thread of the loop."""
         self._over.set()
+        take_time_back(asyncio.get_running_loop())
 
     def met(self, event: TrialHookEvent, limits: dict[str, float]) -> None:
         """A trial has come, or was let in and has limits. Called in the task that runs it."""
@@ -99,9 +102,11 @@ class Ender:
             self.voice.tell("control", event, error=reason, detail={"action": action, "done": True})
 
     def _run(self) -> None:
+        looked_at = self.clock()
         while not self._over.wait(min(TICK_SEC, self.grace_sec)):
+            before, looked_at = looked_at, self.clock()
             try:
-                self._look(self._clock.tick())
+                self._look(looked_at - before)
             except Exception as error:  # noqa: BLE001 - the last one that could end a trial must not end itself
                 self.voice.failed("phases", error)
 
@@ -185,10 +190,9 @@ class Ender:
         return self._answered.wait(TICK_SEC)
 
     def _await_others(self, deaf: list[str]) -> None:
-        waited = AwakeClock()
-        while not self.begun <= set(deaf) and waited() < RECORD_SEC:
+        until = self.clock() + RECORD_SEC
+        while not self.begun <= set(deaf) and self.clock() < until:
             time.sleep(0.05)
-            waited.tick()
 
 
 def _record(file: Path, result: Any) -> None:

@@ -1,7 +1,7 @@
 """`times.json` in a trial folder: the moments between its phases by two clocks, as the plugin saw them.
 
-Harbor's result has times of day. Where the time of day was set, or the machine slept, in a phase, the clock that only
-goes forward disagrees with it: then nobody knows how long that phase took.
+Harbor's result has times of day. Where in a phase the time of day was set, or Harbor's process was stopped, or its
+machine slept, the clock that only goes forward disagrees with it: then nobody knows how long that phase took.
 """
 
 import time
@@ -26,16 +26,16 @@ _PHASES = {
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """What happened, the time of day (seconds since 1970), and the seconds of a clock that only goes forward."""
+    """What happened, the time of day (seconds since 1970), and the seconds in which Harbor's process ran."""
 
     what: str
     wall: float
     forward: float
 
     @classmethod
-    def now(cls, what: str) -> "Moment":
+    def now(cls, what: str, forward: float) -> "Moment":
         """This moment."""
-        return cls(what, time.time(), time.monotonic())
+        return cls(what, time.time(), forward)
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Times(msgspec.Struct, frozen=True):
 
     @property
     def jumped(self) -> bool:
-        """Whether the time of day was set, or the machine slept, while the trial ran."""
+        """Whether the time of day was set, or Harbor did not run, while the trial did."""
         return any(_jumped(*pair) for pair in pairwise(self.moments))
 
     @property

@@ -356,6 +356,13 @@ def test_a_verdict_that_stands_only_by_trials_drawn_again_after_a_crash_is_withh
     assert held.missing is not None
     assert (held.missing.redrawn_new, held.missing.redrawn_old) == (1, 0)
     assert found(8, 1).verdict == "better", "it stands without that trial"
+    failed = [
+        msgspec.structs.replace(row, broken=1, redrawn=1, crashed=1)
+        if (row.profile, row.task.id) == ("a", "t1")
+        else row
+        for row in rows(table(a="x " * 6 + "+ " * 6, b="+ " * 12))
+    ]
+    assert compare(failed, settings()).contrasts[0].verdict == "better", "a fail after a crash hides no pass"
 
 
 def test_set_ups_that_were_tried_again_drew_no_result_again() -> None:

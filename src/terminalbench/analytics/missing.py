@@ -48,15 +48,15 @@ def begun(new: ProfileRows, old: ProfileRows, tasks: Sequence[TaskRef]) -> list[
 def first_tries_only(profile: ProfileRows, *, at_different_rates: bool) -> ProfileRows:
     """The profile with trials that were run again, after they broke while their agent worked, as not measured.
 
-    A crash is the agent's own doing, so each counts; what an outage may have broken, only where it broke one of two
-    profiles more often.
+    A crash may be the agent's own doing, so every pass that came after one is in doubt: it can have been a fail. What
+    an outage may have broken counts only where it broke one of two profiles more often.
     """
     if not any(row.redrawn if at_different_rates else row.crashed for row in profile.rows()):
         return profile
     tasks = {
         task: [
             msgspec.structs.replace(row, outcome=Outcome.ERRORED)
-            if row.measured and (row.crashed or (row.redrawn and at_different_rates))
+            if (row.crashed and row.outcome is Outcome.PASSED) or (row.redrawn and row.measured and at_different_rates)
             else row
             for row in rows
         ]

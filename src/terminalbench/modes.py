@@ -3,6 +3,7 @@
 What is there already keeps its mode: a folder of the user's is never changed.
 """
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -65,8 +66,12 @@ def _others_write(status: os.stat_result) -> bool:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file where there is none, for a writer that would give it a mode of its own."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_mode()))
+    """Make an empty file where there is none, for a writer that would give it a mode of its own.
+
+    It is not opened: closing it again would take from this process every lock it holds on it, those of SQLite too.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mknod(path, stat.S_IFREG | file_mode())
 
 
 def mode_of(path: Path) -> int | None:

@@ -2,6 +2,8 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -584,3 +586,14 @@ def test_a_batch_that_may_go_on_is_looked_at_every_time(tmp_path: Path, half: by
     result.write_bytes(whole)
     os.utime(result.parent, (1_700_000_000, 1_700_000_000))
     assert scan_all(tmp_path).read == 1
+
+
+def test_opening_an_index_again_leaves_the_locks_that_this_process_holds(tmp_path: Path) -> None:
+    """To open and close the file beside SQLite would drop them: another process takes the log away, and it is lost."""
+    with open_index(tmp_path) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        with open_index(tmp_path):
+            pass
+        other = f"import sqlite3; c = sqlite3.connect({str(tmp_path / FILE_NAME)!r}); c.execute('SELECT * FROM t'); c.close()"
+        subprocess.run([sys.executable, "-c", other], check=True, timeout=60)
+        assert (tmp_path / f"{FILE_NAME}-wal").exists()

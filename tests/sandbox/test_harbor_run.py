@@ -77,24 +77,30 @@ def harbor(driver: Driver, config: Path) -> list[str]:
     return driver.command(sys.executable, "-c", code, "run", "-c", str(config), "-y")
 
 
-def results(work: Path) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+def results(work: Path) -> dict[tuple[str, str], Any]:
+    found: dict[tuple[str, str], Any] = {}
     for path in sorted((work / "jobs" / "job").glob("*/result.json")):
         result = json.loads(path.read_text())
         reward = (result["verifier_result"] or {}).get("rewards", {}).get("reward")
         error = result["exception_info"] and result["exception_info"]["exception_type"]
-        found.setdefault(result["agent_info"]["name"], []).append(error or reward)
+        found[result["agent_info"]["name"], Path(result["task_id"]["path"]).name] = error or reward
     return found
 
 
-def test_the_oracle_passes_and_doing_nothing_fails(driver: Driver, work: Path) -> None:
-    tasks = [make_task(work / "tasks", "shared"), make_task(work / "tasks", "separate", separate=True)]
+def test_the_oracle_passes_doing_nothing_fails_and_a_bomb_ends_alone(driver: Driver, work: Path) -> None:
+    bomb = "#!/bin/bash\npython3 -c 'x = bytearray()\nwhile True: x += b\"y\" * (4 << 20)'\n"
+    tasks = [
+        make_task(work / "tasks", "bomb", solve=bomb),
+        make_task(work / "tasks", "shared"),
+        make_task(work / "tasks", "separate", separate=True),
+    ]
     config = job(driver, work, tasks)
     done = subprocess.run(
         harbor(driver, config), env=driver.environment(), capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert results(work) == {"oracle": [1.0, 1.0], "nop": [0.0, 0.0]}
+    expected = {("oracle", "bomb"): 0.0, ("oracle", "shared"): 1.0, ("oracle", "separate"): 1.0}
+    assert results(work) == expected | {("nop", task.name): 0.0 for task in tasks}
     oracle = next(path for path in (work / "jobs" / "job").glob("*/agent/oracle.txt"))
     assert oracle.stat().st_mode & 0o6000 == 0
 
@@ -103,7 +109,7 @@ SERVED = """#!/bin/bash
 if [ -e /app/serve ]; then (cd /app; exec python3 -m http.server 8765 --bind 127.0.0.1) & fi
 reward=0
 for i in $(seq 40); do
-    python3 -c "import urllib.request as u; u.urlopen('http://127.0.0.1:8765/', timeout=1)" 2>/dev/null && reward=1
+    (: </dev/tcp/127.0.0.1/8765) 2>/dev/null && reward=1
     sleep 0.1
 done
 echo $reward > /logs/verifier/reward.txt
@@ -125,18 +131,7 @@ def test_two_trials_on_one_port_have_their_own_verdicts(driver: Driver, work: Pa
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert results(work) == {"oracle": [1.0], "nop": [0.0]}
-
-
-def test_a_task_with_a_bomb_ends_while_others_pass(driver: Driver, work: Path) -> None:
-    bomb = "#!/bin/bash\npython3 -c 'x = bytearray()\nwhile True: x += b\"y\" * (4 << 20)'\n"
-    tasks = [make_task(work / "tasks", "bomb", solve=bomb), make_task(work / "tasks", "fine")]
-    config = job(driver, work, tasks, agents=[{"name": "oracle"}])
-    done = subprocess.run(
-        harbor(driver, config), env=driver.environment(), capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert sorted(results(work)["oracle"]) == [0.0, 1.0]
+    assert results(work) == {("oracle", "served"): 1.0, ("nop", "served"): 0.0}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -107,6 +107,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     @staticmethod
     def added(parts: "Sequence[Usage]", source: str | None, cost_source: str | None) -> "Usage":
         """Several together. A sum of which a part is unknown is unknown."""
+        if len(parts) == 1:  # nearly every trial
+            return msgspec.structs.replace(parts[0], source=source, cost_source=cost_source)
         return Usage(
             input_tokens=total(part.input_tokens for part in parts),
             cache_read_tokens=total(part.cache_read_tokens for part in parts),

@@ -10,16 +10,20 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.envfile import read_env_file
 from terminalbench.experiments.plan import Plan
 from terminalbench.secrets.find import is_secret, last_name, references, secret_names, texts
-from terminalbench.secrets.values import Secrets
+from terminalbench.secrets.values import NONE, Secrets
 
 _LARGEST_FILE = 1 << 20
 
 
 def secrets_of(plan: Plan | None, environ: Mapping[str, str] = os.environ) -> Secrets:
     """What the environment holds under a secret's name, and what the profiles of a plan read, as far as it is here."""
-    found = Secrets.of_environment(environ)
+    return Secrets.of_environment(environ) | secrets_of_profiles(plan, environ)
+
+
+def secrets_of_profiles(plan: Plan | None, environ: Mapping[str, str] = os.environ) -> Secrets:
+    """What the profiles of a plan read alone, for a caller that knows what the environment holds."""
     if plan is None:
-        return found
+        return NONE
     said = {found for record in plan.profiles for found in texts(record.content)}
     referred = {(last_name(key), name) for key, text in said for name in references(text)}
     values = [
@@ -31,7 +35,7 @@ def secrets_of(plan: Plan | None, environ: Mapping[str, str] = os.environ) -> Se
     values += [value for value in told if not value.isdigit()]  # a port, a chat: it may stand in any number of a file
     for read in _env_files(plan):
         values += [read[name] for name in secret_names(read)]
-    return found | Secrets.of(values)
+    return Secrets.of(values)
 
 
 def env_stamps(plan: Plan | None) -> tuple[tuple[Path, int, int], ...]:

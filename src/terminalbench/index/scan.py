@@ -6,8 +6,9 @@ a reason: counted and shown, never fatal.
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
-from terminalbench.experiments.plan_secrets import secrets_of
+from terminalbench.experiments.plan_secrets import secrets_of_profiles
 from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.harbor.read.treatment import read_treatment, treatment_id
@@ -72,6 +73,7 @@ def _scan_all(connection: sqlite3.Connection, results_root: Path, *, thorough: b
     known = {row[0]: row[1] for row in connection.execute("SELECT batch, stamp FROM batches")}
     sizes = dict(connection.execute("SELECT batch, count(*) FROM trials GROUP BY batch").fetchall())
     present: set[str] = set()
+    environment = cache(Secrets.of_environment)
     for place in batch_places(results_root):
         if not is_text(place.key):
             name = place.key.partition("/")[0]
@@ -82,7 +84,7 @@ def _scan_all(connection: sqlite3.Connection, results_root: Path, *, thorough: b
         if not thorough and settled is not None and settled == batch_stamp(place.folder):
             total += ScanReport(seen=sizes.get(place.key, 0))
         else:
-            total += _scan(connection, results_root, place.batch)
+            total += _scan(connection, place.key, place.batch, environment=environment)
     gone = (known.keys() | sizes.keys()) - present
     if gone:
         with transaction(connection):
@@ -100,15 +102,16 @@ def scan_batch(batch: Batch, results_root: Path | None = None, secrets: Secrets 
     """Bring the index of one batch up to date; what it keeps holds no secret of its plan, and none of `secrets`."""
     root = results_root or batch.results_root
     with open_index(root) as connection:
-        return _scan(connection, root, batch, secrets)
+        return _scan(connection, batch.folder.relative_to(root).as_posix(), batch, secrets)
 
 
-def _key(batch: Batch, results_root: Path) -> str:
-    return batch.folder.relative_to(results_root).as_posix()
-
-
-def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secrets: Secrets = NONE) -> ScanReport:
-    key = _key(batch, results_root)
+def _scan(
+    connection: sqlite3.Connection,
+    key: str,
+    batch: Batch,
+    secrets: Secrets = NONE,
+    environment: Callable[[], Secrets] = Secrets.of_environment,
+) -> ScanReport:
     foreign = isinstance(batch, ForeignJobs)
     seen = None if foreign else batch_stamp(str(batch.folder))
     query = (
@@ -127,8 +130,10 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secr
     if new_plan or found.changed or found.gone or not counted:
         noting = _read_plan(key, batch, plan_stamp)
         facts = PlanFacts.of(noting.plan)
+        if noting.problem is not None:
+            problems.append(f"{key}/plan.json: {noting.problem}")
         if found.changed:
-            secrets |= secrets_of(noting.plan)
+            secrets |= environment() | secrets_of_profiles(noting.plan)
         rows: list[dict[str, object]] = []
         treatments: dict[str, dict[str, Any]] = {}
         for folder, stamp in found.changed:
@@ -160,17 +165,23 @@ def _scan(connection: sqlite3.Connection, results_root: Path, batch: Batch, secr
             if foreign:
                 keep_profiles(connection, key)
             summarize(connection, key, noting.plan)
-        if noting.problem is not None:
-            problems.append(f"{key}/plan.json: {noting.problem}")
-    query = "SELECT job, trial, reason, state FROM trials WHERE batch = ? AND state IN (?, ?)"
-    unsettled = connection.execute(query, (key, ReadState.UNREADABLE.value, ReadState.UNFINISHED.value)).fetchall()
+            unsettled = _unsettled(connection, key)
+            connection.execute(_SETTLE, (None if unsettled or problems else seen, key))
+    else:
+        unsettled = _unsettled(connection, key)
+        settled = None if unsettled or problems else seen
+        if settled != noted["stamp"]:
+            with transaction(connection):
+                connection.execute(_SETTLE, (settled, key))
     torn = [row for row in unsettled if row["state"] == ReadState.UNREADABLE]
     unreadable = [f"{key}/runs/{row['job']}/{row['trial']}: {row['reason']}" for row in torn] + problems
-    settled = None if unsettled or unreadable else seen
-    if settled != (noted["stamp"] if noted is not None and not new_plan else None):
-        with transaction(connection):
-            connection.execute("UPDATE batches SET stamp = ? WHERE batch = ?", (settled, key))
     return ScanReport(found.seen, len(found.changed), len(found.gone), tuple(unreadable))
+
+
+def _unsettled(connection: sqlite3.Connection, key: str) -> list[sqlite3.Row]:
+    """The trials of a batch that a later scan has to look at again."""
+    query = "SELECT job, trial, reason, state FROM trials WHERE batch = ? AND state IN (?, ?)"
+    return connection.execute(query, (key, ReadState.UNREADABLE.value, ReadState.UNFINISHED.value)).fetchall()
 
 
 class _Look(NamedTuple):
@@ -303,6 +314,7 @@ class _Noting(NamedTuple):
     problem: str | None = None
 
 
+_SETTLE = "UPDATE batches SET stamp = ? WHERE batch = ?"
 _INSERT_BATCH = (
     "INSERT OR REPLACE INTO batches (batch, slug, number, name, created_at, baseline, planned, plan_stamp) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"

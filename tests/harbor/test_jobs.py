@@ -260,3 +260,10 @@ def test_a_job_recorded_before_the_sandbox_moved_still_names_a_class_that_loads(
     assert environment["kwargs"]["a"] == 1
     assert "${OPENAI_BASE_URL}" in environment["kwargs"]["network"]["declared"]
     assert registry.resolve("environments", environment["import_path"]).__name__ == "LocalSandbox"
+
+
+def test_whose_system_the_tests_run_in_is_the_tasks_to_say_unless_the_experiment_does(project) -> None:
+    profile = '[profiles.p]\nagent = "oracle"\n'
+    assert "kwargs" not in rendered(project, profile)[0]["verifier"]
+    asked = rendered(project, f'[run]\nverifier_system = "agent"\n{profile}')
+    assert asked[0]["verifier"]["kwargs"] == {"verifier_system": "agent"}

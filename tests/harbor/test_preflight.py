@@ -92,14 +92,21 @@ def test_keys_that_are_there_or_not_needed(project, profile: str) -> None:
     assert problems(report(project, f"[profiles.p]\n{profile}", shell=shell)) == []
 
 
-def test_a_task_the_environment_cannot_hold_is_named(project) -> None:
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ("gpus = 1", "gpu"),
+        ('[metadata]\nverifier_system = "agnet"', 'verifier_system is "pristine" or "agent"'),
+    ],
+)
+def test_a_task_the_environment_cannot_hold_is_named(project, environment: str, expected: str) -> None:
     write_task(project.root / "tasks" / "a")
-    write_task(project.root / "tasks" / "bad", environment="gpus = 1")
+    write_task(project.root / "tasks" / "bad", environment=environment)
     items = '{ id = "a", dataset = "tasks" }, { id = "bad", dataset = "tasks" }'
     found = report(project, '[profiles.o]\nagent = "oracle"\n[profiles.n]\nagent = "nop"\n', items=items)
     assert problems(found) == []
     assert list(found.tasks) == [1]
-    assert "gpu" in found.tasks[1].lower()
+    assert expected in found.tasks[1].lower()
 
 
 @pytest.mark.parametrize("damage", ["compose", "stages", "image", "prebuilt", "no-tests"])

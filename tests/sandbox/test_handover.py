@@ -1,6 +1,7 @@
 """From the agent to the verifier: nothing that the agent started runs, the system is the image's, the work is there."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +78,22 @@ def test_an_honest_agent_is_not_accused(box: Box) -> None:
     paths = [one["path"] for one in listed["changes"]]
     assert paths == ["/etc/hosts", *(["/etc/ld.so.cache"] if "/etc/ld.so.cache" in paths else []), "/etc/passwd",
                      "/usr/bin/newtool", "/usr/lib/python3/p.pth"]  # fmt: skip
+
+
+def test_a_name_that_is_no_text_is_listed_all_the_same(box: Box) -> None:
+    box.out("touch $'/usr/bin/\\xff\\nx' /usr/bin/ü")
+    assert [one["path"] for one in hand(box)["changes"]["changes"]] == ["/usr/bin/ü", "/usr/bin/\\xff\nx"]
+
+
+def test_a_link_in_the_way_of_a_mount_is_removed(driver: Driver, work: Path) -> None:
+    mounts = [{"type": "bind", "source": str(work), "target": "/data/deep/shown", "read_only": True}]
+    box = driver.box(mounts=mounts)
+    (work / "file").write_text("content")
+    box.out("mv /data/deep /data/other; ln -s /app /data/deep")
+    for pristine in (True, False):
+        hand(box, pristine=pristine)
+        assert box.out("cat /data/deep/shown/file") == "content"
+        box.call("hand_to_agent")
 
 
 def test_what_a_package_manager_wrote_down_is_not_held_against_the_agent(box: Box) -> None:

@@ -72,8 +72,13 @@ def listed(run_dir: str, mounts: list[dict[str, Any]], etc: dict[str, str]) -> d
     ours = {path for path, text in etc_now.items() if text == etc[path.removeprefix("etc/")].encode()}
     found = [one._replace(kind="changed") if one.path in etc_now else one for one in found if one.path not in ours]
     found.sort(key=lambda change: (not change.flagged, change.path))
-    told = [{"kind": one.kind, "path": f"/{one.path}", "flagged": one.flagged} for one in found[:MOST_LISTED]]
+    told = [{"kind": one.kind, "path": _text(f"/{one.path}"), "flagged": one.flagged} for one in found[:MOST_LISTED]]
     return {"changes": told, "more": max(0, len(found) - MOST_LISTED), "flagged": sum(one.flagged for one in found)}
+
+
+def _text(path: str) -> str:
+    """A name that any text file can hold: bytes that are no text are written as such."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _of_overlay(folder: str, at: str, layers: list[str], programs: set[str], records: _Records) -> Iterator[Change]:

@@ -149,6 +149,7 @@ class _Guarded:
         if view == views.VERIFIER:
             told = changes.listed(request["run_dir"], request["mounts"], request["etc"])
             told["left"] = views.left_in(request["run_dir"], message["expected"])
+        views.clear_way(request["run_dir"], view, [bind["target"] for bind in request["binds"]])
         pidfd = self.bring_up(view).pidfd
         way, sockets = net.open_way(pidfd, request["network"])
         return (pidfd, wire.memory_file(json.dumps(told).encode()), *sockets), way

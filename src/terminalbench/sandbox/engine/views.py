@@ -73,6 +73,17 @@ def is_removal(status: os.stat_result) -> bool:
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
+def clear_way(run_dir: str, view: str, targets: list[str]) -> None:
+    """Remove what the agent put in the way of folders that are to be mounted: links, files."""
+    for target in targets:
+        path = upper(run_dir, view, 0)
+        for part in target.strip("/").split("/")[:-1]:
+            path = f"{path}/{part}"
+            if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):
+                os.unlink(path)
+                break
+
+
 def left_in(run_dir: str, names: list[str]) -> list[str]:
     """Which of these names the agent wrote; a link in their path leads nowhere."""
     found = []

@@ -30,6 +30,18 @@ def test_it_works_here_and_says_how(driver: Driver) -> None:
     assert "memory by" in line
 
 
+def test_limits_that_are_only_watched_are_said() -> None:
+    """By check, run and resume, before a trial runs."""
+    held = {"memory": "cgroup2", "pids": "cgroup2", "cpu": "affinity"}
+    assert probing.limit_notes(held) == ()
+    (note,) = probing.limit_notes({**held, "memory": "watch"})
+    assert "limits of memory are watched, and may be passed briefly" in note
+    notes = probing.limit_notes({"memory": "watch, without sockets", "pids": "watch", "cpu": "affinity"})
+    assert "limits of memory and processes are watched" in notes[0]
+    assert "Delegate=yes" in notes[0]
+    assert "does not hold" in notes[1]
+
+
 def test_it_can_be_asked_from_inside_an_event_loop(driver: Driver) -> None:
     assert driver("probe_lines")[0].startswith("the local sandbox works")
 

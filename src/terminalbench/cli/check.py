@@ -82,4 +82,4 @@ def _text(report: "CheckReport") -> str:
         endpoint = found.endpoint if found.endpoint in (None, "ok") else "failed"
         profiles.append([found.profile, install or "-", endpoint or "-", found.problem or "ok"])
     tables = [columns(rows, left=range(4)) for rows in (tasks, profiles)]
-    return "\n\n".join([*tables, f"kept in {report.folder}"]) + "\n"
+    return "\n\n".join([*tables, *(f"note: {text}" for text in report.notes), f"kept in {report.folder}"]) + "\n"

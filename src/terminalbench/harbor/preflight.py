@@ -58,11 +58,15 @@ class JobReport(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What is wrong: with the environment, with jobs, and with tasks (by their place in the JobConfig)."""
+    """What is wrong: with the environment, with jobs, and with tasks (by their place in the JobConfig).
+
+    `notes` say what is not as one would expect of the environment, and stops nothing.
+    """
 
     environment: str | None
     jobs: tuple[JobReport, ...]
     tasks: dict[int, str]
+    notes: tuple[str, ...] = ()
 
 
 def check(request: Request) -> Report:
@@ -88,7 +92,7 @@ def check(request: Request) -> Report:
                 elif found:
                     problems += list(found.values())
         reports.append(JobReport(job.name, tuple(problems)))
-    return Report(environment, tuple(reports), tasks)
+    return Report(environment, tuple(reports), tasks, _environment_notes(request.jobs[0].config))
 
 
 def _agents_own(config: dict[str, Any], declared: set[str], found: dict[int, str]) -> dict[int, str]:
@@ -196,6 +200,12 @@ def _environment_problem(config: dict[str, Any]) -> str | None:
     except (Exception, SystemExit) as error:  # noqa: BLE001  any environment's own check may raise anything
         return _said(error)
     return None
+
+
+def _environment_notes(config: dict[str, Any]) -> tuple[str, ...]:
+    """What a class of one's own has noted in its preflight."""
+    module, _, name = (config["environment"].get("import_path") or "").partition(":")
+    return getattr(getattr(sys.modules.get(module), name, None), "preflight_notes", ())
 
 
 def _task_problems(config: dict[str, Any], declared: set[str], *, only: list[int]) -> dict[int, str]:

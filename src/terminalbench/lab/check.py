@@ -76,6 +76,7 @@ class CheckReport:
     quarantined: Path | None = None
     released: tuple[str, ...] = ()
     still_held: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -154,7 +155,7 @@ def _checked(
     )
     checks = tuple(_judge(plan, t.ref, t.label, found["oracle"], found["nop"], opted) for t in plan.jobs[0].tasks)
     profiles = tuple(_profile_check(prepared, job, installs, batch, probe=probe) for job in plan.jobs)
-    return CheckReport(checks, profiles, batch.folder, bool(supervisor.signals))
+    return CheckReport(checks, profiles, batch.folder, bool(supervisor.signals), notes=prepared.notes)
 
 
 def _in_the_agents_system(

@@ -49,6 +49,15 @@ class Prepared:
     plan: Plan
     profiles: dict[str, Profile]
     environments: dict[str, dict[str, str]]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What Harbor says of jobs: what cannot run, and what is worth a note."""
+
+    excluded: tuple[Exclusion, ...]
+    notes: tuple[str, ...] = ()
 
 
 def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Prepared:
@@ -83,9 +92,9 @@ def prepare(experiment: Experiment, plan: Plan, shell: Mapping[str, str]) -> Pre
         for job in asked
     ]
     found = check_jobs(asked, requests, experiment.run.container_env)
-    plan = with_task_files(msgspec.structs.replace(plan, excluded=(*plan.excluded, *found)))
+    plan = with_task_files(msgspec.structs.replace(plan, excluded=(*plan.excluded, *found.excluded)))
     plan = with_values(plan, environments)
-    return Prepared(plan, profiles, environments)
+    return Prepared(plan, profiles, environments, found.notes)
 
 
 def _with_remote_tasks(plan: Plan, shell: Mapping[str, str]) -> Plan:
@@ -124,7 +133,7 @@ def ask_harbor(requests: list[JobRequest]) -> Report:
     return ask(module, Request(tuple(requests)), Report, requests[0].env, _CHECK_SEC, what)
 
 
-def check_jobs(asked: list[JobSpec], requests: list[JobRequest], container_env: str) -> tuple[Exclusion, ...]:
+def check_jobs(asked: list[JobSpec], requests: list[JobRequest], container_env: str) -> Checked:
     """What Harbor says of these jobs cannot run: whole profiles, and tasks for every profile.
 
     Raises when there is no such environment here.
@@ -139,7 +148,7 @@ def check_jobs(asked: list[JobSpec], requests: list[JobRequest], container_env: 
         Exclusion(reason, task=asked[0].tasks[index].ref, kind=ExclusionKind.TASK_REFUSED)
         for index, reason in sorted(report.tasks.items())
     )
-    return (*refused, *tasks)
+    return Checked((*refused, *tasks), report.notes)
 
 
 def known_problems(profiles: Iterable[tuple[str, Mapping[str, Any], str | None]]) -> Iterator[Exclusion]:

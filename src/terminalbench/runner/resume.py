@@ -257,7 +257,9 @@ def _run(
     ]
     records = ((p.key, p.content, planned_ref(templates[p.key])) for p in plan.profiles if p.key in templates)
     found = check_jobs([union[p] for p in missing], requests, plan.settings.container_env)
-    left_out = (*known_problems(records), *found)
+    for text in found.notes if request.first_round else ():
+        listener.note(text)
+    left_out = (*known_problems(records), *found.excluded)
     if request.strict:
         refuse_left_out((*_held(view), *left_out), str(batch.folder))
     view = _without_retried(batch, view, request.retry_errors)

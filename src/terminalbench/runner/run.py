@@ -128,7 +128,7 @@ def run(
     listener = listener or Listener()
     plan = msgspec.structs.replace(prepared.plan, gate=str(gate.absolute()) if gate is not None else None)
     jobs = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
-    for text in check_shared_gate(plan, [job.profile for job in jobs]):  # before a batch is taken
+    for text in (*prepared.notes, *check_shared_gate(plan, [job.profile for job in jobs])):  # before a batch is taken
         listener.note(text)
     if executor is not None:
         find_executor(executor)

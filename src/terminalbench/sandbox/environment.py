@@ -44,6 +44,9 @@ _KNOWN = {*inspect.signature(BaseEnvironment.__init__).parameters} - {"self", "a
 class LocalSandbox(BaseEnvironment):
     """A sandbox on this machine, without daemon, image registry or root."""
 
+    preflight_notes: tuple[str, ...] = ()
+    """What the last preflight found worth saying: limits that do not hold here as they do elsewhere."""
+
     def __init__(
         self,
         *args: Any,
@@ -106,6 +109,7 @@ class LocalSandbox(BaseEnvironment):
         found = probe()
         if not found.works:
             raise SystemExit("\n".join(found.lines))
+        cls.preflight_notes = found.notes
 
     # What a task may ask for
 

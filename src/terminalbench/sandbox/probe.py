@@ -6,7 +6,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,14 @@ _USERS = {"all": "all user ids", "range": "root and subordinate ids", "one": "on
 
 @dataclass(frozen=True)
 class Probe:
-    """Whether the sandbox works on this machine, and what a person should read about it, a line each."""
+    """Whether the sandbox works on this machine, and what a person should read about it, a line each.
+
+    `notes` are limits that do not hold here as they do elsewhere.
+    """
 
     works: bool
     lines: list[str]
+    notes: tuple[str, ...] = ()
 
 
 def probe() -> Probe:
@@ -42,7 +46,7 @@ def probe() -> Probe:
     try:
         # Harbor calls its preflight from inside an event loop; a thread of its own works in both cases.
         with ThreadPoolExecutor(1) as pool:
-            return Probe(True, [pool.submit(lambda: asyncio.run(_try())).result(timeout=120)])
+            return pool.submit(lambda: asyncio.run(_try())).result(timeout=120)
     except (TbenchError, OSError, TimeoutError) as error:
         return _cannot(*obstacles(), f"starting one failed: {error} (see docs/sandbox.md, {_DOCKER})")
 
@@ -51,7 +55,22 @@ def _cannot(*reasons: str) -> Probe:
     return Probe(False, ["the local sandbox cannot work here:", *(f"  {reason}" for reason in reasons)])
 
 
-async def _try() -> str:
+def limit_notes(limits_by: Mapping[str, str]) -> tuple[str, ...]:
+    """What is to be said of limits that are watched, where no control group holds them."""
+    watched = [name for name in ("memory", "pids") if limits_by[name].startswith("watch")]
+    notes = []
+    if watched:
+        what = " and ".join({"memory": "memory", "pids": "processes"}[name] for name in watched)
+        step = "run as root, or: systemd-run --user --scope -p Delegate=yes tbench ..."
+        notes.append(
+            f"no control group can be made here: limits of {what} are watched, and may be passed briefly ({step})"
+        )
+    if "without sockets" in limits_by["memory"]:
+        notes.append("this kernel does not tell of socket buffers: the memory limit does not hold for them")
+    return tuple(notes)
+
+
+async def _try() -> Probe:
     """What a sandbox that works has."""
     server = helper.helper()
     plan = Plan(open_base(HOST, server.ids), limits_for(256, 64, 1, scratch="memory"))
@@ -61,7 +80,8 @@ async def _try() -> str:
         if done.stdout.strip() != "works":
             raise OSError(f"the first command ended with {done.exit_code}: {done.stderr.strip()}")
         enforced = ", ".join(f"{name} by {by}" for name, by in sorted(sandbox.limits_by.items()))
-        return f"the local sandbox works: {_USERS[server.ids]}; {enforced}; files in {sandbox.scratch}"
+        line = f"the local sandbox works: {_USERS[server.ids]}; {enforced}; files in {sandbox.scratch}"
+        return Probe(True, [line], limit_notes(sandbox.limits_by))
     finally:
         await sandbox.stop()
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox.driving import PATIENCE_SEC, Box, Driver, Raised
+from terminalbench.harbor.read.error_classes import error_class
 
 CONNECT = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5); print('connected')\""
 SITE = "site.test"
@@ -203,6 +204,13 @@ def test_udp_and_other_protocols_are_refused_at_once(driver: Driver) -> None:
     assert "not permitted" in box.run(f'python3 -c "{send}"')["stderr"]
 
 
+def test_a_task_that_needs_udp_is_refused_with_the_way_out(driver: Driver) -> None:
+    files = {"Dockerfile": "FROM debian:bookworm-slim\n", "../task.toml": "[metadata]\nneeds_udp = true\n"}
+    with pytest.raises(Raised, match='needs UDP.*container_env = "docker", or with network = "host"'):
+        driver.box(network="public", files=files)
+    driver.box(network="public", files=files, kwargs={"network": "host"}).call("stop", True)
+
+
 def test_a_phase_cuts_what_it_does_not_allow(driver: Driver, site: int) -> None:
     box = driver.box(network="public", phases=["no-network"], way=way())
     held = f"import socket; s=socket.create_connection(('{SITE}',{site})); open('/tmp/on','w'); print(s.recv(9))"
@@ -340,6 +348,7 @@ def test_a_relay_that_dies_is_an_error_of_the_bench(own_driver: Driver, site: in
     with pytest.raises(Raised) as caught:
         box.run("sleep 60")
     assert caught.value.kind == "SandboxNetworkError"
+    assert not error_class(caught.value.kind, caught.value.message, "agent").of_profile
     another = own_driver.box(network="public", way=way())
     assert another.out(f"curl -fsS http://{SITE}:{site}/") == f"{SITE}:{site} /"
 

@@ -74,6 +74,7 @@ class LocalSandbox(BaseEnvironment):
         self._background: list[asyncio.Task[Finished]] = []
         super().__init__(*args, **kwargs)
         self._network = TrialNetwork(network, self.trial_paths.trial_dir, self._network_policy)
+        self._network.check_task(self.environment_dir.parent)
         self._activity = Activity(self.trial_paths.trial_dir)
         self._live_logs = LiveLogs(self._agent_logs(), self._activity)
 

@@ -9,6 +9,7 @@ machine. `"network": "host"` gives the host's own network, and is never chosen u
 
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ _MODEL_ONLY = "model-only"
 _WORDS = {"public": OPEN, "none": CLOSED, _MODEL_ONLY: Policy(lists=((),))}
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PORTS = {"http": 80, "https": 443}
+_NEEDS_UDP = "needs_udp"
 _live: "WeakSet[TrialNetwork]" = WeakSet()
 
 
@@ -151,6 +153,20 @@ class TrialNetwork:
         """Another phase of the trial has begun."""
         self._phase = phase
         await self._tell()
+
+    def check_task(self, folder: Path) -> None:
+        """Refuse a task that says (`[metadata] needs_udp = true`) that it needs what the relay does not pass on."""
+        try:
+            task = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # Harbor has read it, or says what is wrong with it
+            return
+        if task.get("metadata", {}).get(_NEEDS_UDP) is True and not self.settings.host:
+            hint = (
+                'run it with container_env = "docker", or with network = "host" if it may share this machine\'s network'
+            )
+            raise Refused(
+                "a task that needs UDP, which no private network of a sandbox has", where=str(folder), hint=hint
+            )
 
     def belongs_to(self, trial_dir: Path) -> bool:
         """Whether it is the network of that trial."""

@@ -73,8 +73,9 @@ class LocalSandbox(BaseEnvironment):
         self._handed: list[str] | None = None
         self._background: list[asyncio.Task[Finished]] = []
         super().__init__(*args, **kwargs)
-        self._network = TrialNetwork(network, self.trial_paths.trial_dir, self._network_policy)
-        self._network.check_task(self.environment_dir.parent)
+        asked = [self._network_policy, *self._phase_network_policies]
+        self._network = TrialNetwork(network, self.trial_paths.trial_dir, asked)
+        self._network.check(self.environment_dir.parent)
         self._activity = Activity(self.trial_paths.trial_dir)
         self._live_logs = LiveLogs(self._agent_logs(), self._activity)
 
@@ -185,7 +186,7 @@ class LocalSandbox(BaseEnvironment):
             scratch=self._scratch,
             folders={mount["target"]: 0o777 for mount in self._mounts if self._is_log(mount)},
             binds=tuple(self._binds),
-            way=self._network.way([self._network_policy, *self._phase_network_policies]),
+            way=self._network.way(),
             host_network=self._network.settings.host,
             holds=(layer.lock,),
         )

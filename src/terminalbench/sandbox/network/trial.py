@@ -10,7 +10,7 @@ machine. `"network": "host"` gives the host's own network, and is never chosen u
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,12 +106,15 @@ def _endpoints(given: Iterable[str]) -> frozenset[tuple[str, int]]:
 
 
 class TrialNetwork:
-    """The network of one sandbox. `link` is its open way, once it has one."""
+    """The network of one sandbox, whose task asks for these policies, one after the other.
 
-    def __init__(self, given: Mapping[str, Any] | str | None, trial_dir: Path, asked: NetworkPolicy) -> None:
+    `link` is its open way, once it has one.
+    """
+
+    def __init__(self, given: Mapping[str, Any] | str | None, trial_dir: Path, asked: Sequence[NetworkPolicy]) -> None:
         self.settings = Settings.read(given)
         self.link: Link | None = None
-        self._trial_dir, self._phase, self._asked = trial_dir, PHASES[0], asked
+        self._trial_dir, self._phase, self._asked, self._all = trial_dir, PHASES[0], asked[0], tuple(asked)
         _live.add(self)
 
     @property
@@ -119,14 +122,12 @@ class TrialNetwork:
         """Whether commands use the host's own network, where the task allows any."""
         return self.settings.host and self._asked.network_mode == NetworkMode.PUBLIC
 
-    def way(self, asked: Iterable[NetworkPolicy]) -> Way | None:
-        """The way out for a sandbox whose task asks for these policies in turn; None when it never gets one."""
+    def way(self) -> Way | None:
+        """The way out of the sandbox; None when it never has one."""
         if self.settings.host:
-            if any(policy.network_mode == NetworkMode.ALLOWLIST for policy in asked):
-                raise Refused('a network allowlist together with network = "host"', hint='leave network = "host" out')
             self._trial_dir.joinpath(FILE).write_text('{"network":"host"}\n')  # what is reached cannot be seen
             return None
-        if all(self.settings.policy(phase, one).closed for one in asked for phase in PHASES):
+        if all(self.settings.policy(phase, one).closed for one in self._all for phase in PHASES):
             return None
         return Way(self._policy(), self._phase, self._forwards(), self._trial_dir / FILE)
 
@@ -154,8 +155,14 @@ class TrialNetwork:
         self._phase = phase
         await self._tell()
 
-    def check_task(self, folder: Path) -> None:
-        """Refuse a task that says (`[metadata] needs_udp = true`) that it needs what the relay does not pass on."""
+    def check(self, folder: Path) -> None:
+        """Refuse what cannot be kept of what the task in `folder` asks for, before anything starts.
+
+        A task that needs what the relay does not pass on says so: `[metadata] needs_udp = true`.
+        """
+        self._forwards()
+        if self.settings.host and any(policy.network_mode == NetworkMode.ALLOWLIST for policy in self._all):
+            raise Refused('a network allowlist together with network = "host"', hint='leave network = "host" out')
         try:
             task = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
         except (OSError, ValueError):  # Harbor has read it, or says what is wrong with it

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from harbor.models.trial.result import ExceptionInfo
 from harbor.trial.hooks import TrialHookEvent
 
@@ -111,8 +112,13 @@ class Ender:
                 self.voice.failed("phases", error)
 
     def _look(self, step: float) -> None:
+        if self._loop.is_closed():
+            return
         self._listen(step)
-        self._obey()
+        try:
+            self._obey()
+        except (OSError, msgspec.DecodeError) as error:  # orders that cannot be read keep nothing from being ended
+            self.voice.failed("orders", error)
         for late in self.phases.overdue():
             hang = write_hang(self._job_dir / late.trial, late.phase, late.limit_sec)
             self.voice.tell("note", detail={"trial": late.trial}, error=f"{late.trial}: {hang.reason}; cancelled")
@@ -165,24 +171,30 @@ class Ender:
     def _give_up(self, deaf: list[str]) -> None:
         """Leave the process to get rid of trials that cannot be ended."""
         self._over.set()
-        for trial in deaf:
-            if self._orders.get(trial, ("", ""))[0] != "requeue":
-                add_deaf(self._job_dir / trial, self.phases.phase_of(trial))
-        if self._answers():
-            os.kill(os.getpid(), signal.SIGINT)  # Harbor cancels the others, which record what they did
-            self._await_others(deaf)
-        for trial, event in list(self.alive.items()):
-            try:
-                if trial in self.begun:
-                    _record(self._job_dir / trial / RESULT, event.result)
-                    self.voice.bury(event)
-                self.gone(event)
-            except Exception as error:  # noqa: BLE001 - nothing keeps this process from being left
-                self.voice.failed(f"end of {trial}", error)
+        try:
+            if self._answers():
+                os.kill(os.getpid(), signal.SIGINT)  # Harbor cancels the others, which record what they did
+                self._await_others(deaf)
+            for trial, event in list(self.alive.items()):
+                self._leave_behind(event, deaf=trial in deaf)
+        except Exception as error:  # noqa: BLE001 - nothing keeps this process from being left
+            self.voice.failed("end", error)
         said = f"{', '.join(deaf)} could not be ended: its Harbor process has ended, the other trials run in another"
         self.voice.tell("note", detail={"trials": deaf}, error=said)
         self.voice.leave()
         os._exit(EXIT_CODE)
+
+    def _leave_behind(self, event: TrialHookEvent, *, deaf: bool) -> None:
+        trial = event.trial_name
+        try:
+            if deaf and self._orders.get(trial, ("", ""))[0] != "requeue":
+                add_deaf(self._job_dir / trial, self.phases.phase_of(trial))
+            if trial in self.begun:
+                _record(self._job_dir / trial / RESULT, event.result, deaf=deaf)
+                self.voice.bury(event)
+            self.gone(event)
+        except Exception as error:  # noqa: BLE001 - nor what one of them leaves
+            self.voice.failed(f"end of {trial}", error)
 
     def _answers(self) -> bool:
         self._answered.clear()
@@ -195,12 +207,12 @@ class Ender:
             time.sleep(0.05)
 
 
-def _record(file: Path, result: Any) -> None:
+def _record(file: Path, result: Any, *, deaf: bool) -> None:
     """Write a trial's result as Harbor would have, had the trial let itself be cancelled. Harbor's own is kept."""
     if file.exists():
         return
     now = datetime.now(UTC)
-    if result.exception_info is None:
+    if result.exception_info is None or deaf:
         what = "its Harbor process ended before it did"
         result.exception_info = ExceptionInfo(
             exception_type="CancelledError", exception_message=what, exception_traceback="", occurred_at=now

@@ -54,12 +54,17 @@ def money(known: float, unknown: int) -> str:
 
 
 def line_of(text: str, *columns: str) -> dict[str, str]:
-    """The row of `lucky` in the table of a text that has these columns."""
+    """The row of `lucky` in the table of a text that has these columns, and in the part of it that follows."""
     lines = text.splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith("profile ") and all(c in line for c in columns))
-    names = [name.strip() for name in lines[place].split("  ") if name.strip()]
-    row = next(line for line in lines[place:] if line.startswith("lucky"))
-    return dict(zip(names, [field.strip() for field in row.split("  ") if field.strip()], strict=False))
+    found: dict[str, str] = {}
+    while place < len(lines) and lines[place].startswith("profile "):
+        names = [name.strip() for name in lines[place].split("  ") if name.strip()]
+        end = next((i for i in range(place, len(lines)) if not lines[i]), len(lines))
+        row = next(line for line in lines[place:end] if line.startswith("lucky"))
+        found |= dict(zip(names, [field.strip() for field in row.split("  ") if field.strip()], strict=False))
+        place = end + 1
+    return found
 
 
 def from_table(row: dict[str, str]) -> Numbers:
@@ -174,7 +179,7 @@ def test_all_places_say_the_same_of_a_batch(lab, tbench) -> None:
     lab.experiment(PROFILES, run="attempts = 3\nparallel = 2")
     ran = lab.tbench("resume", file, "--top-up")
     assert ran.returncode == 3, ran.stdout + ran.stderr
-    truth = from_table(line_of(ran.stdout, "coverage", "wall time"))
+    truth = from_table(line_of(ran.stdout, "coverage", "of planned"))
     assert truth.failed is not None
     share = (truth.passed or 0) / ((truth.passed or 0) + truth.failed)
     assert truth.rate != percent(share), "attempts are uneven, so the two rates differ"
@@ -202,7 +207,7 @@ def test_all_places_say_the_same_of_a_batch(lab, tbench) -> None:
             aggregate["passed"], aggregate["measured"] - aggregate["passed"], aggregate["planned"],
             percent(aggregate["rate"]), percent(aggregate["rate_all"]), superseded=aggregate["superseded_trials"],
         ),
-        "watch, at its end": from_table(line_of(watched, "coverage", "wall time")),
+        "watch, at its end": from_table(line_of(watched, "coverage", "of planned")),
         "list": Numbers(cost=money(listed["cost_usd"], listed["cost_unknown"])),
         **from_dashboard(lab),
         **from_events(lab),

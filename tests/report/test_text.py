@@ -29,10 +29,14 @@ def test_the_summary_of_a_batch(tmp_path: Path) -> None:
     assert (
         text
         == """\
-profile  passed  failed  not measured  coverage  pass rate  of planned  cost               wall time
-p             1       1             2       2/4     50.0 %      25.0 %  $0.50 + 3 unknown       60 s
-q             0       0             4       0/4          -       0.0 %  $0.00                      -
-pass rate and of planned: means over tasks; wall time: mean of a trial, start to end
+profile  passed  failed  coverage  pass rate  of planned  cost
+p             1       1       2/4     50.0 %      25.0 %  $0.50 + 3 unknown
+q             0       0       0/4          -       0.0 %  $0.00
+
+profile  wall time
+p             60 s
+q                -
+pass rate, of planned: means over tasks; wall time: mean of a trial
 
 task  p   q
 a     +x  ..
@@ -58,7 +62,21 @@ def test_a_task_with_more_attempts_does_not_weigh_more(tmp_path: Path) -> None:
     make_trial(batch, "b__1")
     scan_batch(batch)
     row = profile_table(view_batch(batch)).splitlines()[1]
-    assert row.split()[1:8] == ["1", "4", "0", "5/5", "50.0", "%", "50.0"]
+    assert row.split()[1:7] == ["1", "4", "5/5", "50.0", "%", "50.0"]
+
+
+@pytest.mark.parametrize("name", ["p", "a-profile-with-a-name-of-forty-letters--"])
+def test_the_table_of_profiles_fits_80_columns(tmp_path: Path, name: str) -> None:
+    batch = allocate(tmp_path, "s")
+    make_plan(batch, (name,), "ab", 1)
+    for task in "ab":
+        make_trial(batch, f"{task}__1", profile=name, cost=1234.5)
+    scan_batch(batch)
+    table = profile_table(view_batch(batch))
+    assert max(map(len, table.splitlines())) <= 80
+    assert all(
+        head in table for head in ("passed", "failed", "coverage", "pass rate", "of planned", "cost", "wall time")
+    )
 
 
 def test_what_was_run_again_is_said(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent
 from terminalbench.text.table import columns
 
 COUNTED = "passed/measured, then how many were not measured (attempts as marks do not fit):"
-FOOTNOTE = "pass rate and of planned: means over tasks; wall time: mean of a trial, start to end"
+FOOTNOTE = "pass rate, of planned: means over tasks; wall time: mean of a trial"
 WIDTH = 80
 """The matrix keeps within so many columns, whatever the terminal."""
 SHOWN_REASONS = 8
@@ -58,23 +58,25 @@ def summary(view: BatchView) -> str:
 
 
 def profile_table(view: BatchView) -> str:
-    """One row a profile: passed, failed, not measured, coverage, both rates, cost, time; below it what they are."""
-    head = ["profile", "passed", "failed", "not measured", "coverage", "pass rate", "of planned", "cost", "wall time"]
+    """One row a profile: passed, failed, coverage, both rates, cost, time; below it what they are."""
+    head = ["profile", "passed", "failed", "coverage", "pass rate", "of planned", "cost", "wall time"]
+    lines = profile_totals(view)
     rows = [
         [
             line.profile,
             str(line.passed),
             str(line.failed),
-            str(line.planned - line.measured),
             f"{line.measured}/{line.planned}",
             percent(line.rate),
             percent(line.rate_all),
-            f"{profile_cost(line)}{' (simulated)' if line.simulated and not line.no_model else ''}",
+            profile_cost(line),
             NOTHING if line.mean_wall_sec is None else duration(line.mean_wall_sec),
         ]
-        for line in profile_totals(view)
+        for line in lines
     ]
-    return f"{columns([head, *rows], left=(0, 7))}\n{FOOTNOTE}"
+    simulated = [line.profile for line in lines if line.simulated and not line.no_model]
+    notes = [FOOTNOTE, *([f"simulated cost: {', '.join(map(printable, simulated))}"] if simulated else [])]
+    return "\n".join(["\n\n".join(_blocks([head, *rows], left=(0, 6))), *notes])
 
 
 def matrix(view: BatchView) -> str:
@@ -104,8 +106,11 @@ def _room(blocks: list[str]) -> tuple[int, int]:
     return len(blocks), max((max(0, len(line) - WIDTH) for block in blocks for line in block.splitlines()), default=0)
 
 
-def _blocks(rows: list[list[str]]) -> list[str]:
-    """A wide table as several below each other, each with the first column and as many others as fit."""
+def _blocks(rows: list[list[str]], left: Container[int] | None = None) -> list[str]:
+    """A wide table as several below each other, each with the first column and as many others as fit.
+
+    The columns of `left` stand to the left, the others to the right; all to the left without it.
+    """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     blocks: list[list[int]] = []
     for place, width in enumerate(widths[1:], start=1):
@@ -113,8 +118,13 @@ def _blocks(rows: list[list[str]]) -> list[str]:
         if taken + 2 + width > WIDTH:
             blocks.append([])
         blocks[-1].append(place)
+    shown = [[0, *block] for block in blocks]
     return [
-        columns([[row[0], *(row[i] for i in block)] for row in rows], left=range(len(block) + 1)) for block in blocks
+        columns(
+            [[row[i] for i in block] for row in rows],
+            left=[place for place, i in enumerate(block) if left is None or i in left],
+        )
+        for block in shown
     ]
 
 

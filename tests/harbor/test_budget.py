@@ -1,6 +1,7 @@
 """The budget as a pure game: any slots, prices, profiles, unknown costs, retries, crashes and resumes."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.harbor.limits.accounts import Account, Known, Likely, Turn, fair_shares
-from terminalbench.harbor.limits.budget import GateState
+from terminalbench.harbor.limits.budget import GateState, Share, SharedState
 
 NOW = 0.0
 
@@ -43,6 +44,7 @@ class Game:
     ended: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
     bound: float = 0.0
     number: int = 0
+    killed: bool = False
 
     def __post_init__(self) -> None:
         self.left = {name: profile.trials for name, profile in self.profiles.items()}
@@ -65,33 +67,42 @@ class Game:
         """Runs and resumes until one is not killed."""
         for _ in range(6):
             self.put_up()
-            if self.session():
+            for waits in self.session():
+                assert not waits, "everybody waits for somebody"
+            if not self.killed:
                 return
 
-    def session(self) -> bool:
+    @property
+    def seen(self) -> GateState:
+        """What a trial asks."""
+        return self.state
+
+    def session(self) -> Iterator[bool]:
+        """One run or resume, until it is over or killed; at each step whether its profiles only wait."""
         queue, on, shut = [name for name in self.profiles if self.left[name]], [], []
+        self.killed = False
         while queue or on:
             while queue and len(on) < self.side_by_side:
                 on.append(queue.pop(0))
                 self.change(on[-1], turn=Turn.NOW, to_start=self.left[on[-1]], closed=None)
             waits = self.ask(on, shut)
+            only_waits = not self.running and waits == len(on) > 0
             if self.running:
                 if self.luck.random() < self.crash:
                     self.kill()
-                    return False
+                    self.killed = True
+                    return
                 self.end_one()
-            else:
-                assert waits < len(on) or not on, "everybody waits for somebody"
+            yield only_waits
             for name in [n for n in on if (n in shut or not self.left[n]) and not self.of(n)]:
                 on.remove(name)
                 self.change(name, turn=Turn.OVER)
             if not queue and not on:  # the supervisor looks whether one of them could go on
-                again = (n for n in self.profiles if self.left[n] and self.state.why_closed(n, NOW) is None)
+                again = (n for n in self.profiles if self.left[n] and self.seen.why_closed(n, NOW) is None)
                 on = list(islice(again, self.side_by_side))
                 shut = [n for n in shut if n not in on]
                 for name in on:
                     self.change(name, turn=Turn.NOW, to_start=self.left[name], closed=None)
-        return True
 
     def ask(self, on: list[str], shut: list[str]) -> int:
         """Every free slot asks, in any order; how many profiles only wait."""
@@ -100,7 +111,7 @@ class Game:
         for name in order:
             started = False
             while self.left[name] and len(self.of(name)) < self.slots:
-                refusal = self.state.refusal(name, NOW)
+                refusal = self.seen.refusal(name, NOW)
                 if refusal is not None:
                     if refusal.final:
                         shut.append(name)
@@ -123,7 +134,7 @@ class Game:
             assert not account.running, "one at a time until its cost is known"
         self.number += 1
         trial, cost = f"t{self.number}", self.luck.choice(self.profiles[name].costs)
-        self.state.change(name, account.entered(trial, self.state.hold_usd(name)))
+        self.state.change(name, account.entered(trial, self.seen.hold_usd(name)))
         self.left[name] -= 1
         self.running[trial] = (name, cost)
         # What may come on top of the budget is what runs now beyond what it holds: nothing else is spent unseen.
@@ -251,3 +262,50 @@ def test_a_raised_budget_and_a_later_cost_change_the_answer_without_a_word() -> 
     assert waits.final, "whatever the other leaves, its next trial does not fit"
     raised = msgspec.structs.replace(state, budget_usd=20.0)
     assert raised.refusal("dear", NOW) is None
+
+
+@dataclass
+class Sharing(Game):
+    """A batch of a gate that it shares with others; `night` are all of them, those that run by name."""
+
+    name: str = ""
+    night: dict[str, "Sharing"] = field(default_factory=dict)
+
+    @property
+    def seen(self) -> GateState:
+        shares = {name: Share(game.state.accounts) for name, game in self.night.items()}
+        together = SharedState(budget_usd=self.budget, batches=shares)
+        return together.seen_by(self.name, self.state, lambda name: not self.night[name].killed)
+
+    def put_up(self) -> None:
+        super().put_up()
+        self.state.budget_usd = None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(games, min_size=2, max_size=3))
+def test_batches_of_one_gate_never_wait_for_each_other_in_vain_and_keep_one_budget(drawn: list[Game]) -> None:
+    """They run side by side, some are killed; what runs when the last trial starts is all that comes on top."""
+    night: dict[str, Sharing] = {}
+    for place, game in enumerate(drawn):
+        night[f"b{place}"] = Sharing(
+            drawn[0].budget, game.profiles, game.slots, game.side_by_side, game.luck, game.crash, game.retry,
+            name=f"b{place}", night=night,
+        )  # fmt: skip
+    for game in night.values():
+        game.put_up()
+    sessions = {name: game.session() for name, game in night.items()}
+    stuck: set[str] = set()
+    while sessions:
+        for name in list(sessions):
+            waits = next(sessions[name], None)
+            stuck = stuck | {name} if waits else set()
+            if waits is None:
+                del sessions[name]
+        assert not sessions or not sessions.keys() <= stuck, "everybody waits for somebody"
+    alive = [game for game in night.values() if not game.killed]
+    if len(alive) < len(night):
+        return  # what a killed batch held counts as spent, and is not known
+    room = drawn[0].budget - sum(game.state.spent_usd for game in alive)
+    last = [game.state.account(name).fits(room) for game in alive for name, left in game.left.items() if left]
+    assert not any(last[-1:]), "the one that ended last would have had room"

@@ -87,6 +87,16 @@ def test_earlier_trials_say_what_one_costs_and_a_declared_cost_before_them(tmp_p
     plan = msgspec.structs.replace(plan, profiles=records)
     state = put_up_gate(batch, plan, Spent(), plan.jobs).read()
     assert state.account("p").likely == Likely(0.625, "the same profile", 2)
+    alike = {"agent": "agent-p", "model": "m"}
+    other = msgspec.structs.replace(
+        plan,
+        jobs=tuple(msgspec.structs.replace(job, profile_id=f"new-{job.profile}") for job in plan.jobs),
+        profiles=(ProfileRecord("p", "new-p", {"agent": "agent-p"}), ProfileRecord("q", "new-q", alike)),
+    )
+    likely = {
+        key: found.likely for key, found in put_up_gate(batch, other, Spent(), other.jobs).read().accounts.items()
+    }
+    assert likely == {"p": None, "q": None}, "one that names no model may run any; the other model is another one"
     declared = tuple(msgspec.structs.replace(record, likely_cost_usd=2.0) for record in plan.profiles)
     state = put_up_gate(batch, msgspec.structs.replace(plan, profiles=declared), Spent(), plan.jobs).read()
     assert {key: account.likely for key, account in state.accounts.items()} == {"p": Likely(2.0), "q": Likely(2.0)}

@@ -55,8 +55,10 @@ def test_each_kind_reaches_the_address_as_one_line(plan: Plan, inbox) -> None:
     notifier.alert(Alert("disk", "10 MB are left", "error"))
     notifier.alert(Alert("memory", "only a warning"))
     used_up = Refusal("the budget of $5.00 is used up", ExclusionKind.BUDGET)
-    for refusal in (None, Refusal("the deadline has passed", ExclusionKind.DEADLINE), used_up, used_up):
-        notifier.closed(refusal)
+    later = Refusal("the budget of $5.00 is used up ($5.20 spent)", ExclusionKind.BUDGET)
+    for refusal in (None, Refusal("the deadline has passed", ExclusionKind.DEADLINE), used_up, later):
+        notifier.closed("p", refusal)
+    notifier.closed("q", used_up)
     assert notifier.finish() == []
     assert [message["message"] for message in got] == [
         "s batch 3: finished: 2 of 2 measured",
@@ -86,7 +88,7 @@ def test_only_what_is_wanted(plan: Plan) -> None:
     sent: list[str] = []
     notifier = Notifier("n", ["u"], frozenset({"budget"}), lambda _urls, text: sent.append(text))
     notifier.tell("finished", "x")
-    notifier.closed(Refusal("the budget of $1.00 is used up", ExclusionKind.BUDGET))
+    notifier.closed("p", Refusal("the budget of $1.00 is used up", ExclusionKind.BUDGET))
     assert notifier.finish() == []
     assert sent == ["n: the budget of $1.00 is used up"]
     quiet = Notifier.of(msgspec.structs.replace(plan, notify=None), {})

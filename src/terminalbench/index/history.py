@@ -14,6 +14,9 @@ from terminalbench.harbor.limits.accounts import Likely
 from terminalbench.index.store import FILE_NAME, migrated_copy
 from terminalbench.records import CLOCK_JUMPED, Outcome, elapsed_sec, total
 
+SAME = "the same profile"
+ALIKE = "the same agent and model"
+"""What earlier trials that tell about a profile may be of."""
 _MOST = 2000
 _SAME = "SELECT 1 FROM trials WHERE profile_id = ? LIMIT 1"
 _ALIKE = "SELECT id FROM profiles WHERE agent = ? AND model IS ?"
@@ -58,12 +61,12 @@ class Past:
         """Those of the same profile; else those of the same agent and model."""
         same = [t for t in history if t.profile_id == job.profile_id]
         if same:
-            return cls(same, "the same profile")
+            return cls(same, SAME)
         record = plan.record(job.profile)
         content = record.content if record is not None else {}
         treated = (content.get("agent", ""), content.get("model"))
         alike = [t for t in history if (t.agent, t.model) == treated]
-        return cls(alike, "the same agent and model" if alike else None)
+        return cls(alike, ALIKE if alike else None)
 
     def by_task(self) -> dict[tuple[str, str], list[PastTrial]]:
         """The trials of each task, by label and id."""
@@ -87,6 +90,8 @@ def likely_costs(plan: Plan, history: Sequence[PastTrial]) -> dict[str, Likely]:
         record = plan.record(job.profile)
         declared = record.likely_cost_usd if record is not None else None
         past = Past.of(plan, job, history)
+        if past.kind == ALIKE and (record is None or record.content.get("model") is None):
+            past = Past([], None)  # an agent that names no model may run any
         usd = past.mean(job.tasks, _cost_of_a_try) if declared is None else declared
         if declared is not None:
             found[job.profile] = Likely(declared)

@@ -161,7 +161,9 @@ def notify_end(view: BatchView, interrupted: bool) -> list[str]:
     notifier = Notifier.of(view.plan)
     measured, passed = (sum(c.measured for c in view.cells), sum(c.outcome is Outcome.PASSED for c in view.cells))
     how = "interrupted" if interrupted else "finished"
-    spent = batch_money(view)
+    use = budget_use(view)
+    over = f"; {use.over_said}" if use is not None and use.over_said is not None else ""
+    spent = f"{batch_money(view)}{over}"
     notifier.tell("finished", f"{how}: {measured} of {len(view.cells)} measured, {passed} passed, cost {spent}")
     if measured and notifier.wants("regression"):
         from terminalbench.analytics.compare import compare_views

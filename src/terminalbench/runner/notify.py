@@ -99,10 +99,10 @@ class Notifier:
         self.tell("stalled", self._stalls[-1] + more)
         self._stalls_at, self._stalls = now, []
 
-    def closed(self, refusal: Refusal | None) -> None:
-        """Tell once that the budget is used up."""
-        if refusal is not None and refusal.kind is ExclusionKind.BUDGET and refusal.reason not in self._said:
-            self._said.add(refusal.reason)
+    def closed(self, profile: str, refusal: Refusal | None) -> None:
+        """Tell that a profile has no money left: once for each, and once for all that have the same reason."""
+        if refusal is not None and refusal.kind is ExclusionKind.BUDGET and not {profile, refusal.reason} & self._said:
+            self._said |= {profile, refusal.reason}
             self.tell("budget", refusal.reason)
 
     def finish(self) -> list[str]:

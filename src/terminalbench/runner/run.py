@@ -198,7 +198,7 @@ def run_jobs(
             shut, told = gate.why_closed(profile), control.read()
         except (OSError, msgspec.DecodeError):
             return None  # a person is just writing one of the files: every trial asks again
-        notifier.closed(shut)
+        notifier.closed(profile, shut)
         stopped = told.why_stopped(profile) if shut is None else None
         return shut if stopped is None else Refusal(stopped, ExclusionKind.STOPPED)
 

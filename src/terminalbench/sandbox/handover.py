@@ -13,6 +13,7 @@ from terminalbench.sandbox.session import Sandbox
 RUN_PROGRAM = "/run/tbench/run-program"
 """What the tests run the agent's programs by, as `$TBENCH_RUN_PROGRAM`: see `run_program.py`."""
 _SHELL_SEC = 60
+_SIGNALLED = 128
 _ROOM_BYTES = 256 << 20
 
 
@@ -47,13 +48,9 @@ async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | No
         told = await sandbox.renew(views.VERIFIER, system, expected, room_bytes=_ROOM_BYTES)
     elif not keep:
         await sandbox.renew(views.AGENT, room_bytes=_ROOM_BYTES)
-    try:
-        folders = {"tests": place.tests, "logs": place.logs, "user": place.user, "expected": expected}
-        done = await sandbox.prepare({**folders, "programs": {RUN_PROGRAM: _run_program()}})
-        await _try_shell(sandbox, place)
-    except SandboxError as error:
-        await sandbox.counts()  # raises if it is the sandbox that has ended
-        raise BrokenContent(f"the tests cannot run in what the agent left: {error}") from error
+    folders = {"tests": place.tests, "logs": place.logs, "user": place.user, "expected": expected}
+    done = await sandbox.prepare({**folders, "programs": {RUN_PROGRAM: _run_program()}})
+    await _try_shell(sandbox, place, pristine=system is not None)
     left = told.pop("left") if told is not None else []
     return Handed([*left, *done.found], list(done.links), told)
 
@@ -65,13 +62,18 @@ def _run_program() -> str:
     return start + Path(__file__).with_name("run_program.py").read_text(encoding="utf-8")
 
 
-async def _try_shell(sandbox: Sandbox, place: Place) -> None:
-    """Raise if no command runs where the tests are to run: no shell, or no working folder."""
+async def _try_shell(sandbox: Sandbox, place: Place, *, pristine: bool) -> None:
+    """Raise if no command runs where the tests are to run: no shell, or no working folder.
+
+    A shell that hangs, or is killed, is the agent's doing only if it is the agent's shell.
+    """
     try:
         done = await sandbox.run(
             ["bash", "-c", "echo $((6 * 7))"], env={}, cwd=place.workdir, user=place.user, timeout_sec=_SHELL_SEC
         )
     except TimeoutError:
-        raise SandboxError("its shell hangs") from None
+        raise (SandboxError if pristine else BrokenContent)("the sandbox's shell hangs") from None
     if done.stdout.strip() != "42":
-        raise SandboxError((done.stderr.strip() or f"its shell ends with {done.exit_code}")[:300])
+        said = (done.stderr.strip() or f"its shell ends with {done.exit_code}")[:300]
+        kind = SandboxError if pristine and done.exit_code > _SIGNALLED else BrokenContent
+        raise kind(f"no command runs in {place.workdir}: {said}")

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from terminalbench.sandbox import cache, helper
 from terminalbench.sandbox.engine import views, wire
-from terminalbench.sandbox.errors import SandboxError
+from terminalbench.sandbox.errors import BrokenContent, SandboxError
 from terminalbench.sandbox.network import client
 from terminalbench.sandbox.output import OnOutput, Stream
 from terminalbench.sandbox.plan import Plan
@@ -321,6 +321,8 @@ class Sandbox:
     async def prepare(self, place: Mapping[str, Any]) -> Prepared:
         """Make the verifier's folders anew and remove links into them, by our own code inside (`engine.tidy`)."""
         answer = await self._transfer({"kind": "prepare", **place}, lambda _: None)
+        if "problem" in answer:
+            raise BrokenContent(f"the tests' folders cannot be made anew: {answer['problem']}")
         return Prepared(tuple(answer["found"]), tuple(answer["named"]), answer["links"])
 
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:

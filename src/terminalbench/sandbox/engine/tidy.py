@@ -3,6 +3,7 @@
 # ruff: noqa: PTH101, PTH103, PTH108, PTH112, PTH114, PTH115, PTH116, PTH118, PTH120, PTH208, S103
 
 import contextlib
+import errno
 import functools
 import os
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 from terminalbench.sandbox.engine import ids
 
 _NAMED = 50
+_OF_THE_MACHINE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EIO)
 _MOST_HOPS = 40
 _SYSTEM = ("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "run")
 
@@ -19,8 +21,18 @@ _SYSTEM = ("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", 
 def prepare(request: dict[str, Any]) -> dict[str, Any]:
     """Make the folders of the verifier anew, `logs` its user's alone, and remove every link that leads into them.
 
-    `programs` are put into folders of their own for it.
+    `programs` are put into folders of their own for it. What is in the way is a `problem`: all that is there is the
+    agent's. That the machine has run out of something is not.
     """
+    try:
+        return _prepared(request)
+    except (OSError, RecursionError) as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            raise
+        return {"problem": str(error)}
+
+
+def _prepared(request: dict[str, Any]) -> dict[str, Any]:
     tests, logs = request["tests"], request["logs"]
     account = ids.find_account(request["user"])
     found = [name for name in request["expected"] if os.path.lexists(name)]
@@ -69,7 +81,7 @@ def _links_into(folders: tuple[str, ...], top: str, device: int) -> list[str]:
     found, waiting = [], [top]
     while waiting:
         path = waiting.pop()
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             if os.lstat(path).st_dev != device or path in folders:
                 continue
             with os.scandir(path) as entries:

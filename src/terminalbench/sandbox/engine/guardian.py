@@ -36,6 +36,7 @@ from terminalbench.sandbox.engine.generation import Generation
 from terminalbench.sandbox.engine.watch import Meters, Watch
 
 _NOTE = "groups"
+_METER_PATIENCE_SEC = 2.0
 
 
 def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: bytes) -> None:
@@ -207,7 +208,9 @@ def _open_meters(pidfd: int) -> Meters:
     os.waitpid(child, 0)
     if len(handles) != 2:
         raise OSError(0, "cannot watch the sandbox's processes")
-    return Meters(handles[0], socket.socket(fileno=handles[1]))
+    channel = socket.socket(fileno=handles[1])
+    channel.settimeout(_METER_PATIENCE_SEC)
+    return Meters(handles[0], channel)
 
 
 def _take_down(running: Generation | None, group: cgroups.Group, run_dir: str) -> None:

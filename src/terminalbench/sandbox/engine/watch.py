@@ -129,8 +129,8 @@ class Watch:
 
     def _check_files(self) -> None:
         """Leave the machine its open files: it has one number for all."""
-        used, _, most = (int(field) for field in proc.read("/proc/sys/fs/file-nr").split())
-        if used > most * _FILES_SHARE:
+        numbers = [int(field) for field in proc.read("/proc/sys/fs/file-nr").split()]
+        if len(numbers) == 3 and numbers[0] > numbers[2] * _FILES_SHARE:
             self._end_largest(lambda: True, by_files=True, reason="files")
 
     def _kill_all(self, reason: str) -> None:

@@ -141,6 +141,10 @@ async def network(box: int, mode: str | list[str]) -> None:
     await boxes[box].set_network_policy(policy(mode))
 
 
+async def tells_phases() -> None:
+    trial_network.phases_are_told("the test")
+
+
 async def phase(box: int, name: str) -> None:
     await trial_network.enter_phase(boxes[box].trial_paths.trial_dir, name)
 
@@ -245,6 +249,7 @@ COMMANDS = {
         stop_all,
         network,
         phase,
+        tells_phases,
         egress,
         relay_pid,
         renew,

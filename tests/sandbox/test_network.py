@@ -251,6 +251,7 @@ def test_the_allow_list_of_a_task_is_kept(driver: Driver, site: int) -> None:
 def test_phases_of_the_experiment_narrow_what_the_task_allows(driver: Driver, site: int) -> None:
     """The profile's own model endpoint on this machine is where it is, but not in a phase without network."""
     model = f"http://127.0.0.1:{site}"
+    driver("tells_phases")
     phases = {"setup": "public", "agent": "model-only", "verifier": [SITE]}
     box = driver.box(
         network="public", way=way(SITE, "other.test"), kwargs={"network": {**phases, "model": [f"{model}/v1"]}}
@@ -265,6 +266,12 @@ def test_phases_of_the_experiment_narrow_what_the_task_allows(driver: Driver, si
     }  # fmt: skip
     log = box.do("egress")
     assert {line["phase"] for line in log if "up" in line} == {"setup", "agent", "verifier"}
+
+
+def test_a_job_that_tells_no_phases_cannot_have_a_policy_of_the_agents_own(own_driver: Driver) -> None:
+    with pytest.raises(Raised, match="in a job that tells no phases.*run it by tbench run"):
+        own_driver.box(network="public", kwargs={"network": {"agent": "none"}})
+    own_driver.box(network="public", kwargs={"network": {"setup": "none", "agent": "none"}})
 
 
 def test_the_host_network_has_to_be_asked_for(driver: Driver, server: int) -> None:

@@ -51,7 +51,7 @@ from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.tries import Tries
 from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event
-from terminalbench.sandbox.network.trial import PHASES, enter_phase
+from terminalbench.sandbox.network.trial import PHASES, enter_phase, phases_are_told
 
 HEARTBEAT_SEC = 10.0
 _READ_TIMEOUT_SEC = 10.0
@@ -128,6 +128,7 @@ class EventPlugin(BaseJobPlugin):
         try:
             for kind in TrialEvent:
                 job.add_hook(kind, self._hook(kind))
+            phases_are_told(type(self).__name__)
             loop = asyncio.get_running_loop()
             self._beat = loop.create_task(self._heartbeat())
             self._ender.start(loop, self._job_dir, Slots(job, fixed=self._fixed_slots))

@@ -31,6 +31,7 @@ _WORDS = {"public": OPEN, "none": CLOSED, _MODEL_ONLY: Policy(lists=((),))}
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PORTS = {"http": 80, "https": 443}
 _NEEDS_UDP = "needs_udp"
+_told: list[str] = []
 _live: "WeakSet[TrialNetwork]" = WeakSet()
 
 
@@ -54,7 +55,8 @@ class Settings:
         table = dict(given or {})
         named = [str(text) for text in table.pop("model", ())]
         hosts = tuple(host for host in named if "*" in host)
-        model, declared = _endpoints(set(named).difference(hosts)), _endpoints(table.pop("declared", ()))
+        model = _endpoints(set(named).difference(hosts))
+        declared = _endpoints(table.pop("declared", ()), only_urls=True)
         phases = {}
         for phase, value in table.items():
             if phase not in PHASES:
@@ -90,17 +92,19 @@ def _policy(value: Any, phase: str) -> Policy:
     raise Refused(f"network.{phase} = {value!r}", hint=f"use {', '.join(_WORDS)}, or a list of hosts")
 
 
-def _endpoints(given: Iterable[str]) -> frozenset[tuple[str, int]]:
-    """Host and port of each address; a variable that is not set stands for none."""
+def _endpoints(given: Iterable[str], *, only_urls: bool = False) -> frozenset[tuple[str, int]]:
+    """Host and port of each address; a variable that is not set, or holds something else, stands for none."""
     found = set()
     for text in given:
         url = _REFERENCE.sub(lambda match: os.environ.get(match[1], match[2] or ""), text).strip()
+        if only_urls and "://" not in url:
+            continue
         parts = urlsplit(url if "//" in url else f"https://{url}")
         try:
             port = parts.port or _PORTS.get(parts.scheme, 443)
         except ValueError:
             continue
-        if parts.hostname:
+        if parts.hostname and canonical(parts.hostname) not in ("0.0.0.0", "::"):  # noqa: S104  where a server listens
             found.add((canonical(parts.hostname), port))
     return frozenset(found)
 
@@ -127,6 +131,10 @@ class TrialNetwork:
         if self.settings.host:
             self._trial_dir.joinpath(FILE).write_text('{"network":"host"}\n')  # what is reached cannot be seen
             return None
+        first, agent = (self.settings.phases.get(phase, OPEN) for phase in PHASES[:2])
+        if first != agent and not _told:
+            hint = "run it by tbench run, or with Harbor's --plugin terminalbench.harbor.plugin:EventPlugin"
+            raise Refused("another network for the agent than for its set-up, in a job that tells no phases", hint=hint)
         if all(self.settings.policy(phase, one).closed for one in self._all for phase in PHASES):
             return None
         return Way(self._policy(), self._phase, self._forwards(), self._trial_dir / FILE)
@@ -182,6 +190,11 @@ class TrialNetwork:
     async def _tell(self) -> None:
         if self.link is not None:
             await self.link.enter(self._policy(), self._phase)
+
+
+def phases_are_told(by: str) -> None:
+    """From now on this process tells of each phase of its trials by `enter_phase`."""
+    _told.append(by)
 
 
 async def enter_phase(trial_dir: Path, phase: str) -> None:

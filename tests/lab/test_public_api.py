@@ -141,6 +141,13 @@ def test_what_is_no_name_at_all_is_refused(name: str) -> None:
         getattr(terminalbench, name)(5)
 
 
+@pytest.mark.parametrize("name", ["load", "plan", "run", "resume", "compare", "analyze", "open_results"])
+@pytest.mark.parametrize("given", ["x" * 300, "x" * 300 + ".toml", "s/" + "x" * 300])
+def test_a_name_that_no_file_can_have_is_an_error_like_any_other(project, name: str, given: str) -> None:
+    with pytest.raises(UserError):
+        getattr(terminalbench, name)(given)
+
+
 def test_paths_may_be_texts(project) -> None:
     from support.results import make_plan, make_trial
 

@@ -294,6 +294,11 @@ def is_file(path: Path | str) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is anything; False too where the system does not say."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
 def is_folder(path: Path) -> bool:
     """Whether there is a folder; False too where the system does not say."""
     return os.path.isdir(path)  # noqa: PTH112

@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.strict import is_folder
 from terminalbench.files import BadLine, each_jsonl, encode_json, write_bytes
 from terminalbench.index.pages import BatchFilter, Window
 from terminalbench.index.pages import find_batches as listed
@@ -155,7 +156,7 @@ def open_results(root: Path | str = "results") -> Results:
     if not isinstance(root, str | Path) or "\0" in str(root):
         raise UserError(f"results are named by the path of their folder, not by {root!r}")
     folder = Path(root).resolve()
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UserError("there are no results here", where=str(root))
     return Results(folder.parent, (folder.name,)) if is_job(str(folder)) else Results(folder)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, from_here, latest
 from terminalbench.experiments.config import Experiment, load, project_root
+from terminalbench.experiments.strict import is_file, is_folder, is_there
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.places import ForeignJobs, Place, find_batches, find_jobs, is_trial, root_around
 from terminalbench.index.plans import plan_or_none
@@ -89,9 +90,9 @@ def _each_once(batches: Iterable[Batch]) -> list[Batch]:
 def results_root(results: Path | None) -> Path:
     """The results folder that was named, or that of the project around the current folder."""
     root = results or project_root(Path.cwd() / "any.toml", None) / "results"
-    if not root.is_dir():
+    if not is_folder(root):
         beside = Path("experiments") / "results"  # where those of a folder land that is no project
-        hint = f"--results {beside}" if beside.is_dir() else "tbench run makes some; or name the results folder"
+        hint = f"--results {beside}" if is_folder(beside) else "tbench run makes some; or name the results folder"
         raise UserError("there are no results here", where=str(root), hint=hint)
     return root_around(root.resolve())
 
@@ -120,7 +121,7 @@ def select_numbered(name: Path | None, numbers: str | None, results: Path | None
         return Selected(tuple(found), root)
     if numbers is not None:
         raise UserError("--batch goes with an experiment file", hint="name the batch folder instead")
-    if name is not None and name.exists():
+    if name is not None and is_there(name):
         return Selected((Target(_in_folder(name.resolve(), foreign=True)),), root)
     return Selected((find_target(name, None, results, root, foreign=True),), root)
 
@@ -166,7 +167,7 @@ def _of_experiment(experiment: Experiment, number: int | None, *, own: bool = Fa
     hint = f"tbench run {experiment.file}"
     if number is not None:
         batch = numbered(experiment, number)
-        if not batch.plan_json.is_file():
+        if not is_file(batch.plan_json):
             raise UserError(f"batch {number} was never set up", where=str(batch.folder), hint=hint)
     else:
         batch = latest(experiment.results_root, experiment.slug, with_data=with_data)
@@ -204,11 +205,11 @@ def _numbers(experiment: Experiment, numbers: str | None) -> Sequence[int | None
 
 def _is_file(name: Path) -> bool:
     """Whether a name is an experiment file's, which may be missing."""
-    return not name.is_dir() and (name.suffix == ".toml" or name.exists())
+    return not is_folder(name) and (name.suffix == ".toml" or is_there(name))
 
 
 def _is_batch(folder: Path) -> bool:
-    return (folder / "plan.json").is_file()
+    return is_file(folder / "plan.json")
 
 
 def _of_its_file(batch: Batch, experiment: Experiment, *, own: bool) -> Target:
@@ -234,7 +235,7 @@ def _of_its_file(batch: Batch, experiment: Experiment, *, own: bool) -> Target:
 
 def _named(name: Path, results: Path | None, *, foreign: bool) -> Batch:
     """The batch in a folder, jobs of Harbor that lie there, or the one that `tbench list` calls `slug/n`."""
-    if name.is_dir():
+    if is_folder(name):
         return _in_folder(name.resolve(), foreign=foreign)
     inside_results = not (name.is_absolute() or ".." in name.parts)
     if not inside_results or not _is_batch(folder := results_root(results) / name):
@@ -303,7 +304,7 @@ def watched_batch(folder: Path) -> Batch:
         if place.name == "runs" and _is_batch(place.parent):
             return Batch(place.parent)
     found = list(find_batches(whole))
-    if (folder / "config.json").is_file():  # a job of Harbor: it is shown with those beside it
+    if is_file(folder / "config.json"):  # a job of Harbor: it is shown with those beside it
         found = [batch for batch in found if isinstance(batch, ForeignJobs)]
     if len(found) == 1:
         return found[0]

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 import msgspec
 
@@ -45,6 +44,7 @@ from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import noun, percent, plural, some
+from terminalbench.text.paths import typed
 
 
 def compare_views(views: Sequence[BatchView], asked: Asked | None = None) -> Comparison:
@@ -62,7 +62,7 @@ def _unreadable(views: Sequence[BatchView], asked: Asked | None) -> list[str]:
         found = [row.why or "" for row in rows if row.unreadable]
         if found:
             place = view.batch if asked is None or asked.places is None else asked.places.get(view.batch)
-            again = f"; tbench resume {quote(place)} runs {noun(len(found), 'it', 'them')} again" if place else ""
+            again = f"; tbench resume {typed(place)} runs {noun(len(found), 'it', 'them')} again" if place else ""
             lines.append(f"{view.batch}: {some(found, 3)}{again}")
     return lines
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from shlex import quote
 
 import msgspec
 
@@ -13,6 +12,7 @@ from terminalbench.analytics.settings import Settings
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.index.queries import Rerun
 from terminalbench.records import Outcome, TaskRef
+from terminalbench.text.paths import typed
 
 
 def coverage(
@@ -175,5 +175,5 @@ def repeats(rows: Sequence[Row], settings: Settings) -> list[Repeat]:
         place = batch if places is None else places.get(batch)
         if place is not None:
             retry = " --retry-errors" if Rerun.RETRY in ways else ""
-            found.append(Repeat(batch, len(ways), f"tbench resume {quote(place)}{retry}"))
+            found.append(Repeat(batch, len(ways), f"tbench resume {typed(place)}{retry}"))
     return found

@@ -45,9 +45,9 @@ def command(selected: "Selected", quiet: bool, **chosen: Any) -> int:
     from terminalbench.analytics.judge.output import estimate_lines
     from terminalbench.analytics.selection import pick
     from terminalbench.cli.progress import AnalysisTeller
-    from terminalbench.experiments.batch import from_here
     from terminalbench.lab.analyze import estimate, request_of, run_request
     from terminalbench.report.analysis import listing, summary
+    from terminalbench.text.paths import from_here
 
     teller = AnalysisTeller(quiet=quiet)
     request = request_of(

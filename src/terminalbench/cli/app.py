@@ -5,13 +5,14 @@ import os
 import select
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from terminalbench.cli.commands import SECTIONS
 from terminalbench.cli.lazy import ClosedPipe, CommandTable
 from terminalbench.cli.output import take_streams
-from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TbenchError
+from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TbenchError, UserError
 from terminalbench.text.foreign import printable, printable_list
 
 DEBUG = "--debug"
@@ -39,6 +40,10 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
 @click.option(DEBUG, is_flag=True, expose_value=False, help="Show the traceback of an error. Works in any place.")
 def app() -> None:
     """A lab bench for coding agents: one TOML file names the tasks and the profiles."""
+    try:
+        Path.cwd()
+    except OSError:
+        raise UserError("the current folder does not exist any more", hint="go to a folder that does: cd ..") from None
 
 
 def run_command(arguments: Sequence[str], prog_name: str) -> int:
@@ -108,6 +113,21 @@ def _say(text: str) -> None:
     click.echo((Secrets.of_environment() | secrets_read()).hide(text), err=True)
 
 
+_ENOUGH_MB = 100
+
+
+def _free_mb(name: object) -> int:
+    """The room of the file system around a file."""
+    place = Path(str(name)).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize >> 20
+
+
 def _os_error(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     hints = {
@@ -115,6 +135,10 @@ def _os_error(error: OSError) -> str:
         errno.EDQUOT: "free some space; what was finished is kept, and tbench resume goes on with a run",
         errno.EROFS: "choose another results_root",
         errno.EACCES: "check who owns it, or choose another results_root",
+        errno.ENAMETOOLONG: "the path is longer than the system takes; choose a shorter results_root",
     }
     hint = hints.get(error.errno or 0)
+    if error.errno == errno.ENOSPC and error.filename and (free := _free_mb(error.filename)) > _ENOUGH_MB:
+        where_full = f"{where}the file system has room for no more files, though {free} MB of it are free"
+        return f"{where_full} (its inodes are used up: remove files that are not needed, then tbench resume)"
     return f"{where}{error.strerror or error}" + (f" ({hint})" if hint else "")

@@ -6,6 +6,7 @@ import click
 
 from terminalbench.cli.options import PATH
 from terminalbench.errors import UserError
+from terminalbench.text.paths import typed
 
 
 @click.command("init")
@@ -38,4 +39,4 @@ def command(folder: Path, agent: str, model: str | None, dataset: str, slug: str
         write_project_file(path, files[path])
         click.echo(f"written: {path}")
     load(experiment)
-    click.echo(f"next: tbench plan {experiment}")
+    click.echo(f"next: tbench plan {typed(experiment)}")

@@ -51,7 +51,7 @@ def command(where: Where, everything: bool, all_containers: bool, yes: bool) -> 
 
 def _tell(found: "Found", *, err: bool = False) -> None:
     """List what runs: ours to standard output, what is left alone or unknown to standard error."""
-    from terminalbench.experiments.batch import from_here
+    from terminalbench.text.paths import from_here
 
     for process in found.processes:
         since = process.worker.started_at[:16].replace("T", " ")

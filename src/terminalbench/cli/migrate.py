@@ -6,6 +6,7 @@ import click
 
 from terminalbench.cli.options import PATH, experiment_argument
 from terminalbench.errors import UserError
+from terminalbench.text.paths import typed
 
 
 @click.command("migrate")
@@ -29,4 +30,4 @@ def command(experiment: Path, output: Path | None, force: bool) -> None:
         click.echo(migration.text, nl=False)
         return
     write_project_file(output, migration.text)
-    click.echo(f"written: {output} (next: tbench validate {output})", err=True)
+    click.echo(f"written: {output} (next: tbench validate {typed(output)})", err=True)

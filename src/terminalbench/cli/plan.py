@@ -20,6 +20,7 @@ from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_OK, UserError
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import dollars, duration, noun, plural, some
+from terminalbench.text.paths import typed
 
 if TYPE_CHECKING:
     from terminalbench.experiments.plan import JobSpec, Selection
@@ -174,7 +175,7 @@ def plan_text(planned: "PlannedBatch") -> str:
         reasons = [f"  {e.task.id if e.task else e.profile}: {e.reason}" for e in planned.plan.excluded]
         lines += ["", "Left out", *reasons]
         if planned.experiment.quarantine:
-            lines.append(f"  (tbench check {planned.experiment.file} --release proves quarantined tasks again)")
+            lines.append(f"  (tbench check {typed(planned.experiment.file)} --release proves quarantined tasks again)")
     lines += _reuse_lines(planned)
     if planned.forecast is not None:
         lines += ["", "Forecast", *forecast_lines(planned.forecast)]

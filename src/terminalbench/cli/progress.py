@@ -1,6 +1,5 @@
 """What a command says while it works: a line that renews itself on a terminal, next to nothing when piped."""
 
-import os
 import shutil
 import sys
 import time
@@ -16,6 +15,7 @@ from terminalbench.runner.preflight import exclusion_lines
 from terminalbench.runner.run import Listener
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import dollars, plural
+from terminalbench.text.paths import from_here
 from terminalbench.text.screen import drive
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ class RunTeller(Line):
             for line in exclusion_lines(plan.excluded):
                 click.echo(printable(f"left out: {line}"), err=True)
             if not self.quiet:
-                said = doing.format(
-                    trials=plural(trials, "trial"), number=batch.number, place=os.path.relpath(batch.folder)
-                )
+                said = doing.format(trials=plural(trials, "trial"), number=batch.number, place=from_here(batch.folder))
                 click.echo(printable(f"{plan.name}: {said}"), err=True)
             if self.watching is not None:
                 self.watching.start(batch)

@@ -23,9 +23,9 @@ def command(
     trend. What tbench analyze found is part of it.
     """
     from terminalbench.cli.select import noted
-    from terminalbench.experiments.batch import from_here
     from terminalbench.lab.report import report
     from terminalbench.lab.select import select, select_numbered
+    from terminalbench.text.paths import from_here
 
     if numbers is None:
         selected = select(*targets, results=results, root=root)

@@ -1,9 +1,9 @@
 """`tbench run`."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +22,7 @@ from terminalbench.cli.output import print_json
 from terminalbench.cli.select import Where
 from terminalbench.errors import EXIT_FAILURE, EXIT_GATE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.text.foreign import printable
+from terminalbench.text.paths import from_here, typed
 
 if TYPE_CHECKING:
     from terminalbench.lab.run import Ended
@@ -126,17 +127,17 @@ def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
         print_json({"kind": "summary", **document} if watched else document, in_line=watched)
     else:
         click.echo(summary(view), nl=False)
-        place = os.path.relpath(ended.batch.folder)
-        here = Path(place).parts[0] == "results"
-        results = "" if here else os.path.relpath(ended.batch.folder.parent.parent)
+        place = typed(ended.batch.folder)
+        results = from_here(ended.batch.results_root)
+        results = "" if results == "results" else quote(results)
         where = f" --results {results}" if results else ""
-        click.echo(f"\nbatch {view.plan.batch}: {place}")
+        click.echo(f"\nbatch {view.plan.batch}: {printable(from_here(ended.batch.folder))}")
         how = {"interrupted": interrupted, "nothing_ran": ended.nothing_ran, "gate_stopped": ended.gate_stopped}
         for line in (*ended.over_budget, *next_steps(view, place, **how)):
             click.echo(line)
         click.echo(f"who is better, and how sure: tbench compare {place}")
         click.echo(f"what each trial did: tbench analyze {place}, tbench show <trial>{where}")
-        click.echo(f"in a browser: {f'tbench view {results}'.strip()}, harbor view {place}/runs")
+        click.echo(f"in a browser: {f'tbench view {results}'.strip()}, harbor view {typed(ended.batch.runs)}")
     if interrupted:
         return EXIT_INTERRUPTED
     if ended.complete:

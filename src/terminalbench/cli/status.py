@@ -13,12 +13,13 @@ from terminalbench.cli.output import print_json
 @json_option
 def command(results: Path | None, as_json: bool) -> None:
     """Show what runs now, for this user: batches (this project's first), their processes, how far they are."""
-    from terminalbench.experiments.batch import Batch, from_here
+    from terminalbench.experiments.batch import Batch
     from terminalbench.lab.select import of_this_project, results_root
     from terminalbench.live.status import running_batches
     from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import NOTHING, cost, duration, moment
     from terminalbench.text.outcomes import word
+    from terminalbench.text.paths import from_here
     from terminalbench.text.table import columns
 
     found = running_batches(results_root(results) if results else None)

@@ -129,9 +129,3 @@ def latest(results_root: Path, slug: str, *, with_data: bool = True) -> Batch | 
 
 def _has_jobs(batch: Batch) -> bool:
     return batch.runs.is_dir() and any(path.is_dir() for path in batch.runs.iterdir())
-
-
-def from_here(place: str | Path) -> str:
-    """A path as a person in the current folder would type it."""
-    path = Path(place)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -21,6 +21,7 @@ from terminalbench.experiments.strict import Problems, find_path, given, is_file
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import declared_names, foreign_file, variables
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
+from terminalbench.text.paths import typed
 
 RESERVED_SLUGS = ("index.db", ".check")
 RESERVED = f"is reserved: {', '.join(RESERVED_SLUGS)} have their own place beside the batches"
@@ -98,7 +99,7 @@ def load(path: Path | str, root: Path | str | None = None) -> Experiment:
     shape = old_shape(raw)
     if shape is not None:
         what = f"is of an older shape ({shape}); only schema_version = {SCHEMA_VERSION} is accepted"
-        raise UserError(what, where=str(file), hint=f"convert it: tbench migrate {file}")
+        raise UserError(what, where=str(file), hint=f"convert it: tbench migrate {typed(file)}")
     return _Loader(file, project_root(file, root), raw).load()
 
 

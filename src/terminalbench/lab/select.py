@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.batch import Batch, batch_numbers, from_here, latest
+from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import Experiment, load, project_root
 from terminalbench.experiments.strict import is_file, is_folder, is_there
 from terminalbench.experiments.tables import AnalysisTable
@@ -17,6 +17,7 @@ from terminalbench.index.views import open_views
 from terminalbench.live.processes import announced_batches, live_processes
 from terminalbench.records import Trial
 from terminalbench.text.foreign import printable
+from terminalbench.text.paths import from_here, typed
 
 _LIST = "tbench list shows the batches"
 
@@ -92,7 +93,7 @@ def results_root(results: Path | None) -> Path:
     root = results or project_root(Path.cwd() / "any.toml", None) / "results"
     if not is_folder(root):
         beside = Path("experiments") / "results"  # where those of a folder land that is no project
-        hint = f"--results {beside}" if is_folder(beside) else "tbench run makes some; or name the results folder"
+        hint = f"--results {typed(beside)}" if is_folder(beside) else "tbench run makes some; or name the results folder"
         raise UserError("there are no results here", where=str(root), hint=hint)
     return root_around(root.resolve())
 
@@ -164,7 +165,7 @@ def find_target(
 
 def _of_experiment(experiment: Experiment, number: int | None, *, own: bool = False, with_data: bool = False) -> Target:
     """The batch of an experiment with this number; else the latest, `with_data` the latest that has some."""
-    hint = f"tbench run {experiment.file}"
+    hint = f"tbench run {typed(experiment.file)}"
     if number is not None:
         batch = numbered(experiment, number)
         if not is_file(batch.plan_json):
@@ -228,7 +229,7 @@ def _of_its_file(batch: Batch, experiment: Experiment, *, own: bool) -> Target:
         return Target(batch, experiment)
     note = f"batch {batch.number} of {experiment.slug} {other}"
     if own:
-        hint = f"if you mean it, name the batch: {from_here(batch.folder)}"
+        hint = f"if you mean it, name the batch: {typed(batch.folder)}"
         raise UserError(note, where=str(experiment.file), hint=hint)
     return Target(batch, experiment, note)
 
@@ -254,9 +255,24 @@ def _in_folder(folder: Path, *, foreign: bool) -> Batch:
     if jobs is not None and foreign:
         return jobs
     inside = sorted((p.parent for p in folder.glob("*/plan.json")), key=lambda place: place.name)
-    hint = f"name one of its batches, as {inside[-1]}" if inside else None
+    hint = f"name one of its batches, as {typed(inside[-1])}" if inside else None
+    if _lost_its_plan(folder):
+        raise UserError(_LOST, where=str(folder), hint=_lost_hint(folder))
     what = "holds Harbor jobs that are not ours" if jobs else "is not a batch folder: it holds no plan.json"
     raise UserError(what if not foreign else f"{what}, and no Harbor jobs", where=str(folder), hint=hint)
+
+
+_LOST = "is a batch that has lost its plan.json: what it was to run is not known"
+
+
+def _lost_its_plan(folder: Path) -> bool:
+    """Whether a folder without a plan has what else only a batch has."""
+    return not (folder / "plan.json").exists() and (folder / "experiment.toml").is_file() and (folder / "runs").is_dir()
+
+
+def _lost_hint(folder: Path) -> str:
+    read = f"tbench compare {typed(folder / 'runs')} reads its trials as Harbor jobs"
+    return f"put it back from a copy; {read}" if any((folder / "runs").glob("*/*/result.json")) else "run it anew"
 
 
 def _newest(folder: Path, *, foreign: bool) -> Batch:
@@ -309,10 +325,12 @@ def watched_batch(folder: Path) -> Batch:
     if len(found) == 1:
         return found[0]
     inside = [plan.parent for pattern in ("*/plan.json", "*/*/plan.json") for plan in folder.glob(pattern)]
+    if _lost_its_plan(folder):
+        raise UserError(_LOST, where=str(folder), hint=_lost_hint(folder))
     if not inside:
         raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(folder))
     one = max(inside, key=lambda place: (place / "plan.json").stat().st_mtime)
-    raise UserError("is no batch, it holds batches", where=str(folder), hint=f"name one of them, as {one}")
+    raise UserError("is no batch, it holds batches", where=str(folder), hint=f"name one of them, as {typed(one)}")
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ import msgspec
 
 from terminalbench import registry
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.experiments.batch import Batch, from_here
+from terminalbench.experiments.batch import Batch
 from terminalbench.files import lock_owner, read_json, write_json
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import BatchView
 from terminalbench.text.numbers import duration
+from terminalbench.text.paths import from_here
 
 
 class Worker(msgspec.Struct, frozen=True, omit_defaults=True):

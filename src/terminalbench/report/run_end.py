@@ -1,6 +1,5 @@
 """The end of a run as text and as a document: how to resume a batch that is not complete. Pure."""
 
-from shlex import quote
 from typing import Any
 
 from terminalbench.experiments.plan import ExclusionKind
@@ -9,6 +8,7 @@ from terminalbench.index.totals import budget_use
 from terminalbench.records import Outcome
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.text.numbers import plural
+from terminalbench.text.paths import typed
 
 
 def next_steps(
@@ -32,7 +32,7 @@ def next_steps(
         raised = " or ".join([*own, *shared])
         lines.append(f"the budget is used up; raise {raised}, then: tbench resume {place if shared else 'FILE.toml'}")
     elif interrupted or open_cells:
-        first = f"tbench ctl resume --gate {quote(view.plan.gate or '')} --reason TEXT, then: " if gate_stopped else ""
+        first = f"tbench ctl resume --gate {typed(view.plan.gate or '')} --reason TEXT, then: " if gate_stopped else ""
         lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: {first}tbench resume {place}")
     if left_out:
         lines.append(

@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 
 import msgspec
 
@@ -18,6 +17,7 @@ from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.live.processes import live_processes
 from terminalbench.live.state import replay
 from terminalbench.records import Event, EventKind
+from terminalbench.text.paths import typed
 
 TRIALS = ("cancel", "requeue")
 END_SEC = 90.0
@@ -88,7 +88,7 @@ def give_to_all(gate: Path, order: Order) -> Given:
 def check_orders(gate: Path) -> Iterator[str]:
     """What earlier orders to all batches of a gate mean for one that starts now; raises when it would not run."""
     told = _orders_to_all(gate)
-    again = f"tbench ctl resume --gate {quote(str(gate))} --reason TEXT takes it back"
+    again = f"tbench ctl resume --gate {typed(gate)} --reason TEXT takes it back"
     if ALL in told.stopped:
         raise UserError(f"all batches of this gate were {told.stopped[ALL]}", where=str(gate), hint=again)
     for orders, how in ((told.stopped, "does not run"), (told.paused, "waits")):

@@ -57,6 +57,7 @@ from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
 from terminalbench.secrets.find import references
+from terminalbench.text.paths import typed
 
 ALL_ERRORS = "all"
 
@@ -135,7 +136,7 @@ def _only_here(batch: Batch) -> Generator[None]:
             yield
     except LockHeld as error:
         error.where = str(batch.folder)
-        error.hint = f"tbench watch {name} follows it, tbench kill {name} ends it"
+        error.hint = f"tbench watch {typed(batch.folder)} follows it, tbench kill {typed(batch.folder)} ends it"
         raise
 
 

@@ -29,6 +29,7 @@ from terminalbench.records import Event
 from terminalbench.text.foreign import printable_json
 from terminalbench.text.numbers import duration
 from terminalbench.text.outcomes import ending
+from terminalbench.text.paths import typed
 from terminalbench.text.screen import driver
 from terminalbench.watch.layout import clean
 from terminalbench.watch.tables import price
@@ -254,7 +255,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is meant for the run, until the view listens itself
     end = show(Feed(Batch(folder)), channel)
     if end is ViewEnd.ORPHANED:
-        print(f"the run was killed; tbench resume {folder} goes on with it", file=sys.stderr)
+        print(f"the run was killed; tbench resume {typed(folder)} goes on with it", file=sys.stderr)
     return end
 
 

@@ -68,6 +68,8 @@ class LocalExecutor:
         make_file(job.log)
         with job.log.open("ab") as output:
             files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+            if not _folder_is_there():
+                files["cwd"] = job.log.parent  # that of the run was removed while it ran
             process = spawn(job.argv, job.env, signal.SIGINT, **files)
         self._children[process.pid] = process
         return Worker(
@@ -110,6 +112,13 @@ class LocalExecutor:
         except OSError:
             return None
         return int(status.split("\nUid:", 1)[1].split()[0])
+
+
+def _folder_is_there() -> bool:
+    try:
+        return Path.cwd().is_dir()
+    except OSError:
+        return False
 
 
 def ancestors() -> set[int]:

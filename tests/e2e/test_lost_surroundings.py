@@ -3,7 +3,9 @@
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from test_run import LIMIT_SEC, at_work, scripted, wait_for
 
 from support.tasks import SOLVE
@@ -71,7 +73,8 @@ def test_commands_in_hints_can_be_typed_where_a_folder_has_a_space(done, tmp_pat
     assert lab.tbench("compare", spaced / "s" / "0" / "runs").returncode == 0
 
 
-def test_a_file_system_without_inodes_is_said_to_be_that(tmp_path: Path) -> None:
+def test_a_file_system_without_inodes_is_said_to_be_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_files=1000, f_favail=0))
     said = _os_error(OSError(28, os.strerror(28), str(tmp_path / "a" / "b")))
     assert "has room for no more files, though" in said
     assert "its inodes are used up" in said

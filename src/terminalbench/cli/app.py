@@ -113,19 +113,16 @@ def _say(text: str) -> None:
     click.echo((Secrets.of_environment() | secrets_read()).hide(text), err=True)
 
 
-_ENOUGH_MB = 100
-
-
-def _free_mb(name: object) -> int:
-    """The room of the file system around a file."""
+def _has_no_inodes(name: object) -> bool:
+    """Whether the file system around a file can hold no further one; those that count no files can."""
     place = Path(str(name)).absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
         found = os.statvfs(place)
     except OSError:
-        return 0
-    return found.f_bavail * found.f_frsize >> 20
+        return False
+    return found.f_files > 0 and found.f_favail == 0
 
 
 def _os_error(error: OSError) -> str:
@@ -138,7 +135,7 @@ def _os_error(error: OSError) -> str:
         errno.ENAMETOOLONG: "the path is longer than the system takes; choose a shorter results_root",
     }
     hint = hints.get(error.errno or 0)
-    if error.errno == errno.ENOSPC and error.filename and (free := _free_mb(error.filename)) > _ENOUGH_MB:
-        where_full = f"{where}the file system has room for no more files, though {free} MB of it are free"
-        return f"{where_full} (its inodes are used up: remove files that are not needed, then tbench resume)"
+    if error.errno == errno.ENOSPC and error.filename and _has_no_inodes(error.filename):
+        full = f"{where}the file system has room for no more files, though there are bytes left"
+        return f"{full} (its inodes are used up: remove files that are not needed, then tbench resume)"
     return f"{where}{error.strerror or error}" + (f" ({hint})" if hint else "")

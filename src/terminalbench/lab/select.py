@@ -93,7 +93,9 @@ def results_root(results: Path | None) -> Path:
     root = results or project_root(Path.cwd() / "any.toml", None) / "results"
     if not is_folder(root):
         beside = Path("experiments") / "results"  # where those of a folder land that is no project
-        hint = f"--results {typed(beside)}" if is_folder(beside) else "tbench run makes some; or name the results folder"
+        hint = (
+            f"--results {typed(beside)}" if is_folder(beside) else "tbench run makes some; or name the results folder"
+        )
         raise UserError("there are no results here", where=str(root), hint=hint)
     return root_around(root.resolve())
 

@@ -116,7 +116,7 @@ def resume(
             return RunResult(batch, view.plan, False, problems, view, as_indexed=as_indexed)
         if request.first_round:
             spent = spent_so_far(view, request.used_sec)
-            for text in check_shared_gate(plan, missing, spent, str(batch.folder)):
+            for text in check_shared_gate(plan, missing, batch.results_root, spent, str(batch.folder)):
                 listener.note(text)
         _end_leftovers(batch)
         scrub_leftovers(batch, secrets)  # only now: a container that was left behind would go on writing

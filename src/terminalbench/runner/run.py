@@ -128,7 +128,8 @@ def run(
     listener = listener or Listener()
     plan = msgspec.structs.replace(prepared.plan, gate=str(gate.absolute()) if gate is not None else None)
     jobs = [runnable for job in plan.jobs if (runnable := plan.runnable(job)).tasks]
-    for text in (*prepared.notes, *check_shared_gate(plan, [job.profile for job in jobs])):  # before a batch is taken
+    known = check_shared_gate(plan, [job.profile for job in jobs], experiment.results_root)  # before a batch is taken
+    for text in (*prepared.notes, *known):
         listener.note(text)
     if executor is not None:
         find_executor(executor)
@@ -257,7 +258,9 @@ def free_profiles(plan: Plan) -> list[str]:
     return sorted(plan.without_model() | priced)
 
 
-def check_shared_gate(plan: Plan, profiles: Iterable[str], spent: Spent | None = None, name: str = "") -> list[str]:
+def check_shared_gate(
+    plan: Plan, profiles: Iterable[str], results_root: Path, spent: Spent | None = None, name: str = ""
+) -> list[str]:
     """What the gate that a plan shares means for trials of these profiles now; an error when none of them could start.
 
     `name` is the folder of a batch that has joined it before, and has `spent` so much.
@@ -267,7 +270,7 @@ def check_shared_gate(plan: Plan, profiles: Iterable[str], spent: Spent | None =
     gate = Gate(Path(name) / "gate.json", Path(plan.gate))
     read_shared(Path(plan.gate))
     notes = list(check_orders(Path(plan.gate)))
-    refusal = gate.why_none(_gate_state(plan, spent or Spent()), profiles)
+    refusal = gate.why_none(_with_likely_costs(_gate_state(plan, spent or Spent()), plan, results_root), profiles)
     if refusal is not None:
         again = "raise budget_usd in it" if refusal.kind is ExclusionKind.BUDGET else "set a later deadline"
         hint = f"{again}, then resume" if name else f"{again}, or name another gate"
@@ -281,14 +284,17 @@ def put_up_gate(batch: Batch, plan: Plan, spent: Spent, jobs: Iterable[JobSpec] 
     `jobs` are to run.
     """
     gate = gate_of(batch, plan)
-    state = _gate_state(plan, spent, jobs)
-    if plan.gate is not None or state.budget_usd is not None:
-        likely = likely_costs(plan, past_trials(batch.results_root, plan))
-        state.accounts = {
-            key: msgspec.structs.replace(account, likely=likely.get(key)) for key, account in state.accounts.items()
-        }
-    gate.create(state)
+    gate.create(_with_likely_costs(_gate_state(plan, spent, jobs), plan, batch.results_root))
     return gate
+
+
+def _with_likely_costs(state: GateState, plan: Plan, results_root: Path) -> GateState:
+    """What trials probably cost, where a budget asks for it."""
+    if plan.gate is not None or state.budget_usd is not None:
+        likely = likely_costs(plan, past_trials(results_root, plan))
+        for key, account in state.accounts.items():
+            state.change(key, msgspec.structs.replace(account, likely=likely.get(key)))
+    return state
 
 
 def _gate_state(plan: Plan, spent: Spent, jobs: Iterable[JobSpec] = ()) -> GateState:

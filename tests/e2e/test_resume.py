@@ -105,7 +105,7 @@ def test_a_batch_in_use_names_its_owner(done) -> None:
         ran = done.lab.tbench("resume", done.file, "--attempts", "2")
     assert ran.returncode == 1
     assert f"results/s/0: in use by tbench run of somebody (pid {os.getpid()}" in ran.stderr
-    assert "(tbench watch s/0 follows it, tbench kill s/0 ends it)" in ran.stderr
+    assert "(tbench watch results/s/0 follows it, tbench kill results/s/0 ends it)" in ran.stderr
 
 
 def test_attempts_tasks_and_profiles_are_added(lab) -> None:

@@ -34,7 +34,7 @@ def test_an_experiment_runs_and_leaves_its_tree(lab) -> None:
         ("nop", "a"): ["failed"] * 2,
         ("nop", "b"): ["failed"] * 2,
     }
-    assert "oracle        4       0             0       4/4    100.0 %" in ran.stdout
+    assert "oracle        4       0       4/4    100.0 %" in ran.stdout
     assert "a     ++      xx" in ran.stdout
     batch = lab.batch()
     assert batch.experiment_toml.read_bytes() == file.read_bytes()

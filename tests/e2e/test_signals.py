@@ -41,6 +41,16 @@ MOMENTS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_in_a_terminal():
+    """A run takes no signal that was ignored when it began: under nohup, or in the background, the tests ignore some."""
+    numbers = (signal.SIGHUP, signal.SIGQUIT)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def hit(lab):
     """Runs `tbench run` and sends it a signal at one moment."""

@@ -61,11 +61,26 @@ def pytest_collection_finish() -> None:
 
 
 def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Each worker begins with its share of the tests that run whole batches: at the end only short ones are left."""
-    slow = [item for item in items if item.path.parent.name in ("e2e", "chaos")]
-    rest = [item for item in items if item.path.parent.name not in ("e2e", "chaos")]
-    share = -(-len(rest) // workers)
-    return [item for i in range(workers) for item in (*slow[i::workers], *rest[i * share : (i + 1) * share])]
+    """Each worker begins with its share of the tests that run whole batches: at the end only short ones are left.
+
+    The starter tasks share a few large batches, which every worker that has one of their tests would run: they are the
+    first of one worker. (A worker that is done takes tests from the end of another's.)
+    """
+    blocks: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    rest = []
+    for number, item in enumerate(items):
+        if item.path.parent.name == "starter":
+            blocks[0].append(item)
+        elif item.path.parent.name in ("e2e", "chaos"):
+            blocks[number % workers].append(item)
+        else:
+            rest.append(item)
+    size = -(-len(items) // workers)
+    for block in blocks:
+        room = max(0, size - len(block))
+        block += rest[:room]
+        rest = rest[room:]
+    return [item for block in blocks for item in block]
 
 
 @dataclass(frozen=True)

@@ -237,15 +237,21 @@ def serve(listener: socket.socket, owner: int) -> Callable[[], int | None]:
 
 def _answer(client: Any, running: dict[int, _Child], ready: selectors.BaseSelector) -> Callable[[], int | None] | None:
     """Start what the client asks for, or end it when the client has ended; a program in the forked process."""
-    head, rights, _, _ = client.recvmsg(4, socket.CMSG_LEN(64))
-    if not head:
+    descriptors: list[int] = []
+    try:
+        head, rights, _, _ = client.recvmsg(4, socket.CMSG_LEN(64))
+        descriptors = [number for right in rights for number in array.array("i", right[2])]
+        request = json.loads(_exactly(client, _HEAD.unpack(head)[0])) if head else None
+    except (OSError, EOFError):  # killed while it asked, or before it had read its answer
+        request = None
+    if request is None:
+        for descriptor in descriptors:
+            os.close(descriptor)
         ready.unregister(client)
         client.close()
         for pid in [pid for pid, child in running.items() if child.asked is client]:
             os.kill(pid, running[pid].signal)
         return None
-    descriptors = array.array("i", rights[0][2]).tolist()
-    request = json.loads(_exactly(client, _HEAD.unpack(head)[0]))
     asked_by = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     pid = os.fork()
     if pid == 0:
@@ -257,7 +263,7 @@ def _answer(client: Any, running: dict[int, _Child], ready: selectors.BaseSelect
     running[pid] = _Child(descriptors.pop(), client, request["signal"])
     for descriptor in descriptors:
         os.close(descriptor)
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):  # its end is seen at the next turn
         client.sendall(_HEAD.pack(pid))
     return None
 

@@ -28,6 +28,6 @@ def test_a_client_that_is_killed_while_it_asks_ends_nothing_but_itself(moment: s
             assert select.select([client], [], [], 60)[0]
         for place in places:
             os.close(place)
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    another = warm.Warm()
-    assert another(VERSION, os.environ, **streams).communicate()[0].strip()
+    another, pipe = warm.Warm(), subprocess.PIPE
+    run = another(VERSION, os.environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT)
+    assert run.communicate()[0].strip()

@@ -32,6 +32,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     "environments": {
         "local": "terminalbench.sandbox.environment:LocalSandbox",
     },
+    "guards": {},
 }
 """Kind, then name, then import path. Nothing is imported until `resolve` is asked for it."""
 

@@ -26,7 +26,12 @@ class Kind(StrEnum):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step of a workflow, as its file declares it. `rmax` counts retries: a cycle has `rmax + 1` attempts."""
+    """One step of a workflow, as its file declares it. `rmax` counts retries: a cycle has `rmax + 1` attempts.
+
+    `patience` equal errors of one guard in a cycle are a stagnation: the step goes back to its targets (by guard, else
+    `escalate`), at most `e_max` times. Without `budgets` to all of them; with `budgets` to the first target that has
+    some left. `options` are those of each guard.
+    """
 
     generator: str
     prompt: str
@@ -39,6 +44,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     escalate_by_guard: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     temperature: float = 0.0
     retry_temperature: float | None = None
+    budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +93,8 @@ class GuardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What a guard says. `signature` is the error without what changes from try to try; equal ones are the same error.
 
     `fatal` ends the workflow: no retry can help. `parts` are the results of the guards that a composite one asked.
+    `back` asks to go back without further retries, to the artifact of that kind if it can be; it is the step's targets
+    that decide (a review's verdict).
     """
 
     passed: bool
@@ -95,6 +104,7 @@ class GuardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     fatal: bool = False
     parts: tuple["GuardResult", ...] = ()
     duration_sec: float = 0.0
+    back: Kind | None = None
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -156,7 +166,12 @@ class GuardContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard(Protocol):
-    """A check. One of another package is named "module:Class" in the workflow file, or by an entry point."""
+    """A check. One of another package is named "module:Class" in the workflow file, or by an entry point.
+
+    Made without arguments. Its class may say what a file is checked against: `judges`, the kinds of artifacts it can
+    check (none: all); `needs`, the kinds that must be among the inputs; `options`, the type of each option it takes
+    (its value is in `GuardContext.options`; none: it takes no options). `goes_back`: its results may ask to go back.
+    """
 
     name: str
 

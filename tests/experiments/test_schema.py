@@ -16,7 +16,6 @@ from support.experiments import BASE, ORACLE
 from terminalbench.errors import InvalidFile
 from terminalbench.experiments.config import load
 from terminalbench.experiments.schema import json_schema, key_tables
-from terminalbench.experiments.strict import Problems, read
 from terminalbench.experiments.tables import (
     AnalysisTable,
     ArtifactsTable,
@@ -31,6 +30,7 @@ from terminalbench.experiments.tables import (
     TaskTable,
     TopUpTable,
 )
+from terminalbench.strict import Problems, read
 
 SCHEMA = json_schema()
 

@@ -51,7 +51,7 @@ def _names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], list
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from terminalbench.errors import TbenchError
-        from terminalbench.experiments.strict import read_toml
+        from terminalbench.strict import read_toml
 
         try:
             raw = read_toml(Path(ctx.params["experiment"]))

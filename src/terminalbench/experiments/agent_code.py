@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from terminalbench.experiments.digests import digests, files_below
 from terminalbench.experiments.profiles import is_source
-from terminalbench.experiments.strict import is_file, is_folder
+from terminalbench.strict import is_file, is_folder
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution

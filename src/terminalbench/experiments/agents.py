@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
-from terminalbench.experiments.strict import Problems, given, is_file, key
+from terminalbench.strict import Problems, given, is_file, key
 
 RECORD = "AGENT_INFO"
 """The class attribute by which an agent declares what it takes."""

@@ -17,10 +17,10 @@ from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.network import check_network
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file, read_quarantine
-from terminalbench.experiments.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import declared_names, foreign_file, variables
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
+from terminalbench.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
 from terminalbench.text.paths import typed
 
 RESERVED_SLUGS = ("index.db", ".check")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import did_you_mean
-from terminalbench.experiments.strict import Problems, find_path, is_file, is_folder, join
 from terminalbench.experiments.tables import DatasetTable
 from terminalbench.starter import TASKS_DIR
+from terminalbench.strict import Problems, find_path, is_file, is_folder, join
 
 _NAME_VERSION = re.compile(r"(?P<name>[^@/\s]+)@(?P<version>[^@/\s]+)")
 _PACKAGE = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)@(?P<version>[\w.:-]+)")

@@ -12,9 +12,9 @@ from terminalbench.experiments.agent_code import agent_code, is_released, option
 from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names, class_problem
 from terminalbench.experiments.mcp import check_code, held_in, read_mcp
 from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile
-from terminalbench.experiments.strict import Problems, find_path, is_file, join
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE
 from terminalbench.secrets.find import VARIABLE, has_key, has_login, is_template, looks_secret, secrets_in
+from terminalbench.strict import Problems, find_path, is_file, join
 
 _SAME_AGENT_ONLY = ("options", "agent_version")
 _NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills")

@@ -16,8 +16,8 @@ from typing import Any
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.profiles import McpSetup, has_code, is_source, source_files
-from terminalbench.experiments.strict import Problems
 from terminalbench.secrets.find import secrets_in
+from terminalbench.strict import Problems
 
 _SERVER_KEYS = {
     "command", "args", "env", "type", "transport", "url", "headers", "cwd", "alwaysAllow", "disabled", "timeout"

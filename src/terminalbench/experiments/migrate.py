@@ -18,8 +18,8 @@ from tomlkit.items import AbstractTable, SingleKey, Table, Trivia
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.config import old_shape
-from terminalbench.experiments.strict import read_toml
 from terminalbench.experiments.tables import SCHEMA_VERSION
+from terminalbench.strict import read_toml
 from terminalbench.text.numbers import plural
 
 _RENAMED = {

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.strict import Problems
 from terminalbench.experiments.tables import NetworkTable, RunTable
+from terminalbench.strict import Problems
 
 _BASES = ("api_base", "base_url")
 

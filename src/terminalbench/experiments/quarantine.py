@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import InvalidFile
-from terminalbench.experiments.strict import Problems, key, read, read_toml
+from terminalbench.strict import Problems, key, read, read_toml
 
 
 @dataclass(frozen=True)

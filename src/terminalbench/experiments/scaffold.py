@@ -7,7 +7,7 @@ from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
 from terminalbench.experiments.config import marked_root
 from terminalbench.experiments.datasets import DatasetPlaces
-from terminalbench.experiments.strict import Problems
+from terminalbench.strict import Problems
 
 SHOWN_TASKS = 5
 _KNOWN_TASKS = {"terminal-bench@2.0": ["fix-git", "sanitize-git-repo", "build-cython-ext"]}

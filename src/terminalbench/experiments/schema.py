@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from terminalbench.experiments import tables
 from terminalbench.experiments.agents import AgentRecord
 from terminalbench.experiments.config import HARBOR_OPTIONS, RESERVED_SLUGS
-from terminalbench.experiments.strict import LARGEST, Rule, describe, hints, is_required, rule_of
+from terminalbench.strict import LARGEST, Rule, describe, hints, is_required, rule_of
 
 _VARIABLE = r"[A-Za-z_]\w*"
 _SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}

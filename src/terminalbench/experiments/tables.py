@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from terminalbench.experiments.strict import key
+from terminalbench.strict import key
 
 SLUG = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}"
 SLUG_DOC = 'letters, digits, ".", "_" and "-" (at most 100, and not "." or "..")'

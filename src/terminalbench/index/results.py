@@ -16,7 +16,6 @@ from msgspec.structs import asdict
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.strict import is_folder
 from terminalbench.files import BadLine, each_jsonl, encode_json, write_bytes
 from terminalbench.index.pages import BatchFilter, Window
 from terminalbench.index.pages import find_batches as listed
@@ -27,6 +26,7 @@ from terminalbench.index.scan import scan_all
 from terminalbench.index.store import open_index
 from terminalbench.index.views import open_view
 from terminalbench.records import Finding, Outcome
+from terminalbench.strict import is_folder
 from terminalbench.text.numbers import plural
 
 if TYPE_CHECKING:

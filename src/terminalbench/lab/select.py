@@ -7,7 +7,6 @@ from pathlib import Path
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import Experiment, load, project_root
-from terminalbench.experiments.strict import is_file, is_folder, is_there
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.places import ForeignJobs, Place, find_batches, find_jobs, is_trial, root_around
 from terminalbench.index.plans import plan_or_none
@@ -16,6 +15,7 @@ from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.views import open_views
 from terminalbench.live.processes import announced_batches, live_processes
 from terminalbench.records import Trial
+from terminalbench.strict import is_file, is_folder, is_there
 from terminalbench.text.foreign import printable
 from terminalbench.text.paths import from_here, typed
 

@@ -97,3 +97,27 @@ class Scripted(BaseAgent):
             raise ConnectionError(self.options.outage)
 '''
 """A module `lab_agents.py` for a project root: `lab_agents:Scripted`."""
+
+CALC = "def add(a, b):\n    return a - b\n"
+"""A program with a bug, in the repository of `write_repository_task`."""
+FIXED = "def add(a, b):\n    return a + b\n"
+FIX = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
+
+
+def write_repository_task(folder: Path, *, agent_sec: float = 3600.0) -> Path:
+    """A task whose /app is a git repository with one bug, and a folder `deps` that git ignores."""
+    write_task(folder, agent_sec=agent_sec)
+    with (folder / "task.toml").open("a") as file:
+        file.write('[metadata]\nlanguage = "python"\nworkdir = "/app"\n')
+    (folder / "instruction.md").write_text("`add(2, 3)` of calc.py returns -1; it should return 5.\n")
+    (folder / "environment" / "calc.py").write_text(CALC)
+    (folder / "environment" / "Dockerfile").write_text(
+        "FROM debian:bookworm-slim\nWORKDIR /app\nCOPY calc.py /app/calc.py\n"
+        "RUN echo deps/ > .gitignore && mkdir deps && echo kept > deps/kept && git init -q && git add -A"
+        " && git -c user.name=t -c user.email=t@t commit -qm base\n"
+    )
+    (folder / "tests" / "test.sh").write_text(
+        "#!/bin/bash\ncd /app && cat deps/kept && git status --porcelain --ignored\n"
+        "python3 -c 'import calc; assert calc.add(2, 3) == 5' && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n"
+    )
+    return folder

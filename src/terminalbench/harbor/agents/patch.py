@@ -1,0 +1,188 @@
+"""An agent that applies a patch which is already there: no model, no cost. With it a predictions file is evaluated.
+
+`predictions` is a file: `[{"instance_id": ..., "patch" or "model_patch": ...}, ...]`, the same as JSON lines, a table
+from instance id to either, or a plain diff, which is every task's. A patch that is missing, empty, or that git does not
+take leaves the tree as it was: the metadata of the result says so, and the verifier gives its verdict.
+"""
+
+import hashlib
+import json
+import shlex
+import tempfile
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, override
+
+from harbor.agents.base import BaseAgent
+from harbor.agents.capabilities import AgentCapabilities
+from harbor.agents.options import AgentOptions
+from harbor.environments.base import BaseEnvironment
+from harbor.models.agent.context import AgentContext
+from pydantic import Field
+
+from terminalbench.errors import UserError
+from terminalbench.harbor.limits.hangs import read_task
+from terminalbench.version import __version__
+
+_KEYS = ("patch", "model_patch")
+_SAID = 2000
+_TIMEOUT_SEC = 300
+_PLACE = "/tmp/tbench-patch.diff"  # noqa: S108  inside the sandbox, where nothing has run yet
+
+
+class PatchState(StrEnum):
+    """What became of a patch."""
+
+    APPLIED = "applied"
+    MISSING = "missing"
+    EMPTY = "empty"
+    REJECTED = "rejected"
+
+
+class PatchOptions(AgentOptions):
+    """The options of the patch agent."""
+
+    predictions: str = Field(description="File of predictions, or a plain diff.")
+    sha256: str | None = Field(default=None, description="What the bytes of that file hash to; others are refused.")
+
+
+def read_patches(data: bytes, where: str) -> Mapping[str, str | None] | str:
+    """The patch of each instance id, or the one diff for all. Of several entries with one id the last counts."""
+    text = data.decode("utf-8", errors="surrogateescape")
+    if not text.strip():
+        return {}
+    if text.lstrip()[0] not in "[{":
+        return text
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = [_line(line, number, where) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if isinstance(found, dict) and "instance_id" in found:
+        found = [found]  # one JSON line
+    if isinstance(found, dict):
+        return {name: value if isinstance(value, str) else _patch(value) for name, value in found.items()}
+    return _by_id(found, where)
+
+
+def _line(line: str, number: int, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise UserError(f"neither JSON nor JSON lines: {error}", where=f"{where}:{number}") from None
+
+
+def _by_id(entries: Iterable[Any], where: str) -> dict[str, str | None]:
+    patches: dict[str, str | None] = {}
+    for number, entry in enumerate(entries, 1):
+        name = entry.get("instance_id") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            raise UserError(f"entry {number} has no instance_id", where=where)
+        patches[name] = _patch(entry)
+    return patches
+
+
+def _patch(entry: Any) -> str | None:
+    found = next((entry[key] for key in _KEYS if key in entry), None) if isinstance(entry, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def patch_for(patches: Mapping[str, str | None] | str, names: Iterable[str]) -> str | None:
+    """The patch of the task that is called any of `names`; None when there is none."""
+    if isinstance(patches, str):
+        return patches
+    return next((patches[name] for name in names if patches.get(name) is not None), None)
+
+
+class PatchAgent(BaseAgent):
+    """Applies a patch and ends. See the module."""
+
+    AGENT_INFO: ClassVar = {"model": False, "mcp": False, "skills": False, "usage": "harbor"}
+    capabilities: ClassVar[AgentCapabilities] = AgentCapabilities()
+    options_model: ClassVar[type[AgentOptions] | None] = PatchOptions
+    options: PatchOptions
+
+    @staticmethod
+    @override
+    def name() -> str:
+        return "patch"
+
+    @override
+    def version(self) -> str:
+        return __version__
+
+    @classmethod
+    @override
+    def preflight(cls, kwargs: dict[str, Any] | None = None, env: Any = None) -> None:
+        """Refuse a file that is not there, not readable, or not the one that was planned, before any trial starts."""
+        super().preflight(kwargs, env)
+        options = cls.parse_options(kwargs, env)
+        if isinstance(options, PatchOptions):
+            _read(options)
+
+    @override
+    async def setup(self, environment: BaseEnvironment) -> None:
+        """Without git in its image nothing can be said of a patch: that is no verdict on it."""
+        if (await environment.exec("git --version", timeout_sec=60)).return_code != 0:
+            raise RuntimeError("the environment of this task has no git, which applies patches")
+
+    @override
+    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
+        """Apply the patch of this task."""
+        patch = patch_for(_read(self.options), task_names(environment))
+        state = PatchState.MISSING if patch is None else PatchState.EMPTY
+        said = ""
+        if patch is not None and patch.strip():
+            said = await self._apply(patch.encode("utf-8", errors="surrogateescape"), environment)
+            state = PatchState.REJECTED if said else PatchState.APPLIED
+        digest = hashlib.sha256(patch.encode("utf-8", errors="surrogateescape")).hexdigest() if patch else None
+        context.metadata = {
+            "patch_applied": state is PatchState.APPLIED,
+            "patch_state": state.value,
+            "patch_sha256": digest,
+            **({"patch_said": said} if said else {}),
+        }
+
+    async def _apply(self, patch: bytes, environment: BaseEnvironment) -> str:
+        """What git said when it did not take the patch, which it takes as a whole or not at all; else nothing."""
+        with tempfile.TemporaryDirectory(prefix="tbench-patch-") as folder:
+            file = Path(folder) / "patch.diff"
+            file.write_bytes(patch)
+            await environment.upload_file(file, _PLACE)
+        workdir = workdir_of(environment)
+        place = f"cd {shlex.quote(workdir)} && " if workdir else ""
+        # The form is git's own: no verdict may hang on whitespace warnings, or on whom the tree belongs to.
+        command = f"{place}git -c safe.directory='*' -c core.hooksPath=/dev/null apply --whitespace=nowarn {_PLACE}"
+        done = await environment.exec(f"{command}; code=$?; rm -f {_PLACE}; exit $code", timeout_sec=_TIMEOUT_SEC)
+        if done.return_code == 0:
+            return ""
+        return ((done.stderr or "") + (done.stdout or "")).strip()[-_SAID:] or f"git apply: exit {done.return_code}"
+
+
+def task_names(environment: BaseEnvironment) -> list[str]:
+    """What the task of an environment may be called in a file: its folder is named after its instance id."""
+    folder = environment.environment_dir.parent
+    task = read_task(folder)
+    inner = task.get("task")
+    told = inner.get("name") if isinstance(inner, dict) else None
+    whole = [told, told.rpartition("/")[2]] if isinstance(told, str) else []
+    return [folder.name, *whole]
+
+
+def workdir_of(environment: BaseEnvironment) -> str | None:
+    """The folder of the repository, as the task says it; None: where its commands start."""
+    metadata = read_task(environment.environment_dir.parent).get("metadata")
+    told = metadata.get("workdir") if isinstance(metadata, dict) else None
+    return told if isinstance(told, str) and told else environment.task_env_config.workdir
+
+
+def _read(options: PatchOptions) -> Mapping[str, str | None] | str:
+    file = Path(options.predictions).expanduser()
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"predictions: cannot read {file}: {error.strerror or error}") from None
+    found = hashlib.sha256(data).hexdigest()
+    if options.sha256 is not None and options.sha256 != found:
+        raise ValueError(f"predictions: {file} is not the planned one: its bytes hash to {found}")
+    return read_patches(data, str(file))

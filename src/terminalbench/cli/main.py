@@ -1,5 +1,6 @@
 """The entry of every command line. It takes the signals of the process before anything that takes time is loaded."""
 
+import gc
 import os
 import sys
 import time
@@ -9,6 +10,7 @@ from terminalbench.runner import signals
 
 _INTERRUPTED = 130  # `errors.EXIT_INTERRUPTED`, which takes too long to load
 _REPEAT_SEC = 1.0
+_GARBAGE = 50_000  # objects more than before, after which it is looked for: what a command loads is none
 
 
 def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
@@ -21,6 +23,7 @@ def main(arguments: Sequence[str], prog_name: str = "tbench") -> int:
 def entry(first: Sequence[str] = (), prog_name: str = "tbench") -> None:
     """The console script `tbench`: the command is `first` and the arguments of the process."""
     _interrupt_by_signals()
+    gc.set_threshold(_GARBAGE)
     try:
         code = main([*first, *sys.argv[1:]], prog_name)
     except KeyboardInterrupt:  # while the command was being loaded

@@ -10,14 +10,14 @@ import ast
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
-from terminalbench.strict import Problems, given, is_file, key
+from terminalbench.strict import Problems, given, is_file, key, table
 
 RECORD = "AGENT_INFO"
 """The class attribute by which an agent declares what it takes."""
@@ -30,7 +30,7 @@ _HARBORS = {
 _FLAGS = ("CLI_FLAGS", "ENV_VARS")
 
 
-@dataclass(frozen=True)
+@table
 class AgentRecord:
     """What an agent may declare of itself, as a table of plain values: `AGENT_INFO = {"mcp": False}` in its class."""
 
@@ -65,12 +65,12 @@ class AgentRecord:
     example_model: str | None = key("A model, as `tbench init` suggests it.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@table
 class AgentInfo(AgentRecord):
     """The record of one agent. `options` are all that it has, with the choices of each; None: any, unchecked."""
 
-    name: str
-    import_path: str | None = None
+    name: str = field(kw_only=True)
+    import_path: str | None = field(default=None, kw_only=True)
     options: dict[str, list[str] | None] | None = None
 
     @property
@@ -161,8 +161,8 @@ def agent_info(spec: str, root: Path | None = None) -> AgentInfo | None:
 def _checked(record: dict[str, Any], path: str) -> dict[str, Any]:
     problems = Problems()
     values = given(AgentRecord, record, RECORD, problems)
-    for name, table in values.get("conditions", {}).items():
-        if name not in ("env", "options") or not isinstance(table, dict):
+    for name, condition in values.get("conditions", {}).items():
+        if name not in ("env", "options") or not isinstance(condition, dict):
             problems.add(f"{RECORD}.conditions.{name}", "must be one of the tables env and options")
     if problems.found:
         raise InvalidFile(path, problems.found)

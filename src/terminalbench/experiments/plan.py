@@ -297,6 +297,11 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         root = Path(self.provenance.root) if self.provenance.root else None
         return frozenset(p.key for p in self.profiles if not calls_model(str(p.content.get("agent")), root))
 
+    def free(self) -> list[str]:
+        """The profiles whose agent calls no model, or one that costs nothing."""
+        priced = {record.key for record in self.profiles if record.price is not None and record.price.free}
+        return sorted(self.without_model() | priced)
+
     def price_of(self, profile: str) -> ProfilePrice | None:
         """The price that a profile declares."""
         record = self.record(profile)

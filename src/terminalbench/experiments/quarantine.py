@@ -1,14 +1,14 @@
 """Tasks left out of an experiment's runs, with a reason: a small TOML file beside the experiment."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import InvalidFile
-from terminalbench.strict import Problems, key, read, read_toml
+from terminalbench.strict import Problems, key, read, read_toml, table
 
 
-@dataclass(frozen=True)
+@table
 class QuarantinedTask:
     """One task that is left out."""
 
@@ -18,7 +18,7 @@ class QuarantinedTask:
     since: str | None = key("The day it was left out.")
 
 
-@dataclass(frozen=True)
+@table
 class Quarantine:
     """The file's tables."""
 

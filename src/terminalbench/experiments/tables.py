@@ -3,10 +3,9 @@
 `tbench schema` and docs/experiment-toml.md are generated from these declarations.
 """
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from terminalbench.strict import key
+from terminalbench.strict import key, table
 
 SLUG = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}"
 SLUG_DOC = 'letters, digits, ".", "_" and "-" (at most 100, and not "." or "..")'
@@ -15,7 +14,7 @@ DEFAULT_DATASET = "terminal-bench@2.0"
 DEFAULT_ENV_FILE = "experiments/.env"
 
 
-@dataclass(frozen=True)
+@table
 class TaskTable:
     """One entry of `tasks.items`."""
 
@@ -28,7 +27,7 @@ class TaskTable:
     )
 
 
-@dataclass(frozen=True)
+@table
 class TasksTable:
     """`[tasks]`: what to attempt, in which order."""
 
@@ -46,7 +45,7 @@ class TasksTable:
     )
 
 
-@dataclass(frozen=True)
+@table
 class DatasetTable:
     """`[datasets."name@version"]`: where the tasks of a dataset name come from. Give exactly one source."""
 
@@ -67,7 +66,7 @@ HOST_DOC = (
 PhaseNetwork = Literal["public", "none", "model-only"] | list[str]
 
 
-@dataclass(frozen=True)
+@table
 class NetworkTable:
     """`[run.network]`: what may be reached from the local sandbox, by phase; a task that allows less keeps to that.
 
@@ -87,7 +86,7 @@ class NetworkTable:
     )
 
 
-@dataclass(frozen=True)
+@table
 class RunTable:
     """`[run]`: how to run it."""
 
@@ -147,7 +146,7 @@ class RunTable:
     harbor_args: list[str] = key("Further arguments for `harbor run`.", factory=list, example='["--debug"]')
 
 
-@dataclass(frozen=True)
+@table
 class ProfileDefaults:
     """`[defaults]`: what every profile starts from."""
 
@@ -170,7 +169,7 @@ class ProfileDefaults:
     )
 
 
-@dataclass(frozen=True)
+@table
 class ProfilePrice:
     """`price` of a profile: USD per million tokens. Cached tokens without a price of their own cost as fresh ones."""
 
@@ -188,7 +187,7 @@ class ProfilePrice:
 FREE = ProfilePrice(0.0, 0.0, 0.0, 0.0)
 
 
-@dataclass(frozen=True)
+@table
 class ProfileTable(ProfileDefaults):
     """`[profiles.<key>]`: one way to attempt the tasks, its key of at most 100 characters. Runs in file order."""
 
@@ -213,7 +212,7 @@ class ProfileTable(ProfileDefaults):
     )
 
 
-@dataclass(frozen=True)
+@table
 class ArtifactsTable:
     """`[artifacts]`: what to keep of each trial's session."""
 
@@ -225,7 +224,7 @@ class ArtifactsTable:
     )
 
 
-@dataclass(frozen=True)
+@table
 class AnalysisTable:
     """`[analysis]`: the questions, fixed before the run; see docs/statistics.md."""
 
@@ -278,7 +277,7 @@ class AnalysisTable:
     analyzers: list[str] = key("Further analyzers, `pkg.mod:Object`.", factory=list)
 
 
-@dataclass(frozen=True)
+@table
 class TopUpTable:
     """`[top_up]`: the rule of `tbench resume --top-up`, fixed before the first trial."""
 
@@ -293,7 +292,7 @@ class TopUpTable:
     trials_per_round: int = key("Trials added before the intervals are looked at again.", default=20, minimum=2)
 
 
-@dataclass(frozen=True)
+@table
 class NotifyTable:
     """`[notify]`: one-line messages through Apprise (the extra `notify`)."""
 
@@ -311,14 +310,14 @@ class NotifyTable:
     )
 
 
-@dataclass(frozen=True)
+@table
 class McpTable:
     """`[mcp]`: where MCP servers live."""
 
     aliases: dict[str, str] = key("Server name to its folder, where they differ.", factory=dict)
 
 
-@dataclass(frozen=True)
+@table
 class ExperimentTable:
     """The top of the file."""
 

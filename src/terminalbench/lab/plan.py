@@ -18,14 +18,9 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.files import read_json, write_json
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.limits.accounts import Likely
-from terminalbench.harbor.read.results import finished_trials
 from terminalbench.index.history import PastTrial, likely_costs, past_trials
-from terminalbench.index.places import profile_of
 from terminalbench.lab.arguments import checked
-from terminalbench.lab.select import numbered, open_experiment
 from terminalbench.records import total
-from terminalbench.runner.provenance import as_planned
-from terminalbench.runner.run import free_profiles
 
 
 @dataclass(frozen=True)
@@ -103,6 +98,8 @@ def plan(
 
     `tasks` and `profiles` pick some of the experiment; `batch` plans into a batch that exists.
     """
+    from terminalbench.lab.select import open_experiment
+
     selection = Selection(tasks, profiles, labels or {})
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int)):
         raise UserError(f"must be the number of a batch, not {batch!r}", where="plan(batch=...)")
@@ -112,12 +109,17 @@ def plan(
 def plan_batch(experiment: Experiment, selection: Selection, number: int | None = None) -> PlannedBatch:
     """The plan with everything there is to say about it before a run; `number` plans into an existing batch."""
     results = experiment.results_root
+    before = None
+    if number is None:
+        batch = Batch(results / experiment.slug / str(next_number(results, experiment.slug)))
+    else:
+        from terminalbench.lab.select import numbered  # what reads results is not needed for a new batch
+        from terminalbench.runner.provenance import as_planned
+
+        batch = Batch(results / experiment.slug / str(numbered(experiment, number).number))
+        before = _before(batch)
+        experiment = as_planned(experiment, before) if before is not None else experiment
     taken = number is not None
-    wanted = next_number(results, experiment.slug) if number is None else numbered(experiment, number).number
-    batch = Batch(results / experiment.slug / str(wanted))
-    before = _before(batch) if taken else None
-    if before is not None:
-        experiment = as_planned(experiment, before)
     made = make_plan(experiment, batch, datetime.now(UTC), selection)
     reuse = _reuse(made, batch, before) if taken else ()
     finished = {held.profile: held.finished for held in reuse}
@@ -132,7 +134,7 @@ def planned_budget(
     """What the budget of a plan means for it, without trials that are `finished`; None when it has none."""
     if plan.settings.budget_usd is None:
         return None
-    free = free_profiles(plan)
+    free = plan.free()
     likely = {key: found for key, found in likely_costs(plan, past).items() if key not in free}
     paying = {job.profile: plan.runnable(job).trials for job in plan.jobs if job.profile not in free}
     left = {key: max(0, trials - (finished or {}).get(key, 0)) for key, trials in paying.items()}
@@ -167,6 +169,8 @@ def treatment(experiment: Experiment, name: str) -> Treatment:
         return Treatment(name, profile.id, profile.content)
     if not number.isdecimal():
         raise UserError(f'"{name}" names no profile of a batch', hint="write the number of the batch, as in key@3")
+    from terminalbench.lab.select import numbered
+
     batch = numbered(experiment, int(number))
     plan = _before(batch)
     record = plan.record(key) if plan is not None else None
@@ -196,6 +200,9 @@ def _is_same(before: Plan | None, old: JobSpec, plan: Plan, job: JobSpec) -> boo
 
 def _reuse(plan: Plan, batch: Batch, before: Plan | None) -> tuple[Reuse, ...]:
     """What the batch holds of each planned job, by profile id and finished trials on disk."""
+    from terminalbench.harbor.read.results import finished_trials
+    from terminalbench.index.places import profile_of
+
     reuse = []
     for job in plan.jobs:
         same = [old for old in (before.jobs if before else ()) if _is_same(before, old, plan, job)]

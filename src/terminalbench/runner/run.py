@@ -252,12 +252,6 @@ def launch(batch: Batch, plan: Plan, job: JobSpec, env: dict[str, str]) -> Launc
     )
 
 
-def free_profiles(plan: Plan) -> list[str]:
-    """The profiles whose agent calls no model, or one that costs nothing."""
-    priced = {record.key for record in plan.profiles if record.price is not None and record.price.free}
-    return sorted(plan.without_model() | priced)
-
-
 def check_shared_gate(
     plan: Plan, profiles: Iterable[str], results_root: Path, spent: Spent | None = None, name: str = ""
 ) -> list[str]:
@@ -302,7 +296,7 @@ def _gate_state(plan: Plan, spent: Spent, jobs: Iterable[JobSpec] = ()) -> GateS
     state = GateState(budget_usd=budget, seed=plan.settings.seed or 0)
     if seconds is not None:
         state.deadline = state.clock.now() + seconds - spent.seconds
-    state.free = free_profiles(plan)
+    state.free = plan.free()
     trials = {job.profile: job.trials for job in jobs}
     paying = dict.fromkeys([*(job.profile for job in plan.jobs), *spent.known, *spent.unknown])
     state.accounts = {

@@ -9,42 +9,52 @@ from typing import NamedTuple
 
 
 class Shape(NamedTuple):
-    """A pattern, and the texts of which it needs one: a plain search is far quicker, and mostly finds nothing."""
+    """A pattern, and the texts of which it needs one: a plain search is far quicker, and mostly finds nothing.
+
+    It is compiled (and kept by `re`) where one of them stands: most commands never need it.
+    """
 
     needed: tuple[str, ...]
-    pattern: re.Pattern[str]
+    source: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, compiled."""
+        return re.compile(self.source)
+
+    def may_be_in(self, text: str) -> bool:
+        """Whether a text holds one of those it needs."""
+        return any(part in text for part in self.needed)
 
 
-LOGIN = Shape(("://",), re.compile(r"""(?<=://)[^/\s:@"'\\<>]+(?::[^/\s@"'\\<>]*)?(?=@)"""))
+LOGIN = Shape(("://",), r"""(?<=://)[^/\s:@"'\\<>]+(?::[^/\s@"'\\<>]*)?(?=@)""")
 """The login in an address."""
 
 KEYS = (
-    Shape(("sk-", "pk-", "rk-", "sess-", "key-"), re.compile(r"\b(?:sk-[\w-]{8,}|(?:pk|rk|sess|key)-[\w-]{12,})")),
-    Shape(("k_live_", "k_test_"), re.compile(r"\b[spr]k_(?:live|test)_\w{8,}")),
+    Shape(("sk-", "pk-", "rk-", "sess-", "key-"), r"\b(?:sk-[\w-]{8,}|(?:pk|rk|sess|key)-[\w-]{12,})"),
+    Shape(("k_live_", "k_test_"), r"\b[spr]k_(?:live|test)_\w{8,}"),
     Shape(
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
-        re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,})"),
+        r"\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,})",
     ),
-    Shape(("hf_", "npm_", "gsk_"), re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|gsk_[A-Za-z0-9]{16,})")),
-    Shape(("AKIA", "ASIA"), re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}")),
-    Shape(("AIza", "GOCSPX-", "ya29."), re.compile(r"\b(?:AIza[\w-]{20,}|GOCSPX-[\w-]{16,}|ya29\.[\w-]{16,})")),
+    Shape(("hf_", "npm_", "gsk_"), r"\b(?:hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|gsk_[A-Za-z0-9]{16,})"),
+    Shape(("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
+    Shape(("AIza", "GOCSPX-", "ya29."), r"\b(?:AIza[\w-]{20,}|GOCSPX-[\w-]{16,}|ya29\.[\w-]{16,})"),
     Shape(
         ("xox", "hooks.slack.com/", "api/webhooks/"),
-        re.compile(r"\b(?:xox[abprs]-[\w-]{8,}|hooks\.slack\.com/services/[\w/-]+|api/webhooks/\d+/[\w-]{20,})"),
+        r"\b(?:xox[abprs]-[\w-]{8,}|hooks\.slack\.com/services/[\w/-]+|api/webhooks/\d+/[\w-]{20,})",
     ),
     Shape(
         ("xai-", "pplx-", "nvapi-", "tvly-", "ctx7sk-", "pypi-Ag"),
-        re.compile(
-            r"\b(?:xai-[A-Za-z0-9]{16,}|pplx-\w{16,}|nvapi-[\w-]{16,}|tvly-[\w-]{16,}|ctx7sk-[\w-]{16,}"
-            r"|pypi-Ag[\w-]{16,})"
-        ),
+        r"\b(?:xai-[A-Za-z0-9]{16,}|pplx-\w{16,}|nvapi-[\w-]{16,}|tvly-[\w-]{16,}|ctx7sk-[\w-]{16,}"
+        r"|pypi-Ag[\w-]{16,})",
     ),
     Shape(
         ("r8_", "dop_v1_", "dckr_pat_", "lin_api_", "SG."),
-        re.compile(r"\b(?:r8_\w{16,}|dop_v1_\w{16,}|dckr_pat_[\w-]{16,}|lin_api_\w{16,}|SG\.[\w-]{16,}\.[\w-]{16,})"),
+        r"\b(?:r8_\w{16,}|dop_v1_\w{16,}|dckr_pat_[\w-]{16,}|lin_api_\w{16,}|SG\.[\w-]{16,}\.[\w-]{16,})",
     ),
-    Shape(("eyJ",), re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*")),
-    Shape(("PRIVATE KEY",), re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?:-----(?:[A-Za-z0-9+/=\s]|\\[nr])*)?")),
+    Shape(("eyJ",), r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
+    Shape(("PRIVATE KEY",), r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?:-----(?:[A-Za-z0-9+/=\s]|\\[nr])*)?"),
 )
 """The keys of providers, as they make them."""
 
@@ -81,4 +91,4 @@ NAME_BEFORE = re.compile(rf"""(?i)(?:[\w.-]key|token|{_WORDS}|authorization)s?(?
 
 def has_key(text: str) -> bool:
     """Whether a text holds what has the shape of a provider's key."""
-    return any(shape.pattern.search(text) for shape in KEYS if any(part in text for part in shape.needed))
+    return any(shape.pattern.search(text) for shape in KEYS if shape.may_be_in(text))

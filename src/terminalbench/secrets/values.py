@@ -183,9 +183,9 @@ def _is_text(path: Path) -> bool:
 
 
 def _without_shapes(text: str) -> str:
-    for needed, pattern in (*patterns.KEYS, patterns.LOGIN):
-        if any(part in text for part in needed):
-            text = pattern.sub(HIDDEN, text)
+    for shape in (*patterns.KEYS, patterns.LOGIN):
+        if shape.may_be_in(text):
+            text = shape.pattern.sub(HIDDEN, text)
     folded = text.lower()
     return patterns.BEARER.sub(rf"\1 {HIDDEN}", text) if "bearer" in folded or "basic" in folded else text
 

@@ -1,6 +1,5 @@
 """The time that all who share a file agree on: seconds since 1970 (UTC) that no jump of a machine's clock moves."""
 
-import asyncio
 import contextlib
 import threading
 import time
@@ -8,8 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    import asyncio
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -64,14 +67,14 @@ class AwakeClock:
             return self._total
 
 
-def give_time(loop: asyncio.AbstractEventLoop, clock: AwakeClock) -> None:
+def give_time(loop: "asyncio.AbstractEventLoop", clock: AwakeClock) -> None:
     """Have an event loop go by the clock from here on: its time-outs do not end what could not work."""
     ahead = loop.time() - clock()
     with contextlib.suppress(AttributeError):  # a loop that is not Python's own keeps its time
         loop.time = lambda: ahead + clock()
 
 
-def take_time_back(loop: asyncio.AbstractEventLoop) -> None:
+def take_time_back(loop: "asyncio.AbstractEventLoop") -> None:
     """Have an event loop go by its own time again: the clock stands still when nobody asks it every second."""
     with contextlib.suppress(AttributeError):
         del loop.time

@@ -4,9 +4,12 @@ A trial is asked to end by cancelling it, which makes Harbor record it, and once
 cancelled trial is recorded by Harbor as cancelled; the note in its folder says what it really was.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio  # only Harbor's process needs it, not the many who read what it left
 
 INSIST_SEC = 30.0
 """Cancelling a trial makes Harbor collect its files, which may be what hangs: so it is asked again after that time."""
@@ -18,7 +21,7 @@ ASKS = 2
 @dataclass
 class _Running:
     limits: dict[str, float]
-    task: asyncio.Task[object] | None
+    task: "asyncio.Task[object] | None"
     phase: str = ""
     since: float = 0.0
     asked_at: float | None = None
@@ -42,7 +45,7 @@ class PhaseWatch:
     insist_sec: float = INSIST_SEC
     _running: dict[str, _Running] = field(default_factory=dict)
 
-    def started(self, trial: str, limits: dict[str, float], task: asyncio.Task[object] | None) -> None:
+    def started(self, trial: str, limits: dict[str, float], task: "asyncio.Task[object] | None") -> None:
         """A trial has started; `task` is what runs it."""
         self._running[trial] = _Running(limits, task, since=self.clock())
 
@@ -77,7 +80,7 @@ class PhaseWatch:
                 found.append(Overdue(trial, running.phase, limit))
         return found
 
-    def ask(self, trial: str) -> asyncio.Task[object] | None:
+    def ask(self, trial: str) -> "asyncio.Task[object] | None":
         """Note that a trial is asked to end; returns the task to be cancelled, None when it is not running here."""
         running = self._running.get(trial)
         if running is None or running.task is None:

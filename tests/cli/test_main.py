@@ -13,16 +13,17 @@ from support.experiments import BASE, ORACLE
 from support.pipes import unread
 from terminalbench.cli import main as cli
 from terminalbench.cli.app import _split_debug
-from terminalbench.cli.commands import SECTIONS
+from terminalbench.cli.commands import GROUPS, SECTIONS
 
 COMMANDS = [name for commands in SECTIONS.values() for name in commands]
+COMMANDS += [f"{group} {name}" for group, table in GROUPS.items() for commands in table.values() for name in commands]
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_help_is_as_documented(tbench, golden, name: str) -> None:
-    ran = tbench(*filter(None, [name]), "--help")
+    ran = tbench(*name.split(), "--help")
     assert ran.code == 0
-    golden(REPO / "tests" / "golden" / "help" / f"{name or 'tbench'}.txt", ran.out)
+    golden(REPO / "tests" / "golden" / "help" / f"{name.replace(' ', '-') or 'tbench'}.txt", ran.out)
 
 
 def test_the_help_line_of_a_command_agrees_with_its_own_help(tbench) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from conftest import REPO
 from support.experiments import BASE, ORACLE
-from terminalbench.cli.commands import SECTIONS
+from terminalbench.cli.commands import GROUPS, SECTIONS
 
 COMMANDS = [name for commands in SECTIONS.values() for name in commands]
+COMMANDS += [f"{group} {name}" for group, table in GROUPS.items() for commands in table.values() for name in commands]
 HEAVY = [
     "harbor",
     "litellm",

@@ -1,4 +1,7 @@
-"""The commands with their help lines, by what a person wants to do; each is `terminalbench.cli.<name>.command`."""
+"""The commands with their help lines, by what a person wants to do; each is `terminalbench.cli.<name>.command`.
+
+A hyphen in the name of a command is an underscore in that of its module. A group is a package of its own.
+"""
 
 SECTIONS = {
     "Write an experiment": {
@@ -32,7 +35,19 @@ SECTIONS = {
         "export": "Write trials as CSV, JSON, Parquet or JUnit XML.",
         "index": "Bring the index up to date with what is on disk.",
     },
+    "SWE-Bench Pro": {
+        "swebench-pro": "Make tasks of SWE-Bench Pro, and evaluate patches on them.",
+    },
     "Set up the shell": {
         "completion": "Print the completion script of a shell.",
     },
 }
+
+GROUPS = {
+    "swebench-pro": {
+        "Instances": {
+            "list-instances": "Count instances by language and repository.",
+        },
+    },
+}
+"""The groups among them, with their own commands: each is `terminalbench.cli.<group>.<name>.command`."""

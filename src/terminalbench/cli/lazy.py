@@ -26,9 +26,12 @@ def _pipes_named() -> Generator[None]:
 class CommandTable(click.Group):
     """A click group over sections of lazily loaded commands."""
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, sections: Mapping[str, Mapping[str, str]], package: str = "terminalbench.cli", **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections
+        self.package = package
         self.names = [name for section in sections.values() for name in section]
 
     @override
@@ -53,7 +56,8 @@ class CommandTable(click.Group):
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command called `cmd_name`, imported now."""
-        return import_module(f"terminalbench.cli.{cmd_name}").command if cmd_name in self.names else None
+        module = f"{self.package}.{cmd_name.replace('-', '_')}"
+        return import_module(module).command if cmd_name in self.names else None
 
     @override
     def resolve_command(
@@ -63,7 +67,7 @@ class CommandTable(click.Group):
         name = args[0]
         if name not in self.names and not name.startswith("-"):
             match = closest(name, self.names)
-            hint = f'; did you mean "{match}"?' if match else f"; see {ctx.info_name} --help"
+            hint = f'; did you mean "{match}"?' if match else f"; see {ctx.command_path} --help"
             raise click.UsageError(printable(f'no command is called "{name}"{hint}'), ctx)
         return super().resolve_command(ctx, args)
 

@@ -1,0 +1,23 @@
+"""Options that the commands of `tbench swebench-pro` share."""
+
+from typing import Any
+
+import click
+
+
+def instance_picks(command: Any) -> Any:
+    """`--language`, `--instances` and `--max-instances`, which pick some of the instances."""
+    options = (
+        click.option(
+            "--language", metavar="NAME", help="Only this language: python, go, javascript (js), typescript (ts)."
+        ),
+        click.option(
+            "--instances", multiple=True, metavar="PART[,PART]", help="Only instances with one of these in their id."
+        ),
+        click.option(
+            "--max-instances", type=click.IntRange(min=0), default=0, metavar="N", help="At most so many; 0 is all."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command

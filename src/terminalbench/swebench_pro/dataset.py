@@ -1,0 +1,293 @@
+"""The rows of SWE-Bench Pro: from a file (parquet, jsonl, csv) or from Hugging Face, each checked column by column."""
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from terminalbench.errors import UserError
+from terminalbench.swebench_pro.literals import CellError, names, prose, text
+
+HF_DATASET = "ScaleAI/SWE-bench_Pro"
+HF = "hf:"
+IMAGES = "jefzda/sweap-images"
+"""The repository of the official images."""
+LANGUAGES = {
+    "python": "python",
+    "py": "python",
+    "go": "go",
+    "golang": "go",
+    "js": "javascript",
+    "javascript": "javascript",
+    "ts": "typescript",
+    "typescript": "typescript",
+}
+COLUMNS = (
+    "instance_id",
+    "repo",
+    "base_commit",
+    "repo_language",
+    "problem_statement",
+    "patch",
+    "test_patch",
+    "fail_to_pass",
+    "pass_to_pass",
+    "selected_test_files_to_run",
+    "before_repo_set_cmd",
+)
+"""What a row must have; `requirements`, `interface` and `dockerhub_tag` may be missing."""
+_FILLED = ("problem_statement", "patch", "test_patch")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FIX = re.compile(r"-([0-9a-f]{40})(?:-v[0-9A-Za-z]+)?$")
+_CHECKOUT = re.compile(r"git checkout ([0-9a-f]{40}) -- (.+)")
+_LONGEST_ID = 200
+_LONGEST_TAG = 128
+_TWO_NAMES = "instance_element-hq__element-web-ec0f940ef0e8e3b61078f145f34dc40d1938e6c5-vnan"
+"""The one id whose image has the repository's full name and the empty version."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One row, checked: a repository at a commit, what is asked for, the golden patch, and the tests that decide."""
+
+    instance_id: str
+    repo: str
+    base_commit: str
+    language: str
+    problem_statement: str
+    requirements: str
+    interface: str
+    patch: str
+    test_patch: str
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    selected: tuple[str, ...]
+    before_repo_set_cmd: str
+    dockerhub_tag: str = ""
+
+    @property
+    def last_command(self) -> str:
+        """The line of `before_repo_set_cmd` that the official evaluator runs: its last."""
+        return self.before_repo_set_cmd.strip().split("\n")[-1]
+
+    @property
+    def test_checkout(self) -> tuple[str, str] | None:
+        """Commit and files (as the shell reads them) that the last line takes the tests from; None if it does not."""
+        match = _CHECKOUT.fullmatch(self.last_command.strip())
+        return (match[1], match[2]) if match else None
+
+    @property
+    def fixes(self) -> tuple[str, ...]:
+        """The commits that hold the answer, as far as the row names them: in its id and in its last line."""
+        found = _FIX.search(self.instance_id)
+        of_tests = self.test_checkout
+        named = [found[1]] if found else []
+        return tuple(dict.fromkeys([*named, *([of_tests[0]] if of_tests else [])]))
+
+    @property
+    def image(self) -> str:
+        """The official image: the row's own tag, else the evaluator's rule."""
+        return image_of(self.instance_id, self.repo, self.dockerhub_tag)
+
+
+def image_of(instance_id: str, repo: str, tag: str = "") -> str:
+    """The official image of an instance: by `tag` where the row has one, else by the rule of the evaluator."""
+    if tag.strip():
+        return tag.strip() if "/" in tag else f"{IMAGES}:{tag.strip()}"
+    owner, _, name = repo.lower().partition("/")
+    rest = instance_id.replace("instance_", "")
+    if instance_id != _TWO_NAMES:
+        rest = rest.removesuffix("-vnan")
+        name = "element" if (owner, name) == ("element-hq", "element-web") else name
+    return f"{IMAGES}:{f'{owner}.{name}-{rest}'[:_LONGEST_TAG]}"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A row that is no instance: its number (from 1), its id where it has one, the column, and what is wrong."""
+
+    row: int
+    instance_id: str | None
+    column: str
+    why: str
+
+    def __str__(self) -> str:
+        name = f" ({self.instance_id})" if self.instance_id else ""
+        return f"row {self.row}{name}: {self.column} {self.why}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a source holds. `revision` is the commit of the dataset, where the source knows it."""
+
+    source: str
+    instances: tuple[Instance, ...]
+    refused: tuple[Refused, ...]
+    revision: str | None = None
+
+
+def read_rows(source: str, split: str = "test") -> Rows:
+    """The instances in a file, or in `hf:REVISION`; a row that is no instance is refused by name."""
+    revision = None
+    if source.startswith(HF):
+        from terminalbench.swebench_pro.huggingface import download
+
+        files, revision = download(HF_DATASET, source.removeprefix(HF), split)
+    else:
+        files = [Path(source)]
+    instances: dict[str, Instance] = {}
+    refused: list[Refused] = []
+    number = 0
+    for file in files:
+        for row in _records(file):
+            number += 1
+            try:
+                instance = instance_of(row)
+                if instance.instance_id.lower() in instances:
+                    raise _Column("instance_id", "is that of an earlier row")
+            except _Column as error:
+                given = row.get("instance_id")
+                refused.append(Refused(number, given if isinstance(given, str) else None, error.column, error.why))
+            else:
+                instances[instance.instance_id.lower()] = instance
+    return Rows(source, tuple(instances.values()), tuple(refused), revision)
+
+
+class _Column(ValueError):
+    def __init__(self, column: str, why: str) -> None:
+        super().__init__(f"{column} {why}")
+        self.column, self.why = column, why
+
+
+def instance_of(row: Mapping[str, Any]) -> Instance:
+    """One row as an instance; raises ValueError with the column and what is wrong with it."""
+
+    def cell(column: str, read: Any = text) -> Any:
+        try:
+            return read(row.get(column))
+        except CellError as error:
+            raise _Column(column, str(error)) from error
+
+    found = {column: cell(column) for column in ("instance_id", "repo", "base_commit", "repo_language")}
+    for column, pattern, what in (
+        ("instance_id", _ID, "a plain name of letters, digits and . _ -"),
+        ("repo", re.compile(r"[\w.-]+/[\w.-]+"), "owner/name"),
+        ("base_commit", _COMMIT, "a commit of 40 hexadecimal digits"),
+    ):
+        if not pattern.fullmatch(found[column]) or len(found[column]) > _LONGEST_ID:
+            raise _Column(column, f"is not {what}" if found[column] else "is empty")
+    language = LANGUAGES.get(found["repo_language"].strip().lower())
+    if language is None:
+        known = ", ".join(LANGUAGES)
+        raise _Column("repo_language", f'is "{found["repo_language"]}", which is none of {known}')
+    lists = {c: cell(c, names) for c in ("fail_to_pass", "pass_to_pass", "selected_test_files_to_run")}
+    for column in ("fail_to_pass", "selected_test_files_to_run"):
+        if not lists[column]:
+            raise _Column(column, "is empty")
+    texts = {column: cell(column, prose) for column in ("problem_statement", "requirements", "interface")}
+    patches = {column: cell(column) for column in ("patch", "test_patch")}
+    for column, value in (texts | patches).items():
+        if column in _FILLED and not value.strip():
+            raise _Column(column, "is empty")
+    return Instance(
+        instance_id=found["instance_id"],
+        repo=found["repo"],
+        base_commit=found["base_commit"],
+        language=language,
+        **texts,
+        **patches,
+        fail_to_pass=lists["fail_to_pass"],
+        pass_to_pass=lists["pass_to_pass"],
+        selected=lists["selected_test_files_to_run"],
+        before_repo_set_cmd=cell("before_repo_set_cmd"),
+        dockerhub_tag=cell("dockerhub_tag"),
+    )
+
+
+def _records(file: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file as tables with lower-case columns."""
+    readers = {".parquet": _parquet, ".csv": _csv, ".jsonl": _jsonl}
+    read = readers.get(file.suffix.lower())
+    if read is None:
+        raise UserError(
+            "is no table that can be read", where=str(file), hint=f"one of {', '.join(readers)}, or hf:REVISION"
+        )
+    if not file.is_file():
+        raise UserError("no such file", where=str(file))
+    missing: Sequence[str] | None = None
+    for row in read(file):
+        lower = {str(key).lower(): value for key, value in row.items()}
+        if missing is None:
+            missing = [column for column in COLUMNS if column not in lower]
+            if missing:
+                raise UserError(
+                    f"has no column {', '.join(missing)}", where=str(file), hint=f"the columns of {HF_DATASET}"
+                )
+        yield lower
+    if missing is None:
+        raise UserError("has no rows", where=str(file))
+
+
+def _parquet(file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UserError(
+            "reading parquet needs pyarrow", where=str(file), hint="pip install 'terminalbench[swebench-pro]'"
+        ) from error
+    try:
+        table = parquet.ParquetFile(file)
+        for batch in table.iter_batches(batch_size=64):
+            yield from batch.to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"is no parquet file: {error}", where=str(file)) from error
+
+
+def _csv(file: Path) -> Iterator[dict[str, Any]]:
+    csv.field_size_limit(sys.maxsize)
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            for row in csv.DictReader(stream, strict=True):
+                yield {str(key): value for key, value in row.items() if key is not None}
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"is no CSV file: {error}", where=str(file)) from error
+
+
+def _jsonl(file: Path) -> Iterator[dict[str, Any]]:
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"line {number} is no JSON: {error}", where=str(file)) from error
+            if not isinstance(row, dict):
+                raise UserError(f"line {number} is no JSON object", where=str(file))
+            yield row
+
+
+def language_of(name: str) -> str:
+    """A language as instances name it; `js`, `ts`, `py` and `golang` are aliases."""
+    found = LANGUAGES.get(name.strip().lower())
+    if found is None:
+        raise UserError(f'"{name}" is no language of SWE-Bench Pro', hint=f"one of {', '.join(LANGUAGES)}")
+    return found
+
+
+def is_wanted(instance_id: str, language: str, wanted_language: str | None, parts: Sequence[str]) -> bool:
+    """Whether an instance is of the wanted language and has one of `parts` in its id; none given wants all."""
+    if wanted_language is not None and language != wanted_language:
+        return False
+    return not parts or any(part in instance_id for part in parts)
+
+
+def parts_of(given: Iterable[str]) -> tuple[str, ...]:
+    """Substrings of instance ids as a person gives them: several options, each with commas."""
+    return tuple(part.strip() for value in given for part in value.split(",") if part.strip())

@@ -1,0 +1,91 @@
+"""A folder of instance tasks, as `tbench swebench-pro tasks` writes it: what is in it, and which of it is wanted."""
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from terminalbench.errors import UserError
+from terminalbench.swebench_pro.dataset import is_wanted
+
+MARK = "swebench_pro"
+"""The key of `[metadata]` that says that a task is an instance."""
+
+
+@dataclass(frozen=True)
+class TaskInstance:
+    """An instance as a task. The name of its folder is its id: neither prompt nor environment know it."""
+
+    instance_id: str
+    folder: Path
+    repo: str
+    language: str
+    base_commit: str
+
+
+class Named(Protocol):
+    """What rows and tasks have in common."""
+
+    @property
+    def instance_id(self) -> str:
+        """The id."""
+        ...
+
+    @property
+    def repo(self) -> str:
+        """Its repository, `owner/name`."""
+        ...
+
+    @property
+    def language(self) -> str:
+        """Its language, by its full name."""
+        ...
+
+
+def read_folder(folder: Path) -> list[TaskInstance]:
+    """The instances in a folder, by id; other tasks in it are passed over."""
+    if not folder.is_dir():
+        raise UserError("no such folder", where=str(folder), hint="tbench swebench-pro tasks makes one")
+    found = []
+    for file in sorted(folder.glob("*/task.toml")):
+        try:
+            metadata = tomllib.loads(file.read_text("utf-8")).get("metadata", {})
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot be read: {error}", where=str(file)) from error
+        if metadata.get(MARK) is not True:
+            continue
+        said = {name: str(metadata.get(name, "")) for name in ("repo", "language", "base_commit")}
+        found.append(TaskInstance(file.parent.name, file.parent, **said))
+    if not found:
+        raise UserError("holds no instance", where=str(folder), hint="tbench swebench-pro tasks makes them")
+    return found
+
+
+def select[N: Named](
+    instances: Iterable[N], language: str | None = None, parts: Sequence[str] = (), most: int = 0
+) -> list[N]:
+    """The instances of a language with one of `parts` in their id, in their order; the first `most`, 0 for all."""
+    wanted = [one for one in instances if is_wanted(one.instance_id, one.language, language, parts)]
+    return wanted[:most] if most else wanted
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many instances there are, by language and by repository, each from many to few."""
+
+    instances: int
+    languages: dict[str, int]
+    repositories: dict[str, int]
+
+
+def count(instances: Sequence[Named]) -> Counts:
+    """Count instances."""
+    languages = Counter(one.language for one in instances)
+    repositories = Counter(one.repo for one in instances)
+    return Counts(len(instances), _ordered(languages), _ordered(repositories))
+
+
+def _ordered(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -119,11 +119,15 @@ class Workspace(Protocol):
     """The repository that a workflow works on: inside the trial's environment, or a folder in tests."""
 
     async def files(self) -> Sequence[str]:
-        """The paths of all tracked files at the base commit, sorted."""
+        """The paths of all tracked files at the base commit, sorted; links and submodules too."""
         ...
 
     async def read(self, path: str) -> bytes | None:
-        """A file of the base commit; None when there is none."""
+        """A plain file of the base commit; None when there is none (a link or a submodule is none)."""
+        ...
+
+    async def read_many(self, paths: Sequence[str]) -> Mapping[str, bytes]:
+        """Plain files of the base commit in one go; those that are none are left out."""
         ...
 
     async def run(

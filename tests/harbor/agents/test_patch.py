@@ -21,6 +21,7 @@ PREDICTIONS = [
     {"instance_id": "stale", "model_patch": NEW_FILE + STALE},
     {"instance_id": "empty", "patch": " \n"},
 ]
+INSTANCES = ("stale", "absent")
 TASKS = ("golden", "stale", "empty", "absent")
 
 pytestmark = pytest.mark.timeout(600)
@@ -28,6 +29,9 @@ pytestmark = pytest.mark.timeout(600)
 
 def run_once(folder: Path) -> None:
     (folder / "predictions.json").write_text(json.dumps(PREDICTIONS))
+    for name in TASKS:
+        task = write_repository_task(folder / "tasks" / name) / "task.toml"
+        task.write_text(task.read_text() + ("swebench_pro = true\n" if name in INSTANCES else ""))
     options = {"predictions": str(folder / "predictions.json")}
     config = {
         "job_name": "job",
@@ -35,7 +39,7 @@ def run_once(folder: Path) -> None:
         "quiet": True,
         "environment": environment_config(),
         "agents": [{"import_path": BUILTIN["agents"]["patch"], "kwargs": options}],
-        "tasks": [{"path": str(write_repository_task(folder / "tasks" / name)), "source": "tests"} for name in TASKS],
+        "tasks": [{"path": str(folder / "tasks" / name), "source": "tests"} for name in TASKS],
     }
     run_harbor(folder, config, home=folder / "home")
 
@@ -45,6 +49,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     folder = once(session_folder(tmp_path_factory) / "patches", run_once)
     found = {result["task_name"].rpartition("/")[2]: result for result in trials(folder)}
     for name, result in found.items():
+        result["handed"] = folder / "job" / result["trial_name"] / "artifacts/logs/artifacts/prediction.patch"
         result["printed"] = (folder / "job" / result["trial_name"] / "verifier" / "test-stdout.txt").read_text()
         assert name in TASKS
     return found
@@ -70,6 +75,12 @@ def test_what_git_does_not_take_whole_leaves_the_tree_as_it_was(results: dict[st
         assert results[name]["printed"].splitlines()[:2] == ["kept", "!! deps/"], (
             "new.py of the stale patch is not there"
         )
+
+
+def test_the_verifier_of_an_instance_is_handed_the_patch_byte_by_byte(results: dict[str, dict[str, Any]]) -> None:
+    assert results["stale"]["handed"].read_text() == NEW_FILE + STALE
+    assert results["absent"]["handed"].read_text() == ""
+    assert not results["golden"]["handed"].exists()
 
 
 def test_it_costs_nothing_and_calls_no_model() -> None:

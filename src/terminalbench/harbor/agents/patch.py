@@ -11,7 +11,7 @@ import shlex
 import tempfile
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, override
 
 from harbor.agents.base import BaseAgent
@@ -22,12 +22,15 @@ from harbor.models.agent.context import AgentContext
 from pydantic import Field
 
 from terminalbench.errors import UserError
+from terminalbench.files import write_bytes
 from terminalbench.harbor.limits.hangs import read_task
 from terminalbench.version import __version__
 
 _KEYS = ("patch", "model_patch")
 _SAID = 2000
 _TIMEOUT_SEC = 300
+PREDICTION = "/logs/artifacts/prediction.patch"
+"""Where the verifier of a SWE-Bench Pro instance finds the patch byte by byte: it applies it to a tree of its own."""
 _PLACE = "/tmp/tbench-patch.diff"  # noqa: S108  inside the sandbox, where nothing has run yet
 
 
@@ -131,11 +134,14 @@ class PatchAgent(BaseAgent):
         """Apply the patch of this task."""
         patch = patch_for(_read(self.options), task_names(environment))
         state = PatchState.MISSING if patch is None else PatchState.EMPTY
+        data = (patch or "").encode("utf-8", errors="surrogateescape")
         said = ""
-        if patch is not None and patch.strip():
-            said = await self._apply(patch.encode("utf-8", errors="surrogateescape"), environment)
+        if metadata_of(environment).get("swebench_pro") is True:
+            await self._upload(data, environment, PREDICTION)
+        if data.strip():
+            said = await self._apply(data, environment)
             state = PatchState.REJECTED if said else PatchState.APPLIED
-        digest = hashlib.sha256(patch.encode("utf-8", errors="surrogateescape")).hexdigest() if patch else None
+        digest = hashlib.sha256(data).hexdigest() if data else None
         context.metadata = {
             "patch_applied": state is PatchState.APPLIED,
             "patch_state": state.value,
@@ -145,10 +151,7 @@ class PatchAgent(BaseAgent):
 
     async def _apply(self, patch: bytes, environment: BaseEnvironment) -> str:
         """What git said when it did not take the patch, which it takes as a whole or not at all; else nothing."""
-        with tempfile.TemporaryDirectory(prefix="tbench-patch-") as folder:
-            file = Path(folder) / "patch.diff"
-            file.write_bytes(patch)
-            await environment.upload_file(file, _PLACE)
+        await self._upload(patch, environment, _PLACE)
         workdir = workdir_of(environment)
         place = f"cd {shlex.quote(workdir)} && " if workdir else ""
         # The form is git's own: no verdict may hang on whitespace warnings, or on whom the tree belongs to.
@@ -157,6 +160,13 @@ class PatchAgent(BaseAgent):
         if done.return_code == 0:
             return ""
         return ((done.stderr or "") + (done.stdout or "")).strip()[-_SAID:] or f"git apply: exit {done.return_code}"
+
+    async def _upload(self, patch: bytes, environment: BaseEnvironment, place: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="tbench-patch-") as folder:
+            file = Path(folder) / PurePosixPath(place).name
+            write_bytes(file, patch, durable=False)
+            await environment.exec(f"mkdir -p {PurePosixPath(place).parent}", timeout_sec=60)
+            await environment.upload_file(file, place)
 
 
 def task_names(environment: BaseEnvironment) -> list[str]:
@@ -169,10 +179,15 @@ def task_names(environment: BaseEnvironment) -> list[str]:
     return [folder.name, *whole]
 
 
+def metadata_of(environment: BaseEnvironment) -> Mapping[str, Any]:
+    """The table `[metadata]` of the task, from its folder on the host."""
+    found = read_task(environment.environment_dir.parent).get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
 def workdir_of(environment: BaseEnvironment) -> str | None:
     """The folder of the repository, as the task says it; None: where its commands start."""
-    metadata = read_task(environment.environment_dir.parent).get("metadata")
-    told = metadata.get("workdir") if isinstance(metadata, dict) else None
+    told = metadata_of(environment).get("workdir")
     return told if isinstance(told, str) and told else environment.task_env_config.workdir
 
 

@@ -57,7 +57,7 @@ OTHER_EXCEPTIONS = _by_name(
     out_of_memory    MemoryError
     safety_refusal   ContentPolicyViolationError
     cancelled        CancelledError KeyboardInterrupt
-    environment      SandboxNetworkError
+    environment      SandboxNetworkError WorkspaceError
     environment_broken  EnvironmentBrokenError
     """
 )

@@ -57,8 +57,13 @@ class FolderWorkspace:
         return Ran(code, out.decode(errors="replace"), err.decode(errors="replace"))
 
     async def diff(self, files: Mapping[str, bytes | None]) -> str:
-        self._script(tree.diff(self.tree), tree.attempt(files, self.base))
-        return Path(self.tree.made).read_bytes().decode(errors="surrogateescape")
+        given = tree.attempt(files, self.base)
+        self._script(tree.diff(self.tree), given)
+        try:
+            return Path(self.tree.made).read_bytes().decode()
+        except UnicodeDecodeError:
+            self._script(tree.diff(self.tree, binary=True), given)
+            return Path(self.tree.made).read_bytes().decode()
 
     async def apply(self, patch: str) -> str | None:
         Path(self.tree.given).write_bytes(patch.encode(errors="surrogateescape"))

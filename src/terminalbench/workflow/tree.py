@@ -8,6 +8,7 @@ folder is neither needed nor changed, and ignored files (dependencies, build out
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from terminalbench.errors import TbenchError
 
@@ -37,12 +38,18 @@ _CONFIG = """[core]
 [gc]
 	auto = 0
 """
+_PLAIN = "* -text -eol -filter -ident -working-tree-encoding -export-ignore -export-subst !diff !merge"
+"""Bytes are bytes, whatever the attributes in the tree say."""
 _FOREIGN = ("GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_EXTERNAL_DIFF")
 _CLEAN = (
     "git ls-files --others --exclude-standard -z > {untracked}\n"
     'xargs -0 sh -c \'for f do rm -rf -- "$f"; d=${{f%/*}}; [ "$d" = "$f" ] || rmdir -p -- "$d" 2>/dev/null || :;'
     " done' sh < {untracked}\n"
 )
+
+
+class BadPath(ValueError):
+    """A path that leads out of the repository, or into git's own folder."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,9 @@ def begin(tree: Tree) -> str:
         f"cat > {shlex.quote(tree.git_dir)}/config <<'END'\n{_CONFIG}END\n"
         f"mkdir -p -- {shlex.quote(tree.git_dir)}/info\n"
         f"if [ -f .git/info/exclude ]; then cat .git/info/exclude > {shlex.quote(tree.git_dir)}/info/exclude; fi\n"
-        f"echo '* !diff !filter !merge' > {shlex.quote(tree.git_dir)}/info/attributes\n"
-        "git add -A >/dev/null 2>&1\n"
+        f"echo '{_PLAIN}' > {_attributes(tree)}\n"
+        # A repository without a commit inside of this one is what git cannot add.
+        "git add -A >/dev/null 2>&1 || git add -A --ignore-errors >/dev/null 2>&1 || :\n"
         f"git update-index --add --remove -z --stdin < {shlex.quote(tree.made)}\n"
         f'git update-ref {_BASE} "$(git commit-tree -m base "$(git write-tree)")"\n'
     )
@@ -115,6 +123,11 @@ def read_listing(data: bytes) -> dict[str, Entry]:
             mode, _, identity = facts.decode().split(" ", 2)
             found[name.decode(errors="surrogateescape")] = Entry(mode, identity)
     return dict(sorted(found.items()))
+
+
+def archive(tree: Tree) -> str:
+    """Leave all files of the base commit in `made`, as a tar file."""
+    return _start(tree) + f"git archive --format=tar -o {shlex.quote(tree.made)} {_BASE}\n"
 
 
 def contents(tree: Tree) -> str:
@@ -145,8 +158,10 @@ def read_contents(data: bytes) -> dict[str, bytes]:
 def attempt(files: Mapping[str, bytes | None], base: Mapping[str, Entry]) -> bytes:
     """The base commit with `files` written (None: deleted), in the form that `checkout` and `diff` take.
 
-    A file keeps its mode. The tree itself is not needed for it.
+    A file keeps its mode. The tree itself is not needed for it. Raises `BadPath`.
     """
+    for path in files:
+        check_path(path)
     parts = [f"commit {_ATTEMPT}\ncommitter base <base@localhost> 0 +0000\ndata 0\n\nfrom {_BASE}^0\n".encode()]
     parts += [b"D " + _quoted(path) + b"\n" for path, content in files.items() if content is None]
     for path, content in files.items():
@@ -167,13 +182,20 @@ def reset(tree: Tree) -> str:
     return _start(tree) + _set(tree, _BASE)
 
 
-def diff(tree: Tree) -> str:
-    """Leave what the attempt in `given` changes in `made`, as a patch. The work tree is not touched."""
+def diff(tree: Tree, *, binary: bool = False) -> str:
+    """Leave what the attempt in `given` changes in `made`, as a patch. The work tree is not touched.
+
+    With `binary` its bytes are ASCII whatever the files hold: no reader can spoil it.
+    """
+    attributes = _attributes(tree)
+    as_binary = f"echo '* -diff' >> {attributes}\n" if binary else ""
     return (
         _start(tree)
         + _import(tree)
+        + as_binary
         + "git diff --binary --full-index --no-color --no-ext-diff --no-textconv --no-renames --src-prefix=a/ "
         f"--dst-prefix=b/ {_BASE} {_ATTEMPT} > {shlex.quote(tree.made)}\n"
+        + (f"echo '{_PLAIN}' > {attributes}\n" if binary else "")
     )
 
 
@@ -185,6 +207,18 @@ def apply(tree: Tree) -> str:
 def inside(tree: Tree, command: Sequence[str]) -> str:
     """Run a command in the work tree. Python writes no byte code, which could outlive the source it is of."""
     return f"cd -- {shlex.quote(tree.root)} && exec env PYTHONDONTWRITEBYTECODE=1 {shlex.join(command)}\n"
+
+
+def check_path(path: str) -> None:
+    """Refuse a path that is not one of a file in the repository. Raises `BadPath`."""
+    parts = PurePosixPath(path).parts
+    wrong = not parts or path != "/".join(parts) or "\0" in path or path.startswith("/")
+    if wrong or ".." in parts or any(part.lower() == ".git" for part in parts):
+        raise BadPath(f"{path!r} is not the path of a file in the repository")
+
+
+def _attributes(tree: Tree) -> str:
+    return f"{shlex.quote(tree.git_dir)}/info/attributes"
 
 
 def _start(tree: Tree) -> str:

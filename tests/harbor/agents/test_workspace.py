@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from terminalbench.harbor.agents.workspace import BadPath, TrialWorkspace, WorkspaceError, check_path
+from terminalbench.harbor.agents.workspace import TrialWorkspace, WorkspaceError
 from terminalbench.harbor.read.error_classes import error_class
 from terminalbench.harbor.verifier import EnvironmentBrokenError
 from terminalbench.records import ErrorClass
+from terminalbench.workflow.tree import BadPath, check_path
 
 MAKE = r"""
 git init -q; printf 'a\nb' > f.txt; printf '\351\n' > latin.txt; echo x > 'sp ace.sh'; chmod +x 'sp ace.sh'
@@ -42,7 +43,7 @@ class FolderEnvironment:
 
     async def exec(self, command: str, cwd: str | None = None, env: Any = None, timeout_sec: int | None = None) -> Any:
         process = await asyncio.create_subprocess_exec(
-            "bash", "-c", command.replace("/var/lib /opt /var/tmp /tmp", str(self.folder.parent)),
+            "bash", "-c", command,
             cwd=cwd or self.folder, env={**os.environ, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         out, err = await process.communicate()
@@ -51,8 +52,13 @@ class FolderEnvironment:
     async def download_file(self, source: str, target: Path) -> None:
         shutil.copy(source, target)
 
-    async def upload_dir(self, source: str, target: str) -> None:
-        shutil.copytree(source, target)
+    async def upload_file(self, source: Path, target: str) -> None:
+        shutil.copy(source, target)
+
+
+@pytest.fixture(autouse=True)
+def _kept_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("terminalbench.harbor.agents.workspace._PLACES", str(tmp_path))
 
 
 @pytest.fixture
@@ -83,7 +89,7 @@ async def test_reads_runs_and_resets(tree: Path) -> None:
     before = state(tree)
     workspace = await opened(tree)
     assert await workspace.files() == [
-        ".gitattributes", ".gitignore", "f.txt", "latin.txt", "sp ace.sh", "tracked.log"
+        ".gitattributes", ".gitignore", "f.txt", "latin.txt", "outside", "sp ace.sh", "tracked.log"
     ]  # fmt: skip
     assert await workspace.read("latin.txt") == b"\xe9\n"
     assert await workspace.read("node_modules/x/y") is None
@@ -111,8 +117,8 @@ async def test_a_diff_is_applied_whole_or_not_at_all(tree: Path) -> None:
     before = state(tree)
     workspace = await opened(tree)
     patch = await workspace.diff(CHANGES)
-    assert "\\ No newline at end of file" in patch
-    assert "GIT binary patch" in patch, "a patch is text, whatever the file is"
+    assert "GIT binary patch" in patch, "a patch is text, whatever the files are"
+    assert "\\ No newline at end of file" in await workspace.diff({"f.txt": b"a\nc"})
     assert state(tree) == before, "asking changes nothing"
     assert await workspace.apply(patch) is None
     after = state(tree)
@@ -121,7 +127,7 @@ async def test_a_diff_is_applied_whole_or_not_at_all(tree: Path) -> None:
         "tracked.log": None,
     }  # fmt: skip
     assert "tracked.log" not in after
-    said = await workspace.apply(patch.replace("-b", "-z"))
+    said = await workspace.apply((await workspace.diff({"f.txt": b"a\nc", "new.py": b""})).replace("-b", "-z"))
     assert said is not None
     assert "f.txt" in said
     assert state(tree) == before
@@ -165,7 +171,7 @@ async def test_a_tree_without_a_repository_is_its_own_base(tmp_path: Path) -> No
 async def test_whose_fault_it_is_that_git_cannot_go_on(tree: Path) -> None:
     workspace = await opened(tree)
     with pytest.raises(EnvironmentBrokenError):
-        await workspace.run(["sh", "-c", f"rm -rf {tree.parent}/tbench-git.*/git"], timeout_sec=9)
+        await workspace.run(["sh", "-c", f"rm -rf {tree.parent}/tbench-*/git"], timeout_sec=9)
     with pytest.raises(WorkspaceError, match="cannot be read"):
         await TrialWorkspace.open(FolderEnvironment(tree), "/no/such/folder")  # ty: ignore[invalid-argument-type]
     assert error_class("WorkspaceError", "", "agent") is ErrorClass.ENVIRONMENT

@@ -1,0 +1,205 @@
+"""An error analysis as Markdown and JSON files beside the results; the last of each is also called `latest`."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from terminalbench.files import encode_json, write_bytes
+from terminalbench.swebench_pro.error_analysis import Analysis, Helped, Run, Sums, document, mean, ordered
+from terminalbench.swebench_pro.rows import Standing
+from terminalbench.text.foreign import flat
+from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, count, duration, percent, plural, tokens
+
+REPORT, ERRORS = "final_error_analysis", "final_errors"
+_ERROR_LETTERS = 300
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of an analysis."""
+
+    report: Path
+    errors: Path
+
+
+def write(analysis: Analysis, folder: Path, at: datetime) -> Written:
+    """Write report and document, and point `latest` at them."""
+    stamp = at.strftime("%Y%m%d_%H%M%S")
+    files = Written(folder / f"{REPORT}_{stamp}.md", folder / f"{ERRORS}_{stamp}.json")
+    for path, data in (
+        (files.report, report(analysis, at).encode(errors="replace")),
+        (files.errors, encode_json(document(analysis, at))),
+    ):
+        write_bytes(path, data)
+        latest = path.with_name(f"{path.name.removesuffix(f'{stamp}{path.suffix}')}latest{path.suffix}")
+        made = latest.with_name(f".{latest.name}.{os.getpid()}.tmp")
+        made.unlink(missing_ok=True)
+        made.symlink_to(path.name)
+        made.replace(latest)
+    return files
+
+
+def report(analysis: Analysis, at: datetime) -> str:
+    """The analysis for people."""
+    lines: list[str] = [f"# Final error analysis ({at:%Y-%m-%d %H:%M} UTC)", "", *_overview(analysis)]
+    lines += ["", "## Arms", "", *_arms(analysis), "", *_guards(analysis), "", *_escalations(analysis)]
+    for title, standing in (
+        ("Runs that were given up", Standing.GAVE_UP),
+        ("Errors without a verdict", Standing.ERROR),
+        ("Patches that did not resolve their instance", Standing.UNRESOLVED),
+    ):
+        lines += ["", f"## {title} ({count(len(analysis.runs[standing]))})", "", *_runs(analysis, standing)]
+    lines += ["", "## Cost", "", *_cost(analysis)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """A Markdown table; what stands in a cell cannot end it."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(_cell(value) for value in line)} |" for line in lines]
+
+
+def _cell(value: object) -> str:
+    return flat(str(value)).replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+
+
+def _overview(analysis: Analysis) -> list[str]:
+    total, n = analysis.total, analysis.total.standings
+    facts = [
+        ("Results", analysis.source),
+        ("Model", ", ".join(analysis.models) or UNKNOWN),
+        ("Arms", ", ".join(map(_badged, analysis.arms.items()))),
+        ("Instances", count(analysis.instances)),
+        ("Total runs", count(total.runs)),
+        *((str(standing).capitalize(), count(n[standing])) for standing in Standing if n[standing]),
+        ("Retries", _retries(total)),
+        ("Total tokens", tokens(total.tokens, total.tokens_unknown)),
+        ("Cost", cost(total.cost_usd, total.cost_unknown)),
+        ("Mean wall time", duration(mean(total.wall))),
+        ("Mean set-up time", duration(mean(total.init))),
+        ("Mean workflow time", duration(mean(total.work))),
+    ]
+    if analysis.bad_lines:
+        facts.append(("Lines that are no row", count(analysis.bad_lines)))
+    if analysis.repeated:
+        facts.append(("Rows that a later one replaces", count(analysis.repeated)))
+    return ["## Experiment overview", "", *_table(("", ""), facts)]
+
+
+def _badged(item: tuple[str, Sums]) -> str:
+    arm, sums = item
+    return arm + (" (oracle)" if sums.oracle else "") + (" (simulated)" if sums.simulated else "")
+
+
+def _retries(sums: Sums) -> str:
+    known = sums.retries is not None
+    return (
+        f"{count(sums.retries)} + {sums.retries_unknown} unknown"
+        if known and sums.retries_unknown
+        else count(sums.retries)
+    )
+
+
+def _arms(analysis: Analysis) -> list[str]:
+    head = ("Arm", "Runs", *(str(s).capitalize() for s in Standing), "Resolved of tested", "Retries", "Mean wall time")
+    rows = []
+    for arm, sums in analysis.arms.items():
+        n = sums.standings
+        tested = sums.runs - n[Standing.NOT_RUN] - n[Standing.ERROR] - n[Standing.PENDING]
+        share = percent(n[Standing.RESOLVED] / tested) if tested else NOTHING
+        retries = _retries(sums)
+        name = _badged((arm, sums))
+        rows.append((name, sums.runs, *(n[s] for s in Standing), share, retries, duration(mean(sums.wall))))
+    return _table(head, rows)
+
+
+def _guards(analysis: Analysis) -> list[str]:
+    lines = ["## Failures by arm and final guard", ""]
+    if not analysis.guards:
+        return [*lines, "No run was given up."]
+    rows = [
+        (arm, sum(counts.values()), ", ".join(f"{guard}: {n}" for guard, n in counts.most_common()))
+        for arm, counts in analysis.guards.items()
+    ]
+    return [*lines, *_table(("Arm", "Given up", "Final guard"), rows)]
+
+
+def _escalations(analysis: Analysis) -> list[str]:
+    found, lines = analysis.escalations, ["## Escalations", ""]
+    if found is None:
+        return [*lines, "Traces were not read."]
+    missing = f" {plural(analysis.no_trace, 'run has', 'runs have')} no trace." if analysis.no_trace else ""
+    if analysis.bad_trace_lines:
+        missing += f" {plural(analysis.bad_trace_lines, 'line')} of traces could not be read."
+    if not found.total.times:
+        return [*lines, f"No run escalated.{missing}"]
+    said = plural(found.total.times, "escalation")
+    runs = plural(found.runs, "run")
+    lines += [f"{said} in {runs}, {found.runs_resolved} of them resolved. {_help(found.total)}{missing}", ""]
+    for what, groups in (("Stagnant guard", found.by_guard), ("Target", found.by_target)):
+        rows = [(name, one.times, one.helped, one.unknown) for name, one in ordered(groups)]
+        lines += [*_table((what, "Times", "Step passed afterwards", "Not known"), rows), ""]
+    return lines[:-1]
+
+
+def _help(one: Helped) -> str:
+    known = one.times - one.unknown
+    return f"The step passed afterwards in {one.helped} of {known} cases." if known else "None was decided."
+
+
+def _runs(analysis: Analysis, standing: Standing) -> Iterator[str]:
+    found = analysis.runs[standing]
+    if not found:
+        yield "None."
+        return
+    by_arm: dict[str, list[Run]] = {}
+    for run in found:
+        by_arm.setdefault(run.row.arm, []).append(run)
+    for arm, runs in by_arm.items():
+        yield f"### {_cell(arm)} ({len(runs)})"
+        yield ""
+        for run in runs:
+            yield from _run(run, standing)
+
+
+def _run(run: Run, standing: Standing) -> Iterator[str]:
+    row = run.row
+    attempt = f" #{row.attempt}" if row.attempt != 1 else ""
+    yield f"- **{_cell(row.instance_id)}**{attempt}: {_cell(_why(run, standing))}"
+    if run.retries:
+        yield ""
+        head = ("Retry", "Step", "Cycle", "Guard", "Error")
+        rows = [
+            (n, one.step, one.cycle, one.guard, one.said + (" ← FINAL" if one.final else ""))
+            for n, one in enumerate(run.retries, start=1)
+        ]
+        yield from (f"  {line}" for line in _table(head, rows))
+        yield ""
+
+
+def _why(run: Run, standing: Standing) -> str:
+    row = run.row
+    if standing is Standing.ERROR:
+        said = ": ".join(part for part in (row.error_class or row.outcome, row.error) if part)
+        return flat(said, _ERROR_LETTERS) or UNKNOWN
+    tried = f"{UNKNOWN} retries" if row.retry_count is None else plural(row.retry_count, "retry", "retries")
+    many = len(run.escalations) or row.escalation_count or 0
+    escalated = f", {plural(many, 'escalation')}" if many else ""
+    if standing is Standing.GAVE_UP:
+        why = f" ({row.failure})" if row.failure else ""
+        return f"failed at {row.failed_step or UNKNOWN} by {run.guard}{why}; {tried}{escalated}"
+    lines = row.patch_content.count("\n")
+    return f"a patch of {plural(lines, 'line')}; {tried}{escalated}"
+
+
+def _cost(analysis: Analysis) -> list[str]:
+    rows = []
+    for arm, sums in analysis.arms.items():
+        resolved = sums.standings[Standing.RESOLVED]
+        known = sums.cost_usd is not None and not sums.cost_unknown
+        each = cost((sums.cost_usd or 0.0) / resolved) if resolved and known else NOTHING
+        money = cost(sums.cost_usd, sums.cost_unknown)
+        rows.append((_badged((arm, sums)), money, tokens(sums.tokens, sums.tokens_unknown), each))
+    return _table(("Arm", "Cost", "Tokens", "Cost of a resolved instance"), rows)

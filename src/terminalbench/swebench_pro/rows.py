@@ -1,0 +1,227 @@
+"""The rows of `results.jsonl`: one a planned (instance, arm) pair. Written by projections, read by everything else.
+
+Rows are read leniently: older ones, those of AtomicGuard, half-written lines. What cannot be read is counted, never
+guessed, and never an error.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.records import Outcome
+
+RESULTS = "results.jsonl"
+
+
+class Standing(StrEnum):
+    """What a run came to, each run one of these."""
+
+    RESOLVED = "resolved"
+    UNRESOLVED = "unresolved"
+    """It left a patch, and the tests failed it."""
+    GAVE_UP = "gave up"
+    """Its workflow was given up at a step."""
+    ERROR = "error"
+    """It ended without a verdict, by an error."""
+    PENDING = "not evaluated"
+    """It left a patch that was not tested."""
+    NOT_RUN = "not run"
+
+
+class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One planned run of an arm on an instance. None is unknown; every field is written.
+
+    `resolved` is the verdict of the tests, None without one. `failed_step` and `failed_guard` are where the workflow
+    was given up. `retry_count` counts attempts that were not the first of their step. `total_tokens` and `cost_usd` are
+    of all attempts of the trial that counts, `spent_tokens` and `spent_usd` also of the tries it superseded. `trial` is
+    `<batch>/<job>/<name>`.
+    """
+
+    instance_id: str
+    arm: str
+    attempt: int = 1
+    patch_content: str = ""
+    total_tokens: int | None = None
+    per_step_tokens: dict[str, int | None] = {}
+    wall_time_seconds: float | None = None
+    init_time_seconds: float | None = None
+    workflow_time_seconds: float | None = None
+    error: str | None = None
+    error_class: str | None = None
+    resolved: bool | None = None
+    failed_step: str | None = None
+    failed_guard: str | None = None
+    failure: str | None = None
+    retry_count: int | None = None
+    escalation_count: int | None = None
+    cost_usd: float | None = None
+    per_step_cost_usd: dict[str, float | None] = {}
+    superseded: int = 0
+    spent_usd: float | None = None
+    spent_tokens: int | None = None
+    outcome: str | None = None
+    ending: str | None = None
+    agent_status: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    workflow: str | None = None
+    workflow_digest: str | None = None
+    context_digest: str | None = None
+    profile_id: str | None = None
+    task_digest: str | None = None
+    oracle: bool = False
+    simulated: bool = False
+    suspect: list[str] = []
+    started_at: str | None = None
+    finished_at: str | None = None
+    batch: str | None = None
+    trial: str | None = None
+    workflow_status: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Which planned run it is."""
+        return (self.instance_id, self.arm, self.attempt)
+
+    @property
+    def place(self) -> str:
+        """Where its files are below `traces/` and `artifact_dags/`."""
+        return place(self.instance_id, self.arm, self.attempt)
+
+    @property
+    def standing(self) -> Standing:
+        """What it came to: a verdict counts whatever else is told; where it was given up comes before what its patch did."""
+        if self.outcome == Outcome.NOT_RUN:
+            return Standing.NOT_RUN
+        if self.resolved:
+            return Standing.RESOLVED
+        if self.resolved is None and (self.error or self.outcome in _BROKEN):
+            return Standing.ERROR
+        if self.failed_step or self.failed_guard or self.workflow_status == "failed":
+            return Standing.GAVE_UP
+        if self.resolved is None:
+            return Standing.PENDING
+        return Standing.UNRESOLVED
+
+
+_BROKEN = (Outcome.ERRORED, Outcome.CANCELLED, Outcome.TIMED_OUT)
+
+
+def place(instance: str, arm: str, attempt: int = 1) -> str:
+    """The folder of a run below `traces/` and `artifact_dags/`: further attempts lie inside that of the first."""
+    inside = f"{file_name(instance)}/{file_name(arm)}"
+    return inside if attempt == 1 else f"{inside}/attempt-{attempt}"
+
+
+def file_name(name: str) -> str:
+    """A name as one part of a path; one that is no such part is written so that it is."""
+    safe = "".join("_" if character in "/\\\0" or ord(character) < 32 else character for character in name)
+    return "_" if safe in ("", ".", "..") else safe
+
+
+@dataclass
+class Rows:
+    """What a results file holds: its runs, each once (the last line of one counts), and how many lines are none."""
+
+    rows: list[ResultRow] = field(default_factory=list)
+    bad_lines: int = 0
+    repeated: int = 0
+
+
+def read_rows(path: Path) -> Rows:
+    """The rows of a results file; a file that is not there is an error that names the way to one."""
+    try:
+        stream = path.open("rb")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        hint = "tbench swebench-pro project DIR writes it from the batches of an experiment"
+        raise UserError("there is no such results file", where=str(path), hint=hint) from None
+    found = Rows()
+    by_key: dict[tuple[str, str, int], ResultRow] = {}
+    with stream:
+        for line in stream:
+            if not line.strip():
+                continue
+            row = parse_row(line)
+            if row is None:
+                found.bad_lines += 1
+                continue
+            found.repeated += row.key in by_key
+            by_key[row.key] = row
+    found.rows = list(by_key.values())
+    return found
+
+
+def parse_row(line: bytes) -> ResultRow | None:
+    """One line; None when it is no row. A field of an unexpected kind is unknown."""
+    try:
+        row = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _lenient(line)
+    return row if row.instance_id and row.arm else None
+
+
+def _lenient(line: bytes) -> ResultRow | None:
+    try:
+        raw = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(raw, dict) or not _text(raw.get("instance_id")) or not _text(raw.get("arm")):
+        return None
+    return ResultRow(**dict(_fields(raw)))
+
+
+_decode = msgspec.json.Decoder(ResultRow).decode
+
+
+def _fields(raw: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The fields that have a value of their kind."""
+    for name, read in _READERS.items():
+        value = read(raw.get(name))
+        if value is not None:
+            yield name, value
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _truth(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _number(value: Any) -> float | None:
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and abs(value) < 2**53
+    return value if ok else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None else None
+
+
+def _counts(value: Any) -> dict[str, int | None] | None:
+    return {name: _whole(number) for name, number in value.items()} if isinstance(value, dict) else None
+
+
+def _amounts(value: Any) -> dict[str, float | None] | None:
+    return {name: _number(number) for name, number in value.items()} if isinstance(value, dict) else None
+
+
+def _texts(value: Any) -> list[str] | None:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else None
+
+
+_KINDS: dict[str, Any] = {
+    "total_tokens": _whole, "retry_count": _whole, "escalation_count": _whole, "attempt": _whole,
+    "superseded": _whole, "spent_tokens": _whole, "spent_usd": _number,
+    "wall_time_seconds": _number, "init_time_seconds": _number, "workflow_time_seconds": _number, "cost_usd": _number,
+    "per_step_tokens": _counts, "per_step_cost_usd": _amounts, "resolved": _truth, "oracle": _truth,
+    "simulated": _truth, "suspect": _texts,
+}  # fmt: skip
+_READERS = {name: _KINDS.get(name, _text) for name in ResultRow.__struct_fields__}

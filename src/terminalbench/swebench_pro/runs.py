@@ -1,0 +1,95 @@
+"""The files of a run below an output folder, by one set of paths for those who write and those who read.
+
+<output>/
+  results.jsonl                              one line a planned run
+  traces/<instance>/<arm>/trace.jsonl        what its workflow did
+  artifact_dags/<instance>/<arm>/index.json  objects/<2>/<id>.json  dag.html
+  predictions/<arm>.json                     patches in the official format
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.files import read_plain
+from terminalbench.swebench_pro.rows import ResultRow
+from terminalbench.workflow.history import History, fold, read_events
+from terminalbench.workflow.trace import Happened, TraceEvent
+
+TRACES, DAGS, PREDICTIONS = "traces", "artifact_dags", "predictions"
+TRACE = "trace.jsonl"
+_LIMIT = 256 << 20
+
+
+def trace_of(output: Path, row: ResultRow) -> Path:
+    """Where the trace of a run is."""
+    return output / TRACES / row.place / TRACE
+
+
+def history_of(traces: Path, row: ResultRow) -> History | None:
+    """What the workflow of a run did; None without a trace. Traces of AtomicGuard are read too, in both its places."""
+    folder = traces / row.place
+    data = read_plain(folder / TRACE, _LIMIT)
+    if data is not None:
+        events, bad = read_events(data)
+        return fold(events, bad)
+    found = [*sorted(folder.glob("*.jsonl")), *sorted(folder.glob("events/*.jsonl"))]
+    if not found:
+        return None
+    # Each file is one run of the workflow; the last is the one whose result was kept.
+    return _older(read_plain(found[-1], _LIMIT) or b"")
+
+
+_OLDER = {
+    "STEP_START": Happened.STEP_START,
+    "STEP_PASS": Happened.STEP_PASS,
+    "STEP_FAIL": Happened.STEP_FAIL,
+    "STAGNATION": Happened.STAGNATION,
+    "ESCALATE": Happened.ESCALATE,
+    "CASCADE_INVALIDATE": Happened.INVALIDATE,
+}
+
+
+def _older(data: bytes) -> History:
+    """A trace that AtomicGuard wrote: it has no attempts and no end."""
+    events: list[TraceEvent] = []
+    bad = 0
+    for line in data.split(b"\n"):
+        if not line.strip():
+            continue
+        event = _older_event(line, len(events) + 1)
+        if event is None:
+            bad += 1
+        else:
+            events.append(event)
+    return fold(events, bad)
+
+
+def _older_event(line: bytes, number: int) -> TraceEvent | None:
+    try:
+        raw = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    kind = _OLDER.get(str(raw.get("event_type"))) if isinstance(raw, dict) else None
+    if kind is None:
+        return None
+    told = raw.get("escalation")
+    escalation: dict[str, Any] = told if isinstance(told, dict) else {}
+    targets = escalation.get("targets" if kind is Happened.ESCALATE else "invalidated")
+    if kind is Happened.INVALIDATE and not targets:
+        targets = [raw.get("action_pair_id")]
+    return TraceEvent(
+        number=number,
+        at=str(raw.get("created_at") or ""),
+        kind=kind,
+        step=_text(raw.get("action_pair_id")),
+        cycle=raw["attempt"] if isinstance(raw.get("attempt"), int) else None,
+        guard=_text(raw.get("guard_name")) or _text(escalation.get("stagnant_guard")),
+        targets=tuple(one for one in targets if isinstance(one, str)) if isinstance(targets, list) else (),
+        summary=_text(escalation.get("failure_summary")) or _text(raw.get("summary")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,278 @@
+"""What a trace says, folded once: each attempt with its guards, each escalation and whether it helped, how it ended.
+
+Results, findings, pages and error analysis read this and not the events. A trace that was cut off, or that holds lines
+of another version, gives what it gives: `bad_lines` counts the others.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.files import read_plain
+from terminalbench.records import Usage, known_total, total
+from terminalbench.workflow.trace import Ending, Happened, StepFailure, TraceEvent, trace_file
+
+_LIMIT = 256 << 20
+GENERATOR = "generator"
+"""Stands for a guard where an attempt made nothing that a guard could look at."""
+
+
+class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one guard said of an attempt."""
+
+    guard: str
+    passed: bool | None
+    fatal: bool = False
+    feedback: str = ""
+    signature: str | None = None
+    duration_sec: float | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One answer of the model in a step. `number` is that of its event; `reason` says why an answer was unusable."""
+
+    number: int
+    step: str
+    cycle: int
+    attempt: int
+    at: str = ""
+    artifact: str | None = None
+    reason: str | None = None
+    usage: Usage = Usage()
+    tries: int | None = None
+    temperature: float | None = None
+    duration_sec: float | None = None
+    checks: tuple[Checked, ...] = ()
+
+    @property
+    def rejected_by(self) -> Checked | None:
+        """The guard that rejected it; for an unusable answer the generator; None when it was not rejected."""
+        if self.artifact is None:
+            return Checked(GENERATOR, False, feedback=self.reason or "")
+        return next((check for check in self.checks if check.passed is False), None)
+
+
+class Escalation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A step that sent the work back to earlier ones. `helped`: it passed afterwards; None: the run ended before."""
+
+    number: int
+    step: str
+    cycle: int | None = None
+    guard: str | None = None
+    signature: str | None = None
+    targets: tuple[str, ...] = ()
+    invalidated: tuple[str, ...] = ()
+    escalations: int | None = None
+    summary: str | None = None
+    helped: bool | None = None
+
+
+class History(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A run of a workflow. `failed_step` and `failed_guard` are where it was given up; both None when it was not.
+
+    `stagnations` are guards, once for each time that one said the same again and again. `ending` None: it was cut off.
+    """
+
+    workflow: str | None = None
+    config: str | None = None
+    model: str | None = None
+    context: str | None = None
+    oracle: bool = False
+    ending: Ending | None = None
+    reason: str | None = None
+    failure: StepFailure | None = None
+    failed_step: str | None = None
+    failed_guard: str | None = None
+    patch: str | None = None
+    attempts: tuple[Attempt, ...] = ()
+    escalations: tuple[Escalation, ...] = ()
+    stagnations: tuple[str, ...] = ()
+    passed_steps: tuple[str, ...] = ()
+    bad_lines: int = 0
+
+    @property
+    def retries(self) -> int:
+        """Attempts that were not the first of their step in a cycle."""
+        return sum(attempt.attempt > 1 for attempt in self.attempts)
+
+    @property
+    def cycles(self) -> int:
+        """The most often that a step was run."""
+        return max((attempt.cycle for attempt in self.attempts), default=0)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps in the order in which they were first tried."""
+        return tuple(dict.fromkeys(attempt.step for attempt in self.attempts))
+
+    def tokens_by_step(self) -> dict[str, int | None]:
+        """The tokens of all attempts of each step; None where those of one are not known."""
+        return {
+            step: total(attempt.usage.total_tokens for attempt in self.attempts if attempt.step == step)
+            for step in self.steps
+        }
+
+    def cost_by_step(self) -> dict[str, float | None]:
+        """What all attempts of each step cost; None where the cost of one is not known."""
+        return {
+            step: total(attempt.usage.cost_usd for attempt in self.attempts if attempt.step == step)
+            for step in self.steps
+        }
+
+    @property
+    def tokens(self) -> int | None:
+        """The tokens of all attempts; None where those of one are not known."""
+        return total(attempt.usage.total_tokens for attempt in self.attempts)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What all attempts are known to have cost."""
+        return known_total(attempt.usage.cost_usd for attempt in self.attempts)
+
+
+def read_events(data: bytes) -> tuple[list[TraceEvent], int]:
+    """The events of a trace, and how many lines are none: torn, of another version, or not ours."""
+    decoder = msgspec.json.Decoder(TraceEvent)
+    events: list[TraceEvent] = []
+    bad = 0
+    for line in data.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            events.append(decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            bad += 1
+    return events, bad
+
+
+def read_history(trial: Path) -> History | None:
+    """What became of the workflow of a trial; None when it has no trace."""
+    data = read_plain(trace_file(trial), _LIMIT)
+    return None if data is None else fold(*read_events(data))
+
+
+def fold(events: Sequence[TraceEvent], bad_lines: int = 0) -> History:
+    """Events as one history. Never fails: what is out of place is passed over."""
+    start = next((event for event in events if event.kind is Happened.RUN_START), None)
+    end = next((event for event in reversed(events) if event.kind is Happened.RUN_END), None)
+    attempts = _attempts(events)
+    failed = next((event for event in reversed(events) if event.kind is Happened.STEP_FAIL), None)
+    gave_up = end is None or end.ending is not Ending.DONE
+    step = guard = None
+    if gave_up:
+        known = [event for event in (end, failed) if event is not None]
+        step = next((event.step for event in known if event.step is not None), None)
+        guard = next((event.guard for event in known if event.guard is not None and event.step in (step, None)), None)
+        last = next((one for one in reversed(attempts) if one.step == step), None)
+        if guard is None and last is not None and last.rejected_by is not None:
+            guard = last.rejected_by.guard
+    return History(
+        workflow=start.workflow if start is not None else None,
+        config=start.config if start is not None else None,
+        model=start.model if start is not None else None,
+        context=start.context if start is not None else None,
+        oracle=start.oracle if start is not None else False,
+        ending=end.ending if end is not None else None,
+        reason=end.reason if end is not None else None,
+        failure=failed.failure if failed is not None and gave_up else None,
+        failed_step=step,
+        failed_guard=guard,
+        patch=end.artifact if end is not None else None,
+        attempts=tuple(attempts),
+        escalations=tuple(_escalations(events)),
+        stagnations=tuple(event.guard or "?" for event in events if event.kind is Happened.STAGNATION),
+        passed_steps=tuple(dict.fromkeys(event.step or "?" for event in events if event.kind is Happened.STEP_PASS)),
+        bad_lines=bad_lines,
+    )
+
+
+def _attempts(events: Iterable[TraceEvent]) -> list[Attempt]:
+    """Each attempt with what the guards said of it: those between its event and the next attempt."""
+    found: list[Attempt] = []
+    checks: list[Checked] = []
+
+    def close() -> None:
+        if found and checks:
+            found[-1] = msgspec.structs.replace(found[-1], checks=tuple(checks))
+        checks.clear()
+
+    for event in events:
+        if event.kind is Happened.ATTEMPT:
+            close()
+            found.append(
+                Attempt(
+                    number=event.number,
+                    step=event.step or "?",
+                    cycle=event.cycle or 1,
+                    attempt=event.attempt or 1,
+                    at=event.at,
+                    artifact=event.artifact,
+                    reason=event.reason,
+                    usage=event.usage or Usage(),
+                    tries=event.tries,
+                    temperature=event.temperature,
+                    duration_sec=event.duration_sec,
+                )
+            )
+        elif event.kind is Happened.GUARD and found and event.step in (found[-1].step, None):
+            checks.append(
+                Checked(
+                    event.guard or "?",
+                    event.passed,
+                    event.fatal,
+                    event.feedback or "",
+                    event.signature,
+                    event.duration_sec,
+                )
+            )
+    close()
+    return found
+
+
+def _escalations(events: Sequence[TraceEvent]) -> list[Escalation]:
+    """Each escalation with the stagnation before it, what it made run again, and whether its step passed then."""
+    helped = _helped(events)
+    found: list[Escalation] = []
+    stagnant: dict[str, TraceEvent] = {}
+    for place, event in enumerate(events):
+        step = event.step or "?"
+        if event.kind is Happened.STAGNATION:
+            stagnant[step] = event
+        elif event.kind is Happened.ESCALATE:
+            before = stagnant.pop(step, None)
+            around = (*events[place + 1 : place + 3], *events[max(0, place - 2) : place])
+            near = next((one for one in around if one.kind is Happened.INVALIDATE), None)
+            found.append(
+                Escalation(
+                    number=event.number,
+                    step=step,
+                    cycle=event.cycle,
+                    guard=event.guard or (before.guard if before is not None else None),
+                    signature=before.signature if before is not None else event.signature,
+                    targets=event.targets,
+                    invalidated=near.targets if near is not None else (),
+                    escalations=event.escalations,
+                    summary=event.summary,
+                    helped=helped.get(place),
+                )
+            )
+    return found
+
+
+def _helped(events: Sequence[TraceEvent]) -> dict[int, bool | None]:
+    """By the place of an escalation: whether its step passed before it escalated again or a step was given up."""
+    after: dict[str, bool] = {}
+    given_up = False
+    found: dict[int, bool | None] = {}
+    for place in reversed(range(len(events))):
+        event, step = events[place], events[place].step or "?"
+        if event.kind is Happened.STEP_PASS:
+            after[step] = True
+        elif event.kind is Happened.STEP_FAIL:
+            given_up = True
+            after = {}
+        elif event.kind is Happened.ESCALATE:
+            found[place] = after.get(step, False if given_up else None)
+            after[step] = False
+    return found

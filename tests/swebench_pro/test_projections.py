@@ -1,0 +1,190 @@
+"""Projections: what is in them, and that they come back as they were."""
+
+import json
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, override
+
+import pytest
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.swebench_pro.projections import project
+from terminalbench.swebench_pro.rows import Standing, read_rows
+from terminalbench.swebench_pro.runs import history_of
+from terminalbench.workflow.trace import trace_file
+from tests.support.results import make_plan, make_trial
+from tests.support.workflows import PATCH, fatal, gives_up, helped, passes
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
+    """Two arms on three instances: resolved, escalated and resolved, given up, fatal, an error, and one that never ran."""
+    batch = Batch(tmp_path_factory.mktemp("projected") / "results" / "pro" / "1")
+    batch.folder.mkdir(parents=True)
+    make_plan(batch, ("s1_tdd", "singleshot"), ("one", "two", "three"))
+    passes().write(make_trial(batch, "one__a", profile="s1_tdd", cost=0.05))
+    helped().write(make_trial(batch, "two__a", profile="s1_tdd", second=1))
+    gives_up().write(make_trial(batch, "three__a", profile="s1_tdd", reward=0.0, second=2), patch=None)
+    fatal().write(make_trial(batch, "one__b", profile="singleshot", reward=0.0), patch="")
+    make_trial(batch, "two__b", profile="singleshot", reward=None, error="AgentSetupTimeoutError", second=1)
+    return batch
+
+
+@pytest.fixture(scope="module")
+def output(batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that it is projected into."""
+    output = tmp_path_factory.mktemp("output")
+    project([batch], output)
+    return output
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+def index(output: Path, place: str) -> dict[str, Any]:
+    """The graph of a run."""
+    return json.loads((output / "artifact_dags" / place / "index.json").read_text())
+
+
+def test_every_planned_run_is_one_row(output: Path) -> None:
+    rows = {row.key: row for row in read_rows(output / "results.jsonl").rows}
+    assert {key[:2]: row.standing for key, row in rows.items()} == {
+        ("one", "s1_tdd"): Standing.RESOLVED,
+        ("two", "s1_tdd"): Standing.RESOLVED,
+        ("three", "s1_tdd"): Standing.GAVE_UP,
+        ("one", "singleshot"): Standing.GAVE_UP,
+        ("two", "singleshot"): Standing.ERROR,
+        ("three", "singleshot"): Standing.NOT_RUN,
+    }
+    good, bad = rows["one", "s1_tdd", 1], rows["three", "s1_tdd", 1]
+    assert (good.patch_content, good.resolved, good.failed_step, good.retry_count) == (PATCH, True, None, 1)
+    assert good.per_step_tokens == {"analysis": 110, "test": 220, "patch": 110}
+    assert (good.total_tokens, good.cost_usd, good.wall_time_seconds) == (440, 0.05, 60.0)
+    assert (bad.failed_step, bad.failed_guard, bad.failure, bad.retry_count) == ("patch", "generator", "rmax", 2)
+    assert (bad.escalation_count, bad.per_step_tokens["patch"]) == (1, 440)
+    assert rows["one", "singleshot", 1].failed_guard == "patch"
+    error = rows["two", "singleshot", 1]
+    assert (error.error, error.error_class, error.resolved, error.total_tokens) == ("why", "setup", None, None)
+
+
+def test_rows_hold_the_fields_of_older_ones(output: Path) -> None:
+    first = json.loads((output / "results.jsonl").read_text().splitlines()[0])
+    older = {
+        "instance_id", "arm", "patch_content", "total_tokens", "per_step_tokens", "wall_time_seconds", "init_time_seconds",
+        "workflow_time_seconds", "error", "resolved", "failed_step", "failed_guard", "retry_count",
+    }  # fmt: skip
+    assert older <= first.keys()
+
+
+def test_deleted_projections_come_back_as_they_were(batch: Batch, output: Path) -> None:
+    before = tree(output)
+    for name in ("traces", "artifact_dags", "predictions"):
+        shutil.rmtree(output / name)
+    (output / "results.jsonl").unlink()
+    (batch.results_root / "index.db").unlink()
+    project([batch], output)
+    assert tree(output) == before
+
+
+def test_what_a_run_no_longer_has_goes(batch: Batch, output: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(output, copy)
+    (copy / "traces" / "mine.txt").write_text("kept")
+    again = tmp_path / "results" / "pro" / "1"
+    shutil.copytree(batch.folder, again)
+    trial = next(again.glob("runs/*/one__b"))
+    shutil.rmtree(trial / "workflow")
+    project([Batch(again)], copy)
+    assert not (copy / "traces/one/singleshot/trace.jsonl").exists()
+    assert not (copy / "artifact_dags/one/singleshot/index.json").exists()
+    assert (copy / "traces" / "mine.txt").exists()
+
+
+def test_a_trace_is_the_trials_own(batch: Batch, output: Path) -> None:
+    trial = next(batch.runs.glob("*/three__a"))
+    assert (output / "traces/three/s1_tdd/trace.jsonl").read_bytes() == trace_file(trial).read_bytes()
+
+
+def test_a_graph_has_retry_dependency_and_escalation_edges(output: Path) -> None:
+    found = index(output, "three/s1_tdd")
+    named = {}
+    for node, entry in found["artifacts"].items():
+        made = json.loads((output / "artifact_dags/three/s1_tdd" / entry["path"]).read_text())
+        named[node] = f"{made['action_pair_id']} {made['metadata']['cycle']}.{made['attempt_number']}"
+    edges = {(edge["kind"], named[edge["source"]], named[edge["target"]]) for edge in found["edges"]}
+    assert edges == {
+        ("dependency", "analysis 1.1", "patch 1.1"),
+        ("dependency", "analysis 1.1", "patch 1.2"),
+        ("retry", "patch 1.1", "patch 1.2"),
+        ("escalation", "patch 1.2", "analysis 2.1"),
+        ("escalation", "patch 1.2", "patch 2.1"),
+        ("dependency", "analysis 2.1", "patch 2.1"),
+        ("retry", "patch 2.1", "patch 2.2"),
+    }
+    assert [found["artifacts"][node]["status"] for node in found["action_pairs"]["analysis"]] == [
+        "superseded",
+        "accepted",
+    ]
+
+
+def test_an_object_has_the_fields_of_atomicguards(output: Path) -> None:
+    folder = output / "artifact_dags/three/s1_tdd"
+    found = index(output, "three/s1_tdd")
+    second = json.loads((folder / found["artifacts"][found["action_pairs"]["patch"][1]]["path"]).read_text())
+    assert second["previous_attempt_id"] == found["action_pairs"]["patch"][0]
+    assert second["guard_result"]["guard_name"] == "test_green"
+    assert second["context"]["feedback_history"][0]["feedback"].startswith("FAILED test_calc.py")
+    assert second["context"]["dependency_artifacts"] == {"analysis": found["action_pairs"]["analysis"][0]}
+    assert second["metadata"]["total_tokens"] == 110
+    last = json.loads((folder / found["artifacts"][found["action_pairs"]["patch"][3]]["path"]).read_text())
+    assert last["metadata"]["generator_error"] == "no JSON"
+
+
+class Seen(HTMLParser):
+    """The tags and addresses of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("href", "src")]
+
+
+def test_a_graph_is_shown_by_a_page_that_needs_nothing_else(output: Path) -> None:
+    page = Seen()
+    text = (output / "artifact_dags/three/s1_tdd/dag.html").read_text()
+    page.feed(text)
+    assert page.tags.count("details") == 6
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    assert all(address.startswith("#n") for address in page.addresses)
+    assert text.count('class="edge escalation"') == 2
+
+
+def test_predictions_are_in_the_official_form(output: Path) -> None:
+    found = json.loads((output / "predictions/s1_tdd.json").read_text())
+    assert found[0] == {"instance_id": "one", "patch": PATCH, "prefix": "terminalbench-s1_tdd"}
+    assert [entry["instance_id"] for entry in found] == ["one", "two", "three"]
+    other = json.loads((output / "predictions/singleshot.json").read_text())
+    assert [(entry["instance_id"], entry["patch"]) for entry in other] == [("one", "")]
+
+
+def test_helped_is_known_of_every_escalation(output: Path) -> None:
+    rows = {row.key: row for row in read_rows(output / "results.jsonl").rows}
+    one = history_of(output / "traces", rows["two", "s1_tdd", 1])
+    other = history_of(output / "traces", rows["three", "s1_tdd", 1])
+    assert one is not None
+    assert other is not None
+    assert [escalation.helped for escalation in one.escalations] == [True]
+    assert [(e.helped, e.guard, e.invalidated) for e in other.escalations] == [
+        (False, "test_green", ("analysis", "patch"))
+    ]

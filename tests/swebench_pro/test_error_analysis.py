@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from terminalbench.cli.main import main
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro.error_analysis import analyze, document, error_summary
 from terminalbench.swebench_pro.error_report import report, write
-from terminalbench.swebench_pro.rows import ResultRow, Standing, parse_row, read_rows
+from terminalbench.swebench_pro.rows import ResultRow, Standing, parse_row, read_results
 from tests.support.workflows import Script, fatal, gives_up, helped
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -54,7 +55,7 @@ def test_the_document_says_the_same(mixed: Path) -> None:
     found = document(analyze(mixed), NOW)
     assert found["arms"]["tdd"]["resolved"] == 1
     assert found["arms"]["tdd"]["gave_up"] == 2
-    assert found["failed_guards"] == {"tdd": {"generator": 1, "(no guard)": 1}}
+    assert found["failed_guards"] == {"tdd": {"generator": 1, "patch": 1}}
     assert found["escalations"]["stagnant_guards"] == {
         "lint": {"times": 1, "helped": 1, "unknown": 0},
         "test_green": {"times": 1, "helped": 0, "unknown": 0},
@@ -115,14 +116,16 @@ def test_older_rows_and_traces_are_read(tmp_path: Path) -> None:
 
 def test_torn_and_repeated_lines_are_counted(tmp_path: Path) -> None:
     row = {"instance_id": "i", "arm": "a", "resolved": False}
-    found = read_rows(results(tmp_path, [row, {**row, "resolved": True}], tail='{"instance_id": "j", "arm": "a", "pat'))
+    found = read_results(
+        results(tmp_path, [row, {**row, "resolved": True}], tail='{"instance_id": "j", "arm": "a", "pat')
+    )
     assert [(one.instance_id, one.resolved) for one in found.rows] == [("i", True)]
     assert (found.bad_lines, found.repeated) == (1, 1)
 
 
 def test_a_missing_file_is_named_with_the_way_to_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no such results file.*swebench-pro project"):
-        read_rows(tmp_path / "results.jsonl")
+        read_results(tmp_path / "results.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -195,3 +198,12 @@ def _finite(values: dict[str, Any]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def test_the_command_writes_both_and_says_what_it_found(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["swebench-pro", "analyze-errors", "--results", str(mixed), "--no-traces"]) == 0
+    said = capsys.readouterr().out
+    assert "given up at: generator 1" in said
+    assert max(map(len, said.split("\n\n")[0].splitlines())) <= 80
+    assert "Traces were not read." in (mixed.parent / "final_error_analysis_latest.md").read_text()
+    assert main(["swebench-pro", "analyze-errors", "--results", str(mixed.parent / "none.jsonl")]) == 2

@@ -8,9 +8,10 @@ from typing import Any, override
 
 import pytest
 
+from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.swebench_pro.projections import project
-from terminalbench.swebench_pro.rows import Standing, read_rows
+from terminalbench.swebench_pro.rows import Standing, read_results
 from terminalbench.swebench_pro.runs import history_of
 from terminalbench.workflow.trace import trace_file
 from tests.support.results import make_plan, make_trial
@@ -52,7 +53,7 @@ def index(output: Path, place: str) -> dict[str, Any]:
 
 
 def test_every_planned_run_is_one_row(output: Path) -> None:
-    rows = {row.key: row for row in read_rows(output / "results.jsonl").rows}
+    rows = {row.key: row for row in read_results(output / "results.jsonl").rows}
     assert {key[:2]: row.standing for key, row in rows.items()} == {
         ("one", "s1_tdd"): Standing.RESOLVED,
         ("two", "s1_tdd"): Standing.RESOLVED,
@@ -179,7 +180,7 @@ def test_predictions_are_in_the_official_form(output: Path) -> None:
 
 
 def test_helped_is_known_of_every_escalation(output: Path) -> None:
-    rows = {row.key: row for row in read_rows(output / "results.jsonl").rows}
+    rows = {row.key: row for row in read_results(output / "results.jsonl").rows}
     one = history_of(output / "traces", rows["two", "s1_tdd", 1])
     other = history_of(output / "traces", rows["three", "s1_tdd", 1])
     assert one is not None
@@ -188,3 +189,17 @@ def test_helped_is_known_of_every_escalation(output: Path) -> None:
     assert [(e.helped, e.guard, e.invalidated) for e in other.escalations] == [
         (False, "test_green", ("analysis", "patch"))
     ]
+
+
+def test_the_command_projects_an_output_folder_or_a_batch(
+    batch: Batch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    shutil.copytree(batch.folder, folder / "batches" / "pro" / "1")
+    assert main(["swebench-pro", "project", str(folder)]) == 0
+    assert "6 runs, 4 traces" in capsys.readouterr().out
+    assert main(["swebench-pro", "project", str(batch.folder), "--output-dir", str(tmp_path / "other")]) == 0
+    assert tree(tmp_path / "other") == {
+        name: data for name, data in tree(folder).items() if not name.startswith("batches/")
+    }
+    assert main(["swebench-pro", "project", str(batch.folder)]) == 2

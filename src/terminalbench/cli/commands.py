@@ -48,6 +48,10 @@ GROUPS = {
         "Instances": {
             "list-instances": "Count instances by language and repository.",
         },
+        "Results": {
+            "analyze-errors": "Say why runs did not resolve their instance.",
+            "project": "Write results, traces and predictions again, from batches.",
+        },
     },
 }
 """The groups among them, with their own commands: each is `terminalbench.cli.<group>.<name>.command`."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench.records import known_total
-from terminalbench.swebench_pro.rows import ResultRow, Rows, Standing, read_rows
+from terminalbench.swebench_pro.rows import ResultRow, Rows, Standing, read_results
 from terminalbench.swebench_pro.runs import TRACES, history_of
 from terminalbench.text.foreign import flat
 from terminalbench.workflow.history import Escalation, History
@@ -156,7 +156,7 @@ class Analysis:
 
 def analyze(results: Path, *, traces: bool = True) -> Analysis:
     """Read a results file and, unless told not to, the traces beside it."""
-    return analyze_rows(read_rows(results), str(results), results.parent / TRACES if traces else None)
+    return analyze_rows(read_results(results), str(results), results.parent / TRACES if traces else None)
 
 
 def analyze_rows(found: Rows, source: str, traces: Path | None) -> Analysis:

@@ -1,6 +1,7 @@
 """An error analysis as Markdown and JSON files beside the results; the last of each is also called `latest`."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,8 +10,9 @@ from pathlib import Path
 from terminalbench.files import encode_json, write_bytes
 from terminalbench.swebench_pro.error_analysis import Analysis, Helped, Run, Sums, document, mean, ordered
 from terminalbench.swebench_pro.rows import Standing
-from terminalbench.text.foreign import flat
+from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, count, duration, percent, plural, tokens
+from terminalbench.text.table import columns
 
 REPORT, ERRORS = "final_error_analysis", "final_errors"
 _ERROR_LETTERS = 300
@@ -39,6 +41,24 @@ def write(analysis: Analysis, folder: Path, at: datetime) -> Written:
         made.symlink_to(path.name)
         made.replace(latest)
     return files
+
+
+def summary(analysis: Analysis) -> Iterator[str]:
+    """The analysis in a few lines that fit a terminal."""
+    head = ("arm", "runs", "resolved", "unresolved", "gave up", "errors", "pending", "not run")
+    order = tuple(Standing)
+    rows = [
+        [short(_badged(item), 24), str(item[1].runs), *(str(item[1].standings[standing]) for standing in order)]
+        for item in analysis.arms.items()
+    ]
+    yield columns([head, *rows])
+    guards = sum(analysis.guards.values(), Counter[str]())
+    if guards:
+        yield "given up at: " + ", ".join(f"{guard} {n}" for guard, n in guards.most_common(5))
+    if analysis.escalations is not None and analysis.escalations.total.times:
+        yield f"{plural(analysis.escalations.total.times, 'escalation')}. {_help(analysis.escalations.total)}"
+    if analysis.bad_lines:
+        yield f"{plural(analysis.bad_lines, 'line')} of the results could not be read"
 
 
 def report(analysis: Analysis, at: datetime) -> str:

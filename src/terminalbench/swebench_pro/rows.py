@@ -134,7 +134,7 @@ class Rows:
     repeated: int = 0
 
 
-def read_rows(path: Path) -> Rows:
+def read_results(path: Path) -> Rows:
     """The rows of a results file; a file that is not there is an error that names the way to one."""
     try:
         stream = path.open("rb")

@@ -1,8 +1,11 @@
 """Options that the commands of `tbench swebench-pro` share."""
 
+from pathlib import Path
 from typing import Any
 
 import click
+
+from terminalbench.cli.options import PATH
 
 
 def instance_picks(command: Any) -> Any:
@@ -21,3 +24,13 @@ def instance_picks(command: Any) -> Any:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+results_file_option: Any = click.option(
+    "--results",
+    type=PATH,
+    default=Path("output/swe_bench_pro/results.jsonl"),
+    show_default=True,
+    metavar="FILE",
+    help="The results.jsonl of an experiment.",
+)

@@ -1,0 +1,30 @@
+"""`tbench swebench-pro project`."""
+
+from pathlib import Path
+
+import click
+
+from terminalbench.cli.options import PATH
+from terminalbench.errors import EXIT_OK
+
+
+@click.command("project")
+@click.argument("batches", nargs=-1, required=True, metavar="DIR|BATCH...")
+@click.option("--output-dir", type=PATH, metavar="DIR", help="Where to write. Default: DIR, of an experiment's output.")
+def command(batches: tuple[str, ...], output_dir: Path | None) -> int:
+    """Write results.jsonl, traces/, artifact_dags/ and predictions/ again, from batches.
+
+    DIR is the output folder of tbench swebench-pro experiment; a batch is named as for tbench compare. Nothing reads
+    what is written here to run: delete it at any time.
+    """
+    from terminalbench.swebench_pro.output import batches_of
+    from terminalbench.swebench_pro.projections import project
+    from terminalbench.text.numbers import plural
+    from terminalbench.text.paths import typed
+
+    found, output = batches_of(batches, output_dir)
+    made = project(found, output)
+    click.echo(f"{plural(made.rows, 'run')}, {plural(made.traces, 'trace')}: {typed(made.results)}")
+    for path in made.predictions:
+        click.echo(f"predictions: {typed(path)}")
+    return EXIT_OK

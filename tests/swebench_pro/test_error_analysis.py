@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.workflows import Script, fatal, gives_up, helped
 
 from terminalbench.cli.main import main
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro.error_analysis import analyze, document, error_summary
 from terminalbench.swebench_pro.error_report import report, write
 from terminalbench.swebench_pro.rows import ResultRow, Standing, parse_row, read_results
-from tests.support.workflows import Script, fatal, gives_up, helped
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NOW = datetime(2026, 1, 23, 16, 40, tzinfo=UTC)

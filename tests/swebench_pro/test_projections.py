@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, override
 
 import pytest
+from tests.support.results import make_plan, make_trial
+from tests.support.workflows import PATCH, fatal, gives_up, helped, passes
 
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
@@ -14,8 +16,6 @@ from terminalbench.swebench_pro.projections import project
 from terminalbench.swebench_pro.rows import Standing, read_results
 from terminalbench.swebench_pro.runs import history_of
 from terminalbench.workflow.trace import trace_file
-from tests.support.results import make_plan, make_trial
-from tests.support.workflows import PATCH, fatal, gives_up, helped, passes
 
 
 @pytest.fixture(scope="module")

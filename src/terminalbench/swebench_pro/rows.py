@@ -96,7 +96,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def standing(self) -> Standing:
-        """What it came to: a verdict that resolves counts first, then where it was given up, then what its patch did."""
+        """What it came to: a verdict that resolves counts first, then where it was given up, then its patch."""
         if self.outcome == Outcome.NOT_RUN:
             return Standing.NOT_RUN
         if self.resolved:

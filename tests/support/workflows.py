@@ -151,7 +151,7 @@ def gives_up() -> Script:
     run.start("analysis", 2).attempt("analysis", cycle=2).passed("analysis", 2).start("patch", 2)
     run.attempt("patch", cycle=2, guard="patch", said="Search string not found in calc.py", uses=["analysis"])
     run.attempt("patch", 2, 2, usable=False)
-    return run.failed("patch", StepFailure.RMAX, "generator", 2)
+    return run.failed("patch", StepFailure.RMAX, "answer", 2)
 
 
 def helped() -> Script:

@@ -36,7 +36,7 @@ def mixed(tmp_path: Path) -> Path:
     """One run of each standing, in two arms."""
     rows = [
         {"instance_id": "i1", "arm": "tdd", "resolved": True, "retry_count": 2, "cost_usd": 0.5, "total_tokens": 900, "model": "m"},
-        {"instance_id": "i2", "arm": "tdd", "resolved": False, "failed_step": "patch", "failed_guard": "generator", "failure": "rmax", "retry_count": 2, "cost_usd": 0.25},
+        {"instance_id": "i2", "arm": "tdd", "resolved": False, "failed_step": "patch", "failed_guard": "answer", "failure": "rmax", "retry_count": 2, "cost_usd": 0.25},
         {"instance_id": "i3", "arm": "tdd", "resolved": False, "failed_step": "patch", "failed_guard": None, "failure": "fatal", "retry_count": 0},
         {"instance_id": "i1", "arm": "one", "error": "provider is down", "error_class": "provider", "outcome": "errored"},
         {"instance_id": "i2", "arm": "one", "resolved": False, "patch_content": "a\nb\n", "retry_count": 0},
@@ -55,7 +55,7 @@ def test_the_document_says_the_same(mixed: Path) -> None:
     found = document(analyze(mixed), NOW)
     assert found["arms"]["tdd"]["resolved"] == 1
     assert found["arms"]["tdd"]["gave_up"] == 2
-    assert found["failed_guards"] == {"tdd": {"generator": 1, "patch": 1}}
+    assert found["failed_guards"] == {"tdd": {"answer": 1, "patch": 1}}
     assert found["escalations"]["stagnant_guards"] == {
         "lint": {"times": 1, "helped": 1, "unknown": 0},
         "test_green": {"times": 1, "helped": 0, "unknown": 0},
@@ -93,7 +93,7 @@ def test_older_rows_and_traces_are_read(tmp_path: Path) -> None:
         {"instance_id": "i2", "arm": "04_s1_tdd", "workflow_status": "success", "total_tokens": 5},
     ]
     path = results(tmp_path, rows)
-    event = {
+    event: dict[str, Any] = {
         "event_type": "ESCALATE",
         "action_pair_id": "ap_patch",
         "workflow_id": "w",
@@ -203,7 +203,7 @@ def _finite(values: dict[str, Any]) -> bool:
 def test_the_command_writes_both_and_says_what_it_found(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["swebench-pro", "analyze-errors", "--results", str(mixed), "--no-traces"]) == 0
     said = capsys.readouterr().out
-    assert "given up at: generator 1" in said
+    assert "given up at: answer 1" in said
     assert max(map(len, said.split("\n\n")[0].splitlines())) <= 80
     assert "Traces were not read." in (mixed.parent / "final_error_analysis_latest.md").read_text()
     assert main(["swebench-pro", "analyze-errors", "--results", str(mixed.parent / "none.jsonl")]) == 2

@@ -66,7 +66,7 @@ def test_every_planned_run_is_one_row(output: Path) -> None:
     assert (good.patch_content, good.resolved, good.failed_step, good.retry_count) == (PATCH, True, None, 1)
     assert good.per_step_tokens == {"analysis": 110, "test": 220, "patch": 110}
     assert (good.total_tokens, good.cost_usd, good.wall_time_seconds) == (440, 0.05, 60.0)
-    assert (bad.failed_step, bad.failed_guard, bad.failure, bad.retry_count) == ("patch", "generator", "rmax", 2)
+    assert (bad.failed_step, bad.failed_guard, bad.failure, bad.retry_count) == ("patch", "answer", "rmax", 2)
     assert (bad.escalation_count, bad.per_step_tokens["patch"]) == (1, 440)
     assert rows["one", "singleshot", 1].failed_guard == "patch"
     error = rows["two", "singleshot", 1]

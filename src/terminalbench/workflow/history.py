@@ -14,7 +14,7 @@ from terminalbench.records import Usage, known_total, total
 from terminalbench.workflow.trace import Ending, Happened, StepFailure, TraceEvent, trace_file
 
 _LIMIT = 256 << 20
-GENERATOR = "generator"
+UNUSABLE = "answer"
 """Stands for a guard where an attempt made nothing that a guard could look at."""
 
 
@@ -47,9 +47,9 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def rejected_by(self) -> Checked | None:
-        """The guard that rejected it; for an unusable answer the generator; None when it was not rejected."""
+        """The guard that rejected it; an unusable answer is rejected as such; None when it was not rejected."""
         if self.artifact is None:
-            return Checked(GENERATOR, False, feedback=self.reason or "")
+            return Checked(UNUSABLE, False, feedback=self.reason or "")
         return next((check for check in self.checks if check.passed is False), None)
 
 

@@ -207,7 +207,8 @@ class Contact(msgspec.Struct, frozen=True, omit_defaults=True):
 class Egress(msgspec.Struct, frozen=True, omit_defaults=True):
     """What went out of a trial's sandbox: the hosts, most contacted first; `left_out` of them are not named.
 
-    `host_network`: commands used the network of the machine itself, of which nothing is seen.
+    `host_network`: commands used the network of the machine itself, `pasta`: one that pasta made. Of what went out by
+    these nothing is seen.
     """
 
     connections: int = 0
@@ -217,6 +218,12 @@ class Egress(msgspec.Struct, frozen=True, omit_defaults=True):
     hosts: list[Contact] = []
     left_out: int = 0
     host_network: bool = False
+    pasta: bool = False
+
+    @property
+    def seen(self) -> bool:
+        """Whether the numbers and the hosts are all there was."""
+        return not self.host_network and not self.pasta
 
 
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -10,7 +10,8 @@ from results_kit import result, write_trial
 from support.dashboard import make_root
 from support.dashboard import trial as page_of
 from terminalbench.harbor.read.egress import FILE, read_egress
-from terminalbench.harbor.read.results import read_trial
+from terminalbench.harbor.read.results import ReadState, TrialReading, read_trial
+from terminalbench.index.queries import trial_columns
 from terminalbench.index.sql import ask
 from terminalbench.records import Contact, Trial
 from terminalbench.sandbox.network.egress import FILE as WRITTEN
@@ -75,6 +76,17 @@ def test_the_network_of_the_machine_itself_is_noted(tmp_path: Path) -> None:
     assert egress_lines(trial.egress) == [
         "that of the machine itself, shared with other trials: what was reached is unknown"
     ]
+
+
+def test_a_network_by_pasta_is_noted_and_its_numbers_are_unknown(tmp_path: Path) -> None:
+    trial = trial_with(tmp_path, [{"network": "pasta"}, {"phase": "agent", "host": "127.0.0.1", "port": 80, "up": 9}])
+    assert egress_lines(trial.egress) == [
+        "UDP and TCP by pasta: what was reached is unknown",
+        "127.0.0.1 1 x, 0 B down",
+    ]
+    reading = TrialReading(state=ReadState.FINISHED, name="t", job="j", trial=trial)
+    columns = trial_columns(reading)
+    assert (columns["connections"], columns["hosts"]) == (None, None)
 
 
 def test_show_index_and_dashboard_tell_of_it(tmp_path: Path, tbench: Any) -> None:

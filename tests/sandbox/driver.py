@@ -164,6 +164,32 @@ async def relay_pid() -> int:
     return client.relay()._process.pid
 
 
+async def serve(port: int) -> None:
+    """Answer on every address of the machine that this process runs on, by TCP and UDP."""
+
+    class Packets(asyncio.DatagramProtocol):
+        def connection_made(self, transport: Any) -> None:
+            self.door = transport
+
+        def datagram_received(self, data: bytes, addr: Any) -> None:
+            self.door.sendto(b"HOST", addr)
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HOST")
+        writer.close()
+
+    await asyncio.start_server(greet, "0.0.0.0", port)
+    await asyncio.get_running_loop().create_datagram_endpoint(Packets, ("0.0.0.0", port))
+
+
+async def hear(host: str, port: int) -> str:
+    """What a server says that this process connects to."""
+    reader, writer = await asyncio.open_connection(host, port)
+    said = (await reader.read()).decode()
+    writer.close()
+    return said
+
+
 async def call(box: int, method: str, *args: Any, **options: Any) -> Any:
     return await getattr(boxes[box], method)(*args, **options)
 
@@ -253,6 +279,8 @@ COMMANDS = {
         egress,
         relay_pid,
         renew,
+        serve,
+        hear,
         call,
         counts,
         news,

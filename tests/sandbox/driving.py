@@ -41,7 +41,7 @@ class Driver:
     def command(self, *argv: str) -> list[str]:
         """`argv` as this driver's user, started by the command `before` if there is one."""
         if self.user == "ordinary" and os.geteuid() == 0:
-            return [sys.executable, str(HERE / "ordinary.py"), *argv]
+            return [*self._before, sys.executable, str(HERE / "ordinary.py"), *argv]
         return [*self._before, *argv]
 
     def environment(self) -> dict[str, str]:

@@ -204,13 +204,6 @@ def test_udp_and_other_protocols_are_refused_at_once(driver: Driver) -> None:
     assert "not permitted" in box.run(f'python3 -c "{send}"')["stderr"]
 
 
-def test_a_task_that_needs_udp_is_refused_with_the_way_out(driver: Driver) -> None:
-    files = {"Dockerfile": "FROM debian:bookworm-slim\n", "../task.toml": "[metadata]\nneeds_udp = true\n"}
-    with pytest.raises(Raised, match='needs UDP.*container_env = "docker", or with network = "host"'):
-        driver.box(network="public", files=files)
-    driver.box(network="public", files=files, kwargs={"network": "host"}).call("stop", True)
-
-
 def test_a_phase_cuts_what_it_does_not_allow(driver: Driver, site: int) -> None:
     box = driver.box(network="public", phases=["no-network"], way=way())
     held = f"import socket; s=socket.create_connection(('{SITE}',{site})); open('/tmp/on','w'); print(s.recv(9))"

@@ -353,15 +353,16 @@ def trial_columns(row: TrialRow | TrialReading) -> dict[str, Any]:
     found |= zip(_OF_TRIAL, _of_trial(trial), strict=True)
     found |= asdict(trial.phases)
     had = trial.delivery
+    egress = trial.egress if trial.egress is not None and trial.egress.seen else None
     return found | {
         "cli_version": had.cli_version,
         "session_model": had.model,
         "permission_mode": had.permission_mode,
         "tools": _json(had.tools),
         "mcp_state": _json(had.mcp_state),
-        "connections": trial.egress.connections if trial.egress is not None else None,
-        "refused": trial.egress.refused if trial.egress is not None else None,
-        "hosts": _json([one.host for one in trial.egress.hosts if one.connections]) if trial.egress else None,
+        "connections": egress.connections if egress is not None else None,
+        "refused": egress.refused if egress is not None else None,
+        "hosts": _json([one.host for one in egress.hosts if one.connections]) if egress is not None else None,
         "outcome": trial.outcome.value,
         "agent_status": trial.agent_status.value,
         "error_class": trial.error_class.value if trial.error_class is not None else None,

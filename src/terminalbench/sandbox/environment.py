@@ -192,7 +192,7 @@ class LocalSandbox(BaseEnvironment):
         )
         try:
             self._sandbox = await Sandbox.start(plan)
-            self._network.link = self._sandbox.link
+            self._network.enter_by = self._sandbox.enter
         finally:
             os.close(layer.lock)
         if layer.config.entrypoint:
@@ -203,7 +203,7 @@ class LocalSandbox(BaseEnvironment):
     @override
     async def stop(self, delete: bool) -> None:
         """End everything. Nothing is kept: files live as long as the sandbox (built layers are cached apart)."""
-        sandbox, self._sandbox, self._network.link = self._sandbox, None, None
+        sandbox, self._sandbox, self._network.enter_by = self._sandbox, None, None
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

@@ -13,6 +13,7 @@ from terminalbench.sandbox import cache, helper
 from terminalbench.sandbox.engine import views, wire
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
 from terminalbench.sandbox.network import client
+from terminalbench.sandbox.network.policy import Policy
 from terminalbench.sandbox.output import OnOutput, Stream
 from terminalbench.sandbox.plan import Plan
 
@@ -297,6 +298,13 @@ class Sandbox:
         """How often each limit was reached so far."""
         answer = await self._ask({"do": "count"})
         return Counts(answer["memory"], answer["processes"], answer["disk"], answer["files"])
+
+    async def enter(self, policy: Policy, phase: str) -> None:
+        """Another phase of its trial: when this returns, what it does not allow is cut."""
+        if self.link is not None:
+            await self.link.enter(policy, phase)
+        if self.plan.way is not None and self.plan.way.pasta is not None:
+            await self._ask({"do": "network", "open": not policy.closed})
 
     async def renew(
         self, view: str, system: Sequence[str] = (), expected: Sequence[str] = (), *, room_bytes: int = 0

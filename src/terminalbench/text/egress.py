@@ -12,6 +12,12 @@ def egress_lines(egress: Egress | None) -> list[str]:
         return []
     if egress.host_network:
         return ["that of the machine itself, shared with other trials: what was reached is unknown"]
+    if egress.pasta:
+        return ["UDP and TCP by pasta: what was reached is unknown", *_told(egress)[1:]]
+    return _told(egress)
+
+
+def _told(egress: Egress) -> list[str]:
     reached = [one for one in egress.hosts if one.connections]
     told = "" if not reached else f" to {plural(len(reached), 'host')}, {size(egress.up)} up, {size(egress.down)} down"
     refused = f"; {egress.refused:,} refused" if egress.refused else ""

@@ -34,13 +34,13 @@ def read_egress(trial_dir: Path) -> Egress | None:
     if data is None:
         return None
     found: dict[str, Contact] = {}
-    shared, left_out = False, 0
+    networks, left_out = set(), 0
     for text in data.splitlines():
         try:
             line = msgspec.json.decode(text, type=_Line)
         except (msgspec.DecodeError, UnicodeDecodeError):  # its last line, of a relay that was killed
             continue
-        shared, left_out = shared or line.network == "host", left_out + line.left_out
+        networks, left_out = networks | {line.network}, left_out + line.left_out
         host = _host(line)
         if host:
             found[host] = _added(found.get(host) or Contact(host), line)
@@ -52,7 +52,8 @@ def read_egress(trial_dir: Path) -> Egress | None:
         down=sum(one.down for one in contacts),
         hosts=contacts[:_MOST_HOSTS],
         left_out=left_out + max(0, len(contacts) - _MOST_HOSTS),
-        host_network=shared,
+        host_network="host" in networks,
+        pasta="pasta" in networks,
     )
 
 

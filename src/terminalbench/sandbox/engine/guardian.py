@@ -25,6 +25,7 @@ from terminalbench.sandbox.engine import (
     inside,
     kernel,
     net,
+    pasta,
     porter,
     root,
     run,
@@ -58,7 +59,7 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
         scratch = root.make_scratch(request)
         guarded = _Guarded(request, group, limits, scratch)
         first = guarded.bring_up(views.AGENT)
-        way, sockets = net.open_way(first.pidfd, request["network"])
+        way, sockets = guarded.open_way(first.pidfd)
         sandbox = _describe(request, group, limits, scratch)
         handles = (first.pidfd, helper.door.fileno(), *sockets)
         limits_by = _limits_by(group, counts_sockets=guarded.counts_sockets)
@@ -70,6 +71,8 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
     finally:
         if helper is not None:
             generation.end(helper.pid)
+        if guarded is not None:
+            guarded.close_pasta()
         _take_down(guarded.generation if guarded is not None else None, group, request["run_dir"])
 
 
@@ -83,6 +86,8 @@ class _Guarded:
         self.generation: Generation | None = None
         self.counts_sockets = True
         self._view = views.AGENT
+        self._pasta: pasta.Pasta | None = None
+        self._open = request["network"] is not None and request["network"]["open"]
 
     def bring_up(self, view: str) -> Generation:
         """Start a generation over `view`, and watch it."""
@@ -99,10 +104,23 @@ class _Guarded:
         self.counts_sockets = meters is None or sockets.buffer_bytes(meters.sockets) is not None
         return started
 
+    def open_way(self, pidfd: int) -> tuple[str, list[int]]:
+        """The way out of a new generation, and the relay's sockets; pasta is started where the phase allows it."""
+        way, sockets = net.open_way(pidfd, self._request["network"])
+        if self._open and way == "pasta":
+            self._pasta = pasta.start(pidfd, self._request["network"]["pasta"])
+        return way, sockets
+
+    def close_pasta(self) -> None:
+        """End pasta, if it runs."""
+        running, self._pasta = self._pasta, None
+        if running is not None:
+            running.end()
+
     def keep(self, reply: socket.socket) -> None:
         """Until the caller lets go or the sandbox ends; answers the caller meanwhile."""
         while self.generation is not None:
-            handles = (reply.fileno(), self.generation.pidfd)
+            handles = (reply.fileno(), self.generation.pidfd, *((self._pasta.pidfd,) if self._pasta else ()))
             poll = select.poll()
             for handle in handles:
                 poll.register(handle, select.POLLIN)
@@ -112,7 +130,7 @@ class _Guarded:
                 if message is None:
                     return
                 self._answer(reply, message)
-            elif handles[1] in ready:
+            elif ready:  # the sandbox has ended, or pasta: what a trial without its network does says nothing
                 return
             else:
                 self._watch.check()
@@ -122,6 +140,11 @@ class _Guarded:
         handles: tuple[int, ...] = ()
         if message["do"] == "kill" and self.generation is not None:
             answer["left"] = run.kill(self.generation.pidfd, message["which"], message["root"])
+        elif message["do"] == "network":
+            try:
+                self._switch(open=message["open"])
+            except OSError as error:
+                answer["error"] = str(error)
         elif message["do"] == "renew":
             try:
                 handles, answer["way"] = self._renew(message)
@@ -132,12 +155,21 @@ class _Guarded:
         for handle in handles[1:]:
             os.close(handle)
 
+    def _switch(self, *, open: bool) -> None:
+        """Have pasta run or not run, as the phase that begins allows."""
+        self._open = open
+        if not open:
+            self.close_pasta()
+        elif self._pasta is None and self.generation is not None:
+            self._pasta = pasta.start(self.generation.pidfd, self._request["network"]["pasta"])
+
     def _renew(self, message: dict[str, Any]) -> tuple[tuple[int, ...], str]:
         """End every process and start anew over the asked view.
 
         Handles of the first process, of what is told, and of the new network's sockets; and which way that has.
         """
         old, self.generation = self.generation, None
+        self.close_pasta()
         if old is not None and not old.end():
             raise OSError(0, "some of its processes would not end")
         told: dict[str, Any] = {}
@@ -152,7 +184,7 @@ class _Guarded:
             told["left"] = views.left_in(request["run_dir"], message["expected"])
         views.clear_way(request["run_dir"], view, [bind["target"] for bind in request["binds"]])
         pidfd = self.bring_up(view).pidfd
-        way, sockets = net.open_way(pidfd, request["network"])
+        way, sockets = self.open_way(pidfd)
         return (pidfd, wire.memory_file(json.dumps(told).encode()), *sockets), way
 
 
@@ -193,19 +225,13 @@ def _limits_by(group: cgroups.Group, *, counts_sockets: bool) -> dict[str, str]:
 
 def _open_meters(pidfd: int) -> Meters:
     """What tells of the sandbox, opened before anything of the agent runs in it."""
-    ours, theirs = socket.socketpair()
-    child = os.fork()
-    if child == 0:
-        try:
-            inside.enter(pidfd, network=False)
-            proc, channel = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY), sockets.open_channel()
-            socket.send_fds(theirs, [b"p"], [proc, channel.fileno()])
-        finally:
-            os._exit(0)
-    theirs.close()
-    with ours:
-        _, handles = wire.take(ours, 1)
-    os.waitpid(child, 0)
+
+    def look(reply: socket.socket) -> None:
+        inside.enter(pidfd, network=False)
+        proc, channel = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY), sockets.open_channel()
+        socket.send_fds(reply, [b"p"], [proc, channel.fileno()])
+
+    _, handles = inside.handed_out(look)
     if len(handles) != 2:
         raise OSError(0, "cannot watch the sandbox's processes")
     channel = socket.socket(fileno=handles[1])

@@ -12,9 +12,10 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from terminalbench.sandbox.engine import kernel, proc, seccomp
+from terminalbench.sandbox.engine import kernel, proc, seccomp, wire
 from terminalbench.sandbox.engine.ids import Account
 
 _SPACES = os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC | os.CLONE_NEWUTS
@@ -262,6 +263,23 @@ def in_sandbox(work: Any) -> int:
     return code if 0 <= code < _NO_ROOM else -1
 
 
+def handed_out(work: Callable[[socket.socket], None]) -> tuple[bytes, list[int]]:
+    """What `work(reply)`, run in a child that ends with it, sent by `reply`: a packet, and its descriptors."""
+    ours, theirs = wire.socket_pair()
+    child = os.fork()
+    if child == 0:
+        try:
+            ours.close()
+            work(theirs)
+        finally:
+            os._exit(0)
+    theirs.close()
+    with ours:
+        found = wire.take(ours, 4096)
+    os.waitpid(child, 0)
+    return found
+
+
 def visit(pidfd: int, work: Any) -> int:
     """Run `work()` in the sandbox with all rights over it, from a process that stays outside.
 
@@ -286,7 +304,7 @@ def visit(pidfd: int, work: Any) -> int:
 
 def _make_room(pidfd: int, *, everyone: bool) -> None:
     """Kill the process of the sandbox that has most threads, or all of them; its first one stays."""
-    first = proc.read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0].decode()
+    first = str(proc.pid_of(pidfd))
     space = proc.namespace(first, "pid")
     members = []
     for name in os.listdir("/proc"):

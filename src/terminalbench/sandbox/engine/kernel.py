@@ -5,13 +5,14 @@
 import contextlib
 import ctypes
 import os
+import signal
 from collections.abc import Generator
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC = 32, 1024, 2048, 4096, 16384
 MS_SLAVE, MS_RELATIME = 1 << 19, 1 << 21
 
-PR_SET_DUMPABLE, PR_SET_NAME = 4, 15
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME = 1, 4, 15
 PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP = 22, 23, 24
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 SECCOMP_MODE_FILTER = 2
@@ -122,6 +123,11 @@ def set_name(name: str) -> None:
 def hide_memory() -> None:
     """Let no process without CAP_SYS_PTRACE look into this one (until its next exec)."""
     prctl(PR_SET_DUMPABLE, 0)
+
+
+def die_with_parent() -> None:
+    """End with the process that forked this one (as long as this one keeps its user and its rights)."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def effective_capabilities() -> int:

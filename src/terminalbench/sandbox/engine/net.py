@@ -8,48 +8,45 @@ import os
 import socket
 from typing import Any
 
-from terminalbench.sandbox.engine import kernel, netlink, wire
+from terminalbench.sandbox.engine import inside, kernel, netlink
 
 WAY_PORT = 61353
 """Where redirected connections, and questions for names, arrive: neither a port of programs nor one that the kernel
 gives out by itself."""
 PROXY_PORT = 3128
+WAYS = ("redirect", "proxy", "pasta")
 _BACKLOG = 256
 
 
 def open_way(pidfd: int, wanted: dict[str, Any] | None) -> tuple[str, list[int]]:
-    """How the sandbox that `pidfd` holds reaches the relay ("redirect", "proxy" or "none"), and the relay's sockets.
+    """How the sandbox that `pidfd` holds gets out (one of `WAYS`, or "none"), and the sockets for the relay.
 
     With "redirect" the first two are for connections and for names; with "proxy", for kernels that have no rules to
-    redirect, the first is an HTTP proxy. Then one for each of the wanted forwards.
+    redirect, the first is an HTTP proxy; with "pasta", which is still to be started, the relay has none of these. Then
+    one for each of the wanted forwards.
     """
     if wanted is None:
         return "none", []
-    ours, theirs = wire.socket_pair()
-    child = os.fork()
-    if child == 0:
-        try:
-            ours.close()
-            _visit(pidfd, wanted, theirs)
-        finally:
-            os._exit(0)
-    theirs.close()
-    with ours:
-        data, handles = wire.take(ours, 4096)
-    os.waitpid(child, 0)
-    if not handles:
-        raise OSError(0, f"the sandbox's network cannot be prepared: {data.decode('utf-8', 'replace') or 'no answer'}")
-    return data.decode(), handles
+    data, handles = inside.handed_out(lambda reply: _visit(pidfd, wanted, reply))
+    said = data.decode("utf-8", "replace")
+    if said not in WAYS:
+        raise OSError(0, f"the sandbox's network cannot be prepared: {said or 'no answer'}")
+    return said, handles
 
 
 def _visit(pidfd: int, wanted: dict[str, Any], reply: socket.socket) -> None:
     try:
         kernel.hide_memory()
         os.setns(pidfd, os.CLONE_NEWUSER | os.CLONE_NEWNET)
-        kind = "redirect" if wanted["redirect"] and _redirected() else "proxy"
-        if kind == "redirect":
+        sockets = []
+        if wanted["pasta"] is not None:
+            kind = "pasta"
+            netlink.keep_away(wanted["pasta"]["away"], wanted["pasta"]["gateway"])
+        elif wanted["redirect"] and _redirected():
+            kind = "redirect"
             sockets = [_listener("127.0.0.1", WAY_PORT), _bound(socket.SOCK_DGRAM, "127.0.0.1", WAY_PORT)]
         else:
+            kind = "proxy"
             sockets = [_listener("127.0.0.1", PROXY_PORT)]
         sockets += [_listener(address, port) for address, port in wanted["forwards"]]
         socket.send_fds(reply, [kind.encode()], [one.fileno() for one in sockets], socket.MSG_NOSIGNAL)

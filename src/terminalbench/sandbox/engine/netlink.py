@@ -14,8 +14,8 @@ _NETFILTER, _NFTABLES = 12, 10
 _BATCH_BEGIN, _BATCH_END = 0x10, 0x11
 _NEW_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 3, 6
 _HOOK_OUTPUT, _FIRST, _ADDRESSES, _LAST = 3, -300, -100, 0
-_EQUAL, _UNEQUAL = 0, 1
-_PROTOCOL = 16
+_EQUAL, _UNEQUAL, _NOT_ABOVE, _NOT_BELOW = 0, 1, 3, 5
+_OUT_INTERFACE, _PROTOCOL = 5, 16
 _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
 _LOOPBACK = b"\x7f"
 _TABLE = "relay"
@@ -43,7 +43,7 @@ def redirect(port: int) -> None:
     # Connections between programs inside are not followed: the kernel's table of them has an end.
     inside = _payload(_NETWORK_HEADER, 16, 1) + _compare(_EQUAL, _LOOPBACK)
     inside += _payload(_TRANSPORT_HEADER, 0, 2) + _compare(_UNEQUAL, struct.pack("!H", port))
-    steps = (
+    _change(
         (_NEW_TABLE, _CREATE, _text(1, _TABLE)),
         (_NEW_CHAIN, _CREATE, _chain("first", "filter", _FIRST)),
         (_NEW_CHAIN, _CREATE, _chain("way", "nat", _ADDRESSES)),
@@ -53,10 +53,42 @@ def redirect(port: int) -> None:
         (_NEW_RULE, _CREATE | _APPEND, _rule("way", _protocol(socket.IPPROTO_UDP) + outside + name_port + to_port)),
         (_NEW_RULE, _CREATE | _APPEND, _rule("end", outside + refuse)),
     )
-    batch = _netfilter(_BATCH_BEGIN, 0, b"", 1)
+
+
+def keep_away(places: list[tuple[str, str]], name_server: str) -> None:
+    """Refuse what would leave by an interface to `places`, ranges of IPv4 addresses, or by IPv6.
+
+    Questions for names to `name_server` may leave all the same. By the header of each packet, not by routes: a socket
+    that is bound to an interface is sent past a route that refuses.
+    """
+    leaves = _expression("meta", _number(1, 1) + _number(2, _OUT_INTERFACE)) + _compare(_UNEQUAL, struct.pack("I", _LO))
+    refuse = _expression("reject", _number(1, 0) + _attribute(2, b"\0"))
+    accept = _expression("immediate", _number(1, 0) + _nest(2, _nest(2, _number(1, 1))))
+    name_port = _payload(_TRANSPORT_HEADER, 2, 2) + _compare(_EQUAL, struct.pack("!H", 53))
+    asks = _payload(_NETWORK_HEADER, 16, 4) + _compare(_EQUAL, socket.inet_aton(name_server)) + name_port
+    rules = [_protocol(number) + asks + accept for number in (socket.IPPROTO_TCP, socket.IPPROTO_UDP)]
+    for first, last in places:
+        within = _payload(_NETWORK_HEADER, 16, 4) + _compare(_NOT_BELOW, socket.inet_aton(first))
+        rules.append(leaves + within + _compare(_NOT_ABOVE, socket.inet_aton(last)) + refuse)
+    _change(
+        (_NEW_TABLE, _CREATE, _text(1, _TABLE)),
+        (_NEW_CHAIN, _CREATE, _chain("end", "filter", _LAST)),
+        *((_NEW_RULE, _CREATE | _APPEND, _rule("end", rule)) for rule in rules),
+    )
+    _change(
+        (_NEW_TABLE, _CREATE, _text(1, _TABLE)),
+        (_NEW_CHAIN, _CREATE, _chain("end", "filter", _LAST)),
+        (_NEW_RULE, _CREATE | _APPEND, _rule("end", leaves + refuse)),
+        family=socket.AF_INET6,
+    )
+
+
+def _change(*steps: tuple[int, int, bytes], family: int = socket.AF_INET) -> None:
+    """Change the rules of a family, all at once or not at all: (what, flags, of what)."""
+    batch = _netfilter(_BATCH_BEGIN, 0, b"", 1, family)
     for number, (kind, flags, body) in enumerate(steps, 2):
-        batch += _netfilter(_NFTABLES << 8 | kind, _ACK | flags, body, number)
-    _ask(_NETFILTER, batch + _netfilter(_BATCH_END, 0, b"", len(steps) + 2), len(steps))
+        batch += _netfilter(_NFTABLES << 8 | kind, _ACK | flags, body, number, family)
+    _ask(_NETFILTER, batch + _netfilter(_BATCH_END, 0, b"", len(steps) + 2, family), len(steps))
 
 
 def _ask(protocol: int, message: bytes, answers: int) -> None:
@@ -81,9 +113,9 @@ def _message(kind: int, flags: int, body: bytes, number: int) -> bytes:
     return struct.pack("IHHII", 16 + len(body), kind, flags | _REQUEST, number, 0) + body
 
 
-def _netfilter(kind: int, flags: int, body: bytes, number: int) -> bytes:
+def _netfilter(kind: int, flags: int, body: bytes, number: int, family: int) -> bytes:
     bracket = kind in (_BATCH_BEGIN, _BATCH_END)
-    head = struct.pack("!BBH", 0 if bracket else socket.AF_INET, 0, _NFTABLES if bracket else 0)
+    head = struct.pack("!BBH", 0 if bracket else family, 0, _NFTABLES if bracket else 0)
     return _message(kind, flags, head + body, number)
 
 

@@ -107,6 +107,11 @@ def largest_process(*, patient: bool) -> int | None:
     return max(sizes, key=lambda pid: sizes[pid], default=None)
 
 
+def pid_of(pidfd: int) -> int:
+    """The process that a handle of one holds; -1 once it is gone."""
+    return int(read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0])
+
+
 def namespace(pid: str | int, kind: str) -> str | None:
     """The namespace of a process, of kind "pid", "net" or "ipc"; None once it is gone."""
     try:

@@ -4,6 +4,7 @@ import re
 import socket
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from pathlib import Path
 
 Address = IPv4Address | IPv6Address
 
@@ -29,6 +30,8 @@ _PRIVATE = tuple(
     ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
 _NAT64 = ip_network("64:ff9b::/96")
+_ROUTES = Path("/proc/net/fib_trie")
+_LOCAL = re.compile(r"\|-- ([0-9.]+)\n +/32 host LOCAL")
 _NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}")
 
 
@@ -65,6 +68,13 @@ def place_of(address: Address) -> Place:
     if any(address in network for network in _PRIVATE if network.version == address.version):
         return Place.PRIVATE
     return Place.PUBLIC
+
+
+def not_public() -> list[tuple[str, str]]:
+    """First and last of the IPv4 addresses that are no public ones, and of this machine's own."""
+    networks = [network for network in (*_MACHINE, *_PRIVATE) if network.version == 4]
+    own = [(address, address) for address in dict.fromkeys(_LOCAL.findall(_ROUTES.read_text(encoding="ascii")))]
+    return [(str(network[0]), str(network[-1])) for network in networks] + own
 
 
 def _is_own(address: Address) -> bool:

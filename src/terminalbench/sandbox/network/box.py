@@ -48,15 +48,15 @@ class Box:
         self._tasks: set[asyncio.Future[None]] = set()
         self._live: dict[Tunnel, tuple[str, int]] = {}
         self._questions = self._connections = 0
-        first, rest = sockets[0], sockets[1:]
+        self._datagrams, rest = None, sockets
         if about["way"] == "redirect":
-            self._listen(first, self._arrived)
-            self._datagrams, rest = rest[0], rest[1:]
+            self._listen(sockets[0], self._arrived)
+            self._datagrams, rest = sockets[1], sockets[2:]
             self._datagrams.setblocking(False)
             self._loop.add_reader(self._datagrams, self._packet)
-        else:
-            self._datagrams = None
-            self._listen(first, self._proxy)
+        elif about["way"] == "proxy":
+            self._listen(sockets[0], self._proxy)
+            rest = sockets[1:]
         for listener, (host, port) in zip(rest, about["forwards"], strict=True):
             self._listen(listener, lambda client, host=host, port=port: self._through(client, host, port))
 

@@ -9,12 +9,15 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies_environment
 
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxNetworkError
+from terminalbench.sandbox.network import addresses
+from terminalbench.sandbox.network.box import RELAY_ADDRESS
 from terminalbench.sandbox.network.policy import OPEN, Policy
 
 MOST_FORWARDS = 8
@@ -29,6 +32,7 @@ class Way:
     """The way out that a sandbox gets: its first policy, the places of this machine shown inside, its log file.
 
     A forward is the address inside, and the host and port that it stands for.
+    With `pasta` its program serves the sandbox instead of the relay, which is left with the forwards and the log.
     `redirect` and `static` (names with fixed addresses, taken as public) are for tests; no file of a user sets them.
     """
 
@@ -36,12 +40,22 @@ class Way:
     phase: str = "setup"
     forwards: tuple[tuple[str, str, int], ...] = ()
     log: Path | None = None
+    pasta: str | None = None
     redirect: bool = True
     static: Mapping[str, str] = field(default_factory=dict)
 
     def request(self) -> dict[str, Any]:
         """What is to be made inside."""
-        return {"redirect": self.redirect, "forwards": [(inside, port) for inside, _, port in self.forwards]}
+        return {
+            "redirect": self.redirect,
+            "forwards": [(inside, port) for inside, _, port in self.forwards],
+            "open": not self.policy.closed,
+            "pasta": self._pasta() if self.pasta is not None else None,
+        }
+
+    def _pasta(self) -> dict[str, Any]:
+        address = str(ip_address(RELAY_ADDRESS) + 1)
+        return {"program": self.pasta, "gateway": RELAY_ADDRESS, "address": address, "away": addresses.not_public()}
 
 
 class Relay:

@@ -9,8 +9,9 @@ machine. `"network": "host"` gives the host's own network, and is never chosen u
 
 import os
 import re
+import shutil
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,23 @@ from weakref import WeakSet
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.network.client import MOST_FORWARDS, Link, Way
+from terminalbench.sandbox.network.addresses import Place, literal, place_of
+from terminalbench.sandbox.network.client import MOST_FORWARDS, Way
 from terminalbench.sandbox.network.egress import FILE
 from terminalbench.sandbox.network.policy import CLOSED, OPEN, Policy, canonical
 
 PHASES = ("setup", "agent", "verifier")
 HOST_NETWORK = "host"
+PASTA = "pasta"
 _MODEL_ONLY = "model-only"
 _WORDS = {"public": OPEN, "none": CLOSED, _MODEL_ONLY: Policy(lists=((),))}
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PORTS = {"http": 80, "https": 443}
 _NEEDS_UDP = "needs_udp"
+_TUN = "/dev/net/tun"
+_OTHERS = 'run it with container_env = "docker", or with network = "host" if it may share this machine\'s network'
+_NO_PASTA = f"install the package passt (it has pasta) where /dev/net/tun is open to its user, or {_OTHERS}"
+_NO_LIST = f'say "public" or "none" for each phase, or {_OTHERS}'
 _told: list[str] = []
 _live: "WeakSet[TrialNetwork]" = WeakSet()
 
@@ -109,15 +116,22 @@ def _endpoints(given: Iterable[str], *, only_urls: bool = False) -> frozenset[tu
     return frozenset(found)
 
 
+def _is_private(host: str) -> bool:
+    """Whether it is an address of a private network, or of this machine without being its loopback."""
+    address = literal(host)
+    return address is not None and not address.is_loopback and place_of(address) is not Place.PUBLIC
+
+
 class TrialNetwork:
     """The network of one sandbox, whose task asks for these policies, one after the other.
 
-    `link` is its open way, once it has one.
+    `enter_by` tells the sandbox of another policy and phase, once it runs.
     """
 
     def __init__(self, given: Mapping[str, Any] | str | None, trial_dir: Path, asked: Sequence[NetworkPolicy]) -> None:
         self.settings = Settings.read(given)
-        self.link: Link | None = None
+        self.enter_by: Callable[[Policy, str], Awaitable[None]] | None = None
+        self._pasta: str | None = None
         self._trial_dir, self._phase, self._asked, self._all = trial_dir, PHASES[0], asked[0], tuple(asked)
         _live.add(self)
 
@@ -135,9 +149,15 @@ class TrialNetwork:
         if first != agent and not _told:
             hint = "run it by tbench run, or with Harbor's --plugin terminalbench.harbor.plugin:EventPlugin"
             raise Refused("another network for the agent than for its set-up, in a job that tells no phases", hint=hint)
-        if all(self.settings.policy(phase, one).closed for one in self._all for phase in PHASES):
+        if all(policy.closed for policy in self._policies()):
             return None
-        return Way(self._policy(), self._phase, self._forwards(), self._trial_dir / FILE)
+        if self._pasta is not None:
+            self._trial_dir.joinpath(FILE).write_text(f'{{"network":"{PASTA}"}}\n')  # the relay sees the forwards only
+        return Way(self._policy(), self._phase, self._forwards(), self._trial_dir / FILE, self._pasta)
+
+    def _policies(self) -> list[Policy]:
+        """Every policy that the sandbox may come to have."""
+        return [self.settings.policy(phase, one) for one in self._all for phase in PHASES]
 
     def _policy(self) -> Policy:
         return self.settings.policy(self._phase, self._asked)
@@ -166,7 +186,7 @@ class TrialNetwork:
     def check(self, folder: Path) -> None:
         """Refuse what cannot be kept of what the task in `folder` asks for, before anything starts.
 
-        A task that needs what the relay does not pass on says so: `[metadata] needs_udp = true`.
+        A task that needs what the relay does not pass on says so, `[metadata] needs_udp = true`, and gets it by pasta.
         """
         self._forwards()
         if self.settings.host and any(policy.network_mode == NetworkMode.ALLOWLIST for policy in self._all):
@@ -176,20 +196,33 @@ class TrialNetwork:
         except (OSError, ValueError):  # Harbor has read it, or says what is wrong with it
             return
         if task.get("metadata", {}).get(_NEEDS_UDP) is True and not self.settings.host:
-            hint = (
-                'run it with container_env = "docker", or with network = "host" if it may share this machine\'s network'
-            )
-            raise Refused(
-                "a task that needs UDP, which no private network of a sandbox has", where=str(folder), hint=hint
-            )
+            self._take_pasta(str(folder))
+
+    def _take_pasta(self, where: str) -> None:
+        """Have pasta serve the sandbox, which passes everything on; refuse what is asked for and it cannot keep."""
+        policies = [policy for policy in self._policies() if not policy.closed]
+        if not policies:
+            return
+        what = "a task that needs UDP"
+        if any(policy.lists for policy in policies):
+            raise Refused(f"{what}, with a list of hosts, which pasta cannot keep", where=where, hint=_NO_LIST)
+        for host, port in sorted(self.settings.model | self.settings.declared):
+            if _is_private(host):
+                raise Refused(f"{what}, with {host}:{port} of a private network for its profile", where=where)
+        program = shutil.which("pasta")
+        if program is None:
+            raise Refused(f"{what}, without pasta, which is not on the PATH", where=where, hint=_NO_PASTA)
+        if not os.access(_TUN, os.R_OK | os.W_OK):
+            raise Refused(f"{what}: {_TUN}, which pasta needs, is not open to this user", where=where, hint=_NO_PASTA)
+        self._pasta = program
 
     def belongs_to(self, trial_dir: Path) -> bool:
         """Whether it is the network of that trial."""
         return self._trial_dir.resolve() == trial_dir.resolve()
 
     async def _tell(self) -> None:
-        if self.link is not None:
-            await self.link.enter(self._policy(), self._phase)
+        if self.enter_by is not None:
+            await self.enter_by(self._policy(), self._phase)
 
 
 def phases_are_told(by: str) -> None:

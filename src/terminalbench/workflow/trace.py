@@ -4,16 +4,23 @@
 read it. Artifacts lie beside it, named by their content.
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from terminalbench.records import Usage
+from terminalbench.files import BadLine, append_jsonl, decode_plain, read_jsonl, write_json
+from terminalbench.records import Usage, stamp
+from terminalbench.workflow.model import Artifact
 
 FOLDER = "workflow"
 """The folder of a trial that holds all of it."""
+_LONGEST_OBJECT = 50_000_000
 
 
 def trace_file(trial: Path) -> Path:
@@ -69,10 +76,12 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of a trace. `number` counts from 1 without a gap; `cycle` counts the runs of a step from 1.
 
     run_start: `config` (digest of the workflow), `workflow`, `model`, `context` (hash). attempt: `attempt` from 1,
-    `artifact` (None: the answer was unusable, `reason` says why), `usage` of all requests, `tries`, `temperature`,
-    `duration_sec`. guard: `guard`, `passed`, `fatal`, `signature`, `feedback`, `duration_sec`. step_fail: `failure`.
-    stagnation: `guard`, `signature`. escalate: `targets`, `escalations` so far, `summary`. invalidate: `targets`.
-    run_end: `ending`, `reason`, `step`, `guard`, `artifact` (the patch that is applied), `usage` of all.
+    `artifact` (None: the answer was unusable, `reason` says why), its edges (`previous`, `uses`, `escalated_from`: see
+    Artifact), `usage` of all requests, `tries`, `temperature`, `duration_sec`. guard: `guard`, `passed`, `fatal`,
+    `signature`, `feedback`, `parts` (the guards that a composite one asked, and whether each passed), `duration_sec`,
+    `artifact`. step_pass: `artifact`. step_fail: `failure`, `guard`, `reason`. stagnation: `guard`, `signature`.
+    escalate: `guard`, `targets`, `escalations` so far, `summary`. invalidate: `targets`. run_end: `ending`, `reason`,
+    `step`, `guard`, `artifact` (the patch that is left: accepted, else the best so far), `usage` of all.
     """
 
     number: int
@@ -103,3 +112,68 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     context: str | None = None
     oracle: bool = False
     limits: Mapping[str, float] = msgspec.field(default_factory=dict)
+    previous: str | None = None
+    uses: Mapping[str, str] = msgspec.field(default_factory=dict)
+    escalated_from: str | None = None
+    parts: Mapping[str, bool] = msgspec.field(default_factory=dict)
+
+
+def _utc() -> datetime:
+    return datetime.now(UTC)
+
+
+class Sink(ABC):
+    """Where a run tells what happens: it numbers and stamps each event."""
+
+    def __init__(self, now: Callable[[], datetime] = _utc, last: int = 0) -> None:
+        self._now, self._last = now, last
+
+    def write(self, kind: Happened, **fields: Any) -> TraceEvent:
+        """Record that something happened; on disk when this returns."""
+        event = TraceEvent(number=self._last + 1, at=stamp(self._now()), kind=kind, **fields)
+        self.put(event)
+        self._last = event.number
+        return event
+
+    @abstractmethod
+    def put(self, event: TraceEvent) -> None:
+        """Keep an event."""
+
+    @abstractmethod
+    def keep(self, artifact: Artifact) -> None:
+        """Keep an artifact; one that is kept already stays as it is."""
+
+
+class TraceFolder(Sink):
+    """The trace in the folder of a trial. A further run in the same folder counts on from the last."""
+
+    def __init__(self, trial: Path, now: Callable[[], datetime] = _utc) -> None:
+        super().__init__(now, max((event.number for event in read_trace(trial).events), default=0))
+        self._trial = trial
+
+    def put(self, event: TraceEvent) -> None:
+        append_jsonl(trace_file(self._trial), event)
+
+    def keep(self, artifact: Artifact) -> None:
+        file = object_file(self._trial, artifact.id)
+        if not file.exists():
+            write_json(file, artifact)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The events of a trial in their order, and the lines that could not be read."""
+
+    events: list[TraceEvent] = field(default_factory=list)
+    unreadable: list[BadLine] = field(default_factory=list)
+
+
+def read_trace(trial: Path) -> Trace:
+    """What a trial's trace holds; a line that is still being written, or was torn by a crash, is left out."""
+    found = read_jsonl(trace_file(trial), TraceEvent)
+    return Trace(found.records, found.bad)
+
+
+def read_artifact(trial: Path, artifact: str) -> Artifact | None:
+    """An artifact of a trial; None when it is not there, or cannot be read."""
+    return decode_plain(object_file(trial, artifact), Artifact, _LONGEST_OBJECT)

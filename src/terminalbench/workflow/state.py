@@ -1,0 +1,108 @@
+"""What a run knows of its steps, and the decisions that follow from it: who stagnates, where the run goes back to."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from terminalbench.workflow.generators import GENERATORS
+from terminalbench.workflow.model import Artifact, GuardResult, Kind, Step, Workflow
+from terminalbench.workflow.prompts import Tried
+from terminalbench.workflow.signatures import normalised
+
+
+@dataclass
+class State:
+    """What is known of each step: its accepted artifact, how often it ran, what was rejected, why it runs again.
+
+    `escalations` counts by step how often it sent the run back, `spent` how often to which target.
+    """
+
+    workflow: Workflow
+    accepted: dict[str, Artifact] = field(default_factory=dict)
+    cycles: Counter[str] = field(default_factory=Counter)
+    tried: dict[str, list[Tried]] = field(default_factory=dict)
+    sent_back: dict[str, list[str]] = field(default_factory=dict)
+    escalated_from: dict[str, str] = field(default_factory=dict)
+    escalations: Counter[str] = field(default_factory=Counter)
+    spent: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def this_cycle(self, name: str) -> list[Tried]:
+        """What was rejected of the step since it started last."""
+        return [one for one in self.tried.get(name, ()) if one.cycle == self.cycles[name]]
+
+    def step(self, name: str) -> Step:
+        """What the workflow says of a step."""
+        return self.workflow.steps[name]
+
+    def next_step(self) -> str | None:
+        """The first step without an accepted artifact; None: all have one."""
+        return next((name for name in self.workflow.steps if name not in self.accepted), None)
+
+    def note(self, name: str, attempt: int, made: Artifact | None, rejected: GuardResult) -> Tried:
+        """Remember a rejected attempt."""
+        tried = Tried(
+            cycle=self.cycles[name],
+            attempt=attempt,
+            guard=rejected.guard,
+            feedback=rejected.feedback,
+            signature=signature(rejected) or "",
+            artifact=made,
+        )
+        self.tried.setdefault(name, []).append(tried)
+        return tried
+
+    def stagnates(self, name: str, last: Tried) -> bool:
+        """Whether the last errors of this guard in this cycle are all the same one."""
+        patience = self.step(name).patience
+        if patience is None:
+            return False
+        same = [one.signature for one in self.this_cycle(name) if one.guard == last.guard][-patience:]
+        return len(same) == patience and len(set(same)) == 1
+
+    def targets(self, name: str, rejected: GuardResult) -> tuple[str, ...]:
+        """Where the errors of a guard send the run: as told for it, for a part of it that rejects, or for all."""
+        step = self.step(name)
+        for guard in (rejected.guard, *(part.guard for part in rejected.parts if not part.passed)):
+            if guard in step.escalate_by_guard:
+                return tuple(step.escalate_by_guard[guard])
+        return step.escalate
+
+    def chosen(self, name: str, rejected: GuardResult) -> tuple[str, ...]:
+        """Which targets run again now; none when the step may not send the run back any more.
+
+        Those of the kind that a guard asks for, if the step has such targets, else all; of targets with budgets one.
+        """
+        step, targets = self.step(name), self.targets(name, rejected)
+        if self.escalations[name] >= step.e_max:
+            return ()
+        asked = tuple(target for target in targets if self.kind(target) == rejected.back)
+        if not step.budgets:
+            return asked or targets
+        left = [t for t in (*asked, *targets) if self.spent[name, t] < step.budgets.get(t, 0)]
+        return tuple(left[:1])
+
+    def kind(self, name: str) -> Kind:
+        """What a step makes."""
+        return GENERATORS[self.step(name).generator].kind
+
+    def send_back(self, name: str, targets: tuple[str, ...], summary: str) -> tuple[str, ...]:
+        """Let targets and all that is built on them run again, told by `summary` why; what had passed is returned."""
+        again = {other for target in targets for other in (target, *self.workflow.dependents(target))}
+        invalid = tuple(other for other in self.workflow.steps if other in again and other in self.accepted)
+        self.accepted = {other: artifact for other, artifact in self.accepted.items() if other not in again}
+        self.escalations[name] += 1
+        self.spent.update((name, target) for target in targets)
+        tried = self.this_cycle(name)
+        last = next((one.artifact for one in reversed(tried) if one.artifact is not None), None)
+        for other in again:
+            if self.cycles[other]:
+                self.sent_back.setdefault(other, []).append(summary)
+                if last is not None:
+                    self.escalated_from[other] = last.id
+        return invalid
+
+
+def signature(said: GuardResult) -> str | None:
+    """The error of a guard without what changes from try to try; None when it passed."""
+    if said.passed:
+        return None
+    return said.signature or normalised(said.feedback)

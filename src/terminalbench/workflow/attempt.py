@@ -157,19 +157,18 @@ class Asker:
 
     async def _files(self, artifacts: Sequence[Artifact]) -> dict[str, str]:
         """The files of the repository that these artifacts name and the context does not show."""
-        found: dict[str, str] = {}
-        for path in dict.fromkeys(path for artifact in artifacts for path in _paths(artifact)):
-            if path in self._given.shown or len(found) >= _SHOWN_FILES:
-                continue
-            data = await self._ports.workspace.read(path)
-            if data is None:
-                continue
-            try:
-                text = data.decode()
-            except UnicodeDecodeError:
-                continue
-            found[path] = prompts.shorten(text, _LONGEST_FILE)
-        return found
+        named = dict.fromkeys(path for artifact in artifacts for path in _paths(artifact))
+        wanted = [path for path in named if path not in self._given.shown][:_SHOWN_FILES]
+        found = await self._ports.workspace.read_many(wanted) if wanted else {}
+        texts = {path: _text(found[path]) for path in wanted if path in found}
+        return {path: prompts.shorten(text, _LONGEST_FILE) for path, text in texts.items() if text is not None}
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _added(usages: Sequence[Usage]) -> Usage:

@@ -17,7 +17,7 @@ from terminalbench.workflow import prompts
 from terminalbench.workflow.attempt import Asker, Given, Ports
 from terminalbench.workflow.model import Artifact, Guard, GuardContext, GuardResult, Kind, Workflow
 from terminalbench.workflow.prompts import Tried
-from terminalbench.workflow.state import State, signature
+from terminalbench.workflow.state import State, signature_of
 from terminalbench.workflow.trace import Ending, Happened, StepFailure
 
 _LONGEST_REASON = 500
@@ -194,7 +194,7 @@ class Engine:
             started = self._ports.clock()
             said = await self._guards[guard].check(artifact, context)
             seconds = round(self._ports.clock() - started, 3)
-            said = msgspec.structs.replace(said, guard=guard, signature=signature(said), duration_sec=seconds)
+            said = msgspec.structs.replace(said, guard=guard, signature=signature_of(said), duration_sec=seconds)
             now = passed + (sum(part.passed for part in said.parts) if said.parts else said.passed)
             if now > passed:
                 passed = now

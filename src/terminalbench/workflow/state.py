@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from terminalbench.workflow.generators import GENERATORS
 from terminalbench.workflow.model import Artifact, GuardResult, Kind, Step, Workflow
 from terminalbench.workflow.prompts import Tried
-from terminalbench.workflow.signatures import normalised
+from terminalbench.workflow.signatures import signature
 
 
 @dataclass
@@ -44,7 +44,7 @@ class State:
             attempt=attempt,
             guard=rejected.guard,
             feedback=rejected.feedback,
-            signature=signature(rejected) or "",
+            signature=signature_of(rejected) or "",
             artifact=made,
         )
         self.tried.setdefault(name, []).append(tried)
@@ -101,8 +101,8 @@ class State:
         return invalid
 
 
-def signature(said: GuardResult) -> str | None:
+def signature_of(said: GuardResult) -> str | None:
     """The error of a guard without what changes from try to try; None when it passed."""
     if said.passed:
         return None
-    return said.signature or normalised(said.feedback)
+    return said.signature or signature(said.feedback)

@@ -1,0 +1,428 @@
+"""What the engine does with a scripted model and guards that say what they are told."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from support.scripted_workflow import ANSWERS, TASK, Bench, ScriptedModel, Verdicts, back, fatal
+from terminalbench.llm.model import Fault, ModelError
+from terminalbench.records import Usage
+from terminalbench.workflow.attempt import Given
+from terminalbench.workflow.generators import answer_of
+from terminalbench.workflow.model import Artifact, GuardResult, Kind, Step, Workflow
+from terminalbench.workflow.trace import Ending, Happened, StepFailure
+
+ONE = Workflow(
+    name="one", steps={"patch": Step(generator="patch", prompt="Make it.", guards=("patch", "lint"), rmax=2)}
+)
+
+
+def tdd(**patch: object) -> Workflow:
+    """Analysis, test, patch; the keys of the patch step can be set."""
+    steps = {
+        "analysis": Step(generator="analysis", prompt="Find the cause.", guards=("analysis",), rmax=2),
+        "test": Step(generator="test", prompt="Write a test.", guards=("red",), requires=("analysis",), rmax=2),
+        "patch": Step(generator="patch", prompt="Make it.", guards=("patch", "green"), requires=("analysis", "test")),
+    }
+    steps["patch"] = msgspec.structs.replace(steps["patch"], **patch)
+    return Workflow(name="tdd", steps=steps)
+
+
+def test_an_artifact_that_every_guard_passes_is_the_result() -> None:
+    bench = Bench(tdd())
+    result = bench.run()
+    assert result.ending is Ending.DONE
+    assert result.patch is not None
+    assert answer_of(result.patch).edits[0].replace == "2 * x"
+    assert result.step is None
+    assert [event.number for event in bench.sink.events] == list(range(1, len(bench.sink.events) + 1))
+    end = bench.sink.events[-1]
+    assert (end.kind, end.ending, end.artifact) == (Happened.RUN_END, Ending.DONE, result.patch.id)
+
+
+def test_the_first_guard_that_rejects_ends_the_attempt_and_its_feedback_is_in_the_next_prompt() -> None:
+    bench = Bench(
+        ONE, verdicts=Verdicts({"patch": ["hunk one does not apply", True, True], "lint": ["name y unknown"]})
+    )
+    assert bench.run().ending is Ending.DONE
+    assert [name for name, *_ in bench.verdicts.seen] == ["patch", "patch", "lint", "patch", "lint"]
+    first, second, third = bench.model.prompts(Kind.PATCH)
+    assert "rejected" not in first
+    assert "feedback: hunk one does not apply" in second
+    assert "number 1" in second, "what was rejected is shown"
+    assert "feedback: hunk one does not apply" in third
+    assert "feedback: name y unknown" in third
+
+
+def test_every_prompt_has_the_task_the_context_the_order_and_the_inputs() -> None:
+    bench = Bench(tdd())
+    bench.run()
+    for kind, order in ((Kind.ANALYSIS, "Find the cause."), (Kind.TEST, "Write a test."), (Kind.PATCH, "Make it.")):
+        (prompt,) = bench.model.prompts(kind)
+        assert TASK in prompt
+        assert "# Repository\n\na.py" in prompt
+        assert order in prompt
+    assert "Root cause: cause" in bench.model.prompts(Kind.TEST)[0]
+    assert "def test_double" in bench.model.prompts(Kind.PATCH)[0]
+    assert "    return x" in bench.model.prompts(Kind.PATCH)[0], "a file that the analysis names is shown"
+
+
+def test_a_file_that_the_context_shows_is_not_shown_twice_and_test_notes_go_to_those_who_write_tests() -> None:
+    bench = Bench(tdd(), given=Given(task=TASK, context="a.py", shown=("a.py",), test_notes="run by pytest"))
+    bench.run()
+    assert "    return x" not in bench.model.prompts(Kind.PATCH)[0]
+    assert ["run by pytest" in one.prompt for one in bench.model.asked] == [False, True, False]
+
+
+def test_retries_are_rmax_and_the_step_is_given_up_after_them() -> None:
+    bench = Bench(ONE, verdicts=Verdicts({"lint": ["one", "two", "three", "four"]}))
+    result = bench.run()
+    assert (result.ending, result.step, result.guard) == (Ending.EXHAUSTED, "patch", "lint")
+    assert len(bench.of(Happened.ATTEMPT)) == 3
+    assert bench.of(Happened.STEP_FAIL)[0].failure is StepFailure.RMAX
+
+
+def test_first_tries_are_at_zero_and_retries_may_be_warmer_also_in_a_later_cycle() -> None:
+    workflow = tdd(rmax=2, patience=2, e_max=1, escalate=("analysis",), retry_temperature=0.7)
+    bench = Bench(workflow, verdicts=Verdicts({"green": ["same", "same", "other"]}))
+    bench.run()
+    assert [one.temperature for one in bench.model.asked if one.kind is Kind.PATCH] == [0, 0.7, 0, 0.7]
+    assert {one.temperature for one in bench.model.asked if one.kind is not Kind.PATCH} == {0}
+
+
+def test_a_fatal_verdict_ends_the_run_at_once() -> None:
+    bench = Bench(
+        tdd(patience=1, e_max=3, escalate=("analysis",)), verdicts=Verdicts({"green": [fatal("green", "no runner")]})
+    )
+    result = bench.run()
+    assert (result.ending, result.step, result.guard) == (Ending.FATAL, "patch", "green")
+    assert bench.of(Happened.STEP_FAIL)[0].failure is StepFailure.FATAL
+    assert not bench.of(Happened.ESCALATE)
+
+
+def test_equal_errors_of_one_guard_are_a_stagnation_even_with_others_in_between() -> None:
+    workflow = tdd(rmax=6, patience=3, e_max=1, escalate=("test",))
+    verdicts = Verdicts({"patch": [True, "p1", True, True, "p2", True], "green": ["same", "same", "same"]})
+    bench = Bench(workflow, verdicts=verdicts)
+    assert bench.run().ending is Ending.DONE
+    (stagnation,) = bench.of(Happened.STAGNATION)
+    assert (stagnation.guard, stagnation.signature, stagnation.attempt) == ("green", "same", 4)
+
+
+def test_different_errors_are_none() -> None:
+    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("test",))
+    bench = Bench(workflow, verdicts=Verdicts({"green": ["one", "two", "one", "two"]}))
+    assert bench.run().ending is Ending.EXHAUSTED
+    assert not bench.of(Happened.STAGNATION)
+    assert bench.of(Happened.STEP_FAIL)[0].failure is StepFailure.RMAX
+
+
+def test_errors_that_differ_in_what_changes_by_itself_are_equal() -> None:
+    said = [
+        GuardResult(passed=False, guard="green", feedback=f"a.py:{n}: ValueError at 0x7f{n}a in 0.{n}s") for n in (1, 2)
+    ]
+    bench = Bench(tdd(rmax=2, patience=2, e_max=1, escalate=("test",)), verdicts=Verdicts({"green": [*said]}))
+    bench.run()
+    assert len(bench.of(Happened.STAGNATION)) == 1
+
+
+def test_stagnation_without_a_target_is_told_to_the_model_once_as_an_event_and_from_then_on_in_prompts() -> None:
+    workflow = Workflow(name="one", steps={"patch": msgspec.structs.replace(ONE.steps["patch"], rmax=3, patience=2)})
+    bench = Bench(workflow, verdicts=Verdicts({"lint": ["same", "same", "same"]}))
+    assert bench.run().ending is Ending.DONE
+    assert len(bench.of(Happened.STAGNATION)) == 1
+    assert ["again and again" in prompt for prompt in bench.model.prompts(Kind.PATCH)] == [False, False, True, True]
+
+
+def test_an_escalation_runs_targets_and_dependents_again_and_each_of_them_is_told_why() -> None:
+    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("analysis",))
+    bench = Bench(workflow, verdicts=Verdicts({"green": ["wrong value 3", "wrong value 3"]}))
+    assert bench.run().ending is Ending.DONE
+    (escalate,), (invalidate,) = bench.of(Happened.ESCALATE), bench.of(Happened.INVALIDATE)
+    assert (escalate.targets, escalate.escalations, escalate.guard) == (("analysis",), 1, "green")
+    assert invalidate.targets == ("analysis", "test")
+    assert [(e.step, e.cycle) for e in bench.of(Happened.STEP_START)] == [
+        ("analysis", 1), ("test", 1), ("patch", 1), ("analysis", 2), ("test", 2), ("patch", 2)
+    ]  # fmt: skip
+    summary = escalate.summary or ""
+    assert "feedback: wrong value 3" in summary
+    for kind in (Kind.ANALYSIS, Kind.TEST, Kind.PATCH):
+        *_, again = bench.model.prompts(kind)
+        assert summary in again
+        assert summary not in bench.model.prompts(kind)[0]
+    again = bench.model.prompts(Kind.PATCH)[-1]
+    assert "Cycle 1, attempt 2: rejected by check `green`" in again, "history stays visible"
+    attempts = {(e.step, e.cycle, e.attempt): e for e in bench.of(Happened.ATTEMPT)}
+    rejected = attempts["patch", 1, 2].artifact
+    for step in ("analysis", "test", "patch"):
+        assert attempts[step, 2, 1].escalated_from == rejected
+    assert attempts["patch", 1, 2].previous == attempts["patch", 1, 1].artifact
+    assert attempts["patch", 2, 1].previous is None
+    assert attempts["patch", 2, 1].uses == {
+        "analysis": attempts["analysis", 2, 1].artifact,
+        "test": attempts["test", 2, 1].artifact,
+    }
+
+
+def test_each_retry_of_a_later_cycle_is_told_too() -> None:
+    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("test",))
+    bench = Bench(workflow, verdicts=Verdicts({"green": ["same", "same", "other"], "red": [True, "not red"]}))
+    assert bench.run().ending is Ending.DONE
+    summary = bench.of(Happened.ESCALATE)[0].summary or ""
+    assert [summary in prompt for prompt in bench.model.prompts(Kind.TEST)] == [False, True, True]
+    assert [summary in prompt for prompt in bench.model.prompts(Kind.PATCH)] == [False, False, True, True]
+
+
+def test_a_step_that_has_not_run_is_not_told_that_it_runs_again() -> None:
+    workflow = tdd()
+    steps = {**workflow.steps, "test": msgspec.structs.replace(
+        workflow.steps["test"], rmax=2, patience=2, e_max=1, escalate=("analysis",))}  # fmt: skip
+    bench = Bench(msgspec.structs.replace(workflow, steps=steps), verdicts=Verdicts({"red": ["same", "same"]}))
+    assert bench.run().ending is Ending.DONE
+    (prompt,) = bench.model.prompts(Kind.PATCH)
+    assert "runs again" not in prompt
+
+
+def test_stagnation_is_counted_anew_in_each_cycle() -> None:
+    workflow = tdd(rmax=6, patience=3, e_max=2, escalate=("test",))
+    bench = Bench(workflow, verdicts=Verdicts({"green": ["same"] * 9}))
+    assert bench.run().ending is Ending.EXHAUSTED
+    patches = [(e.cycle, e.attempt) for e in bench.of(Happened.ATTEMPT) if e.step == "patch"]
+    assert patches == [(cycle, attempt) for cycle in (1, 2, 3) for attempt in (1, 2, 3)]
+    assert len(bench.of(Happened.ESCALATE)) == 2
+    assert bench.of(Happened.STEP_FAIL)[0].failure is StepFailure.ESCALATION_EXHAUSTED
+
+
+def test_the_guard_that_stagnates_says_where_the_run_goes_back_to() -> None:
+    workflow = tdd(rmax=6, patience=2, e_max=2, escalate=("analysis",), escalate_by_guard={"green": ("test",)})
+    bench = Bench(workflow, verdicts=Verdicts({"green": ["g", "g"], "patch": [True, True, "p", "p"]}))
+    assert bench.run().ending is Ending.DONE
+    assert [(e.guard, e.targets) for e in bench.of(Happened.ESCALATE)] == [
+        ("green", ("test",)),
+        ("patch", ("analysis",)),
+    ]
+    assert [e.targets for e in bench.of(Happened.INVALIDATE)] == [("test",), ("analysis", "test")]
+
+
+def test_a_part_of_a_composite_guard_may_say_it_too() -> None:
+    workflow = tdd(rmax=6, patience=1, e_max=1, escalate=("analysis",), escalate_by_guard={"lint": ("test",)})
+    parts = (GuardResult(passed=True, guard="apply"), GuardResult(passed=False, guard="lint", feedback="f"))
+    said = GuardResult(passed=False, guard="patch", feedback="lint: f", parts=parts)
+    bench = Bench(workflow, verdicts=Verdicts({"patch": [said]}))
+    bench.run()
+    assert bench.of(Happened.ESCALATE)[0].targets == ("test",)
+    assert next(e.parts for e in bench.of(Happened.GUARD) if e.guard == "patch") == {"apply": True, "lint": False}
+
+
+def test_budgets_act_one_target_at_a_time_until_none_is_left() -> None:
+    workflow = tdd(rmax=3, patience=1, e_max=3, escalate=("test", "analysis"), budgets={"test": 2, "analysis": 1})
+    bench = Bench(workflow, verdicts=Verdicts({"green": ["same"] * 9}))
+    result = bench.run()
+    assert [e.targets for e in bench.of(Happened.ESCALATE)] == [("test",), ("test",), ("analysis",)]
+    assert result.ending is Ending.EXHAUSTED
+    without = Bench(
+        tdd(rmax=3, patience=1, e_max=3, escalate=("test", "analysis")), verdicts=Verdicts({"green": ["s"] * 9})
+    )
+    without.run()
+    assert {e.targets for e in without.of(Happened.ESCALATE)} == {("test", "analysis")}
+
+
+def reviewed(**review: object) -> Workflow:
+    step = Step(
+        generator="review", prompt="Review it.", guards=("review",), requires=("analysis", "test", "patch"), rmax=1
+    )
+    return Workflow(name="reviewed", steps={**tdd().steps, "review": msgspec.structs.replace(step, **review)})
+
+
+def test_the_verdict_of_a_review_sends_the_run_back_at_once() -> None:
+    bench = Bench(
+        reviewed(e_max=2, escalate=("patch",)), verdicts=Verdicts({"review": [back(Kind.PATCH, "off by one"), True]})
+    )
+    assert bench.run().ending is Ending.DONE
+    assert [(e.targets, e.step) for e in bench.of(Happened.ESCALATE)] == [(("patch",), "review")]
+    assert [e.step for e in bench.of(Happened.STEP_START)] == ["analysis", "test", "patch", "review", "patch", "review"]
+    assert "feedback: off by one" in bench.model.prompts(Kind.PATCH)[1]
+
+
+def test_a_review_chooses_among_its_targets_within_their_budgets() -> None:
+    workflow = reviewed(e_max=4, escalate=("patch", "test", "analysis"), budgets={"patch": 2, "test": 1, "analysis": 1})
+    said = [
+        back(Kind.TEST, "a"),
+        back(Kind.TEST, "b"),
+        back(Kind.ANALYSIS, "c"),
+        back(Kind.ANALYSIS, "d"),
+        back(Kind.PATCH, "e"),
+    ]
+    bench = Bench(workflow, verdicts=Verdicts({"review": [*said]}))
+    result = bench.run()
+    assert [e.targets for e in bench.of(Happened.ESCALATE)] == [("test",), ("patch",), ("analysis",), ("patch",)]
+    assert result.ending is Ending.EXHAUSTED
+    assert result.guard == "review"
+    assert result.patch is not None, "the patch that passed its own guards is left"
+
+
+def test_an_unusable_answer_is_an_attempt_with_feedback_and_its_tokens_count() -> None:
+    bad = ModelError(
+        Fault.BAD_ANSWER, "the answer does not fit its form, twice: no edits", usage=Usage(30, 0, 0, 7, 0.25)
+    )
+    refused = ModelError(Fault.REFUSED, "the provider's filter refused it")
+    bench = Bench(ONE, model=ScriptedModel({Kind.PATCH: [bad, refused]}))
+    result = bench.run()
+    assert result.ending is Ending.DONE
+    first, second, third = bench.of(Happened.ATTEMPT)
+    assert (first.artifact, first.reason, first.usage and first.usage.input_tokens) == (None, bad.what, 30)
+    assert second.artifact is None
+    assert third.artifact is not None
+    assert "does not fit its form, twice: no edits" in bench.model.prompts(Kind.PATCH)[1]
+    assert "refused it" in bench.model.prompts(Kind.PATCH)[2]
+    assert (result.usage.input_tokens, result.usage.output_tokens, result.usage.cost_usd) == (40, 12, 0.75)
+
+
+def test_a_cut_off_answer_that_reaches_the_engine_is_unusable() -> None:
+    class Cut(ScriptedModel):
+        async def ask(self, messages, schema, temperature):
+            reply = await super().ask(messages, schema, temperature)
+            return msgspec.structs.replace(reply, cut_off=len(self.asked) == 1)
+
+    bench = Bench(ONE, model=Cut())
+    assert bench.run().usage.input_tokens == 20
+    assert [event.artifact is None for event in bench.of(Happened.ATTEMPT)] == [True, False]
+
+
+def test_unusable_answers_stagnate_as_errors_of_a_guard_do() -> None:
+    bad = [ModelError(Fault.BAD_ANSWER, "not JSON: line 3 column 7") for _ in range(2)]
+    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("analysis",), escalate_by_guard={"answer": ("test",)})
+    bench = Bench(workflow, model=ScriptedModel({Kind.PATCH: [*bad]}))
+    assert bench.run().ending is Ending.DONE
+    assert [(e.guard, e.targets) for e in bench.of(Happened.ESCALATE)] == [("answer", ("test",))]
+
+
+@pytest.mark.parametrize("fault", sorted(set(Fault) - {Fault.BAD_ANSWER, Fault.REFUSED, Fault.TOO_LONG, Fault.STOPPED}))
+def test_what_a_provider_does_is_raised_and_no_attempt(fault: Fault) -> None:
+    error = ModelError(fault, "no answer", usage=Usage(3, 0, 0, 1, 0.1))
+    bench = Bench(tdd(), model=ScriptedModel({Kind.TEST: [error]}))
+    with pytest.raises(ModelError) as raised:
+        bench.run()
+    assert raised.value is error
+    assert [event.step for event in bench.of(Happened.ATTEMPT)] == ["analysis"]
+    end = bench.sink.events[-1]
+    assert (end.kind, end.ending, end.step) == (Happened.RUN_END, Ending.ERROR, "test")
+    assert end.reason == f"{fault}: no answer"
+    assert end.usage is not None
+    assert end.usage.input_tokens == 13
+
+
+def test_a_prompt_that_is_too_long_after_all_is_shortened_and_asked_again() -> None:
+    too_long = [ModelError(Fault.TOO_LONG, "8192 tokens at most") for _ in range(2)]
+    given = Given(task=TASK, context="\n".join(f"file number {n}" for n in range(4000)))
+    bench = Bench(ONE, model=ScriptedModel({Kind.PATCH: [*too_long]}, window=40_000), given=given)
+    assert bench.run().ending is Ending.DONE
+    lengths = [len(prompt) for prompt in bench.model.prompts(Kind.PATCH)]
+    assert lengths[0] > lengths[1] > lengths[2]
+    assert "shortened" in bench.model.prompts(Kind.PATCH)[2]
+    assert len(bench.of(Happened.ATTEMPT)) == 1
+
+
+def test_a_window_that_is_too_small_in_any_case_is_fatal() -> None:
+    too_long = [ModelError(Fault.TOO_LONG, "64 tokens at most") for _ in range(9)]
+    bench = Bench(ONE, model=ScriptedModel({Kind.PATCH: [*too_long]}))
+    assert bench.run().ending is Ending.FATAL
+    assert len(bench.model.asked) == 4
+
+
+def test_what_a_guard_cannot_do_is_raised_after_the_trace_says_so() -> None:
+    bench = Bench(tdd(), verdicts=Verdicts({"red": [OSError("no space left")]}))
+    with pytest.raises(OSError, match="no space left"):
+        bench.run()
+    end = bench.sink.events[-1]
+    assert (end.ending, end.step, end.reason) == (Ending.ERROR, "test", "OSError: no space left")
+
+
+async def _for_ever() -> object:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def test_at_the_time_limit_the_best_patch_so_far_is_the_result() -> None:
+    workflow = tdd(rmax=6)
+    model = ScriptedModel({Kind.PATCH: [ANSWERS[Kind.PATCH], {"edits": []}, _for_ever]})
+    bench = Bench(workflow, model=model, verdicts=Verdicts({"patch": [True, "nothing in it"], "green": ["not green"]}))
+    result = bench.run(limit_sec=0.05)
+    assert result.ending is Ending.TIME
+    assert result.patch is not None
+    assert answer_of(result.patch).edits, "the one that passed more guards, not the latest"
+    assert bench.sink.events[-1].ending is Ending.TIME
+    assert result.usage.input_tokens == 40
+
+
+def test_of_patches_with_as_many_passed_guards_the_latest_is_best() -> None:
+    bench = Bench(ONE, verdicts=Verdicts({"lint": ["a", "b", "c"]}))
+    result = bench.run()
+    assert result.patch is not None
+    assert answer_of(result.patch).reasoning == "number 3"
+
+
+def test_a_patch_that_passed_no_guard_is_never_the_result() -> None:
+    bench = Bench(ONE, verdicts=Verdicts({"patch": ["a", "b", "c"]}))
+    assert bench.run().patch is None
+
+
+def test_a_patch_counts_while_a_guard_is_still_looking_at_it() -> None:
+    class Waits(Verdicts):
+        def guard(self, name):
+            found = super().guard(name)
+            return found if name == "patch" else _Waiting()
+
+    class _Waiting:
+        name = "lint"
+
+        async def check(self, artifact: Artifact, context: object) -> GuardResult:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    bench = Bench(ONE, verdicts=Waits())
+    assert bench.run(limit_sec=0.05).patch is not None
+
+
+@pytest.mark.parametrize("as_", [Ending.STOPPED, Ending.TIME])
+def test_cancelled_it_leaves_a_whole_trace_and_the_best_patch(as_: Ending) -> None:
+    bench = Bench(
+        ONE, model=ScriptedModel({Kind.PATCH: [ANSWERS[Kind.PATCH], _for_ever]}), verdicts=Verdicts({"lint": ["x"]})
+    )
+
+    async def cancel() -> None:
+        task = asyncio.create_task(bench.engine.run())
+        while len(bench.model.asked) < 2:
+            await asyncio.sleep(0)
+        bench.engine.cancelled_as = as_
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    end = bench.sink.events[-1]
+    assert (end.kind, end.ending, end.step) == (Happened.RUN_END, as_, "patch")
+    assert bench.engine.best is not None
+    assert bench.engine.best.id == end.artifact
+    assert bench.engine.usage.input_tokens == 10
+
+
+def test_unknown_usage_stays_unknown() -> None:
+    class Silent(ScriptedModel):
+        async def ask(self, messages, schema, temperature):
+            return msgspec.structs.replace(
+                await super().ask(messages, schema, temperature), usage=Usage(input_tokens=10)
+            )
+
+    result = Bench(tdd(), model=Silent()).run()
+    assert (result.usage.input_tokens, result.usage.output_tokens, result.usage.cost_usd) == (30, None, None)
+
+
+def test_guards_are_given_the_inputs_by_kind_and_their_options() -> None:
+    bench = Bench(tdd(options={"green": {"runs": 2}}))
+    bench.run()
+    name, artifact, context = bench.verdicts.seen[-1]
+    assert (name, artifact.kind, sorted(context.inputs)) == ("green", Kind.PATCH, [Kind.ANALYSIS, Kind.TEST])
+    assert context.options == {"runs": 2}
+    assert context.language == "python"

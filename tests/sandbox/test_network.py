@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import ipaddress
 import os
 import socket
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from sandbox.driving import PATIENCE_SEC, Box, Driver, Raised
 from terminalbench.harbor.read.error_classes import error_class
+from terminalbench.sandbox.network.policy import canonical
 
 CONNECT = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5); print('connected')\""
 SITE = "site.test"
@@ -373,3 +375,48 @@ def test_the_agent_cannot_change_the_rules_or_reach_the_relay(driver: Driver) ->
     assert box.out("ls /proc/1/fd | wc -l") != ""
     direct = "import socket; s=socket.create_connection(('127.0.0.1',61353),5); print(s.recv(9))"
     assert box.run(f'python3 -c "{direct}"')["return_code"] != 0
+
+
+def test_addresses_of_ipv6_get_out_or_are_refused_as_others_are(driver: Driver, server: int) -> None:
+    """By connections and by the proxy, in every spelling; the log has each with its reason."""
+    box = driver.box(network=["2001:db8::/32", "::/0", "0.0.0.0/0"])
+    ours = own_address_of_six()
+    spelled = [
+        "::2",
+        "64:ff9b::7f00:1",
+        "64:ff9b::169.254.169.254",
+        "::ffff:0:127.0.0.1",
+        "2002:7f00:1::",
+        *([ours] if ours else []),
+    ]
+    places = [f"[{host}]:{server}" for host in spelled]
+    assert "HOST" not in " ".join(run(box, SAYS, *places, f"[::1]:{server}").values())
+    assert set(run(box, BY_PROXY, *places, f"[::1]:{server}").values()) == {"403"}
+    assert run(box, SAYS, "[2001:db8::7]:9") == {"[2001:db8::7]:9": "failed"}
+    log = box.do("egress")
+    refused = {line["host"]: line["refused"] for line in log if "refused" in line}
+    assert refused.keys() == {canonical(host) for host in [*spelled, "::1"]}
+    assert set(refused.values()) <= {"this_machine", "private_network"}
+    assert [(line["host"], line["port"]) for line in log if "refused" not in line] == [("2001:db8::7", 9)]
+
+
+def own_address_of_six() -> str | None:
+    """An IPv6 address of this machine that is not loopback."""
+    for line in Path("/proc/net/if_inet6").read_text().splitlines():
+        address = ipaddress.IPv6Address(bytes.fromhex(line.split()[0]))
+        if not address.is_loopback and not address.is_link_local:
+            return str(address)
+    return None
+
+
+def test_ipv6_reaches_what_is_allowed(driver: Driver) -> None:
+    """By a client that knows nothing of a proxy, and by the proxy."""
+    six = type("Six", (http.server.ThreadingHTTPServer,), {"address_family": socket.AF_INET6})
+    with six(("::1", 0), Site) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        box = driver.box(network="public", way=way(static={"2001:db8::7": "::1"}))
+        place = f"[2001:db8::7]:{server.server_port}"
+        assert box.out(f"curl -fsS http://{place}/x") == f"{place} /x"
+        assert box.out(f"curl -fsS -p -x http://198.18.0.1:3128 http://{place}/x") == f"{place} /x"
+        assert [line["host"] for line in box.do("egress")] == ["2001:db8::7"] * 2
+        server.shutdown()

@@ -51,7 +51,10 @@ def test_an_address_is_what_it_means_not_how_it_is_spelled(spelled: str, means: 
             (text, Place.MACHINE)
             for text in ("0.0.0.0", "127.9.9.9", "169.254.169.254", "224.0.0.1", "255.255.255.255")
         ),
-        *((text, Place.MACHINE) for text in ("::", "::1", "fe80::1", "ff02::1", "2002:7f00:1::", "64:ff9b:1::1")),
+        *(
+            (text, Place.MACHINE)
+            for text in ("::", "::1", "fe80::1", "ff02::1", "2002:7f00:1::", "64:ff9b:1::1", "::ffff:0:7f00:1")
+        ),
         *(
             (text, Place.PRIVATE)
             for text in ("10.0.0.1", "172.31.0.1", "192.168.1.1", "100.100.100.200", "fd00:ec2::254")

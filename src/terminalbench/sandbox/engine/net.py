@@ -6,6 +6,7 @@ process of ours runs inside that could be killed, traced or replaced.
 
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from terminalbench.sandbox.engine import inside, kernel, netlink
@@ -14,16 +15,16 @@ WAY_PORT = 61353
 """Where redirected connections, and questions for names, arrive: neither a port of programs nor one that the kernel
 gives out by itself."""
 PROXY_PORT = 3128
-WAYS = ("redirect", "proxy", "pasta")
+WAYS = ("redirect", "redirect6", "proxy", "pasta")
 _BACKLOG = 256
 
 
 def open_way(pidfd: int, wanted: dict[str, Any] | None) -> tuple[str, list[int]]:
     """How the sandbox that `pidfd` holds gets out (one of `WAYS`, or "none"), and the sockets for the relay.
 
-    With "redirect" the first two are for connections and for names; with "proxy", for kernels that have no rules to
-    redirect, the first is an HTTP proxy; with "pasta", which is still to be started, the relay has none of these. Then
-    one for each of the wanted forwards.
+    With "redirect" the first two are for connections and for names, and with "redirect6" a third for connections by
+    IPv6; with "proxy", for kernels that have no rules to redirect, the first is an HTTP proxy; with "pasta", which is
+    still to be started, the relay has none of these. Then one for each of the wanted forwards.
     """
     if wanted is None:
         return "none", []
@@ -42,9 +43,12 @@ def _visit(pidfd: int, wanted: dict[str, Any], reply: socket.socket) -> None:
         if wanted["pasta"] is not None:
             kind = "pasta"
             netlink.keep_away(wanted["pasta"]["away"], wanted["pasta"]["gateway"])
-        elif wanted["redirect"] and _redirected():
+        elif wanted["redirect"] and _done(netlink.redirect):
             kind = "redirect"
             sockets = [_listener("127.0.0.1", WAY_PORT), _bound(socket.SOCK_DGRAM, "127.0.0.1", WAY_PORT)]
+            if _done(netlink.redirect_six):
+                kind = "redirect6"
+                sockets.append(_listener("::1", WAY_PORT))
         else:
             kind = "proxy"
             sockets = [_listener("127.0.0.1", PROXY_PORT)]
@@ -54,13 +58,12 @@ def _visit(pidfd: int, wanted: dict[str, Any], reply: socket.socket) -> None:
         reply.send(str(error).encode()[:1000])
 
 
-def _redirected() -> bool:
+def _done(redirect: Callable[[int], None]) -> bool:
     """Redirect what goes out; False where the kernel cannot, and then nothing is changed."""
     try:
-        netlink.redirect(WAY_PORT)
+        redirect(WAY_PORT)
     except OSError:
         return False
-    netlink.everything_is_local()
     return True
 
 

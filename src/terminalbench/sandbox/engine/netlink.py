@@ -6,6 +6,7 @@ Written by hand, as the rest of what runs in a sandbox: neither `ip` nor `nft` n
 import os
 import socket
 import struct
+from typing import NamedTuple
 
 _ACK, _REQUEST, _CREATE, _EXCLUSIVE, _APPEND = 4, 1, 0x400, 0x200, 0x800
 _NEW_ROUTE = 24
@@ -17,42 +18,64 @@ _HOOK_OUTPUT, _FIRST, _ADDRESSES, _LAST = 3, -300, -100, 0
 _EQUAL, _UNEQUAL, _NOT_ABOVE, _NOT_BELOW = 0, 1, 3, 5
 _OUT_INTERFACE, _PROTOCOL = 5, 16
 _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
-_LOOPBACK = b"\x7f"
 _TABLE = "relay"
 _LO = 1  # the first interface of every network namespace
 
 
-def everything_is_local() -> None:
-    """Let this network namespace take every IPv4 address for its own, and speak from 127.0.0.1."""
-    header = struct.pack("BBBBBBBBI", socket.AF_INET, 0, 0, 0, _TABLE_LOCAL, _BY_STATIC, _SCOPE_HOST, _TYPE_LOCAL, 0)
-    body = header + _attribute(4, struct.pack("I", _LO)) + _attribute(7, socket.inet_aton("127.0.0.1"))
-    message = _message(_NEW_ROUTE, _ACK | _CREATE | _EXCLUSIVE, body, 1)
-    _ask(socket.NETLINK_ROUTE, message, 1)
+class _Family(NamedTuple):
+    """Of IPv4 or IPv6: where a packet says where it goes, what of that says loopback, and which address that is."""
+
+    number: int
+    destination: int
+    loopback: bytes
+    own: bytes
+
+
+_FOUR = _Family(socket.AF_INET, 16, b"\x7f", b"\x7f\0\0\x01")
+_SIX = _Family(socket.AF_INET6, 24, bytes(15) + b"\x01", bytes(15) + b"\x01")
 
 
 def redirect(port: int) -> None:
-    """Let TCP to any address but loopback, and questions for names, arrive at `port` of 127.0.0.1; refuse all else.
+    """Let TCP to any IPv4 address but loopback, and questions for names, arrive at 127.0.0.1:`port`; refuse all else.
 
     An accepted socket tells by SO_ORIGINAL_DST where its client wanted to go.
     """
+    _redirect(_FOUR, port, (socket.IPPROTO_TCP, b""), (socket.IPPROTO_UDP, _NAME_PORT))
+
+
+def redirect_six(port: int) -> None:
+    """The same for IPv6, at `port` of ::1; there are no questions for names to answer."""
+    _redirect(_SIX, port, (socket.IPPROTO_TCP, b""))
+
+
+def _redirect(family: _Family, port: int, *what: tuple[int, bytes]) -> None:
     to_port = _expression("immediate", _number(1, 1) + _nest(2, _attribute(1, struct.pack("!H", port))))
     to_port += _expression("redir", _number(1, 1))
-    outside = _payload(_NETWORK_HEADER, 16, 1) + _compare(_UNEQUAL, _LOOPBACK)
-    name_port = _payload(_TRANSPORT_HEADER, 2, 2) + _compare(_EQUAL, struct.pack("!H", 53))
-    refuse = _expression("reject", _number(1, 0) + _attribute(2, b"\0"))
+    destination = _payload(_NETWORK_HEADER, family.destination, len(family.loopback))
+    outside = destination + _compare(_UNEQUAL, family.loopback)
     # Connections between programs inside are not followed: the kernel's table of them has an end.
-    inside = _payload(_NETWORK_HEADER, 16, 1) + _compare(_EQUAL, _LOOPBACK)
+    inside = destination + _compare(_EQUAL, family.loopback)
     inside += _payload(_TRANSPORT_HEADER, 0, 2) + _compare(_UNEQUAL, struct.pack("!H", port))
+    ways = [_protocol(number) + outside + more + to_port for number, more in what]
     _change(
         (_NEW_TABLE, _CREATE, _text(1, _TABLE)),
         (_NEW_CHAIN, _CREATE, _chain("first", "filter", _FIRST)),
         (_NEW_CHAIN, _CREATE, _chain("way", "nat", _ADDRESSES)),
         (_NEW_CHAIN, _CREATE, _chain("end", "filter", _LAST)),
         (_NEW_RULE, _CREATE | _APPEND, _rule("first", inside + _expression("notrack", b""))),
-        (_NEW_RULE, _CREATE | _APPEND, _rule("way", _protocol(socket.IPPROTO_TCP) + outside + to_port)),
-        (_NEW_RULE, _CREATE | _APPEND, _rule("way", _protocol(socket.IPPROTO_UDP) + outside + name_port + to_port)),
-        (_NEW_RULE, _CREATE | _APPEND, _rule("end", outside + refuse)),
+        *((_NEW_RULE, _CREATE | _APPEND, _rule("way", way)) for way in ways),
+        (_NEW_RULE, _CREATE | _APPEND, _rule("end", outside + _REFUSE)),
+        family=family.number,
     )
+    _everything_is_local(family)
+
+
+def _everything_is_local(family: _Family) -> None:
+    """Let this network namespace take every address for its own, and speak from loopback."""
+    header = struct.pack("BBBBBBBBI", family.number, 0, 0, 0, _TABLE_LOCAL, _BY_STATIC, _SCOPE_HOST, _TYPE_LOCAL, 0)
+    body = header + _attribute(4, struct.pack("I", _LO)) + _attribute(7, family.own)
+    message = _message(_NEW_ROUTE, _ACK | _CREATE | _EXCLUSIVE, body, 1)
+    _ask(socket.NETLINK_ROUTE, message, 1)
 
 
 def keep_away(places: list[tuple[str, str]], name_server: str) -> None:
@@ -62,14 +85,12 @@ def keep_away(places: list[tuple[str, str]], name_server: str) -> None:
     that is bound to an interface is sent past a route that refuses.
     """
     leaves = _expression("meta", _number(1, 1) + _number(2, _OUT_INTERFACE)) + _compare(_UNEQUAL, struct.pack("I", _LO))
-    refuse = _expression("reject", _number(1, 0) + _attribute(2, b"\0"))
     accept = _expression("immediate", _number(1, 0) + _nest(2, _nest(2, _number(1, 1))))
-    name_port = _payload(_TRANSPORT_HEADER, 2, 2) + _compare(_EQUAL, struct.pack("!H", 53))
-    asks = _payload(_NETWORK_HEADER, 16, 4) + _compare(_EQUAL, socket.inet_aton(name_server)) + name_port
+    asks = _payload(_NETWORK_HEADER, 16, 4) + _compare(_EQUAL, socket.inet_aton(name_server)) + _NAME_PORT
     rules = [_protocol(number) + asks + accept for number in (socket.IPPROTO_TCP, socket.IPPROTO_UDP)]
     for first, last in places:
         within = _payload(_NETWORK_HEADER, 16, 4) + _compare(_NOT_BELOW, socket.inet_aton(first))
-        rules.append(leaves + within + _compare(_NOT_ABOVE, socket.inet_aton(last)) + refuse)
+        rules.append(leaves + within + _compare(_NOT_ABOVE, socket.inet_aton(last)) + _REFUSE)
     _change(
         (_NEW_TABLE, _CREATE, _text(1, _TABLE)),
         (_NEW_CHAIN, _CREATE, _chain("end", "filter", _LAST)),
@@ -78,7 +99,7 @@ def keep_away(places: list[tuple[str, str]], name_server: str) -> None:
     _change(
         (_NEW_TABLE, _CREATE, _text(1, _TABLE)),
         (_NEW_CHAIN, _CREATE, _chain("end", "filter", _LAST)),
-        (_NEW_RULE, _CREATE | _APPEND, _rule("end", leaves + refuse)),
+        (_NEW_RULE, _CREATE | _APPEND, _rule("end", leaves + _REFUSE)),
         family=socket.AF_INET6,
     )
 
@@ -158,3 +179,7 @@ def _protocol(number: int) -> bytes:
 
 def _compare(how: int, data: bytes) -> bytes:
     return _expression("cmp", _number(1, 1) + _number(2, how) + _nest(3, _attribute(1, data)))
+
+
+_REFUSE = _expression("reject", _number(1, 0) + _attribute(2, b"\0"))
+_NAME_PORT = _payload(_TRANSPORT_HEADER, 2, 2) + _compare(_EQUAL, struct.pack("!H", 53))

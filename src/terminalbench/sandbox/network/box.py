@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from terminalbench.sandbox.network import doors
@@ -49,11 +49,14 @@ class Box:
         self._live: dict[Tunnel, tuple[str, int]] = {}
         self._questions = self._connections = 0
         self._datagrams, rest = None, sockets
-        if about["way"] == "redirect":
+        if about["way"] in ("redirect", "redirect6"):
             self._listen(sockets[0], self._arrived)
             self._datagrams, rest = sockets[1], sockets[2:]
             self._datagrams.setblocking(False)
             self._loop.add_reader(self._datagrams, self._packet)
+            if about["way"] == "redirect6":
+                self._listen(rest[0], self._arrived_by_six)
+                rest = rest[1:]
         elif about["way"] == "proxy":
             self._listen(sockets[0], self._proxy)
             rest = sockets[1:]
@@ -126,6 +129,12 @@ class Box:
             return
         name = self._numbers.get(int(address) - _FIRST_NAME)
         await self._through(client, name or str(address), port)
+
+    async def _arrived_by_six(self, client: socket.socket) -> None:
+        """The same by IPv6: to an address, never a name's or the relay's."""
+        place = client.getsockopt(socket.IPPROTO_IPV6, _SO_ORIGINAL_DST, 28)
+        (port,), address = struct.unpack_from("!H", place, 2), IPv6Address(place[8:24])
+        await self._through(client, canonical(str(address)), port)
 
     async def _through(
         self, client: socket.socket, host: str, port: int, start: bytes = b"", more: bytes = b""

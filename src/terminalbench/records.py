@@ -314,6 +314,17 @@ class EventKind(StrEnum):
     NOTE = "note"
 
 
+class Progress(msgspec.Struct, frozen=True):
+    """Where in its workflow a running trial is: step, attempt of the cycle, cycle of the step, both from 1."""
+
+    step: str
+    attempt: int
+    cycle: int
+
+    def __str__(self) -> str:
+        return f"{self.step}, attempt {self.attempt}, cycle {self.cycle}"
+
+
 COMPLETED_JOB = "completed"
 """`how` a job has ended whose Harbor process came to its end."""
 

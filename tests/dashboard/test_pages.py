@@ -372,6 +372,12 @@ def test_the_live_state_follows_the_events(root: Root) -> None:
         append_jsonl(root.batch.events_jsonl, {"time": "2026-01-23T16:30:00Z", "kind": kind, **base, **more})
     state = feed.state(START)
     assert [(t.trial, t.phase) for t in state.running] == [("a__1", "agent")]
+    place = {"detail": {"at": {"step": "gen_patch", "attempt": 2, "cycle": 1}}}
+    append_jsonl(
+        root.batch.events_jsonl,
+        {"time": "2026-01-23T16:30:10Z", "kind": "trial_phase", **base, "phase": "agent", **place},
+    )
+    assert [t.phase for t in feed.state(START).running] == ["gen_patch, attempt 2, cycle 1"]
     append_jsonl(
         root.batch.events_jsonl, {"time": "2026-01-23T16:31:00Z", "kind": "trial_ended", **base, "outcome": "passed"}
     )

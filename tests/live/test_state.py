@@ -455,3 +455,17 @@ def test_what_goes_on_gets_neither_older_nor_younger_when_the_time_is_set(jump: 
     assert [trial.duration for trial in state.finished] == [120.0]
     old = [msgspec.structs.replace(one, clock=None) for one in before]
     assert [trial.started for trial in replay(None, old).running] == [1_700_000_010.0], "an older batch"
+
+
+def test_a_trial_says_where_in_its_workflow_it_is_until_its_phase_is_over() -> None:
+    one, place = Teller("a__1"), {"step": "gen_patch", "attempt": 2, "cycle": 1}
+    state = replay(
+        plan(),
+        [one.started(0), one.phase(1, "agent"), one.event(2, "trial_phase", phase="agent", detail={"at": place})],
+    )
+    assert state.running[0].doing == "gen_patch, attempt 2, cycle 1"
+    state.apply(one.event(3, "trial_phase", phase="agent", detail={"at": {"step": 7}}))
+    assert state.running[0].doing == "agent", "what cannot be read says nothing"
+    state.apply(one.event(4, "trial_phase", phase="agent", detail={"at": place}))
+    state.apply(one.phase(5, "verifier"))
+    assert state.running[0].doing == "verifier"

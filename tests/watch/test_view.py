@@ -98,6 +98,16 @@ def test_golden_pages(golden) -> None:
     golden(REPO / "tests" / "golden" / "watch" / "pages-80.txt", shown)
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_running_trial_shows_step_attempt_and_cycle(width: int) -> None:
+    one = Teller("instance__1", "instance_some-owner__some-repo-0123456789", "s1_tdd_review_backtrack")
+    told = one.event(2, "trial_phase", phase="agent", detail={"at": {"step": "gen_patch", "attempt": 2, "cycle": 3}})
+    frame = Frame(feed_of(replay(None, [one.started(0), told])), START + 60)
+    assert "gen_patch, attempt 2, cycle 3" in text(frame, width, 20)
+    opened = replace(frame, controls=Controls(mode=Mode.TAIL, chosen=(told.job, "instance__1")))
+    assert "gen_patch, attempt 2, cycle 3" in text(opened, width, 20)
+
+
 @settings(max_examples=120, deadline=None)
 @given(st.integers(1, 240), st.integers(1, 90), st.sampled_from(list(Mode)), st.booleans())
 def test_no_picture_is_larger_than_its_terminal_or_drives_it(width: int, height: int, mode: Mode, chosen: bool) -> None:
@@ -126,7 +136,7 @@ KINDS = (
     "alert",
     "?",
 )
-NAMES = ("try", "retried", "error_class", "step", "message", "cause", "severity", "resumed", "lost", "x")
+NAMES = ("try", "at", "retried", "error_class", "step", "message", "cause", "severity", "resumed", "lost", "x")
 ANY_EVENT = st.builds(
     Event, time=st.text(max_size=5) | st.floats(-1e6, 1e6).map(at), kind=st.sampled_from(KINDS), job=st.sampled_from("jk"), pid=st.just(1),
     profile=st.none() | st.sampled_from("pq"), trial=st.none() | st.sampled_from("xyz"), task=st.none() | st.sampled_from("ab"),

@@ -99,7 +99,7 @@ class LiveFeed:
 
 
 def _shown(trial: LiveTrial) -> ShownTrial:
-    shown = ShownTrial(trial.profile, trial.task or "?", trial.name, trial.job, trial.phase, _stamp(trial.started))
+    shown = ShownTrial(trial.profile, trial.task or "?", trial.name, trial.job, trial.doing, _stamp(trial.started))
     return shown if trial.outcome is None else replace(shown, phase=None, outcome=trial.outcome, at=_stamp(trial.ended))
 
 

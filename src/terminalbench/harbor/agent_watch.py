@@ -173,6 +173,11 @@ def _from_a_signal(error: BaseException) -> bool:
 _CURRENT: ContextVar[AgentWatch | None] = ContextVar("agent_watch", default=None)
 
 
+def current_watch() -> AgentWatch | None:
+    """The watch of the agent that runs in this task: for one whose client tells LiteLLM nothing."""
+    return _CURRENT.get()
+
+
 def _follow_models() -> None:
     """Have LiteLLM tell of its requests, once, where an agent has loaded it: loading it takes seconds."""
     litellm: Any = sys.modules.get(_CLIENT)

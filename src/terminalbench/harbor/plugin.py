@@ -50,7 +50,7 @@ from terminalbench.harbor.read.seen import SEEN, Seen
 from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.tries import Tries
-from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event
+from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, Progress
 from terminalbench.sandbox.network.trial import PHASES, enter_phase, phases_are_told
 
 HEARTBEAT_SEC = 10.0
@@ -102,6 +102,7 @@ class EventPlugin(BaseJobPlugin):
         self._attempts: dict[str, int] = {}
         self._tries = Tries()
         self._moments: dict[str, list[Moment]] = {}
+        self._met: dict[str, TrialHookEvent] = {}
         self._running: set[str] = set()
         voice = Voice(self._write, self._writer.failed, self._bury, lambda: self._at_exit(HUNG_JOB))
         self._ender = Ender(self._door, self._profile or "", self._grace_sec, voice, self._running)
@@ -119,7 +120,7 @@ class EventPlugin(BaseJobPlugin):
             self._writer.start()
             atexit.register(self._at_exit)
             self._attempts = await asyncio.to_thread(number_planned, job, Batch(self._path.parent))
-            self._tries.follow(job, self._attempts)
+            self._tries.follow(job, self._attempts, self._at)
             await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
             told = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id), "boot": boot_id()}
             self._write("job_started", detail=told)
@@ -178,6 +179,7 @@ class EventPlugin(BaseJobPlugin):
             self._ender.gone(event)
             raise
         self._ender.met(event, limits)
+        self._met[event.trial_name] = event
         self._write("trial_started", event, detail=self._try(event) | {"limit_sec": max(limits.values())})
 
     async def _wait(self, event: TrialHookEvent) -> Refusal | None:
@@ -251,8 +253,14 @@ class EventPlugin(BaseJobPlugin):
         detail = {"step": steps[-1].step_name} if steps else {}
         self._write("trial_phase", event, phase=_PHASES[event.event], detail=detail)
 
+    def _at(self, trial: str, progress: Progress) -> None:
+        """Its agent says where it is."""
+        if (event := self._met.get(trial)) is not None:
+            self._write("trial_phase", event, phase="agent", detail={"at": msgspec.to_builtins(progress)})
+
     async def _trial_ended(self, event: TrialHookEvent) -> None:
         self._ender.phases.ended(event.trial_name)
+        self._met.pop(event.trial_name, None)
         moments = [*self._moments.pop(event.trial_name, []), Moment.now("end", self._ender.clock())]
         await asyncio.to_thread(self._leave, event.trial_name, TIMES, Times(moments))
         try:

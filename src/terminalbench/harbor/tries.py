@@ -12,6 +12,7 @@ of Harbor's: it shows each trial before it runs, and changes nothing else.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, override
 
 from harbor.trial.queue import TrialQueue
@@ -19,8 +20,10 @@ from harbor.trial.queue import TrialQueue
 from terminalbench.faults import Again
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.attempts import tell_agent
+from terminalbench.harbor.progress import TellsProgress
 from terminalbench.harbor.read.outcome import Ending
 from terminalbench.harbor.read.seen import Seen
+from terminalbench.records import Progress
 
 
 class _Queue(TrialQueue):
@@ -60,8 +63,11 @@ class Tries:
         self._watches: dict[str, AgentWatch] = {}
         self._again: dict[asyncio.Task[Any] | None, bool] = {}
 
-    def follow(self, job: Any, attempts: dict[str, int]) -> None:
-        """From here on see the trials of `job`, tell each its attempt, and decide which are tried again."""
+    def follow(self, job: Any, attempts: dict[str, int], at: Callable[[str, Progress], None]) -> None:
+        """From here on see the trials of `job`, tell each its attempt, and decide which are tried again.
+
+        `at` hears of a trial whose agent says where it is.
+        """
         retry = job.config.retry
         self._most = 1 + retry.max_retries
         # Harbor's queue asks in the task that has run the trial.
@@ -72,6 +78,8 @@ class Tries:
         def meet(trial: Any) -> None:
             name = trial.config.trial_name
             tell_agent(trial.agent, attempts[name])
+            if isinstance(trial.agent, TellsProgress):
+                trial.agent.tell, trial.agent.limit_sec = partial(at, name), trial.agent_timeout_sec
             self._watches[name] = AgentWatch(trial)
 
         job._trial_queue = _Queue(job, meet)

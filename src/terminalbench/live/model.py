@@ -9,7 +9,7 @@ from math import ceil
 
 import msgspec
 
-from terminalbench.records import Outcome, Usage, stamp
+from terminalbench.records import Outcome, Progress, Usage, stamp
 
 MEASURED = (Outcome.PASSED.value, Outcome.FAILED.value)
 OVER = (*MEASURED, Outcome.TIMED_OUT.value, Outcome.ERRORED.value)
@@ -51,6 +51,12 @@ class LiveTrial(msgspec.Struct):
     counted: bool = False
     lost: bool = False
     attempt: int | None = None
+    at: Progress | None = None
+
+    @property
+    def doing(self) -> str:
+        """What it does now: its phase, or where in its workflow it is."""
+        return self.phase if self.at is None else str(self.at)
 
     @property
     def key(self) -> TrialKey:

@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from terminalbench.experiments.plan import Plan
 from terminalbench.live.limits import Limits
 from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, TrialKey, Waiting, seconds
 from terminalbench.live.notices import Alerts, Notices, notice_of
 from terminalbench.live.tally import Tally
-from terminalbench.records import Event, EventKind, Outcome
+from terminalbench.records import Event, EventKind, Outcome, Progress
 
 KEPT_FINISHED = 100
 _JUMP_SEC = 2.0
@@ -219,17 +221,18 @@ class LiveState:
 
     def _trial_started(self, event: Event, time: float | None) -> None:
         trial = self._begin(event)
-        trial.started, trial.last, trial.phase = time, time, "starting"
+        trial.started, trial.last, trial.phase, trial.at = time, time, "starting", None
 
     def _trial_phase(self, event: Event, time: float | None) -> None:
         trial = self._begin(event)
         step = event.detail.get("step")
         trial.phase = f"{event.phase or '?'} {step}" if step else event.phase or "?"
+        trial.at = _progress(event.detail.get("at"))
         trial.last = time
 
     def _trial_cancelled(self, event: Event, time: float | None) -> None:
         trial = self._begin(event)
-        trial.phase, trial.last = "cancelling", time
+        trial.phase, trial.last, trial.at = "cancelling", time, None
 
     def _begin(self, event: Event) -> LiveTrial:
         """The trial of an event that says it runs."""
@@ -348,6 +351,14 @@ def replay(plan: Plan | None, events: Iterable[Event]) -> LiveState:
     for event in events:
         state.apply(event)
     return state
+
+
+def _progress(told: object) -> Progress | None:
+    """Where an agent says it is; None when it says nothing, or nothing that can be read."""
+    try:
+        return msgspec.convert(told, Progress) if told is not None else None
+    except msgspec.ValidationError:
+        return None
 
 
 def _between(start: float | None, end: float | None) -> float | None:

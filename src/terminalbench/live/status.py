@@ -13,6 +13,18 @@ from terminalbench.live.line import waiting_lines
 from terminalbench.live.model import Waiting
 from terminalbench.live.notices import Alert
 from terminalbench.live.processes import announced_batches, live_processes
+from terminalbench.records import Progress
+
+_SHOWN_STEPS = 8
+
+
+class RunningStep(msgspec.Struct, frozen=True):
+    """Where in its workflow a running trial is."""
+
+    trial: str
+    task: str
+    profile: str
+    at: Progress
 
 
 class RunningBatch(msgspec.Struct, frozen=True):
@@ -20,7 +32,7 @@ class RunningBatch(msgspec.Struct, frozen=True):
 
     `to_start` are the planned trials that have not started and may, `waiting` those of them that something keeps
     waiting, `lines` says why in words; `left_sec` is how long the batch still takes. None is unknown; `over_usd` is
-    None while the budget holds.
+    None while the budget holds. `steps` are of those running trials whose agent says where it is.
     """
 
     batch: str
@@ -43,6 +55,7 @@ class RunningBatch(msgspec.Struct, frozen=True):
     lines: list[str]
     budget_usd: float | None = None
     over_usd: float | None = None
+    steps: list[RunningStep] = []
 
 
 def running_batches(results_root: Path | None = None) -> list[RunningBatch]:
@@ -62,6 +75,7 @@ def _status(batch: Batch, now: float) -> RunningBatch | None:
         return None
     runners = [process for process in processes if process.kind == "runner"]
     alerts = state.alerts.worst_first()
+    steps = [RunningStep(t.name, t.task, t.profile, t.at) for t in state.running if t.at is not None]
     return RunningBatch(
         batch=str(batch.folder),
         name=state.plan.name,
@@ -82,10 +96,12 @@ def _status(batch: Batch, now: float) -> RunningBatch | None:
         alerts=alerts,
         budget_usd=state.limits.own.budget_usd,
         over_usd=state.limits.own.over_usd,
+        steps=steps,
         lines=[
             *(alert.line for alert in alerts),
             *state.limits.over,
             *waiting_lines(state, now),
             *state.limits.shared_lines,
+            *(f"{step.profile}, {step.task}: {step.at}" for step in steps[:_SHOWN_STEPS]),
         ],
     )

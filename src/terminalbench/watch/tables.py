@@ -150,7 +150,7 @@ def running_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int)
         age = duration(frame.now - trial.started if trial.started is not None else None)
         signs = [time for time in (trial.last, frame.signs.get(trial.key)) if time is not None]
         sign = f"{duration(frame.now - max(signs))} ago" if signs else UNKNOWN
-        rows.append(_row(frame, trial, [], [Text(clean(trial.phase)), Text(age), Text(sign)]))
+        rows.append(_row(frame, trial, [], [Text(clean(trial.doing)), Text(age), Text(sign)]))
     hidden = f", {len(rows)} shown" if len(rows) < len(trials) else ""
     return [Text(cut(f"Running ({len(trials)}){hidden}", width), "bold"), *table(_RUNNING_COLUMNS, rows, width)]
 

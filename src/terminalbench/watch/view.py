@@ -262,7 +262,7 @@ def _about(frame: Frame, width: int) -> Text:
     elif trial.lost:
         how = "cut off"
     else:
-        how = trial.phase + (f", running {duration(frame.now - trial.started)}" if trial.started is not None else "")
+        how = trial.doing + (f", running {duration(frame.now - trial.started)}" if trial.started is not None else "")
     pieces = [Piece(clean(trial.name), 0, "bold"), Piece(clean(trial.profile), 2), Piece(clean(how), 1)]
     return joined(pieces, width)
 

@@ -42,8 +42,9 @@ class WorkspaceError(RuntimeError):
 class TrialWorkspace:
     """The port `Workspace` of a workflow, in the environment of one trial. Made by `open`, ended by `close`."""
 
-    def __init__(self, environment: BaseEnvironment, tree: scripts.Tree) -> None:
+    def __init__(self, environment: BaseEnvironment, tree: scripts.Tree, hidden: Sequence[str] = ()) -> None:
         self.tree = tree
+        self._unset = f"unset {' '.join(hidden)}\n" if hidden else ""
         self._environment = environment
         self._folder = tempfile.TemporaryDirectory(prefix="tbench-workspace-", ignore_cleanup_errors=True)
         self._archive = Path(self._folder.name) / "base.tar"
@@ -51,14 +52,18 @@ class TrialWorkspace:
         self._places: dict[str, tuple[int, int]] = {}
 
     @classmethod
-    async def open(cls, environment: BaseEnvironment, workdir: str | None) -> Self:
-        """Take the tree as it is now as the base. Raises `WorkspaceError`."""
+    async def open(cls, environment: BaseEnvironment, workdir: str | None, hidden: Sequence[str] = ()) -> Self:
+        """Take the tree as it is now as the base. Raises `WorkspaceError`.
+
+        No command sees the `hidden` variables: Harbor gives an agent's keys to all that runs in its environment, and
+        this agent needs them on the host only.
+        """
         env = {"TREE": workdir or ".", "NAME": f"tbench-{secrets.token_hex(8)}", "PLACES": _PLACES}
         done = await environment.exec(_FIND, env=env, timeout_sec=_GIT_SEC)
         told = (done.stdout or "").splitlines()
         if done.return_code != 0 or len(told) != 2:
             raise WorkspaceError(f"the repository cannot be read: {_said(done.stderr, done.stdout)}")
-        made = cls(environment, scripts.Tree(*told))
+        made = cls(environment, scripts.Tree(*told), hidden)
         try:
             await made._read_base()
         except BaseException:
@@ -109,7 +114,7 @@ class TrialWorkspace:
         out, err = f"{self.tree.keep}/out", f"{self.tree.keep}/err"
         inner = shlex.quote(scripts.inside(self.tree, command))
         # `timeout` leads a process group, whose stragglers must not write into the tree of the next attempt.
-        script = (
+        script = self._unset + (
             f"timeout -k {_KILL_SEC} {timeout_sec:g} sh -c {inner} >{out} 2>{err} </dev/null & "
             "p=$!; wait $p; c=$?; kill -9 -- -$p 2>/dev/null; "
             f"tail -c {_OUTPUT_BYTES} {out}; tail -c {_OUTPUT_BYTES} {err} >&2; exit $c"

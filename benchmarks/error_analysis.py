@@ -15,10 +15,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from tests.support.workflows import gives_up, passes
-
+from support.workflows import gives_up, passes
 from terminalbench.swebench_pro.error_analysis import analyze
 from terminalbench.swebench_pro.error_report import write
 

@@ -22,6 +22,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "behaviour": "terminalbench.analytics.findings.behaviour:Analyzer",
         "tripwires": "terminalbench.analytics.findings.tripwires:Analyzer",
         "failure": "terminalbench.analytics.findings.failure:Analyzer",
+        "workflow": "terminalbench.analytics.findings.workflow:Analyzer",
     },
     "chat models": {
         "claude-code": "terminalbench.llm.claude_code:ClaudeCodeModel",

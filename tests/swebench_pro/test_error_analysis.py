@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.workflows import Script, fatal, gives_up, helped
 
+from conftest import REPO
+from support.workflows import Script, fatal, gives_up, helped
 from terminalbench.cli.main import main
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro.error_analysis import analyze, document, error_summary
 from terminalbench.swebench_pro.error_report import report, write
 from terminalbench.swebench_pro.rows import ResultRow, Standing, parse_row, read_results
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 NOW = datetime(2026, 1, 23, 16, 40, tzinfo=UTC)
 
 
@@ -48,7 +48,7 @@ def mixed(tmp_path: Path) -> Path:
 
 def test_the_report_has_each_part(mixed: Path, golden: Any) -> None:
     text = report(analyze(mixed), NOW).replace(str(mixed), "results.jsonl")
-    golden(GOLDEN / "swebench_pro" / "error_analysis.md", text)
+    golden(REPO / "tests" / "golden" / "swebench_pro" / "error_analysis.md", text)
 
 
 def test_the_document_says_the_same(mixed: Path) -> None:

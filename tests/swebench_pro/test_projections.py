@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, override
 
 import pytest
-from tests.support.results import make_plan, make_trial
-from tests.support.workflows import PATCH, fatal, gives_up, helped, passes
 
+from support.results import make_plan, make_trial
+from support.workflows import PATCH, fatal, gives_up, helped, passes
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.swebench_pro.projections import project

@@ -8,13 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from terminalbench.analytics.findings import workflow
 from terminalbench.analytics.labels import FAILURE_CLASS, STATES, is_label
 from terminalbench.harbor.read.session_start import server_of, spelled
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import reason
 from terminalbench.records import Delivery as Delivered
 from terminalbench.records import Finding, Outcome, Trial
-from terminalbench.report.model import Delivery, Effort, Group, Superseded, ToolUse, TrialRef
+from terminalbench.report.model import Delivery, Effort, Group, Superseded, ToolUse, TrialRef, WorkflowUse
 from terminalbench.report.text import money
 from terminalbench.text.numbers import plural
 from terminalbench.text.outcomes import word
@@ -24,6 +25,7 @@ LISTED = 12
 BACKTRACKS = "backtracks"
 TOOL_PREFIX = "tool_mix."
 JUDGE = "judge:"
+WORKFLOW = workflow.Analyzer.name
 LABEL_LETTERS = 40
 TRIPWIRES = {
     "edited_tests": "it changed test files",
@@ -212,6 +214,38 @@ def tool_use(refs: Iterable[TrialRef], found: Found, profiles: int) -> tuple[Too
             calls[ref.profile].update(mix)
             trials[ref.profile] += 1
     return tuple(ToolUse(i, dict(c.most_common()), trials[i]) for i, c in enumerate(calls) if c)
+
+
+def given_up(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[Group, ...]:
+    """Where guarded workflows were given up: the step, and the guard that had the last word."""
+    at = {f.trial: f.value for f in findings if f.analyzer == WORKFLOW and f.name == workflow.GIVEN_UP and f.value}
+    return grouped((str(at[ref.name]), ref) for ref in refs if ref.name in at)
+
+
+def workflows(refs: Iterable[TrialRef], findings: Iterable[Finding]) -> tuple[WorkflowUse, ...]:
+    """What the guarded workflows of each profile took; profiles without one are left out."""
+    found: dict[str, dict[str, Finding]] = defaultdict(dict)
+    for finding in findings:
+        if finding.analyzer == WORKFLOW:
+            found[finding.trial][finding.name] = finding
+    by_profile: dict[int, list[dict[str, Finding]]] = defaultdict(list)
+    for ref in refs:
+        if ref.name in found:
+            by_profile[ref.profile].append(found[ref.name])
+
+    def added(trials: list[dict[str, Finding]], name: str) -> int:
+        values = [trial[name].value for trial in trials if name in trial]
+        return sum(value for value in values if isinstance(value, int))
+
+    return tuple(
+        WorkflowUse(
+            profile,
+            len(trials),
+            sum(workflow.GIVEN_UP in trial and trial[workflow.GIVEN_UP].value is not None for trial in trials),
+            *(added(trials, name) for name in (workflow.RETRIES, workflow.ESCALATIONS, workflow.HELPED)),
+        )
+        for profile, trials in sorted(by_profile.items())
+    )
 
 
 def _numbers(found: Mapping[str, Finding]) -> dict[str, int]:

@@ -54,6 +54,8 @@ def render_markdown(report: Report) -> str:
         )
     if report.tools:
         parts.append("## Tool calls\n\n" + _tools(report))
+    if report.workflows:
+        parts.append("## Guarded workflows\n\n" + _workflows(report))
     if report.flaky:
         rows = [
             [f.label, f.profile, f"{f.passed} of {f.measured}", percents(*f.interval) if f.interval else NOTHING]
@@ -174,6 +176,16 @@ def _tools(report: Report) -> str:
         for use in report.tools
     ]
     return _table(["profile", "calls by kind", "trials"], rows)
+
+
+def _workflows(report: Report) -> str:
+    names = report.profile_names()
+    rows = [
+        [names[use.profile], *map(str, (use.trials, use.given_up, use.retries, use.escalations, use.helped))]
+        for use in report.workflows
+    ]
+    table = _table(["profile", "trials", "given up", "retries", "escalations", "that helped"], rows)
+    return f"{table}\n\n{_groups(report, report.given_up)}" if report.given_up else table
 
 
 def _delivery(report: Report) -> str:

@@ -109,6 +109,18 @@ class Effort:
 
 
 @dataclass(frozen=True)
+class WorkflowUse:
+    """Guarded workflows of one profile: attempts that were retried, and escalations with those that helped."""
+
+    profile: int
+    trials: int
+    given_up: int
+    retries: int
+    escalations: int
+    helped: int
+
+
+@dataclass(frozen=True)
 class Flaky:
     """A task that one profile passes and fails on different attempts."""
 
@@ -152,6 +164,8 @@ class Report:
     judged: tuple[Group, ...] = ()
     tools: tuple[ToolUse, ...] = ()
     efforts: tuple[Effort, ...] = ()
+    workflows: tuple[WorkflowUse, ...] = ()
+    given_up: tuple[Group, ...] = ()
     flaky: tuple[Flaky, ...] = ()
     delivery: tuple[Delivery, ...] = ()
     superseded: tuple[Superseded, ...] = ()

@@ -4,7 +4,7 @@ Results, findings, pages and error analysis read this and not the events. A trac
 of another version, gives what it gives: `bad_lines` counts the others.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -146,10 +146,10 @@ def read_events(data: bytes) -> tuple[list[TraceEvent], int]:
     return events, bad
 
 
-def read_history(trial: Path) -> History | None:
-    """What became of the workflow of a trial; None when it has no trace."""
+def read_history(trial: Path, before: Callable[[bytes], bytes] | None = None) -> History | None:
+    """What became of the workflow of a trial; None when it has no trace. `before` is done with its bytes first."""
     data = read_plain(trace_file(trial), _LIMIT)
-    return None if data is None else fold(*read_events(data))
+    return None if data is None else fold(*read_events(before(data) if before is not None else data))
 
 
 def fold(events: Sequence[TraceEvent], bad_lines: int = 0) -> History:

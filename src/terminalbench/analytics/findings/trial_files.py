@@ -13,6 +13,7 @@ from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Finding, Trial, Usage
 from terminalbench.secrets.values import Secrets
+from terminalbench.workflow.trace import trace_file
 
 _PARTS_LIMIT = 200
 type Value = bool | int | float | str | None
@@ -132,8 +133,8 @@ def _join(parts: list[Trajectory], problems: list[str]) -> Trajectory:
 
 
 def stamp_of(trial: TrialFiles, targets: tuple[str, ...] = ()) -> str:
-    """Changes when anything does that the analyzers read: result, trajectories, verifier output, artifacts."""
-    paths = [trial.folder / "result.json", *trial.trajectory_paths]
+    """Changes when anything does that the analyzers read: result, trajectories, trace, verifier output, artifacts."""
+    paths = [trial.folder / "result.json", *trial.trajectory_paths, trace_file(trial.folder)]
     paths += [trial.folder / "verifier" / name for name in ("ctrf.json", "test-stdout.txt")]
     for path in trial.trajectory_paths:
         paths += _continuations(path)

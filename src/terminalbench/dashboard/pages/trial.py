@@ -16,6 +16,7 @@ from terminalbench.index.queries import TrialRow
 from terminalbench.records import Finding
 from terminalbench.report.trial import had
 from terminalbench.text.egress import egress_lines
+from terminalbench.workflow.history import read_history
 
 _VERIFIER_BYTES = 64 * 1024
 _LOG_BYTES = 16 * 1024
@@ -87,6 +88,7 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "measures": measured,
         "step_link": lambda page: steps_path(path, number, page),
         "anchors": [[page, anchor] for page, anchor in where.values()] if steps.pages > 1 else [],
+        "workflow": read_history(site.trial_folder(ask.batch, row), before=site.secrets.conceal_bytes),
         "siblings": _siblings(site, ask, row, path),
         "exported": lambda size: exported(size, static=ask.static),
         **_neighbours(site, ask.batch, row),
@@ -113,9 +115,12 @@ def page_number(text: str) -> int:
     return max(1, int(text))
 
 
-_MEASURES = ("trial", "behaviour")
+_MEASURES = ("trial", "behaviour", "workflow")
 """Analyzers that mostly count: what they say is listed below what the others point at, but for a few."""
-_TELLING = ("loops", "backtracks", "lost_passing_state", "truncated_outputs", "context_resets")
+_TELLING = (
+    "given_up_at", "stagnant_guards", "escalations", "oracle", "loops", "backtracks", "lost_passing_state",
+    "truncated_outputs", "context_resets",
+)  # fmt: skip
 
 
 def _findings(

@@ -1,5 +1,6 @@
 """Rows of the dataset for tests, in the shape of the real ones."""
 
+from pathlib import Path
 from typing import Any
 
 BASE = "1" * 40
@@ -25,3 +26,21 @@ def row(**changes: Any) -> dict[str, Any]:
         "before_repo_set_cmd": f"git reset --hard {BASE}\ngit clean -fd\ngit checkout {BASE}\ngit checkout {FIX} -- test_tool.py",
         "dockerhub_tag": "",
     } | changes
+
+
+def checkout_for(
+    folder: Path, *ids: str, base: str = "FROM x\n", instance: str = "FROM y\n", info: str | None = None
+) -> Path:
+    """A folder in the shape of the evaluator's checkout, with scripts for these instances."""
+    for name in ids:
+        scripts = folder / "run_scripts" / name
+        scripts.mkdir(parents=True, exist_ok=True)
+        (scripts / "run_script.sh").write_text("#!/bin/bash\necho run\n")
+        (scripts / "parser.py").write_text("print('parse')\n")
+        if info is not None:
+            (scripts / "instance_info.txt").write_text(info)
+        for kind, text in (("base", base), ("instance", instance)):
+            place = folder / "dockerfiles" / f"{kind}_dockerfile" / name
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "Dockerfile").write_text(text)
+    return folder

@@ -46,6 +46,7 @@ SECTIONS = {
 GROUPS = {
     "swebench-pro": {
         "Instances": {
+            "tasks": "Make Harbor tasks of a dataset file, or of Hugging Face.",
             "list-instances": "Count instances by language and repository.",
         },
         "Results": {

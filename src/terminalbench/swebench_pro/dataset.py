@@ -109,14 +109,16 @@ def image_of(instance_id: str, repo: str, tag: str = "") -> str:
 
 @dataclass(frozen=True)
 class Refused:
-    """A row that is no instance: its number (from 1), its id where it has one, the column, and what is wrong."""
+    """A row that makes no task: its number (from 1) where it is known, its id, the column, and what is wrong."""
 
-    row: int
+    row: int | None
     instance_id: str | None
     column: str
     why: str
 
     def __str__(self) -> str:
+        if self.row is None:
+            return f"{self.instance_id}: {self.why}"
         name = f" ({self.instance_id})" if self.instance_id else ""
         return f"row {self.row}{name}: {self.column} {self.why}"
 

@@ -1,0 +1,3 @@
+module example.org/tiny/fields
+
+go 1.19

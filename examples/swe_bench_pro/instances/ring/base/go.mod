@@ -1,0 +1,3 @@
+module example.org/tiny/ring
+
+go 1.19

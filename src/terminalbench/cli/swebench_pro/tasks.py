@@ -1,0 +1,105 @@
+"""`tbench swebench-pro tasks`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.options import PATH, json_option
+from terminalbench.cli.output import print_json
+from terminalbench.cli.swebench_pro.options import instance_picks
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.swebench_pro.convert import Converted
+
+
+@click.command("tasks")
+@click.argument("rows", metavar="FILE|hf:REVISION")
+@click.option("-o", "--output", type=PATH, metavar="DIR", required=True, help="Folder of the tasks.")
+@click.option(
+    "--evaluator",
+    type=PATH,
+    metavar="CHECKOUT",
+    required=True,
+    help="Checkout of the official evaluator: run scripts, parsers, Dockerfiles.",
+)
+@instance_picks
+@click.option("--split", default="test", show_default=True, help="Split of the dataset, with hf:REVISION.")
+@click.option(
+    "--build", is_flag=True, help="Build images from the checkout's Dockerfiles; default: the official images."
+)
+@click.option(
+    "--agent-network",
+    type=click.Choice(["none", "public"]),
+    default="none",
+    show_default=True,
+    help="Network while the agent works. An agent that works inside needs its model; with public, the fix is in reach.",
+)
+@click.option("--cpus", type=click.IntRange(min=1), default=2, show_default=True, help="CPUs of an environment.")
+@click.option("--memory-mb", type=click.IntRange(min=128), default=8192, show_default=True, help="Its memory.")
+@click.option("--timeout", type=click.FloatRange(min=1), default=3600, show_default=True, help="Seconds for the tests.")
+@json_option
+def command(
+    rows: str,
+    output: Path,
+    evaluator: Path,
+    language: str | None,
+    instances: tuple[str, ...],
+    max_instances: int,
+    split: str,
+    build: bool,
+    agent_network: str,
+    cpus: int,
+    memory_mb: int,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Make Harbor tasks of SWE-Bench Pro.
+
+    Rows come from a file (parquet, jsonl, csv) or from Hugging Face at a revision. The folder of a task is named by its
+    instance; history after the base commit is removed from its image, and a separate verifier runs the official steps.
+    A row that makes no task is named, the others are written, and the exit code is 3.
+    """
+    from terminalbench.swebench_pro.convert import Settings, convert
+    from terminalbench.swebench_pro.dataset import language_of, parts_of, read_rows
+    from terminalbench.swebench_pro.evaluator import Checkout
+    from terminalbench.swebench_pro.instances import select
+
+    checkout, wanted = Checkout.at(evaluator), language_of(language) if language else None
+    read = read_rows(rows, split)
+    picked = select(read.instances, wanted, parts_of(instances), max_instances)
+    if not picked and not read.refused:
+        raise UserError("no instance is of that language and has such a part in its id", where=rows)
+    settings = Settings(
+        build=build,
+        agent_network=agent_network == "public",
+        cpus=cpus,
+        memory_mb=memory_mb,
+        verifier_sec=timeout,
+    )
+    done = convert(read, picked, checkout, output, settings)
+    if as_json:
+        print_json({**vars(done), "refused": [str(row) for row in done.refused]})
+    else:
+        click.echo("\n".join(_lines(done, open_network=settings.agent_network)))
+    for row in done.refused:
+        click.echo(f"refused: {row}", err=True)
+    return EXIT_INCOMPLETE if done.refused else EXIT_OK
+
+
+def _lines(done: "Converted", *, open_network: bool) -> list[str]:
+    from terminalbench.text.numbers import plural, some
+    from terminalbench.text.paths import typed
+
+    lines = [f"{plural(len(done.written), 'task')} in {typed(done.output)}", f"evaluator: {done.evaluator_commit}"]
+    lines += [f"dataset: {done.revision}"] if done.revision else []
+    for what, ids in (
+        ("lists differ from those of the evaluator's checkout", list(done.drift)),
+        ("bash changes the argument of the run script, as in the official evaluator", done.argument_changed),
+        ("the text named the commit of the fix, which was taken out", done.redacted),
+    ):
+        lines += [f"note: {what}: {plural(len(ids), 'instance')} ({some(ids, 5)})"] if ids else []
+    if open_network:
+        lines.append("note: the agent has network, and with it can fetch the fix; results flag hosts that serve it")
+    return lines

@@ -36,7 +36,19 @@ BUILTIN: dict[str, dict[str, str]] = {
     "environments": {
         "local": "terminalbench.sandbox.environment:LocalSandbox",
     },
-    "guards": {},
+    "guards": {
+        "analysis": "terminalbench.workflow.guards.claims:AnalysisGuard",
+        "localisation": "terminalbench.workflow.guards.claims:LocalisationGuard",
+        "plan": "terminalbench.workflow.guards.claims:PlanGuard",
+        "test_syntax": "terminalbench.workflow.guards.own_test:TestSyntaxGuard",
+        "test_red": "terminalbench.workflow.guards.own_test:TestRedGuard",
+        "test_green": "terminalbench.workflow.guards.own_test:TestGreenGuard",
+        "patch": "terminalbench.workflow.guards.patch:PatchGuard",
+        "lint": "terminalbench.workflow.guards.patch:LintGuard",
+        "review_schema": "terminalbench.workflow.guards.review:ReviewSchemaGuard",
+        "review": "terminalbench.workflow.guards.review:ReviewGuard",
+        "composite": "terminalbench.workflow.guards.composite:CompositeGuard",
+    },
 }
 """Kind, then name, then import path. Nothing is imported until `resolve` is asked for it."""
 

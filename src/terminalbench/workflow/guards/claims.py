@@ -1,0 +1,100 @@
+"""Guards of what a model says about a repository before it changes anything: the files it names are there."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
+
+from terminalbench.text.foreign import printable
+from terminalbench.workflow.generators import Analysis, Localisation, Plan
+from terminalbench.workflow.guards.result import answer, listed, passed, rejected
+from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
+from terminalbench.workflow.patches import path_problem, similar_paths
+
+MOST_PLACES = 5
+MOST_FILES = 20
+
+
+class AnalysisGuard:
+    """An analysis names a cause, a way to mend it, and files that exist."""
+
+    name = "analysis"
+    judges: ClassVar[frozenset[Kind]] = frozenset({Kind.ANALYSIS})
+
+    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+        """Whether it is one."""
+        found = answer(self.name, artifact)
+        if not isinstance(found, Analysis):
+            return found
+        problems = _empty(root_cause=found.root_cause, fix_approach=found.fix_approach)
+        problems += _counted("files", found.files, MOST_FILES)
+        problems += _absent(found.files, await context.workspace.files())
+        return _result(self.name, problems)
+
+
+class LocalisationGuard:
+    """A localisation names at least one place and not too many, all in files that exist."""
+
+    name = "localisation"
+    judges: ClassVar[frozenset[Kind]] = frozenset({Kind.LOCALISATION})
+    options: ClassVar[Mapping[str, type]] = {"most": int}
+
+    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+        """Whether it is one."""
+        found = answer(self.name, artifact)
+        if not isinstance(found, Localisation):
+            return found
+        paths = list(dict.fromkeys(place.path for place in found.places))
+        problems = _counted("places", paths, context.options.get("most", MOST_PLACES))
+        problems += _absent([*paths, *found.tests], await context.workspace.files())
+        return _result(self.name, problems)
+
+
+class PlanGuard:
+    """A plan changes something: it modifies and deletes what exists, and creates what does not."""
+
+    name = "plan"
+    judges: ClassVar[frozenset[Kind]] = frozenset({Kind.PLAN})
+
+    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+        """Whether it is one."""
+        found = answer(self.name, artifact)
+        if not isinstance(found, Plan):
+            return found
+        tracked = frozenset(await context.workspace.files())
+        problems = _empty(approach=found.approach)
+        problems += _counted("changes", found.changes, MOST_FILES)
+        problems += _absent([change.path for change in found.changes if change.action != "create"], tracked)
+        for change in found.changes:
+            if change.action == "create":
+                problem = path_problem(change.path, tracked)
+                problems += [problem] if problem else []
+                problems += [f"`{change.path}` exists already."] if change.path in tracked else []
+        return _result(self.name, problems)
+
+
+def _result(guard: str, problems: Sequence[str]) -> GuardResult:
+    return rejected(guard, listed(problems), sorted(problems)) if problems else passed(guard)
+
+
+def _empty(**fields: str) -> list[str]:
+    return [f"`{name}` is empty." for name, text in fields.items() if not text.strip()]
+
+
+def _counted(name: str, items: Sequence[object], most: int) -> list[str]:
+    if not items:
+        return [f"`{name}` is empty: name at least one."]
+    return (
+        [f"`{name}` has {len(items)} entries: name at most {most}, the most important ones."]
+        if len(items) > most
+        else []
+    )
+
+
+def _absent(paths: Sequence[str], tracked: Collection[str]) -> list[str]:
+    known = frozenset(tracked)
+    problems = []
+    for path in dict.fromkeys(paths):
+        if path not in known:
+            close = similar_paths(path, known)
+            meant = f" Did you mean {' or '.join(f'`{name}`' for name in close)}?" if close else ""
+            problems.append(f"`{printable(path)}` is no file of the repository.{meant}")
+    return problems

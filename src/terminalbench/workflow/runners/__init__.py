@@ -1,0 +1,1 @@
+"""How exactly one test file is run in a repository, and how its result is read."""

@@ -1,0 +1,36 @@
+"""Running one test file of our own in a workspace, with the runner that its repository uses."""
+
+from collections.abc import Mapping
+
+from terminalbench.workflow.languages import Language, Repository, Runner, of_file
+from terminalbench.workflow.model import Workspace
+from terminalbench.workflow.runners import go, node, python
+from terminalbench.workflow.runners.report import Report
+
+
+async def run_test(
+    workspace: Workspace, repository: Repository, path: str, files: Mapping[str, bytes | None], timeout_sec: float
+) -> Report:
+    """Run the test at `path`, which is one of `files`, on the base tree with `files` written over it."""
+    code = (files.get(path) or b"").decode(errors="replace")
+    runner = repository.runner(path)
+    if runner is None:
+        return Report(missing=f"a runner for tests like {path}")
+    ran = await workspace.run(_command(repository, path, code, runner), timeout_sec=timeout_sec, files=files)
+    match of_file(path):
+        case Language.PYTHON:
+            return python.read(ran)
+        case Language.GO:
+            return go.read(ran, path)
+        case _:
+            return node.read(ran, runner, path)
+
+
+def _command(repository: Repository, path: str, code: str, runner: Runner) -> list[str]:
+    match of_file(path):
+        case Language.PYTHON:
+            return python.command(path, code, runner)
+        case Language.GO:
+            return go.command(path, code)
+        case _:
+            return node.command(repository, path, runner)

@@ -46,7 +46,7 @@ def test_findings_tell_the_ending_retries_and_escalations(batch: Batch) -> None:
 
 
 def test_the_report_has_them_by_profile(batch: Batch) -> None:
-    text = next(batch.analytics.rglob("report.md")).read_text()
+    text = next(batch.analytics.rglob("comparison_report.md")).read_text()
     assert "| arm | 2 | 1 | 2 | 2 | 1 |" in text
     assert "| 1 | arm | patch: answer | a |" in text
     page = next(batch.analytics.rglob("report.html")).read_text()

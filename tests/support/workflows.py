@@ -48,9 +48,10 @@ class Script:
         name = Artifact.name_of(kind, text) if usable else None
         if name is not None:
             self.artifacts[name] = Artifact(
-                id=name, kind=kind, step=step, cycle=cycle, attempt=attempt, content=text, uses={one: self.current[one] for one in uses},
+                id=name, kind=kind, step=step, cycle=cycle, attempt=attempt, content=text,
             )  # fmt: skip
             self.current[step] = name
+        edges = {one: self.current[one] for one in uses}
         usage = Usage(input_tokens=100, output_tokens=10, cost_usd=0.01)
         self.add(
             Happened.ATTEMPT,
@@ -58,6 +59,7 @@ class Script:
             artifact=name,
             usage=usage,
             tries=1,
+            uses=edges,
             temperature=0.0,
             duration_sec=1.5,
             reason=None if usable else "no JSON",

@@ -26,6 +26,7 @@ BACKTRACKS = "backtracks"
 TOOL_PREFIX = "tool_mix."
 JUDGE = "judge:"
 WORKFLOW = workflow.Analyzer.name
+_OF_WORKFLOWS = (workflow.GIVEN_UP, workflow.RETRIES, workflow.ESCALATIONS, workflow.HELPED)
 LABEL_LETTERS = 40
 TRIPWIRES = {
     "edited_tests": "it changed test files",
@@ -170,6 +171,8 @@ def needed(finding: Finding) -> bool:
     name = finding.name
     if is_label(finding):
         return True
+    if finding.analyzer == WORKFLOW:
+        return name in _OF_WORKFLOWS
     if name in TRIPWIRES or name.startswith(TOOL_PREFIX):
         return bool(finding.value)
     return name in (FAILURE_CLASS, BACKTRACKS) or finding.analyzer.startswith(JUDGE)

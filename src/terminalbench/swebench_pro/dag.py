@@ -85,7 +85,7 @@ def build(run: str, history: History, artifacts: Mapping[str, Artifact]) -> Dag:
         else:
             source = due.pop(attempt.step, None)
             edges += [Edge(EdgeKind.ESCALATION, source, node.id)] if source is not None else []
-        for step, used in (artifact.uses if artifact is not None else {}).items():
+        for step, used in (attempt.uses or (artifact.uses if artifact is not None else {})).items():
             source = latest.get((step, used))
             edges += [Edge(EdgeKind.DEPENDENCY, source, node.id)] if source is not None else []
         before[attempt.step, attempt.cycle] = last_of[attempt.step] = node.id

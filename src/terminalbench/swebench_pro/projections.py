@@ -20,10 +20,10 @@ from terminalbench.swebench_pro.rows import RESULTS, ResultRow, Standing, file_n
 from terminalbench.swebench_pro.runs import DAGS, PREDICTIONS, TRACE, TRACES
 from terminalbench.workflow.history import History, fold, read_events
 from terminalbench.workflow.model import Artifact
-from terminalbench.workflow.trace import object_file, patch_file, trace_file
+from terminalbench.workflow.trace import patch_file, read_artifact, trace_file
 
 PREFIX = "terminalbench"
-_TRACE_LIMIT, _PATCH_LIMIT, _OBJECT_LIMIT = 256 << 20, 64 << 20, 64 << 20
+_TRACE_LIMIT, _PATCH_LIMIT = 256 << 20, 64 << 20
 _OTHER_PATCHES = ("artifacts/logs/artifacts/model.patch", "artifacts/model.patch")
 """Where the task of an instance leaves the diff of an agent that writes none itself."""
 
@@ -146,17 +146,12 @@ def _patch(folder: Path | None) -> tuple[str, list[str]]:
 
 
 def _artifacts(folder: Path, history: History) -> dict[str, Artifact]:
-    """The artifacts of a history that are there and are what their names say."""
+    """The artifacts of a history that are there."""
     found: dict[str, Artifact] = {}
     for name in {attempt.artifact for attempt in history.attempts if attempt.artifact}:
-        if not name.isalnum():
-            continue
-        data = read_plain(object_file(folder, name), _OBJECT_LIMIT)
-        try:
-            artifact = msgspec.json.decode(data or b"", type=Artifact)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        found[name] = artifact
+        artifact = read_artifact(folder, name) if name.isalnum() else None
+        if artifact is not None:
+            found[name] = artifact
     return found
 
 

@@ -4,7 +4,7 @@ Results, findings, pages and error analysis read this and not the events. A trac
 of another version, gives what it gives: `bad_lines` counts the others.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,6 +43,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tries: int | None = None
     temperature: float | None = None
     duration_sec: float | None = None
+    uses: Mapping[str, str] = {}
     checks: tuple[Checked, ...] = ()
 
     @property
@@ -154,10 +155,13 @@ def read_history(trial: Path, before: Callable[[bytes], bytes] | None = None) ->
 
 def fold(events: Sequence[TraceEvent], bad_lines: int = 0) -> History:
     """Events as one history. Never fails: what is out of place is passed over."""
-    start = next((event for event in events if event.kind is Happened.RUN_START), None)
-    end = next((event for event in reversed(events) if event.kind is Happened.RUN_END), None)
+    # A trace that was continued by a further run holds several starts: the last run says how it ended.
+    begin = max((place for place, event in enumerate(events) if event.kind is Happened.RUN_START), default=0)
+    last_run = events[begin:]
+    start = last_run[0] if last_run and last_run[0].kind is Happened.RUN_START else None
+    end = next((event for event in reversed(last_run) if event.kind is Happened.RUN_END), None)
     attempts = _attempts(events)
-    failed = next((event for event in reversed(events) if event.kind is Happened.STEP_FAIL), None)
+    failed = next((event for event in reversed(last_run) if event.kind is Happened.STEP_FAIL), None)
     gave_up = end is None or end.ending is not Ending.DONE
     step = guard = None
     if gave_up:
@@ -213,6 +217,7 @@ def _attempts(events: Iterable[TraceEvent]) -> list[Attempt]:
                     tries=event.tries,
                     temperature=event.temperature,
                     duration_sec=event.duration_sec,
+                    uses=event.uses,
                 )
             )
         elif event.kind is Happened.GUARD and found and event.step in (found[-1].step, None):

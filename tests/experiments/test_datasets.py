@@ -168,3 +168,12 @@ def test_a_registry_file_may_be_at_home(project, monkeypatch: pytest.MonkeyPatch
     registry(project, "one@1.0")
     monkeypatch.setenv("HOME", str(project.root / "reg"))
     assert only(project, "one@1.0", f'{table}\nregistry_path = "~/registry.json"\n').found
+
+
+def test_the_word_for_swe_bench_pro_is_a_folder_of_the_project_or_says_how_to_make_it(project) -> None:
+    said = wrong(project, "swebench-pro")
+    assert f"no folder of SWE-Bench Pro tasks at {project.root}/swebench-pro" in said
+    assert "make it: tbench swebench-pro tasks FILE|hf:REVISION -o " in said
+    assert "swebench-pro --evaluator CHECKOUT" in said
+    project.task("swebench-pro", "a")
+    assert only(project, "swebench-pro").config == {"path": str(project.root / "swebench-pro" / "a")}

@@ -1,6 +1,6 @@
 """Where tasks come from: a dataset name of the TOML becomes a place where Harbor finds each task.
 
-Folders, registry files, pinned git repositories and the bundled `starter` are resolved here, without
+Folders, registry files, pinned git repositories, the bundled `starter` and `swebench-pro` are resolved here, without
 network. A dataset of Harbor's own registry (or of a registry address) is looked up when a run starts.
 """
 
@@ -17,7 +17,9 @@ from terminalbench.errors import did_you_mean
 from terminalbench.experiments.tables import DatasetTable
 from terminalbench.starter import TASKS_DIR
 from terminalbench.strict import Problems, find_path, is_file, is_folder, join
+from terminalbench.text.paths import typed
 
+SWEBENCH_PRO = "swebench-pro"
 _NAME_VERSION = re.compile(r"(?P<name>[^@/\s]+)@(?P<version>[^@/\s]+)")
 _PACKAGE = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)@(?P<version>[\w.:-]+)")
 
@@ -108,9 +110,18 @@ class DatasetPlaces:
             return self._declared(name, self.tables[name], problems)
         if name == "starter":
             return Dataset(name, "folder", {}, folder=TASKS_DIR)
-        if name == "swebench-pro":
-            return Dataset(name, "swebench-pro", {"name": name})
+        if name == SWEBENCH_PRO:
+            return self._swebench_pro(at, problems)
         return self._literal(name, at, problems)
+
+    def _swebench_pro(self, at: str, problems: Problems) -> Dataset | None:
+        """The folder of that name in the project, which `tbench swebench-pro tasks` makes."""
+        folder = self.root / SWEBENCH_PRO
+        if is_folder(folder):
+            return Dataset(SWEBENCH_PRO, "folder", {}, folder=folder)
+        make = f"tbench swebench-pro tasks FILE|hf:REVISION -o {typed(folder)} --evaluator CHECKOUT"
+        problems.add(at, f"no folder of SWE-Bench Pro tasks at {folder}", f"make it: {make}")
+        return None
 
     def _literal(self, name: str, at: str, problems: Problems) -> Dataset | None:
         match = _NAME_VERSION.fullmatch(name)
@@ -135,7 +146,7 @@ class DatasetPlaces:
             problems.add(at, f"no folder of tasks at {path}")
         else:
             pin = f'pin a version, as in "{name}@1.0", or add [datasets."{name}"]'
-            hint = did_you_mean(name, ["starter", "swebench-pro"], limit=0) or pin
+            hint = did_you_mean(name, ["starter", SWEBENCH_PRO], limit=0) or pin
             problems.add(at, f'"{name}" is not a dataset', hint)
         return None
 

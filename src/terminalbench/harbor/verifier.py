@@ -58,6 +58,7 @@ from terminalbench.harbor.read.suspicion import (
     read_safety,
 )
 from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
+from terminalbench.harbor.test_config import flags
 from terminalbench.sandbox.errors import BrokenContent
 from terminalbench.sandbox.handover import RUN_PROGRAM, Handed
 from terminalbench.sandbox.network.trial import enter_phase
@@ -68,6 +69,11 @@ SYSTEMS = (PRISTINE_SYSTEM, AGENT_SYSTEM)
 _HOUSEKEEPING_SEC = 120
 _PROBE_SEC = 30
 _REWARD_LIMIT = 1 << 20
+_PATCH_LIMIT = 64 << 20
+INSTANCE = "swebench_pro"
+"""The key of `[metadata]` that marks an instance of SWE-Bench Pro."""
+MODEL_PATCH = Path("logs/artifacts/model.patch")
+"""Where the patch of an agent is among the artifacts of an instance's trial."""
 _KILLED = range(129, 160)
 _CANNOT_RUN = (126, 127)
 _PLAIN_CONTAINERS = frozenset({"docker", "podman"})
@@ -102,6 +108,7 @@ class SafeVerifier(Verifier):
         self._keep = bool(keep_processes or config.metadata.get(KEEP_PROCESSES) is True)
         self._system = AGENT_SYSTEM if self._keep else verifier_system or system_of_tests(config.metadata)
         self._changes: dict[str, Any] | None = None
+        self._test_config: list[str] = []
         step = next((step for step in config.steps or () if step.name == self.step_name), None)
         mode = resolve_task_verifier_mode(config) if step is None else resolve_step_verifier_mode(config, step)
         self._shared = mode is VerifierEnvironmentMode.SHARED
@@ -120,6 +127,9 @@ class SafeVerifier(Verifier):
         try:
             if self._shared:
                 prepared = await self._prepare()
+            if self.task.config.metadata.get(INSTANCE) is True:
+                # Before the tests: they run what the patch made of the program.
+                self._test_config = await asyncio.to_thread(_flags_of_patch, self.trial_paths.artifacts_dir)
             sources, tests_dir, script = self._resolve_tests()
             await self._upload(sources)
             limits = await self._limits_reached()
@@ -335,9 +345,15 @@ class SafeVerifier(Verifier):
             system_changed=counted,
             system_flagged=flagged[:_MOST_FLAGGED],
             environment_broken=broken,
+            test_config=self._test_config,
         )
         earlier = read_safety(self.trial_paths.trial_dir) if self.step_name is not None else None
         write_json(self.trial_paths.trial_dir / SAFETY_FILE, earlier.merged(note) if earlier else note)
+
+
+def _flags_of_patch(artifacts: Path) -> list[str]:
+    """What the patch of an instance, as it was collected from the agent's environment, changes of its tests' set-up."""
+    return flags(read_plain(artifacts / MODEL_PATCH, _PATCH_LIMIT) or b"")
 
 
 def _is_number(value: object) -> bool:

@@ -219,9 +219,21 @@ def _judge(plan: Plan, task: TaskRef, label: str, oracle: Mapping, nop: Mapping,
             problems.append(f"its own solution does not pass ({_ending(solved)}){_service_hint(solved)}")
     if idle is None or idle.outcome is not Outcome.FAILED:
         problems.append(f"doing nothing does not fail ({_ending(idle)})")
+    problems += _wrong_lists(idle)
     return TaskCheck(
         task, solved.outcome if solved else None, idle.outcome if idle else None, "; ".join(problems) or None
     )
+
+
+def _wrong_lists(idle: Trial | None) -> list[str]:
+    """What is wrong with the lists of an instance of SWE-Bench Pro, by the shares that passed when nothing was done."""
+    shares = idle.rewards or {} if idle is not None else {}
+    found = []
+    if shares.get("pass_to_pass", 1) < 1:
+        found.append(f"doing nothing, only {shares['pass_to_pass']:.0%} of its pass_to_pass pass")
+    if shares.get("fail_to_pass", 0) > 0:
+        found.append(f"doing nothing, {shares['fail_to_pass']:.0%} of its fail_to_pass pass already")
+    return found
 
 
 def _service_hint(trial: Trial | None) -> str:

@@ -34,6 +34,7 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     `system` is whose system the tests ran in: "pristine" (the image's own) or "agent"; None where that was not known.
     `system_changed` counts what the agent changed in the system (`system-changes.json` lists it), `system_flagged`
     names some of what no package manager does. `environment_broken` says what kept the tests from running.
+    `test_config` names what the patch of an instance changes of how tests are run and reported.
     """
 
     mode: str
@@ -46,6 +47,7 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     system_changed: int | None = None
     system_flagged: list[str] = []
     environment_broken: str | None = None
+    test_config: list[str] = []
 
     @property
     def tampering(self) -> list[str]:
@@ -72,6 +74,7 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
             system_changed=total(count for count in (self.system_changed, later.system_changed)),
             system_flagged=[*self.system_flagged, *later.system_flagged],
             environment_broken=self.environment_broken or later.environment_broken,
+            test_config=sorted({*self.test_config, *later.test_config}),
         )
 
 
@@ -112,5 +115,6 @@ def suspect(
     if safety is not None and safety.system == AGENT_SYSTEM:
         reasons.append("verifier_system:agent")
     reasons += [f"tampering:{name}" for name in (safety.tampering if safety else ())]
+    reasons += [f"test_config:{kind}" for kind in (safety.test_config if safety else ())]
     reasons += [f"solution_host:{host}" for host in solution_hosts(trial.egress, task_hosts)]
     return reasons

@@ -64,13 +64,11 @@ def test_a_new_name_or_description_or_place_changes_no_id(project) -> None:
         'hooks = "hooks.json"',
         'agent = "codex"',
         'mcp_servers = ["one"]\nno_mcp = false',
-        'workflow = "flow.toml"',
     ],
 )
 def test_everything_the_agent_sees_changes_the_id(project, change: str) -> None:
     project.write("skill/SKILL.md", "how to")
     project.write("hooks.json", '{"hooks": {"Stop": []}}')
-    project.write("flow.toml", "steps = []")
     project.server("one")
     plain = one(project, "no_mcp = true")
     no_mcp = "" if "no_mcp" in change else "no_mcp = true\n"
@@ -196,7 +194,7 @@ def test_an_agent_without_a_model_takes_none_of_the_models_defaults(project) -> 
         ('no_mcp = true\nprice = { input = 3 }', "profiles.p.price.output: is required"),
         ('no_mcp = true\nskills = ["empty"]', "profiles.p.skills[0]: "),
         ('no_mcp = true\nhooks = "bad.json"', "profiles.p.hooks: "),
-        ('no_mcp = true\nworkflow = "none.toml"', "profiles.p.workflow: no file at"),
+        ('no_mcp = true\nworkflow = "s1_tdd"', "profiles.p.workflow: agent claude-code runs no workflow; guarded does"),
         ('no_mcp = true\nmcp_git_ref = "abc"', "profiles.p.mcp_git_ref: only goes with mcp_git_source"),
     ],
 )  # fmt: skip

@@ -221,18 +221,13 @@ def test_what_a_killed_run_did_not_copy_is_copied_though_no_trial_is_missing(pro
 
 
 def test_a_profile_that_was_left_out_for_good_does_not_slip_in(project: Project, started: Started) -> None:
-    project.write("flow.md", "first this, then that")
     project.server("srv")
     claude = '[profiles.{}]\nagent = "claude-code"\nmodel = "m"\n'
     source = f'mcp_servers = ["srv"]\nmcp_git_source = "{project.root}/no-repository"\n'
-    profiles = (
-        claude.format("flow") + 'no_mcp = true\nworkflow = "flow.md"\n' + claude.format("unpinned") + source + ORACLE
-    )
-    batch = planned(experiment(project, profiles))
+    batch = planned(experiment(project, claude.format("unpinned") + source + ORACLE))
     resume(batch, ResumeRequest())
     assert {profile for profile, _ in started.cells()} == {"p"}
     reasons = {e.profile: e.reason for e in read_json(batch.plan_json, Plan).excluded}
-    assert reasons["flow"] == "guided workflows are not available yet"
     assert "could not be found out" in reasons["unpinned"]
 
 

@@ -51,6 +51,10 @@ class AgentRecord:
         "`options`.",
         factory=dict,
     )
+    workflow: bool = key(
+        "It runs a guarded workflow: its profiles must name one, whose texts are handed to its option `workflow`.",
+        default=False,
+    )
     logins: list[str] = key("Variables that stand in for the key of its provider.", factory=list)
     program: str | None = key("The program that its installation puts into the sandbox.")
     installer: str | None = key("The host that its installation starts from.")

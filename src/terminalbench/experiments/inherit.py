@@ -11,8 +11,9 @@ from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agent_code import agent_code, is_released, option_files
 from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names, class_problem
 from terminalbench.experiments.mcp import check_code, held_in, read_mcp
-from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile
+from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile, WorkflowTexts
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE
+from terminalbench.experiments.workflow_file import read_workflow
 from terminalbench.secrets.find import VARIABLE, has_key, has_login, is_template, looks_secret, secrets_in
 from terminalbench.strict import Problems, find_path, is_file, join
 
@@ -119,6 +120,7 @@ class Inheritance:
     ) -> dict[str, Any]:
         """What an agent takes of values that were meant for another; what it does not is noted for the profile `at`."""
         names = (*_SAME_AGENT_ONLY, *also) if info.model else (*_SAME_AGENT_ONLY, *_NEEDS_A_MODEL, *_MCP)
+        names = names if info.workflow else (*names, "workflow")
         dropped = [name for name in names if name in values]
         if dropped and at is not None:
             self.notes.append(f"{at}: agent {info.name} does not take these {what}: {', '.join(dropped)}")
@@ -159,6 +161,7 @@ class _Resolver:
         self._refuse_what_the_agent_lacks()
         mcp = self._mcp()
         hooks = self._hooks()
+        workflow = read_workflow(self._text("workflow"), self.info, self.root, self._where("workflow"), self.problems)
         usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
         git_source = self._text("mcp_git_source") if mcp.servers or hooks else None
         return Profile(
@@ -177,8 +180,8 @@ class _Resolver:
             hooks=hooks,
             env=self._env(),
             env_file=self._env_file(),
-            workflow=self._file("workflow"),
-            code=self._code(),
+            workflow=workflow,
+            code=self._code(workflow),
             environment_code=self.shared.environment_code,
             option_files=self._option_files(),
             description=self._text("description"),
@@ -205,6 +208,7 @@ class _Resolver:
             ("prompt", info.model, "reads no prompt"),
             ("skills", info.skills, "takes no skills"),
             ("hooks", info.hooks, "has no hooks; claude-code has"),
+            ("workflow", info.workflow, "runs no workflow; guarded does"),
         ):
             if self.values.get(name) and not has:
                 self._refuse(name, f"agent {info.name} {lacks}")
@@ -253,6 +257,8 @@ class _Resolver:
                 self.problems.add(
                     join(at, name), "is set by the profile's own keys", "use mcp_servers, mcp_git_source or hooks"
                 )
+            elif name == "workflow" and self.info.workflow:
+                self.problems.add(join(at, name), "is set by the profile's own key", "use workflow")
             elif known is not None and name not in known:
                 hint = did_you_mean(name, sorted(known), limit=30)
                 self.problems.add(join(at, name), f"agent {self.info.name} has no such option", hint)
@@ -262,9 +268,12 @@ class _Resolver:
             self.problems.add(secret, "looks like a secret", "put it in the env file and name the variable in env")
         return options
 
-    def _code(self) -> dict[str, str]:
-        """Digests of the code of an agent of one's own."""
-        return self.shared.code_at(self.info.import_path, f"agent {self.info.name}", self._where("agent"), self.at)
+    def _code(self, workflow: WorkflowTexts | None) -> dict[str, str]:
+        """Digests of the code of an agent and of guards of one's own."""
+        found = self.shared.code_at(self.info.import_path, f"agent {self.info.name}", self._where("agent"), self.at)
+        for path in workflow.guards if workflow is not None else ():
+            found = {**found, **self.shared.code_at(path, f"guard {path}", self._where("workflow"), self.at)}
+        return found
 
     def _option_files(self) -> dict[str, str]:
         """Digests of the project's files and folders that options name by their path."""

@@ -93,6 +93,11 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     values: dict[str, str] = {}
     likely_cost_usd: float | None = None
 
+    @property
+    def oracle(self) -> bool:
+        """Whether it sees the hidden verdict: it is shown with a badge, and compared with no other."""
+        return self.content.get("oracle") is True
+
     def changes(self, now: Mapping[str, Any]) -> list[Difference]:
         """What makes a profile of content `now` another treatment than this one, as far as it is known."""
         return changes_since(self.content, self.recipe, now)

@@ -70,6 +70,21 @@ class Folder:
 
 
 @dataclass(frozen=True)
+class WorkflowTexts:
+    """A checked workflow: how the profile names it, and its texts (the file and its prompts).
+
+    `oracle`: it sees the hidden verdict. `guards` are the import paths of guards of one's own.
+    """
+
+    spec: str
+    path: Path
+    texts: dict[str, str]
+    shipped: bool = False
+    oracle: bool = False
+    guards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class McpSetup:
     """The servers a profile uses, ready to hand to an agent."""
 
@@ -104,7 +119,7 @@ class Profile:
     hooks: TextFile | None = None
     env: dict[str, str] = field(default_factory=dict)
     env_file: Path | None = None
-    workflow: TextFile | None = None
+    workflow: WorkflowTexts | None = None
     code: dict[str, str] = field(default_factory=dict)
     environment_code: dict[str, str] = field(default_factory=dict)
     option_files: dict[str, str] = field(default_factory=dict)
@@ -157,7 +172,8 @@ class Profile:
             "hooks": self.hooks_config(),
             "conditions": {**self.conditions("env"), **self.conditions("options")} or None,
             "env": self.env or None,
-            "workflow": self.workflow.text if self.workflow else None,
+            "workflow": self.workflow.texts if self.workflow else None,
+            "oracle": True if self.workflow and self.workflow.oracle else None,
         }
         return {name: value for name, value in aspects.items() if value is not None}
 

@@ -192,7 +192,9 @@ class ProfileTable(ProfileDefaults):
     """`[profiles.<key>]`: one way to attempt the tasks, its key of at most 100 characters. Runs in file order."""
 
     no_mcp: bool | None = key("No MCP servers, and no inherited hooks.")
-    workflow: str | None = key("Workflow file that guides the agent.")
+    workflow: str | None = key(
+        "Workflow of agent `guarded`, which needs one: the name of a shipped one, or a file (docs/workflows.md)."
+    )
     extends: str | None = key("Start from another profile's keys.", non_empty=True)
     description: str | None = key("What this profile is, for people.")
     price: float | ProfilePrice | None = key(

@@ -74,13 +74,20 @@ def _profile(profile: Profile, root: Path) -> dict[str, Any]:
         mcp_git_source=profile.mcp_git_source,
         mcp_git_ref=profile.mcp_git_ref,
         hooks=file(profile.hooks),
-        workflow=file(profile.workflow),
+        workflow=_workflow(profile, root),
         env_file=from_root(profile.env_file, root) if profile.env_file is not None else None,
         env=profile.env,
         options=profile.options,
         price=_changed(profile.price) if profile.price is not None else None,
         likely_cost_usd=profile.likely_cost_usd,
     )
+
+
+def _workflow(profile: Profile, root: Path) -> str | None:
+    found = profile.workflow
+    if found is None:
+        return None
+    return found.spec if found.shipped else from_root(found.path, root)
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -196,6 +196,8 @@ def _kwargs(experiment: Experiment, profile: Profile) -> dict[str, Any]:
         kwargs.setdefault("seed", experiment.run.seed)
     if agent.hooks:
         kwargs.update(_claude_code(profile))
+    if profile.workflow is not None:
+        kwargs["workflow"] = profile.workflow.texts
     return kwargs
 
 

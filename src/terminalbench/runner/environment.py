@@ -30,7 +30,8 @@ def child_environment(
     profile: Profile, root: Path, shell: Mapping[str, str] | None = None, container_env: str = "local"
 ) -> dict[str, str]:
     """The whole environment of a profile's Harbor process."""
-    own_parts = is_import_path(profile.agent.name) or is_import_path(container_env)
+    guards = profile.workflow.guards if profile.workflow is not None else ()
+    own_parts = is_import_path(profile.agent.name) or is_import_path(container_env) or bool(guards)
     place = root if own_parts else None
     return process_environment(
         named_variables(profile), profile.env_file, place, os.environ if shell is None else shell

@@ -155,9 +155,7 @@ def known_problems(profiles: Iterable[tuple[str, Mapping[str, Any], str | None]]
     """The profiles that cannot run, without asking Harbor: each by its key, its content and its pinned MCP commit."""
     for key, content, ref in profiles:
         source = content.get("mcp_git_source")
-        if content.get("workflow") is not None:
-            yield profile_refused(key, "guided workflows are not available yet")
-        elif source is not None and (problem := source_problem(source, ref)) is not None:
+        if source is not None and (problem := source_problem(source, ref)) is not None:
             yield profile_refused(key, problem)
 
 

@@ -58,6 +58,7 @@ from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
 from terminalbench.secrets.find import references
 from terminalbench.text.paths import typed
+from terminalbench.workflow.load import imports
 
 ALL_ERRORS = "all"
 
@@ -314,6 +315,7 @@ def _environment(plan: Plan, profile: str, template: Mapping) -> dict[str, str]:
             hint="put it back; or name another in the experiment file, then: tbench resume EXPERIMENT.toml",
         )
     own_parts = any(is_import_path(name) for name in (record.content["agent"], plan.settings.container_env))
+    own_parts = own_parts or imports(record.content.get("workflow") or {})
     place = root if own_parts else None
     return process_environment(names, env_file, place, os.environ)
 

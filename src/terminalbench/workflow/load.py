@@ -155,6 +155,15 @@ def foreign_guards(workflow: Workflow) -> list[str]:
     return list(dict.fromkeys(filter(None, (registry.import_path("guards", guard) for guard in named))))
 
 
+def imports(texts: Texts) -> bool:
+    """Whether a workflow names a guard as `pkg.mod:Class`, which may be a module of the project."""
+    try:
+        steps = tomllib.loads(texts[FILE]).get("steps", {})
+        return any(registry.is_import_path(guard) for step in steps.values() for guard in step.get("guards", ()))
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return False
+
+
 def _step(name: str, table: StepTable, texts: Texts, problems: Problems) -> Step:
     at = join("steps", name)
     filed = texts.get(f"{_PROMPT}{name}")

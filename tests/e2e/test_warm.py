@@ -18,8 +18,8 @@ VERSION = ["harbor", "--version"]
 
 @pytest.mark.parametrize("moment", ["the head is sent", "half is sent", "the answer is not read"])
 def test_a_client_that_is_killed_while_it_asks_ends_nothing_but_itself(moment: str) -> None:
-    data = json.dumps({"argv": VERSION, "env": dict(os.environ), "cwd": "/", "signal": 9}).encode()
-    with Path(os.devnull).open("r+") as null, warm._connect(warm._ENV[warm.FOLDER]) as client:
+    data = json.dumps({"argv": VERSION, "env": dict(os.environ), "cwd": "/", "signal": 9, "channel": []}).encode()
+    with Path(os.devnull).open("r+") as null, warm._connect(warm._ENV[warm.FOLDER], warm.HARBOR) as client:
         places = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in ("user", "mnt")]
         rights = array.array("i", [*[null.fileno()] * 3, *places, null.fileno()])
         client.sendmsg([struct.pack("!I", len(data))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])

@@ -161,7 +161,7 @@ async def renew(box: int, view: str) -> None:
 
 
 async def relay_pid() -> int:
-    return client.relay()._process.pid
+    return client.relay().process.pid
 
 
 async def serve(port: int) -> None:

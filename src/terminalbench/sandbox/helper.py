@@ -5,28 +5,24 @@ and is started again if it should be gone.
 """
 
 import asyncio
-import atexit
-import contextlib
 import json
 import os
 import re
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from terminalbench.sandbox.attendant import Attendant
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxError
 
 _OLDEST_BWRAP = (0, 8, 0)
 _START_PATIENCE_SEC = 30
-_SOURCES = Path(__file__).resolve().parents[2]
-_BOOT = "import sys; sys.path.insert(0, {root!r}); from terminalbench.sandbox.engine.main import main; main()"
 
 
 @cache
@@ -65,37 +61,22 @@ def _bwrap_problem(path: Path) -> str | None:
     return None
 
 
-class Helper:
+class Helper(Attendant):
     """A running helper process."""
 
     def __init__(self) -> None:
         self.bwrap = str(find_bwrap())
-        self.pid = os.getpid()
         self._lock = threading.Lock()
-        self._channel, theirs = wire.socket_pair()
-        self._channel.settimeout(_START_PATIENCE_SEC)
-        keep = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-        boot = _BOOT.format(root=str(_SOURCES))
-        command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot, str(theirs.fileno()), self.bwrap]
         with os.fdopen(os.memfd_create("complaint", os.MFD_CLOEXEC), "rb") as complaint:
-            with theirs:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=complaint,
-                    env=keep,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
+            super().__init__("terminalbench.sandbox.engine.main", self.bwrap, complaint=complaint)
+            self.channel.settimeout(_START_PATIENCE_SEC)
             self.ids: str = self._first_answer(complaint)["ids"]
-        atexit.register(self.close)
 
     def _first_answer(self, complaint: BinaryIO) -> dict[str, Any]:
         try:
-            answer, _ = wire.receive(self._channel)
+            answer, _ = wire.receive(self.channel)
         except TimeoutError:
-            self._process.kill()
+            self.process.kill()
             raise SandboxError(f"the helper did not answer within {_START_PATIENCE_SEC} seconds") from None
         if answer is None:
             complaint.seek(0)
@@ -103,15 +84,11 @@ class Helper:
             raise SandboxError(f"the sandbox helper did not start: {said[-1]}")
         return checked(answer)
 
-    def alive(self) -> bool:
-        """Whether this helper still serves this very process (not a fork of it)."""
-        return self.pid == os.getpid() and self._process.poll() is None
-
     def request(self, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> socket.socket:
         """Send a request; the answers come over the returned socket. Closing it ends what was asked for."""
         try:
             with self._lock:
-                return send_request(self._channel, message, descriptors)
+                return send_request(self.channel, message, descriptors)
         except OSError as error:
             raise SandboxError(f"the sandbox helper is gone: {error}") from error
 
@@ -121,13 +98,6 @@ class Helper:
             reply.settimeout(_START_PATIENCE_SEC)
             answer, _ = wire.receive(reply)
         return checked(answer)
-
-    def close(self) -> None:
-        """Let the helper go and wait for it."""
-        if self.pid == os.getpid():
-            self._channel.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(10)
 
 
 _guard = threading.Lock()

@@ -1,11 +1,8 @@
 """The caller's side of the relay: started once, for all sandboxes of this process; gone with it."""
 
 import asyncio
-import atexit
 import contextlib
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import getproxies_environment
 
+from terminalbench.sandbox.attendant import Attendant
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxNetworkError
 from terminalbench.sandbox.network import addresses
@@ -21,8 +19,6 @@ from terminalbench.sandbox.network.box import RELAY_ADDRESS
 from terminalbench.sandbox.network.policy import OPEN, Policy
 
 MOST_FORWARDS = 8
-_SOURCES = Path(__file__).resolve().parents[3]
-_BOOT = "import sys; sys.path.insert(0, {root!r}); from terminalbench.sandbox.network.relay import main; main()"
 _PATIENCE_SEC = 10.0
 _ENDED = "the relay of the sandbox's network has ended"
 
@@ -58,46 +54,20 @@ class Way:
         return {"program": self.pasta, "gateway": RELAY_ADDRESS, "address": address, "away": addresses.not_public()}
 
 
-class Relay:
+class Relay(Attendant):
     """A running relay process."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self._lock = threading.Lock()
-        self._channel, theirs = wire.socket_pair()
-        keep = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-        boot = _BOOT.format(root=str(_SOURCES))
-        command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot, str(theirs.fileno())]
-        with theirs:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=keep,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        atexit.register(self.close)
-
-    def alive(self) -> bool:
-        """Whether it still serves this very process (not a fork of it)."""
-        return self.pid == os.getpid() and self._process.poll() is None
+        super().__init__("terminalbench.sandbox.network.relay")
 
     def send(self, message: dict[str, Any], handles: tuple[int, ...]) -> None:
         """Tell it of a sandbox."""
         try:
             with self._lock:
-                wire.send(self._channel, message, handles)
+                wire.send(self.channel, message, handles)
         except OSError as error:
             raise SandboxNetworkError(f"the relay of the sandboxes' network is gone: {error}") from error
-
-    def close(self) -> None:
-        """Let it go and wait for it."""
-        if self.pid == os.getpid():
-            self._channel.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(10)
 
 
 _guard = threading.Lock()

@@ -1,0 +1,230 @@
+"""The loaded processes that `support.warm` asks: each forks a process that is ready to run, for everyone who asks.
+
+`python forks.py LISTENER OWNER:FOLDER DOOR`, where the door says what is loaded.
+"""
+
+# ruff: noqa: PTH100, PTH116, PTH120  what is loaded here is copied by every fork
+
+import array
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOADED = (
+    "harbor.cli.main", "harbor.job", "harbor.trial.trial", "harbor.trial.single_step", "harbor.agents.installed.base",
+    "harbor.cli.job_sharing", "terminalbench.harbor.plugin", "terminalbench.harbor.verifier",
+    "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.agents.simulated",
+    "terminalbench.sandbox.environment", "dirhash", "rich._emoji_codes", "encodings.ascii",
+)  # fmt: skip
+LARGE = (
+    "litellm", "litellm.litellm_core_utils.default_encoding", "litellm.proxy._types", "httpcore",
+    "harbor.agents.terminus_2", "harbor.trial.sync_trajectory", "terminalbench.harbor.agents.claude_code",
+)  # fmt: skip
+"""What only some Harbor processes load, which takes seconds: loaded with the rest where many tests run, in several processes."""
+ATTENDANTS = {"relay": "terminalbench.sandbox.network.relay", "helper": "terminalbench.sandbox.engine.serve"}
+"""What the processes that attend sandboxes load. Their pages are copied by every fork: these two load nothing else."""
+_HEAD = struct.Struct("!I")
+_NAMESPACES = ("user", "mnt")
+
+
+class _Child(NamedTuple):
+    """A forked process: where its end is told, who asked for it, and the signal it gets when that one ends."""
+
+    status: int
+    asked: socket.socket
+    signal: int
+
+
+def serve(listener: socket.socket, owner: int) -> Callable[[], int | None]:
+    """Fork a process for each request; returns in each forked process, with what it has to do. Ends with `owner`."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, _Child] = {}
+    ready = selectors.DefaultSelector()
+    for file, name in ((listener, "listener"), (woken, "woken"), (os.pidfd_open(owner), "owner")):
+        ready.register(file, selectors.EVENT_READ, name)
+    while True:
+        for key, _ in ready.select():
+            if key.data == "owner":
+                sys.exit(0)
+            elif key.data == "woken":
+                os.read(woken, 4096)
+                _report(running)
+            elif key.data == "listener":
+                ready.register(listener.accept()[0], selectors.EVENT_READ, "client")
+            elif program := _answer(key.fileobj, running, ready):
+                return program
+
+
+def _answer(client: Any, running: dict[int, _Child], ready: selectors.BaseSelector) -> Callable[[], int | None] | None:
+    """Start what the client asks for, or end it when the client has ended; a program in the forked process."""
+    descriptors: list[int] = []
+    try:
+        head, rights, _, _ = client.recvmsg(4, socket.CMSG_LEN(64))
+        descriptors = [number for right in rights for number in array.array("i", right[2])]
+        request = json.loads(_exactly(client, _HEAD.unpack(head)[0])) if head else None
+    except (OSError, EOFError):  # killed while it asked, or before it had read its answer
+        request = None
+    if request is None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        ready.unregister(client)
+        client.close()
+        for pid in [pid for pid, child in running.items() if child.asked is client]:
+            os.kill(pid, running[pid].signal)
+        return None
+    asked_by = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    pid = os.fork()
+    if pid == 0:
+        for key in ready.get_map().values():
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.detach()  # closed below; the object must not close the number again
+        ready.close()
+        return _become(request, descriptors, asked_by)
+    running[pid] = _Child(descriptors.pop(), client, request["signal"])
+    for descriptor in descriptors:
+        os.close(descriptor)
+    with contextlib.suppress(OSError):  # its end is seen at the next turn
+        client.sendall(_HEAD.pack(pid))
+    return None
+
+
+def _report(running: dict[int, _Child]) -> None:
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        child = running.pop(pid)
+        with contextlib.suppress(BrokenPipeError):  # the one that asked has ended
+            os.write(child.status, _HEAD.pack(status))
+        os.close(child.status)
+
+
+def _become(request: dict[str, Any], descriptors: list[int], asked_by: int) -> Callable[[], int | None]:
+    """Make the forked process what a fresh one would be; returns its program."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    os.setsid()
+    for number, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, number)
+    for kind, descriptor in zip(_NAMESPACES, descriptors[3:5], strict=True):
+        if os.fstat(descriptor).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
+            os.setns(descriptor)
+    kept = [fcntl.fcntl(descriptors[5 + place], fcntl.F_DUPFD, 1024) for place in range(len(request["channel"]))]
+    os.closerange(3, 1024)
+    for number, handle in zip(request["channel"], kept, strict=True):
+        os.dup2(handle, number)
+        os.close(handle)
+    os.chdir(request["cwd"])
+    if request["channel"]:
+        os.environ.clear()
+        return lambda: _attend(request["argv"])
+    return _become_harbor(request, asked_by)
+
+
+def _become_harbor(request: dict[str, Any], asked_by: int) -> Callable[[], int | None]:
+    """The rest, of a process of Harbor or of Python."""
+    from pathlib import Path
+
+    if request["signal"] != signal.SIGKILL:
+        importlib.import_module("terminalbench.runner.executors.tie").guard(asked_by)
+    loaded_in = os.environ["HOME"]
+    os.environ.clear()
+    os.environ.update(request["env"])
+    from terminalbench.modes import child_umask
+
+    if (mask := child_umask()) >= 0:
+        os.umask(mask)
+    _move_home(Path(loaded_in), Path.home())
+    path = [entry for entry in request["env"].get("PYTHONPATH", "").split(os.pathsep) if entry]
+    sys.path[:0] = [entry for entry in path if entry not in sys.path]
+    _, *arguments = request["argv"]  # of Python or of `harbor`
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        return importlib.import_module(arguments[1]).main
+    sys.argv = [Path(request["argv"][0]).name, *arguments]
+    return COMMAND
+
+
+def _attend(argv: list[str]) -> None:
+    """Do what an attendant does. The helper of sandboxes executes itself anew in its namespaces: it only goes on there."""
+    boot = argv.index("-c") + 1
+
+    def anew(_program: str, again: list[str]) -> None:
+        _attend(again)
+        os._exit(0)
+
+    os.execv = anew  # ty: ignore[invalid-assignment]
+    sys.orig_argv = argv
+    sys.argv = ["-c", *argv[boot + 1 :]]
+    exec(argv[boot], {})
+
+
+def _move_home(old: "Path", new: "Path") -> None:
+    """Harbor notes places in the home folder when it is loaded."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "harbor":
+            for key, value in list(vars(module).items()):
+                if isinstance(value, type(old)) and value.is_relative_to(old):
+                    setattr(module, key, new / value.relative_to(old))
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = source.recv(size - len(data))
+        if not more:
+            raise EOFError("the other side has ended")
+        data += more
+    return data
+
+
+def _load(where: str, door: str) -> Any:
+    """Load what the processes that are forked from this one need; the command of Harbor."""
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if door in ATTENDANTS:
+        sys.path.insert(0, f"{os.path.dirname(tests)}/src")
+        importlib.import_module(ATTENDANTS[door])
+        return None
+    os.environ |= {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    for name in (*LOADED, *(LARGE if "PYTEST_XDIST_WORKER" in os.environ else ())):
+        importlib.import_module(name)
+    attendant: Any = importlib.import_module("terminalbench.sandbox.attendant")
+    sys.path[0] = tests  # instead of the folder of this file, which Python puts there
+    attendant.spawn = importlib.import_module("support.warm").Attendants(where)
+    sys.path.pop(0)
+    app = importlib.import_module("harbor.cli.main").app
+    return importlib.import_module("typer").main.get_command(app)  # made anew by every `app()`
+
+
+if __name__ == "__main__":
+    COMMAND = _load(sys.argv[2], sys.argv[3])
+    gc.collect()
+    gc.freeze()  # a forked process would copy each page that a collection looks at
+    program = serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2].partition(":")[0]))
+    try:
+        code = program()
+    except SystemExit as error:
+        code = error.code
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))

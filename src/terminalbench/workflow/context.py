@@ -1,0 +1,237 @@
+"""What a model is shown of a repository before it is asked anything: the same for every workflow.
+
+A map of the repository and the files that fit the task's own words, within a number of tokens. Nothing but the base
+commit and the task's text decides; the same of both gives the same bytes, and a hash to say so.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from terminalbench.llm.model import count_text
+from terminalbench.text.foreign import printable
+from terminalbench.workflow import languages, ranking
+from terminalbench.workflow.languages import Language, Repository, Runner
+from terminalbench.workflow.model import Workspace
+
+READ = 240
+"""How many files are read at most, whatever the size of the repository."""
+_MAP_SHARE, _NOTES_SHARE = 0.2, 0.12
+_MAP_MOST, _NOTES_MOST = 6000, 2500
+_FILES = 24
+_ONE_SHARE = 0.35
+_LONGEST_BYTES = 400_000
+_AROUND = 12
+_HEAD = 25
+_GREP_SEC = 60.0
+_GREPPED = 120
+_SKIPPED = (
+    ".min.js", ".min.css", ".map", ".lock", ".svg", ".png", ".jpg", ".jpeg", ".gif", ".ico", ".woff", ".woff2", ".ttf",
+    ".pdf", ".zip", ".gz", ".po", ".mo", ".pyc", ".snap", "package-lock.json", "go.sum", "pnpm-lock.yaml",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is shown: `text` to every step, `test_notes` to writers of tests. `shown` are the files that are whole."""
+
+    text: str
+    test_notes: str
+    shown: tuple[str, ...]
+    language: Language | None
+    hash: str
+
+
+async def build(workspace: Workspace, issue_text: str, budget_tokens: int, language: str | None = None) -> Context:
+    """Choose what fits the task, in at most `budget_tokens`. `language` is a label; the files decide."""
+    repository = await languages.look(workspace, language)
+    asked = ranking.query(issue_text)
+    files = [path for path in repository.files if not path.lower().endswith(_SKIPPED) and path.isprintable()]
+    scores = ranking.by_path(files, asked)
+    texts = await _read(workspace, await _candidates(workspace, files, scores, asked))
+    ranked = ranking.by_content(texts, asked, scores)
+    notes = await _test_notes(workspace, repository, [path for path, _ in ranked[:5]], budget_tokens)
+    left = budget_tokens - count_text(notes)
+    drawn = _map(repository.files, [path for path, _ in ranked], min(_MAP_MOST, int(left * _MAP_SHARE)))
+    text, shown = _filled(drawn, ranked, texts, asked, left)
+    digest = hashlib.sha256(f"{text}\0{notes}".encode(errors="surrogatepass")).hexdigest()
+    return Context(text, notes, shown, repository.language, digest)
+
+
+async def _candidates(
+    workspace: Workspace, files: Sequence[str], scores: Mapping[str, float], asked: ranking.Query
+) -> list[str]:
+    """The files that are worth reading: by their path, and those that hold a symbol that the task names."""
+    best = sorted(scores, key=lambda path: (-scores[path], path))[: READ - _GREPPED]
+    known = frozenset(files)
+    holding = [path for path in await _holding(workspace, asked.symbols) if path in known]
+    holding.sort(key=lambda path: (-ranking.share(path), -scores.get(path, 0.0), path))
+    chosen = list(dict.fromkeys([*best, *holding[:_GREPPED]]))
+    usual = (path for path in files if path not in scores and ranking.share(path) == 1.0)
+    while len(chosen) < min(READ, 40) and (path := next(usual, None)) is not None:
+        chosen.append(path)
+    return chosen
+
+
+async def _holding(workspace: Workspace, symbols: Sequence[str]) -> list[str]:
+    """The files in which one of the symbols stands as a word, found where the files are: none of them is read here."""
+    if not symbols:
+        return []
+    patterns = [word for symbol in symbols for word in ("-e", symbol)]
+    words = ["git", "grep", "--no-index", "--exclude-standard", "-I", "-l", "-z", "-w", "-F", *patterns, "--", "."]
+    ran = await workspace.run(words, timeout_sec=_GREP_SEC)
+    return sorted(path.removeprefix("./") for path in ran.stdout.split("\0") if path) if ran.code == 0 else []
+
+
+async def _read(workspace: Workspace, paths: Sequence[str]) -> dict[str, str]:
+    found = await workspace.read_many(paths)
+    plain = {path: data for path, data in found.items() if len(data) <= _LONGEST_BYTES and b"\0" not in data}
+    return {path: data.decode(errors="replace").replace("\r\n", "\n") for path, data in plain.items()}
+
+
+def _filled(
+    drawn: str, ranked: Sequence[tuple[str, float]], texts: Mapping[str, str], asked: ranking.Query, budget: int
+) -> tuple[str, tuple[str, ...]]:
+    """The map, then the best files, whole or in parts, as long as they fit."""
+    parts, shown = [drawn], list[str]()
+    left = budget - count_text(drawn) - 40
+    most = max(200, int(left * _ONE_SHARE))
+    for path, score in ranked[:_FILES]:
+        if score <= 0 or left < 120:
+            break
+        whole = _block(path, texts[path])
+        size = count_text(whole)
+        if size <= min(left, most):
+            parts.append(whole)
+            shown.append(path)
+            left -= size + 2
+            continue
+        excerpt = _excerpt(path, texts[path], asked, min(left, most))
+        if excerpt:
+            parts.append(excerpt)
+            left -= count_text(excerpt) + 2
+    text = "\n\n".join(part for part in parts if part)
+    while parts and count_text(text) > budget:  # pieces count a little less than their whole
+        if shown and parts[-1].startswith(f"### {shown[-1]}\n"):
+            shown.pop()
+        parts.pop()
+        text = "\n\n".join(part for part in parts if part)
+    return text, tuple(shown)
+
+
+def _block(path: str, text: str, what: str = "") -> str:
+    fence = "````" if "```" in text else "```"
+    end = "" if text.endswith("\n") or not text else "\n"
+    return f"### {path}{what}\n{fence}\n{text}{end}{fence}"
+
+
+def _excerpt(path: str, text: str, asked: ranking.Query, most: int) -> str:
+    """The head of a long file and the lines around the task's words, the most of them first."""
+    lines = text.split("\n")
+    scores = {at: len(asked.words.keys() & set(ranking.words(line))) for at, line in enumerate(lines)}
+    best = sorted((at for at in scores if scores[at]), key=lambda at: (-scores[at], at))
+    kept: set[int] = set()
+    size = count_text(path) + 30
+    for at in (_HEAD // 2, *best):
+        around = _HEAD // 2 + 1 if at == _HEAD // 2 else _AROUND
+        window = [n for n in range(max(0, at - around), min(len(lines), at + around + 1)) if n not in kept]
+        cost = count_text("\n".join(lines[n] for n in window)) + 12
+        if size + cost > most:
+            break
+        kept.update(window)
+        size += cost
+    if not kept:
+        return ""
+    shown = []
+    for n in sorted(kept):
+        if shown and n - 1 not in kept:
+            shown.append("...")
+        shown.append(lines[n])
+    return _block(path, "\n".join(shown), f" (parts of it; {len(lines)} lines in all, `...` marks what is left out)")
+
+
+def _map(files: Sequence[str], ranked: Sequence[str], most: int) -> str:
+    """The folders with their files: all when they fit, else those of the best files, and counts for the rest."""
+    folders: dict[str, list[str]] = {}
+    for path in files:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(printable(name))
+    title = f"## Files of the repository ({len(files)})"
+    lines = {folder: f"{printable(folder) or '.'}/: {' '.join(names)}" for folder, names in folders.items()}
+    whole = "\n".join([title, *lines.values()])
+    if len(whole) < 12 * most and count_text(whole) <= most:
+        return whole
+    left = most - count_text(title) - 20
+    counted = _counted(folders, left // 2)
+    left -= count_text("\n".join(counted))
+    full: dict[str, str] = {}
+    for folder in dict.fromkeys(path.rpartition("/")[0] for path in ranked):
+        size = count_text(lines[folder]) + 1 if len(lines[folder]) < 12 * most else most
+        if size <= left // 2:
+            full[folder] = lines[folder]
+            left -= size
+    return "\n".join([title, *counted, *(full[folder] for folder in sorted(full))])
+
+
+def _counted(folders: Mapping[str, Sequence[str]], most: int) -> list[str]:
+    """How many files are below each folder, as deep as it fits."""
+    found: list[str] = []
+    for depth in range(1, 6):
+        below: dict[str, int] = {}
+        for folder, names in folders.items():
+            top = "/".join(folder.split("/")[:depth])
+            below[top] = below.get(top, 0) + len(names)
+        lines = [f"{printable(top) or '.'}/ ({count} files)" for top, count in sorted(below.items())]
+        if sum(map(len, lines)) > 12 * most or count_text("\n".join(lines)) > most:
+            break
+        found = lines
+    return found
+
+
+async def _test_notes(workspace: Workspace, repository: Repository, near: Sequence[str], budget: int) -> str:
+    """How a new test is written here: its place, its runner, and one existing test to follow."""
+    sample = repository.sample(near)
+    runner = repository.runner(sample or next(iter(near), ""))
+    if runner is None:
+        return ""
+    place = repository.place("package x" if repository.language is Language.GO else "", near)
+    notes = f"## How this repository is tested\n{_WRITTEN[runner]}"
+    if repository.language is not Language.GO and place is not None:
+        notes += f" The usual place of a new test is `{place}`."
+    if sample is None:
+        return notes
+    most = min(_NOTES_MOST, int(budget * _NOTES_SHARE)) - count_text(notes) - 30
+    lines = ((await workspace.read(sample)) or b"").decode(errors="replace").replace("\r\n", "\n").split("\n")
+    kept = _fitting(lines, most)
+    if not kept:
+        return notes
+    what = (
+        " (an existing test, to follow)"
+        if len(kept) == len(lines)
+        else " (the beginning of an existing test, to follow)"
+    )
+    return f"{notes}\n\n{_block(sample, chr(10).join(kept), what)}"
+
+
+_WRITTEN: Mapping[Runner, str] = {
+    Runner.PYTEST: "Tests run with pytest: functions called `test_*` in a file called `test_*.py`.",
+    Runner.UNITTEST: "Tests run with unittest (no pytest): methods `test_*` of a `unittest.TestCase` in `test_*.py`.",
+    Runner.GO: "Tests run with `go test`: functions `TestXxx(t *testing.T)` in a file called `*_test.go`, in the "
+    "folder of the package they test, with its package name.",
+    Runner.NODE: "Tests run with `node --test`: they import `node:test` and `node:assert`.",
+    Runner.JEST: "Tests run with jest: `test` and `expect` are global.",
+    Runner.VITEST: "Tests run with vitest: import `test` and `expect` from `vitest`.",
+    Runner.MOCHA: "Tests run with mocha: `describe` and `it` are global; assert as the tests here do.",
+}
+
+
+def _fitting(lines: Sequence[str], most: int) -> Sequence[str]:
+    """The first lines that are at most so many tokens together."""
+    low, high = 0, len(lines)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count_text("\n".join(lines[:middle])) <= most:
+            low = middle
+        else:
+            high = middle - 1
+    return lines[:low]

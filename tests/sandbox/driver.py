@@ -19,7 +19,7 @@ from unittest import mock
 from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import TrialPaths
 
-from terminalbench.sandbox import cache, environment, helper
+from terminalbench.sandbox import cache, environment, handover, helper
 from terminalbench.sandbox.activity import MOST_BYTES, count_hits, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
 from terminalbench.sandbox.errors import SandboxError
@@ -229,9 +229,14 @@ async def about(box: int) -> dict[str, Any]:
 PLACE: dict[str, Any] = {"tests": "/tests", "logs": "/logs/verifier", "rewards": ("reward.json", "reward.txt")}
 
 
-async def hand(box: int, pristine: bool = True, keep: bool = False) -> str:
-    """Hand a sandbox to the verifier; what that told."""
-    return json.dumps(vars(await boxes[box].hand_to_verifier(pristine=pristine, keep=keep, **PLACE)))
+async def hand(box: int, pristine: bool = True, keep: bool = False, landlock: bool = True) -> str:
+    """Hand a sandbox to the verifier; what that told. Without `landlock`, as where the kernel has none."""
+    with contextlib.ExitStack() as stack:
+        if not landlock:
+            without = handover._run_program().replace("_libc.syscall(_CREATE, None, 0, 1)", "-1")
+            stack.enter_context(mock.patch.object(handover, "_landlock", return_value=-1))
+            stack.enter_context(mock.patch.object(handover, "_run_program", return_value=without))
+        return json.dumps(vars(await boxes[box].hand_to_verifier(pristine=pristine, keep=keep, **PLACE)))
 
 
 async def breakage(box: int, pristine: bool = True) -> str | None:

@@ -219,3 +219,41 @@ def test_a_program_run_by_the_tests_reaches_its_own_files_and_no_others(box: Box
     traced = "import ctypes, os; print(ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0))"
     assert box.out(f"python3 -c '{code}' {run} python3 -c '{traced}'") == "-1"
     assert box.out(f"{run} no-such-program; echo $?") == "127"
+
+
+def test_without_landlock_a_program_run_by_the_tests_is_another_users(box: Box) -> None:
+    """Where there is another user; else the tests are told of no such program, and what they run can write the reward."""
+    handed = hand(box, landlock=False)
+    if box.do("about")["ids"] == "one":
+        assert handed["run_program"] is None
+        return
+    run = handed["run_program"]
+    box.out("echo secret > /tests/x; echo 0 > /logs/verifier/reward.txt; echo in > /app/in; chmod 755 /app")
+    assert box.out(f"{run} bash -c 'cat /app/in; id -u; echo x > /tmp/new; cat /tmp/new'").split() == [
+        "in",
+        "65534",
+        "x",
+    ]
+    for command in (
+        "cat /tests/x", "ls /tests", "echo 1 > /logs/verifier/reward.txt", "rm /logs/verifier/reward.txt", "ls /run/home/0",
+        "echo x > /run/tbench/run-program", "echo x > /usr/bin/new", "mv /logs/verifier /tmp/moved", "kill -9 $PPID",
+        "ln /logs/verifier/reward.txt /tmp/hard", "cat /proc/$PPID/environ", "su -c true", "python3 -c 'import os; os.setuid(0)'",
+    ):  # fmt: skip
+        assert box.run(f'{run} bash -c "{command}"')["return_code"] != 0, command
+    assert box.out("cat /logs/verifier/reward.txt /tests/x").split() == ["0", "secret"]
+
+
+@pytest.mark.parametrize("landlock", [True, False])
+def test_a_program_that_the_tests_wait_for_is_known(box: Box, landlock: bool) -> None:
+    """By a mark that it cannot take off, with all that it leaves behind; what the tests run by themselves has none."""
+    run = hand(box, landlock=landlock)["run_program"]
+    if run is None:
+        pytest.skip("neither Landlock nor another user")
+    box.out("setsid sleep 1000 >/dev/null 2>&1 &")
+    assert not box.call("runs_programs")
+    box.out(f'{run} bash -c "(setsid env -i sleep 1001 >/dev/null 2>&1 &)"')
+    box.until("pgrep -c -f 'sleep 100[01]'", "2")
+    assert box.call("runs_programs")
+    box.out("pkill -f 'sleep 1001'")
+    box.until("pgrep -c -f 'sleep 100[01]'", "1")
+    assert not box.call("runs_programs")

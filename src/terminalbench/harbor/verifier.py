@@ -59,12 +59,13 @@ from terminalbench.harbor.read.suspicion import (
 )
 from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
 from terminalbench.harbor.test_config import flags
-from terminalbench.sandbox.errors import BrokenContent
-from terminalbench.sandbox.handover import RUN_PROGRAM, Handed
+from terminalbench.sandbox.errors import BrokenContent, SandboxError
+from terminalbench.sandbox.handover import Handed
 from terminalbench.sandbox.network.trial import enter_phase
 
 REWARDS = ("reward.json", "reward.txt")
 KEEP_PROCESSES, VERIFIER_SYSTEM = "keep_processes", "verifier_system"
+RUN_BY = "TBENCH_RUN_PROGRAM"
 SYSTEMS = (PRISTINE_SYSTEM, AGENT_SYSTEM)
 _HOUSEKEEPING_SEC = 120
 _PROBE_SEC = 30
@@ -109,6 +110,8 @@ class SafeVerifier(Verifier):
         self._system = AGENT_SYSTEM if self._keep else verifier_system or system_of_tests(config.metadata)
         self._changes: dict[str, Any] | None = None
         self._test_config: list[str] = []
+        self._run_program: str | None = None
+        self._program_hung = self._unconfined = False
         step = next((step for step in config.steps or () if step.name == self.step_name), None)
         mode = resolve_task_verifier_mode(config) if step is None else resolve_step_verifier_mode(config, step)
         self._shared = mode is VerifierEnvironmentMode.SHARED
@@ -132,6 +135,7 @@ class SafeVerifier(Verifier):
                 self._test_config = await asyncio.to_thread(_flags_of_patch, self.trial_paths.artifacts_dir)
             sources, tests_dir, script = self._resolve_tests()
             await self._upload(sources)
+            self._unconfined = self._cannot_confine(sources or [tests_dir])
             limits = await self._limits_reached()
             ran = await self._run(tests_dir, script)
             await self._collect(prepared)
@@ -151,6 +155,11 @@ class SafeVerifier(Verifier):
             if self._shared and self.step_name is not None and self._hand_over is not None:
                 await self.environment.hand_to_agent()  # ty: ignore[missing-attribute] - both or none
         return VerifierResult(rewards=rewards)
+
+    def _cannot_confine(self, tests: list[Path]) -> bool:
+        """Whether the tests would keep the agent's programs from the reward, and this machine cannot."""
+        wanted = self._shared and self._hand_over is not None and self._run_program is None
+        return wanted and _mentions(tests, RUN_BY)
 
     async def _limits_reached(self) -> object:
         """How often limits of the environment were reached, where it knows: the kernel kills for them too."""
@@ -205,6 +214,7 @@ class SafeVerifier(Verifier):
             handed = await hand_over(pristine=pristine, keep=self._keep, tests=tests, logs=logs, rewards=REWARDS)
         except BrokenContent as error:
             raise EnvironmentBrokenError(str(error)) from error
+        self._run_program = handed.run_program
         if handed.changes is not None:
             self._changes = handed.changes
             await asyncio.to_thread(write_json, self.trial_paths.trial_dir / SYSTEM_FILE, handed.changes)
@@ -273,10 +283,25 @@ class SafeVerifier(Verifier):
         if needs_chmod(path):
             quoted = quote_shell_arg(path, self.environment.os)
             await self.environment.exec(f"chmod +x {quoted}", user="root")
-        own = {"TBENCH_RUN_PROGRAM": RUN_PROGRAM} if self._shared and self._hand_over is not None else {}
+        own = {RUN_BY: self._run_program} if self._run_program is not None else {}
         merged = {**own, **self.task.config.verifier.env, **(self.verifier_env or {}), **self.override_env}
         command = build_execution_command(path, stdout_path=output, task_os=self.environment.os)
-        return await self.environment.exec(command, env=resolve_env_vars(merged) if merged else None)
+        work = asyncio.ensure_future(self.environment.exec(command, env=resolve_env_vars(merged) if merged else None))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:  # by the verifier's limit, or by a user
+            self._program_hung = await self._waits_for_program()
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            raise
+
+    async def _waits_for_program(self) -> bool:
+        """Whether a program of the agent's, which the tests have started, still runs."""
+        ask = getattr(self.environment, "runs_programs", None) if self._run_program is not None else None
+        try:
+            return ask is not None and await asyncio.wait_for(ask(), _PROBE_SEC)
+        except (SandboxError, TimeoutError):  # what is not known is not held against the agent
+            return False
 
     async def _collect(self, prepared: Prepared) -> None:
         """Bring the verifier's files to the host, with nothing in them that is not a file."""
@@ -346,6 +371,8 @@ class SafeVerifier(Verifier):
             system_flagged=flagged[:_MOST_FLAGGED],
             environment_broken=broken,
             test_config=self._test_config,
+            program_hung=self._program_hung,
+            program_unconfined=self._unconfined,
         )
         earlier = read_safety(self.trial_paths.trial_dir) if self.step_name is not None else None
         write_json(self.trial_paths.trial_dir / SAFETY_FILE, earlier.merged(note) if earlier else note)

@@ -232,6 +232,10 @@ class LocalSandbox(BaseEnvironment):
     def _system(self, *own: str) -> list[str]:
         return system_folders(self._image().env, self._workdir, *own)
 
+    async def runs_programs(self) -> bool:
+        """Whether a program of the agent's runs that the tests have started by `$TBENCH_RUN_PROGRAM`."""
+        return await self._running().runs_programs()
+
     async def limit_counts(self) -> Counts:
         """How often each limit was reached so far."""
         return await self._running().counts()

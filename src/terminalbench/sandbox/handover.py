@@ -1,17 +1,20 @@
 """From the agent to the verifier: all processes ended, the system the image's own, the tests' folders new."""
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from terminalbench.sandbox import helper
 from terminalbench.sandbox.engine import views
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
 from terminalbench.sandbox.session import Sandbox
 
 RUN_PROGRAM = "/run/tbench/run-program"
 """What the tests run the agent's programs by, as `$TBENCH_RUN_PROGRAM`: see `run_program.py`."""
+BY_KERNEL, BY_USER = "landlock", "user"
 _SHELL_SEC = 60
 _SIGNALLED = 128
 _ROOM_BYTES = 256 << 20
@@ -30,11 +33,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Handed:
-    """What the agent left where the verifier works, and what it changed in the system (None: it was not looked at)."""
+    """What the agent left where the verifier works, and what it changed in the system (None: it was not looked at).
+
+    `run_program` is what the tests are to run its programs by; None where nothing can keep these from the reward.
+    """
 
     rewards: list[str]
     links: list[str]
     changes: dict[str, Any] | None = None
+    run_program: str | None = None
 
 
 async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | None, *, keep: bool = False) -> Handed:
@@ -49,10 +56,24 @@ async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | No
     elif not keep:
         await sandbox.renew(views.AGENT, room_bytes=_ROOM_BYTES)
     folders = {"tests": place.tests, "logs": place.logs, "user": place.user, "expected": expected}
-    done = await sandbox.prepare({**folders, "programs": {RUN_PROGRAM: _run_program()}})
+    confined_by = confinement()
+    private = confined_by == BY_USER  # else that user could read the tests
+    done = await sandbox.prepare({**folders, "programs": {RUN_PROGRAM: _run_program()}, "private": private})
     await _try_shell(sandbox, place, pristine=system is not None)
     left = told.pop("left") if told is not None else []
-    return Handed([*left, *done.found], list(done.links), told)
+    return Handed([*left, *done.found], list(done.links), told, RUN_PROGRAM if confined_by else None)
+
+
+def confinement() -> str | None:
+    """What keeps a program that the tests run from the reward: the kernel, another user, or nothing here."""
+    if _landlock() > 0:
+        return BY_KERNEL
+    return BY_USER if helper.helper().ids != "one" else None
+
+
+def _landlock() -> int:
+    """The version of Landlock that this kernel has; at most 0 if it has none."""
+    return ctypes.CDLL(None).syscall(444, None, 0, 1)
 
 
 @cache

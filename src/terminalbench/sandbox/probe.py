@@ -15,6 +15,7 @@ from terminalbench.errors import TbenchError
 from terminalbench.sandbox import helper
 from terminalbench.sandbox.base import HOST, open_base
 from terminalbench.sandbox.errors import SandboxError
+from terminalbench.sandbox.handover import confinement
 from terminalbench.sandbox.plan import Plan, limits_for
 from terminalbench.sandbox.session import Sandbox
 
@@ -70,6 +71,13 @@ def limit_notes(limits_by: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _program_notes() -> tuple[str, ...]:
+    if confinement() is not None:
+        return ()
+    step = "run as root, or install newuidmap and add /etc/subuid entries"
+    return (f"neither Landlock nor another user here: a program that tests run can write the reward ({step})",)
+
+
 async def _try() -> Probe:
     """What a sandbox that works has."""
     server = helper.helper()
@@ -81,7 +89,7 @@ async def _try() -> Probe:
             raise OSError(f"the first command ended with {done.exit_code}: {done.stderr.strip()}")
         enforced = ", ".join(f"{name} by {by}" for name, by in sorted(sandbox.limits_by.items()))
         line = f"the local sandbox works: {_USERS[server.ids]}; {enforced}; files in {sandbox.scratch}"
-        return Probe(True, [line], limit_notes(sandbox.limits_by))
+        return Probe(True, [line], (*limit_notes(sandbox.limits_by), *_program_notes()))
     finally:
         await sandbox.stop()
 

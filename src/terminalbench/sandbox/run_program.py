@@ -5,8 +5,11 @@ of the system (it may read and execute them), and the processes of the tests (it
 on, signal them). So it cannot write the reward while the tests run it, nor read what they expect. In Python a test may
 call `confine` in the child instead (`preexec_fn`), which saves the start of an interpreter.
 
-The kernel holds it (Landlock, Linux 5.13). Where it has none, the program runs as the user `nobody`; where that does
-not exist either, it does not run: exit status 125.
+The kernel holds it (Landlock, Linux 5.13). Where it has none, the program runs as the user `nobody`. Where there is no
+other user either, the tests are not told of this program, and the result is marked.
+
+What is run so carries a mark that it cannot take off, and that all it starts inherits: a filter of system calls that
+allows each of them. So the bench sees, should the tests not end in time, whether they waited for such a program.
 
 It runs in a sandbox, by the Python of its image: standard library only, any Python from 3.6 on.
 """
@@ -35,6 +38,7 @@ def confine():
         _drop_capabilities()
     else:
         _become_nobody()
+    _mark()
     if os.environ.get("HOME", "").startswith("/run/"):
         os.environ["HOME"] = "/root"  # the agent's; that of the tests is theirs
 
@@ -77,6 +81,12 @@ def _rules():
             yield "/" + name, _ALL
     yield "/dev/shm", _ALL
     yield "/dev/pts", _READ | 0b10
+
+
+def _mark():
+    allow = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000))
+    program = ctypes.create_string_buffer(struct.pack("@HP", 1, ctypes.addressof(allow)))
+    _libc.prctl(22, 2, ctypes.c_void_p(ctypes.addressof(program)), 0, 0)
 
 
 def _drop_capabilities():

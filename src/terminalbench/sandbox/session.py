@@ -299,6 +299,10 @@ class Sandbox:
         answer = await self._ask({"do": "count"})
         return Counts(answer["memory"], answer["processes"], answer["disk"], answer["files"])
 
+    async def runs_programs(self) -> bool:
+        """Whether something runs that was started by `run_program`, or by what was."""
+        return (await self._ask({"do": "marked"})).get("marked", 0) > 0
+
     async def enter(self, policy: Policy, phase: str) -> None:
         """Another phase of its trial: when this returns, what it does not allow is cut."""
         if self.link is not None:

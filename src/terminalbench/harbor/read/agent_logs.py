@@ -115,13 +115,15 @@ class Evidence:
     """What the logs of an agent tell of how it ended, for `outcome.classify`.
 
     `session` is the last word of a Claude Code session. `acted` is whether a model answered the agent or it called a
-    tool; None: nothing tells. `unanswered`: it asked its model and had no answer of any kind.
+    tool; None: nothing tells. `unanswered`: it asked its model and had no answer of any kind. `program_hung`: a program
+    of the agent's ran when the tests were out of time, as the verifier has noted.
     """
 
     session: ResultEvent | None = None
     wait: ProviderWait | None = None
     acted: bool | None = None
     unanswered: bool = False
+    program_hung: bool = False
 
 
 class AgentLogs:

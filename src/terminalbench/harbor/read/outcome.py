@@ -85,8 +85,9 @@ def classify(
     rewards = _numbers(trial.verifier_result.rewards if trial.verifier_result else None)
     reward = _verdict(trial, rewards)
     error, phase = _exception(trial)
-    found = error_class(error.exception_type, error.exception_message, phase or "") if error else None
-    kind, message = error.exception_type if error else None, _message(error, secrets)
+    kind = error.exception_type if error else None
+    hung = told.program_hung and kind == "VerifierTimeoutError"
+    found, message = _class_of(error, phase, hung=hung), _message(error, secrets, hung=hung)
     if hang is not None and hang.died and found is ErrorClass.CANCELLED:
         phase, kind, message = "agent" if trial.agent_timings else "agent_setup", "HarborDied", hang.reason
         found = PHASES[phase]
@@ -209,6 +210,13 @@ def _phase(trial: HarborResult, error: ExceptionInfo) -> str:
     return "environment" if _started(trial.environment_setup) else "setup"
 
 
+def _class_of(error: ExceptionInfo | None, phase: str | None, *, hung: bool) -> ErrorClass | None:
+    """The class of an exception; `hung`: that of the verifier, which waited for a program of the agent's."""
+    if hung:
+        return ErrorClass.ENVIRONMENT_BROKEN
+    return error_class(error.exception_type, error.exception_message, phase or "") if error else None
+
+
 def _last_run(trial: HarborResult) -> HarborResult | StepResult:
     return trial.step_results[-1] if trial.step_results else trial
 
@@ -284,13 +292,14 @@ def _no_verdict(trial: HarborResult, rewards: dict[str, float]) -> str:
     return "the verifier left no numeric reward"
 
 
-def _message(error: ExceptionInfo | None, secrets: Secrets) -> str | None:
+def _message(error: ExceptionInfo | None, secrets: Secrets, *, hung: bool = False) -> str | None:
     """What an exception says in one line: of a failed command, its exit code and its last words."""
     if error is None:
         return None
     limit = _TIMED_OUT.search(error.exception_message)
     if limit is not None and error.exception_type in _LATE:
-        return f"{_LATE[error.exception_type]} did not end within {duration(float(limit[1]))}"
+        late = f"{_LATE[error.exception_type]} did not end within {duration(float(limit[1]))}"
+        return f"{late}: it waited for a program of the agent's" if hung else late
     head, printed, output = error.exception_message.partition("\nstdout: ")
     if not (printed and head.startswith("Command failed (exit ")):
         return secrets.one_line(_api_words(error.exception_message)) or None

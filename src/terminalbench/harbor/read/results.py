@@ -16,6 +16,7 @@ provider's refusals, and of its own end, decides only whose fault an error or a 
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from terminalbench.experiments.agents import recorded
 from terminalbench.files import decode_plain, is_plain, read_plain
 from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
 from terminalbench.harbor.read import usage as usage_sources
-from terminalbench.harbor.read.agent_logs import AgentLogs
+from terminalbench.harbor.read.agent_logs import AgentLogs, Evidence
 from terminalbench.harbor.read.delivery import deliver, read_notes
 from terminalbench.harbor.read.egress import read_egress
 from terminalbench.harbor.read.outcome import Ending, classify
@@ -42,7 +43,7 @@ from terminalbench.harbor.read.result_file import (
     from_result,
     iso,
 )
-from terminalbench.harbor.read.suspicion import read_safety, suspect
+from terminalbench.harbor.read.suspicion import SafetyNote, read_safety, suspect
 from terminalbench.harbor.read.times import Times, read_times
 from terminalbench.records import CLOCK_JUMPED, Outcome, Phases, ProviderWait, Trial, Usage, total
 from terminalbench.secrets.values import NONE, Secrets
@@ -204,14 +205,16 @@ def live_ending(trial_dir: Path, result: Any, secrets: Secrets = NONE) -> LiveEn
     used = usage_sources.best(found.model, found.contexts, logs.by_folder, [], prices)
     if used.total_tokens is None and logs.trajectory_paths:
         used = usage_sources.best(found.model, found.contexts, logs.by_folder, logs.metrics, prices)
-    ending = classify(found, logs.evidence(found), read_hang(trial_dir), secrets)
+    evidence = _evidence(logs, found, read_safety(trial_dir))
+    ending = classify(found, evidence, read_hang(trial_dir), secrets)
     return LiveEnding(ending, used, logs.wait)
 
 
 def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: Secrets) -> Trial:
     agent, planned = recorded(result.agent), read_planned(trial_dir)
     logs = AgentLogs(trial_dir, result, result.agent, _client(result, planned))
-    ending = classify(result, logs.evidence(result), read_hang(trial_dir), secrets)
+    safety = read_safety(trial_dir)
+    ending = classify(result, _evidence(logs, result, safety), read_hang(trial_dir), secrets)
     used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
@@ -253,9 +256,13 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     )
     uses_model = trial.model is not None and (agent is None or agent.model) and not simulated
     hosts = result.config.task.hosts
-    reasons = suspect(trial, logs.streams, read_safety(trial_dir), uses_model=uses_model, task_hosts=hosts)
+    reasons = suspect(trial, logs.streams, safety, uses_model=uses_model, task_hosts=hosts)
     reasons += [CLOCK_JUMPED] if times.jumped else []
     return msgspec.structs.replace(trial, suspect=reasons) if reasons else trial
+
+
+def _evidence(logs: AgentLogs, result: HarborResult, safety: SafetyNote | None) -> Evidence:
+    return replace(logs.evidence(result), program_hung=safety is not None and safety.program_hung)
 
 
 def _client(result: HarborResult, planned: Planned) -> str | None:

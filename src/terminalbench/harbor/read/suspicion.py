@@ -35,6 +35,8 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     `system_changed` counts what the agent changed in the system (`system-changes.json` lists it), `system_flagged`
     names some of what no package manager does. `environment_broken` says what kept the tests from running.
     `test_config` names what the patch of an instance changes of how tests are run and reported.
+    `program_hung`: the tests ended without a verdict while a program of the agent's, which they ran, was running.
+    `program_unconfined`: they would have kept such programs from the reward, and this machine has no means to.
     """
 
     mode: str
@@ -48,6 +50,8 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
     system_flagged: list[str] = []
     environment_broken: str | None = None
     test_config: list[str] = []
+    program_hung: bool = False
+    program_unconfined: bool = False
 
     @property
     def tampering(self) -> list[str]:
@@ -75,6 +79,8 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
             system_flagged=[*self.system_flagged, *later.system_flagged],
             environment_broken=self.environment_broken or later.environment_broken,
             test_config=sorted({*self.test_config, *later.test_config}),
+            program_hung=self.program_hung or later.program_hung,
+            program_unconfined=self.program_unconfined or later.program_unconfined,
         )
 
 
@@ -114,6 +120,8 @@ def suspect(
     reasons += [f"mcp_not_connected:{name}" for name in not_connected(trial.delivery)]
     if safety is not None and safety.system == AGENT_SYSTEM:
         reasons.append("verifier_system:agent")
+    if safety is not None and safety.program_unconfined:
+        reasons.append("program_unconfined")
     reasons += [f"tampering:{name}" for name in (safety.tampering if safety else ())]
     reasons += [f"test_config:{kind}" for kind in (safety.test_config if safety else ())]
     reasons += [f"solution_host:{host}" for host in solution_hosts(trial.egress, task_hosts)]

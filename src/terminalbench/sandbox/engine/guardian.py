@@ -27,6 +27,7 @@ from terminalbench.sandbox.engine import (
     net,
     pasta,
     porter,
+    proc,
     root,
     run,
     sockets,
@@ -140,6 +141,8 @@ class _Guarded:
         handles: tuple[int, ...] = ()
         if message["do"] == "kill" and self.generation is not None:
             answer["left"] = run.kill(self.generation.pidfd, message["which"], message["root"])
+        elif message["do"] == "marked" and self.generation is not None:
+            answer["marked"] = inside.visit(self.generation.pidfd, proc.marked)
         elif message["do"] == "network":
             try:
                 self._switch(open=message["open"])

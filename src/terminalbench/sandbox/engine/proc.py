@@ -107,6 +107,15 @@ def largest_process(*, patient: bool) -> int | None:
     return max(sizes, key=lambda pid: sizes[pid], default=None)
 
 
+def marked() -> int:
+    """How many processes have more filters of system calls than the one with fewest: programs of `run_program`."""
+    counts = []
+    for pid in processes().keys() - {1, os.getpid()}:
+        said = read(f"/proc/{pid}/status").partition(b"Seccomp_filters:")[2].split()
+        counts += [int(said[0])] if said else []
+    return sum(count > min(counts) for count in counts)
+
+
 def pid_of(pidfd: int) -> int:
     """The process that a handle of one holds; -1 once it is gone."""
     return int(read(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split()[0])

@@ -19,7 +19,8 @@ _SYSTEM = ("proc", "sys", "dev", "usr", "bin", "sbin", "lib", "lib32", "lib64", 
 
 
 def prepare(request: dict[str, Any]) -> dict[str, Any]:
-    """Make the folders of the verifier anew, `logs` its user's alone, and remove every link that leads into them.
+    """Make the folders of the verifier anew, `logs` its user's alone (and `tests`, if they are to be `private`), and
+    remove every link that leads into them.
 
     `programs` are put into folders of their own for it. What is in the way is a `problem`: all that is there is the
     agent's. That the machine has run out of something is not.
@@ -41,6 +42,9 @@ def _prepared(request: dict[str, Any]) -> dict[str, Any]:
         _own_folder(folder, empty=True)
     os.chown(logs, account.uid, account.gid)
     os.chmod(logs, 0o755)
+    if request["private"]:
+        os.chown(tests, account.uid, account.gid)
+        os.chmod(tests, 0o700)
     for path, text in request["programs"].items():
         _own_folder(os.path.dirname(path), empty=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o755)

@@ -75,6 +75,12 @@ def test_the_same_task_gives_the_same_bytes_and_another_does_not(space) -> None:
     assert other.shown[0] == "lib/mod33/part33.py"
 
 
+def test_code_of_a_small_repository_is_shown_whatever_the_words(tmp_path: Path) -> None:
+    files = {"a.py": "x = 1\n", "b/c.py": "y = 2\n", "notes.md": "z\n"}
+    space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep")
+    assert built(space, 3000, "It does not work.").shown == ("a.py", "b/c.py")
+
+
 def test_a_long_file_is_shown_in_parts_around_the_words(tmp_path: Path) -> None:
     body = "\n".join(f"line_{n} = {n}" for n in range(3000))
     long = f"import os\n{body}\ndef apply_coupon(cart):\n    return cart\n{body}\n"

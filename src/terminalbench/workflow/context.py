@@ -97,8 +97,10 @@ def _filled(
     left = budget - count_text(drawn) - 40
     most = max(200, int(left * _ONE_SHARE))
     for path, score in ranked[:_FILES]:
-        if score <= 0 or left < 120:
+        if left < 120:
             break
+        if score <= 0 and ranking.share(path) < 1:
+            continue  # in a small repository code is worth its tokens whatever its words
         whole = _block(path, texts[path])
         size = count_text(whole)
         if size <= min(left, most):

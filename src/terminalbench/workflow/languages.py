@@ -234,8 +234,8 @@ class Repository:
             return None
         wanted, folders = package.removesuffix("_test"), self.go_packages()
         close = [path.rpartition("/")[0] for path in near if path.endswith(".go")]
-        named_so = [folder for folder in folders if (folder.rsplit("/", 1)[-1] or wanted) == wanted]
-        for folder in [*(one for one in close if one in named_so), *close, *named_so]:
+        named_so = [folder for folder in folders if folder.rsplit("/", 1)[-1] == wanted]
+        for folder in [*(one for one in close if one in named_so), *named_so, *close]:
             if folder in folders:
                 return folder
         return "" if "" in folders else None

@@ -108,7 +108,7 @@ def _node(told: str, path: str, output: str) -> Report:
     output = "\n".join(filter(None, (output, printed)))[-6000:]
     cases, whole = [], []
     for event in events:
-        if event.printed or event.suite or (event.failure == "subtestsFailed"):
+        if not event.name or event.suite or event.failure == "subtestsFailed":
             continue
         if event.name.endswith(path) or (event.file and event.file == event.name):
             whole.append(event)

@@ -1,0 +1,247 @@
+"""Running one test file: an assertion that fails is not an import that fails. JavaScript here, others by what they say."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.workspace import FolderWorkspace, repository
+from terminalbench.workflow import checks, languages
+from terminalbench.workflow.languages import Language, Repository, Runner
+from terminalbench.workflow.model import Ran
+from terminalbench.workflow.runners import go, node, python
+from terminalbench.workflow.runners.report import MARK, Report, Verdict
+from terminalbench.workflow.runners.run import run_test
+
+NODE = {
+    "package.json": '{"name": "shop", "scripts": {"test": "node --test"}}',
+    "src/cart.js": "exports.total = (items) => items.length\n",
+    "test/cart.test.js": "const test = require('node:test')\ntest('old', () => {})\n",
+    "esm/a.mjs": "export const a = 1\n",
+    "flow/odd.js": "type A = number\nconst x: A = 1\n",
+}
+HEAD = "const test = require('node:test')\nconst assert = require('node:assert')\nconst { total } = require('../src/cart')\n"
+needs_node = pytest.mark.skipif(shutil.which("node", path="/usr/bin:/bin") is None, reason="Node is not installed")
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> FolderWorkspace:
+    root = repository(tmp_path_factory.mktemp("node") / "repo", NODE)
+    return FolderWorkspace(root, root.parent / "keep", {"PATH": "/usr/bin:/bin"})
+
+
+def verdicts(report: Report) -> dict[str, Verdict]:
+    return {case.id.rsplit("::", 1)[-1]: case.verdict for case in report.cases}
+
+
+def run(space: FolderWorkspace, path: str, code: str) -> Report:
+    found = asyncio.run(languages.look(space, "js"))
+    return asyncio.run(run_test(space, found, path, {path: code.encode()}, 60))
+
+
+@needs_node
+def test_node_tells_assertions_from_other_errors(shop) -> None:
+    code = HEAD + (
+        "test('wrong', () => assert.strictEqual(total([5, 5]), 10))\n"
+        "test('right', () => assert.ok(total))\n"
+        "test('raises', () => total(null))\n"
+        "test.skip('skipped', () => {})\n"
+        "test.describe('group', () => { test.it('inner', () => { assert.deepStrictEqual([1], [2]) }) })\n"
+    )
+    report = run(shop, "test/guarded.test.js", code)
+    assert verdicts(report) == {
+        "wrong": Verdict.FAILED,
+        "right": Verdict.PASSED,
+        "raises": Verdict.RAISED,
+        "skipped": Verdict.SKIPPED,
+        "inner": Verdict.FAILED,
+    }
+    assert not report.broken
+    wrong = next(case for case in report.cases if case.id.endswith("wrong"))
+    assert (wrong.error, wrong.where) == ("AssertionError", "test/guarded.test.js")
+    assert "2 !== 10" in wrong.message
+    raises = next(case for case in report.cases if case.id.endswith("raises"))
+    assert (raises.error, raises.where) == ("TypeError", "src/cart.js")
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("require('./nowhere')\nrequire('node:test')('x', () => {})\n", "Cannot find module './nowhere'"),
+        ("const x = ;\n", "SyntaxError"),
+        ("console.log('no test')\n", "no test was found"),
+    ],
+)
+def test_node_tells_why_a_file_cannot_be_run(shop, code: str, told: str) -> None:
+    report = run(shop, "test/guarded.test.js", code)
+    assert told in report.broken
+    assert not report.green
+
+
+@needs_node
+def test_the_syntax_of_scripts_and_modules(shop) -> None:
+    files: dict[str, bytes | None] = {
+        "src/ok.js": b"#!/usr/bin/env node\nconst a = 1\nreturn\n",
+        "src/module.js": b"import a from 'a'\nexport default await a\n",
+        "esm/a.mjs": b"export const a = ;\n",
+        "src/bad.cjs": b"function (\n",
+        "flow/odd.js": b"type A = string\nconst x: A = 2\n",
+        "src/typed.ts": b"const x: number = 1\n",
+        "src/cart.js": None,
+    }
+    found = asyncio.run(checks.syntax(shop, files))
+    assert sorted(flaw.path for flaw in found.flaws) == ["esm/a.mjs", "src/bad.cjs"]
+    assert any("flow/odd.js" in note and "before either" in note for note in found.notes)
+    if "typed.ts" in " ".join(found.notes):
+        assert any("no parser is installed for src/typed.ts" in note for note in found.notes)
+
+
+def test_a_runner_that_is_not_installed_is_missing(shop, tmp_path: Path) -> None:
+    files = {"package.json": '{"scripts": {"test": "jest"}}', "a.js": ""}
+    space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep", {"PATH": "/usr/bin:/bin"})
+    assert "jest" in run(space, "a.test.js", "test('x', () => {})").missing
+
+
+FAKE = """#!/usr/bin/env node
+const fs = require("fs")
+const out = process.argv.find((word) => word.startsWith("--outputFile=") || word.startsWith("output=")).split("=")[1]
+fs.writeFileSync(out, fs.readFileSync(__dirname + "/../report.json"))
+console.log(process.argv.slice(2).filter((word) => !word.includes("=")).join(" "), process.cwd().split("/").pop())
+process.exit(1)
+"""
+JEST = {
+    "numFailedTests": 2,
+    "testResults": [
+        {
+            "name": "/app/web/src/x.test.ts",
+            "status": "failed",
+            "message": "…",
+            "assertionResults": [
+                {"fullName": "cart adds", "status": "failed", "failureMessages": ["Error: \x1b[2mexpect(\x1b[22mreceived).toBe(expected)\n\nExpected: 3\nReceived: 2\n    at Object.<anonymous> (/app/web/src/x.test.ts:4:5)"]},
+                {"fullName": "cart crashes", "status": "failed", "failureMessages": ["TypeError: x is not a function\n    at y (/app/a.ts:1:2)"]},
+                {"fullName": "chai", "status": "failed", "failureMessages": ["AssertionError: expected 2 to equal 3\n    at z"]},
+                {"fullName": "fine", "status": "passed", "failureMessages": []},
+                {"fullName": "later", "status": "pending", "failureMessages": []},
+            ],
+        }
+    ],
+}  # fmt: skip
+BROKEN = {"testResults": [{"status": "failed", "message": "\x1b[1mTest suite failed to run\n Cannot find module './x'", "assertionResults": []}]}  # fmt: skip
+MOCHA = {
+    "stats": {"tests": 3},
+    "tests": [
+        {"title": "adds", "fullTitle": "cart adds", "file": "/app/web/src/x.test.ts", "err": {"name": "AssertionError", "code": "ERR_ASSERTION", "message": "2 == 3", "stack": "…"}},
+        {"title": "other", "fullTitle": "elsewhere", "file": "/app/web/src/other.js", "err": {"message": "no"}},
+        {"title": "later", "fullTitle": "cart later", "file": "/app/web/src/x.test.ts", "err": {}},
+        {"title": "ok", "fullTitle": "cart ok", "file": "/app/web/src/x.test.ts", "err": {}},
+    ],
+    "pending": [{"fullTitle": "cart later"}],
+    "failures": [],
+}  # fmt: skip
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("runner", "told", "expected"),
+    [
+        ("jest", JEST, {"cart adds": "failed", "cart crashes": "raised", "chai": "failed", "fine": "passed", "later": "skipped"}),
+        ("vitest", JEST, {"cart adds": "failed", "cart crashes": "raised", "chai": "failed", "fine": "passed", "later": "skipped"}),
+        ("mocha", MOCHA, {"cart adds": "failed", "cart later": "skipped", "cart ok": "passed"}),
+    ],
+)  # fmt: skip
+def test_the_other_runners_are_run_from_their_package_and_read(tmp_path: Path, runner: str, told, expected) -> None:
+    files = {
+        "web/package.json": json.dumps({"scripts": {"test": runner}}),
+        "package.json": "{}",
+        "web/src/a.ts": "",
+        ".gitignore": "node_modules\n",
+    }
+    root = repository(tmp_path / "repo", files)
+    (root / "node_modules/.bin").mkdir(parents=True)
+    (root / "node_modules/.bin" / runner).write_text(FAKE)
+    (root / "node_modules/.bin" / runner).chmod(0o755)
+    (root / "node_modules/report.json").write_text(json.dumps(told, indent=2))
+    space = FolderWorkspace(root, tmp_path / "keep", {"PATH": "/usr/bin:/bin"})
+    report = run(space, "web/src/x.test.ts", "test('x', () => {})")
+    assert verdicts(report) == expected
+    assert "src/x.test.ts web" in report.output
+    assert not report.broken
+
+
+def test_reports_that_say_nothing_are_broken() -> None:
+    def read(text: object, runner: Runner) -> Report:
+        said = text if isinstance(text, str) else json.dumps(text)
+        return node.read(Ran(1, f"SyntaxError: odd\n{MARK}\n{said}", ""), runner, "x.test.js")
+
+    assert "Cannot find module" in read(BROKEN, Runner.JEST).broken
+    for runner in (Runner.JEST, Runner.MOCHA, Runner.NODE):
+        for junk in ("", "{", "[]", "null", '{"testResults": 1, "tests": [1]}'):
+            assert read(junk, runner).broken
+    assert python.read(Ran(4, f"ImportError: conftest\n{MARK}\n", "")).broken
+    assert "ImportError" in python.read(Ran(4, f"E   ImportError: no x\n{MARK}\nnot json", "")).broken
+    assert node.read(Ran(None, "", ""), Runner.JEST, "x").late
+
+
+def test_the_loader_of_a_packages_test_script_is_used() -> None:
+    script = json.dumps(
+        {"scripts": {"test": "NODE_ENV=test node --import tsx --no-warnings --experimental-x --test 'a/*.ts'"}}
+    )
+    repository = Repository(Language.TYPESCRIPT, ("package.json",), {"package.json": script.encode()})
+    assert node.command(repository, "a.test.ts", Runner.NODE)[-3:] == ["--import", "tsx", "--experimental-x"]
+
+
+def events(*found: dict) -> Ran:
+    return Ran(1, "\n".join(json.dumps({"Package": "x", **event}) for event in found), "")
+
+
+def test_go_tells_failures_panics_and_compilation_apart() -> None:
+    ran = events(
+        {"Action": "run", "Test": "TestTotal"},
+        {"Action": "output", "Test": "TestTotal", "Output": "=== RUN   TestTotal\n"},
+        {"Action": "output", "Test": "TestTotal/empty", "Output": "    cart_test.go:12: got 1, want 0\n"},
+        {"Action": "output", "Test": "TestTotal/empty", "Output": "    --- FAIL: TestTotal/empty (0.00s)\n"},
+        {"Action": "fail", "Test": "TestTotal/empty"},
+        {"Action": "fail", "Test": "TestTotal"},
+        {"Action": "pass", "Test": "TestFine"},
+        {"Action": "output", "Test": "TestDies", "Output": "panic: runtime error: index out of range [1]\n"},
+    )
+    report = go.read(ran, "shop/guarded_test.go")
+    assert verdicts(report) == {
+        "TestTotal/empty": Verdict.FAILED,
+        "TestFine": Verdict.PASSED,
+        "TestDies": Verdict.RAISED,
+    }
+    assert (report.cases[0].message, report.cases[0].where) == ("got 1, want 0", "shop/cart_test.go")
+    old = Ran(
+        1,
+        json.dumps({"Action": "fail", "Package": "x"}),
+        "# x\nshop/guarded_test.go:5:2: undefined: Total\nFAIL x [build failed]",
+    )
+    assert "undefined: Total" in go.read(old, "shop/guarded_test.go").broken
+    new = events(
+        {"Action": "build-output", "Output": "./guarded_test.go:5:2: undefined: Total\n"},
+        {"Action": "build-fail"},
+        {"Action": "fail"},
+    )
+    assert "undefined: Total" in go.read(new, "shop/guarded_test.go").broken
+    assert go.read(Ran(127, "", "go: not found"), "a_test.go").missing == "Go"
+    assert go.command("shop/x_test.go", "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) {}")[-2:] == [
+        "shop",
+        "^(TestA|TestB)$",
+    ]
+
+
+@needs_go
+def test_go_itself(tmp_path: Path) -> None:
+    files = {
+        "go.mod": "module shop\n\ngo 1.18\n",
+        "cart/cart.go": "package cart\n\nfunc Total(n int) int { return n - 1 }\n",
+    }
+    space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep", {"GOFLAGS": "-mod=mod", "HOME": str(tmp_path), "GOCACHE": str(tmp_path / "cache")})  # fmt: skip
+    code = 'package cart\n\nimport "testing"\n\nfunc TestTotal(t *testing.T) {\n\tif Total(2) != 2 {\n\t\tt.Fatal("wrong")\n\t}\n}\n'
+    assert verdicts(run(space, "cart/guarded_test.go", code)) == {"TestTotal": Verdict.FAILED}
+    assert "undefined" in run(space, "cart/guarded_test.go", code.replace("Total(2)", "Sum(2)")).broken

@@ -15,9 +15,8 @@ from terminalbench.workflow import prompts
 from terminalbench.workflow.generators import GENERATORS, Analysis, Localisation, Patch, Plan, answer_of, content_of
 from terminalbench.workflow.model import Artifact, Asking, Guard, GuardResult, Kind, Workspace
 from terminalbench.workflow.prompts import Scene
-from terminalbench.workflow.rules import ANSWER
 from terminalbench.workflow.state import State
-from terminalbench.workflow.trace import Happened, Sink
+from terminalbench.workflow.trace import ANSWER, Happened, Sink
 
 UNUSABLE = frozenset({Fault.BAD_ANSWER, Fault.REFUSED})
 """What a model itself did wrong: an attempt, with feedback."""

@@ -11,11 +11,9 @@ import msgspec
 
 from terminalbench.files import read_plain
 from terminalbench.records import Usage, known_total, total
-from terminalbench.workflow.trace import Ending, Happened, StepFailure, TraceEvent, trace_file
+from terminalbench.workflow.trace import ANSWER, Ending, Happened, StepFailure, TraceEvent, trace_file
 
 _LIMIT = 256 << 20
-UNUSABLE = "answer"
-"""Stands for a guard where an attempt made nothing that a guard could look at."""
 
 
 class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,7 +48,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def rejected_by(self) -> Checked | None:
         """The guard that rejected it; an unusable answer is rejected as such; None when it was not rejected."""
         if self.artifact is None:
-            return Checked(UNUSABLE, False, feedback=self.reason or "")
+            return Checked(ANSWER, False, feedback=self.reason or "")
         return next((check for check in self.checks if check.passed is False), None)
 
 

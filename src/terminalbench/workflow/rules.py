@@ -1,19 +1,14 @@
 """What must hold in a workflow besides the form of its file: order, targets, guards, and that every knob acts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
 
-import msgspec
-
-from terminalbench import registry
-from terminalbench.errors import UserError, did_you_mean
-from terminalbench.strict import Problems, join, shown
+from terminalbench.errors import did_you_mean
+from terminalbench.strict import Problems, join
 from terminalbench.workflow.generators import GENERATORS
+from terminalbench.workflow.guard_rules import GuardUse, check_guards
 from terminalbench.workflow.model import Kind, Step
-
-ANSWER = "answer"
-"""The check that comes before every guard: the form of an answer. An escalation may be told for it too."""
+from terminalbench.workflow.trace import ANSWER
 
 
 def in_order(steps: Mapping[str, Step], problems: Problems) -> list[str]:
@@ -63,10 +58,11 @@ def check_steps(steps: Mapping[str, Step], problems: Problems) -> None:
     """Note what is wrong with steps that are in order."""
     for name, step in steps.items():
         at = join("steps", name)
-        classes = {guard: found for guard in step.guards if (found := _guard(guard, step, at, problems)) is not None}
-        _check_guards(step, at, steps, classes, problems)
+        inputs = {GENERATORS[steps[other].generator].kind for other in step.requires}
+        guards = check_guards(step, at, inputs, problems)
         _check_targets(step, at, _above(steps, name), list(steps), problems)
-        _check_knobs(step, at, classes, problems)
+        _check_routes(step, at, guards, problems)
+        _check_knobs(step, at, guards, problems)
     last = list(steps)[-1]
     used = {required for step in steps.values() for required in step.requires}
     for name in steps:
@@ -83,67 +79,11 @@ def check_steps(steps: Mapping[str, Step], problems: Problems) -> None:
         )
 
 
-def _guard(spec: str, step: Step, at: str, problems: Problems) -> Any:
-    """The class of a guard; None, and a problem, when there is none."""
-    where = f"{at}.guards[{step.guards.index(spec)}]"
-    if step.guards.count(spec) > 1 and not problems.at(where):
-        problems.add(where, f'"{spec}" is named twice', "remove one")
-    try:
-        found = registry.resolve("guards", spec)
-    except UserError as error:
-        problems.add(where, error.what, error.hint)
-        return None
-    if not callable(getattr(found, "check", None)):
-        problems.add(where, f'"{spec}" is no guard', "a guard is a class with an async method `check`")
-        return None
-    return found
-
-
-def _check_guards(
-    step: Step, at: str, steps: Mapping[str, Step], classes: Mapping[str, Any], problems: Problems
-) -> None:
-    kind = GENERATORS[step.generator].kind
-    inputs = {GENERATORS[steps[name].generator].kind for name in step.requires}
-    for guard, found in classes.items():
-        where = f"{at}.guards[{step.guards.index(guard)}]"
-        judges = frozenset(getattr(found, "judges", ()) or ())
-        if judges and kind not in judges:
-            problems.add(where, f'"{guard}" checks {_kinds(judges)}, and this step makes {_kinds({kind})}')
-        for missing in sorted(frozenset(getattr(found, "needs", ()) or ()) - inputs):
-            hint = f'name a step with generator "{missing}" in `requires`'
-            problems.add(where, f'"{guard}" needs {_kinds({missing})}, which this step is not given', hint)
-    for guard, options in step.options.items():
-        where = join(f"{at}.options", guard)
-        if guard not in step.guards:
-            problems.add(where, f'the step has no guard "{guard}"', did_you_mean(guard, step.guards))
-            continue
-        known: Mapping[str, Any] = getattr(classes.get(guard), "options", None) or {}
-        for name, value in options.items() if guard in classes else ():
-            if name not in known:
-                hint = did_you_mean(name, list(known)) if known else "it takes none"
-                problems.add(join(where, name), f'guard "{guard}" has no such option', hint)
-            elif not _fits(value, known[name]):
-                problems.add(
-                    join(where, name), f"must be {getattr(known[name], '__name__', known[name])}, not {shown(value)}"
-                )
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    try:
-        msgspec.convert(value, kind)
-    except (msgspec.ValidationError, TypeError):
-        return False
-    return True
-
-
 def _check_targets(step: Step, at: str, above: set[str], known: list[str], problems: Problems) -> None:
     lists = [("escalate", step.escalate)]
     for guard, targets in step.escalate_by_guard.items():
         where = join("escalate_by_guard", guard)
         lists.append((where, targets))
-        if guard not in (*step.guards, ANSWER):
-            hint = did_you_mean(guard, [*step.guards, ANSWER])
-            problems.add(f"{at}.{where}", f'the step has no guard "{guard}"', hint)
         if not targets:
             problems.add(f"{at}.{where}", "names no step", "remove it, or name a step above this one")
     for where, targets in lists:
@@ -170,10 +110,21 @@ def targets_of(step: Step) -> Iterator[str]:
         yield from targets
 
 
-def _check_knobs(step: Step, at: str, classes: Mapping[str, Any], problems: Problems) -> None:
+def _check_routes(step: Step, at: str, guards: Sequence[GuardUse], problems: Problems) -> None:
+    known = [*(guard.spec for guard in guards), ANSWER]
+    back = {guard.spec for guard in guards if guard.goes_back}
+    for guard in step.escalate_by_guard:
+        where = join(f"{at}.escalate_by_guard", guard)
+        if guard not in known:
+            problems.add(where, f'the step has no guard "{guard}"', did_you_mean(guard, known))
+        elif step.patience is None and guard not in back and back:
+            problems.add(where, "nothing sends the run back for it", "set patience")
+
+
+def _check_knobs(step: Step, at: str, guards: Sequence[GuardUse], problems: Problems) -> None:
     """A knob that cannot act is a mistake: it would promise what does not happen."""
     targets = set(targets_of(step))
-    goes_back = any(getattr(found, "goes_back", False) for found in classes.values())
+    goes_back = [guard.spec for guard in guards if guard.goes_back]
     if step.patience is not None and step.patience > step.rmax:
         problems.add(
             f"{at}.patience",
@@ -191,13 +142,12 @@ def _check_knobs(step: Step, at: str, classes: Mapping[str, Any], problems: Prob
             "set patience, or use the guard review",
         )
     if goes_back and not targets:
-        guard = next(name for name, found in classes.items() if getattr(found, "goes_back", False))
         problems.add(
             f"{at}.escalate",
-            f'the verdict of guard "{guard}" has nowhere to send the run back to',
+            f'the verdict of guard "{goes_back[0]}" has nowhere to send the run back to',
             "name steps above this one, and set e_max",
         )
-    if step.budgets and step.e_max > sum(step.budgets.values()):
+    if step.budgets and not problems.at(f"{at}.budgets") and step.e_max > sum(step.budgets.values()):
         problems.add(f"{at}.e_max", f"{step.e_max} is more than the budgets allow together", "lower it")
     if step.retry_temperature is not None:
         if not step.rmax:
@@ -206,7 +156,3 @@ def _check_knobs(step: Step, at: str, classes: Mapping[str, Any], problems: Prob
             problems.add(
                 f"{at}.retry_temperature", f"must be above the temperature of first attempts, {step.temperature:g}"
             )
-
-
-def _kinds(kinds: set[Kind] | frozenset[Kind]) -> str:
-    return " or ".join(f"a {kind}" if kind[0] not in "aeiou" else f"an {kind}" for kind in sorted(kinds))

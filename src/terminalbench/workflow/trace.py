@@ -20,6 +20,8 @@ from terminalbench.workflow.model import Artifact
 
 FOLDER = "workflow"
 """The folder of a trial that holds all of it."""
+ANSWER = "answer"
+"""Stands for a guard where an answer was unusable: its form is checked before every guard."""
 _LONGEST_OBJECT = 50_000_000
 
 

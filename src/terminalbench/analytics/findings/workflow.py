@@ -8,7 +8,8 @@ from terminalbench.analytics.findings.trial import as_table
 from terminalbench.analytics.findings.trial_files import TrialFiles, Value
 from terminalbench.records import Finding
 from terminalbench.text.numbers import plural
-from terminalbench.workflow.history import UNUSABLE, History, read_history
+from terminalbench.workflow.history import History, read_history
+from terminalbench.workflow.trace import ANSWER
 
 RETRIES, ESCALATIONS, HELPED, GIVEN_UP = "retries", "escalations", "escalations_helped", "given_up_at"
 
@@ -42,7 +43,7 @@ def _values(history: History) -> Iterator[tuple[str, tuple[Value, str | None]]]:
     yield RETRIES, (history.retries, None)
     rejected = Counter(by.guard for one in history.attempts if (by := one.rejected_by) is not None)
     yield "rejected_by", (as_table(dict(rejected)) if rejected else None, None)
-    yield "unusable_answers", (rejected[UNUSABLE], None)
+    yield "unusable_answers", (rejected[ANSWER], None)
     stagnant = Counter(history.stagnations)
     yield "stagnant_guards", (as_table(dict(stagnant)) if stagnant else None, None)
     targets = Counter(target for one in history.escalations for target in one.targets)

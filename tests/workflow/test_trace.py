@@ -1,0 +1,80 @@
+"""The trace on disk: append-only, numbered, whole lines; artifacts by their content."""
+
+from pathlib import Path
+
+from support.scripted_workflow import Bench
+from terminalbench.files import read_jsonl
+from terminalbench.workflow.attempt import Ports
+from terminalbench.workflow.engine import Engine
+from terminalbench.workflow.load import load
+from terminalbench.workflow.model import Artifact, Kind
+from terminalbench.workflow.trace import (
+    Ending,
+    Happened,
+    TraceEvent,
+    TraceFolder,
+    object_file,
+    read_artifact,
+    read_trace,
+    trace_file,
+)
+
+
+def run_in(trial: Path) -> Bench:
+    import asyncio
+
+    bench = Bench(load("s1_tdd"))
+    ports = Ports(bench.model, bench.files, TraceFolder(trial), bench.verdicts.guard)
+    asyncio.run(Engine(bench.workflow, bench.given, ports).run())
+    return bench
+
+
+def test_a_run_leaves_its_events_and_every_artifact(tmp_path: Path) -> None:
+    run_in(tmp_path)
+    trace = read_trace(tmp_path)
+    assert not trace.unreadable
+    assert [event.number for event in trace.events] == list(range(1, len(trace.events) + 1))
+    assert trace.events[0].kind is Happened.RUN_START
+    assert trace.events[0].config == load("s1_tdd").digest
+    assert trace.events[-1].ending is Ending.DONE
+    made = [event.artifact for event in trace.events if event.kind is Happened.ATTEMPT]
+    artifacts = [read_artifact(tmp_path, artifact or "") for artifact in made]
+    assert [artifact.kind for artifact in artifacts if artifact] == [Kind.ANALYSIS, Kind.TEST, Kind.PATCH]
+    assert [artifact.id == Artifact.name_of(artifact.kind, artifact.content) for artifact in artifacts if artifact] == [
+        True
+    ] * 3
+
+
+def test_each_line_is_on_disk_when_it_is_written(tmp_path: Path) -> None:
+    sink = TraceFolder(tmp_path)
+    for number in (1, 2, 3):
+        sink.write(Happened.STEP_START, step="a", cycle=number)
+        assert len(read_jsonl(trace_file(tmp_path), TraceEvent).records) == number
+
+
+def test_a_torn_last_line_is_left_out_and_a_further_run_counts_on(tmp_path: Path) -> None:
+    run_in(tmp_path)
+    before = len(read_trace(tmp_path).events)
+    with trace_file(tmp_path).open("ab") as stream:
+        stream.write(b'{"number": 99, "at": "2026')
+    assert len(read_trace(tmp_path).events) == before
+    run_in(tmp_path)
+    trace = read_trace(tmp_path)
+    assert len(trace.unreadable) == 1
+    assert [event.number for event in trace.events] == list(range(1, 2 * before + 1))
+
+
+def test_an_artifact_that_is_there_stays_as_it_was(tmp_path: Path) -> None:
+    sink = TraceFolder(tmp_path)
+    first = Artifact(
+        id=Artifact.name_of(Kind.PATCH, "{}"), kind=Kind.PATCH, step="patch", cycle=1, attempt=1, content="{}"
+    )
+    sink.keep(first)
+    sink.keep(Artifact(id=first.id, kind=Kind.PATCH, step="patch", cycle=2, attempt=3, content="{}"))
+    assert read_artifact(tmp_path, first.id) == first
+    assert read_artifact(tmp_path, "0" * 64) is None
+    assert len(list(object_file(tmp_path, first.id).parent.iterdir())) == 1
+
+
+def test_a_trial_without_a_workflow_has_no_trace(tmp_path: Path) -> None:
+    assert read_trace(tmp_path).events == []

@@ -78,9 +78,9 @@ async def _holding(workspace: Workspace, symbols: Sequence[str]) -> list[str]:
     if not symbols:
         return []
     patterns = [word for symbol in symbols for word in ("-e", symbol)]
-    words = ["git", "grep", "--no-index", "--exclude-standard", "-I", "-l", "-z", "-w", "-F", *patterns, "--", "."]
-    ran = await workspace.run(words, timeout_sec=_GREP_SEC)
-    return sorted(path.removeprefix("./") for path in ran.stdout.split("\0") if path) if ran.code == 0 else []
+    grep = ["git", "-c", "core.quotePath=false", "grep", "--no-index", "--exclude-standard", "-I", "-l", "-w", "-F"]
+    ran = await workspace.run([*grep, *patterns, "--", "."], timeout_sec=_GREP_SEC)
+    return sorted(path.removeprefix("./") for path in ran.stdout.splitlines()) if ran.code == 0 else []
 
 
 async def _read(workspace: Workspace, paths: Sequence[str]) -> dict[str, str]:
@@ -197,7 +197,7 @@ async def _test_notes(workspace: Workspace, repository: Repository, near: Sequen
     if runner is None:
         return ""
     place = repository.place("package x" if repository.language is Language.GO else "", near)
-    notes = f"## How this repository is tested\n{_WRITTEN[runner]}"
+    notes = _WRITTEN[runner]
     if repository.language is not Language.GO and place is not None:
         notes += f" The usual place of a new test is `{place}`."
     if sample is None:

@@ -173,7 +173,7 @@ def _place(path: str, text: str, search: str, replace: str) -> tuple[int, int, s
         raise _Refused(
             Flaw.NOT_FOUND,
             f"The `search` text of the edit of `{path}` is not in the file.{_nearest(lines, wanted)}",
-            search,
+            _first(search),
         )
     at, theirs, ours = grounded[0]
     new = [_shifted(line, theirs, ours) for line in replace.strip("\n").split("\n")] if replace.strip("\n") else []
@@ -233,8 +233,13 @@ def _ambiguous(path: str, numbers: Sequence[int], search: str) -> _Refused:
         Flaw.AMBIGUOUS,
         f"The `search` text of the edit of `{path}` is in the file {len(numbers)} times (lines {first}): copy more "
         "lines around it, so that it is there once.",
-        search,
+        _first(search),
     )
+
+
+def _first(search: str) -> str:
+    """What says which place was meant, also when the rest of the text is written in another way next time."""
+    return next(line.strip() for line in search.splitlines() if line.strip())
 
 
 def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:

@@ -133,6 +133,8 @@ async def test_a_diff_is_applied_whole_or_not_at_all(tree: Path) -> None:
     assert state(tree) == before
     assert await workspace.apply(patch) is None
     assert state(tree) == after
+    assert (await workspace.run(["cat", "f.txt"], timeout_sec=60)).stdout == "a\nb", "commands run on the base"
+    assert await workspace.apply(patch) is None
     assert await workspace.apply("") is None
     assert state(tree) == before
 

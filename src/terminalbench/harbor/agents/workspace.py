@@ -50,6 +50,7 @@ class TrialWorkspace:
         self._archive = Path(self._folder.name) / "base.tar"
         self._base: dict[str, scripts.Entry] = {}
         self._places: dict[str, tuple[int, int]] = {}
+        self._patched = False
 
     @classmethod
     async def open(cls, environment: BaseEnvironment, workdir: str | None, hidden: Sequence[str] = ()) -> Self:
@@ -105,6 +106,9 @@ class TrialWorkspace:
         """Run a command on the base with `files` over it. What it leaves running is ended; then the tree is reset."""
         if files:
             await self._script(scripts.checkout(self.tree), scripts.attempt(files, self._base))
+        elif self._patched:
+            await self._script(scripts.reset(self.tree))
+        self._patched = False
         try:
             return await self._ran(command, timeout_sec)
         finally:
@@ -143,6 +147,7 @@ class TrialWorkspace:
         if taken.code != 0:
             await self._script(scripts.reset(self.tree))
             return _said(taken.stderr)
+        self._patched = True
         return None
 
     async def _give(self, data: bytes) -> None:

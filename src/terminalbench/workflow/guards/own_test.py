@@ -93,6 +93,8 @@ class TestSyntaxGuard:
         if not found.code.strip():
             return rejected(self.name, "`code` is empty.", ("empty",))
         repository = await languages.look(context.workspace, context.language)
+        if repository.language is None:
+            return _no_language(self.name)
         test = await placed(found, repository, context.workspace)
         if test.problem:
             where = printable(test.path)
@@ -105,6 +107,14 @@ class TestSyntaxGuard:
             said = f"`{test.path}` does not parse:\n{listed(lines)}"
             return rejected(self.name, said, sorted(flaw.message for flaw in checked.flaws))
         return passed(self.name, "\n".join(checked.notes))
+
+
+def _no_language(guard: str) -> GuardResult:
+    """No retry helps where no test can be run."""
+    known = ", ".join(Language)
+    return rejected(
+        guard, f"Tests of this repository cannot be run: its language is none of {known}.", ("language",), fatal=True
+    )
 
 
 def _declares(test: Placed) -> bool:
@@ -128,6 +138,8 @@ class TestRedGuard:
         if not isinstance(found, WrittenTest):
             return found
         repository = await languages.look(context.workspace, context.language)
+        if repository.language is None:
+            return _no_language(self.name)
         test = await placed(found, repository, context.workspace)
         if test.problem:
             return rejected(self.name, f"The test cannot be run: {test.problem}", ("place", test.problem))

@@ -62,9 +62,10 @@ class PatchGuard:
         tracked = frozenset(await context.workspace.files())
         created = [path for path in made.files if path not in tracked]
         if created:
-            words = ["git", "check-ignore", "--no-index", "--", *created]
+            git = ["git", "-c", "safe.directory=*", "-c", "core.quotePath=false"]
+            words = [*git, "check-ignore", "--no-index", "--", *created]
             ran = await context.workspace.run(words, timeout_sec=_IGNORED_SEC)
-            ignored = {line.strip('"') for line in ran.stdout.splitlines()} if ran.code == 0 else set()
+            ignored = set(ran.stdout.splitlines()) & set(created) if ran.code == 0 else set()
             problems += [
                 f"`{path}` is ignored by git (.gitignore): it would not be part of the change."
                 for path in sorted(ignored)

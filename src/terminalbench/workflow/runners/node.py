@@ -34,7 +34,7 @@ else
   CI=1 "$bin" "$@" > "$d/out" 2>&1 || code=$?
   if [ "$name" = mocha ] && [ ! -s "$d/report" ]; then cat "$d/out" > "$d/report"; fi
 fi
-tail -c 20000 "$d/out"; echo; echo "{MARK}"; cat "$d/report" 2>/dev/null; exit $code
+tail -c 20000 "$d/out"; echo; echo "{MARK}"; node -e "$0" "$d/report" 2>/dev/null; exit $code
 """
 _FLAGS = frozenset({"--import", "--loader", "--experimental-loader", "--require", "-r", "--conditions", "-C"})
 _ERROR = re.compile(
@@ -48,7 +48,7 @@ def command(repository: Repository, path: str, runner: Runner) -> list[str]:
     """The command that runs the test file at `path`, from the folder of its package."""
     folder = repository.package_of(path)
     inner = path.removeprefix(f"{folder}/") if folder else path
-    words = ["sh", "-c", _SCRIPT, "sh", folder or "."]
+    words = ["sh", "-c", _SCRIPT, program("node_report.cjs"), folder or "."]
     if runner is not Runner.NODE:
         return [*words, str(runner), inner]
     return [*words, "node", inner, program("node_reporter.mjs"), *_node_flags(repository, folder)]
@@ -143,8 +143,7 @@ def _jest(told: str, output: str) -> Report:
 
 
 def _mocha(told: str, path: str, output: str) -> Report:
-    start = told.find('{\n  "stats"')
-    document = msgspec.json.decode(told[max(start, 0) :])
+    document = msgspec.json.decode(told)
     pending = {one.get("fullTitle") for one in document.get("pending") or []}
     cases = []
     for test in document["tests"]:

@@ -22,7 +22,7 @@ _DECLARED = (
 )  # fmt: skip
 
 
-_SAME_RUN = ("timeout_multiplier", "harbor_args", "network")
+_SAME_RUN = ("timeout_multiplier", "agent_timeout_sec", "harbor_args", "network")
 """What of `[run]` changes what a trial can do; the environment is told by each trial."""
 
 

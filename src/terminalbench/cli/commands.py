@@ -49,8 +49,12 @@ GROUPS = {
             "tasks": "Make Harbor tasks of a dataset file, or of Hugging Face.",
             "list-instances": "Count instances by language and repository.",
         },
+        "Experiments": {
+            "experiment": "Run arms on instances, and go on with it.",
+        },
         "Results": {
             "analyze-errors": "Say why runs did not resolve their instance.",
+            "visualize": "Draw pass rates, cost, tokens, times, outcomes and effects.",
             "project": "Write results, traces and predictions again, from batches.",
         },
     },

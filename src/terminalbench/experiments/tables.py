@@ -114,6 +114,9 @@ class RunTable:
     )
     force_rebuild: bool = key("Build task images anew; also by TERMINALBENCH_FORCE_REBUILD=1.", default=False)
     timeout_multiplier: float = key("Factor on every timeout a task declares.", default=1.0, above=0)
+    agent_timeout_sec: float | None = key(
+        "Seconds that an agent may work in a trial, instead of what the task says. None by default.", above=0
+    )
     run_timeout_sec: float | None = key(
         "Deadline of the batch: no trial starts after it, running ones finish. None by default.", above=0
     )

@@ -169,6 +169,8 @@ def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     config: dict[str, Any] = {"import_path": agent.import_path} if agent.import_path else {"name": agent.name}
     if profile.model is not None:
         config["model_name"] = profile.model
+    if experiment.run.agent_timeout_sec is not None:
+        config["override_timeout_sec"] = experiment.run.agent_timeout_sec
     kwargs = _kwargs(experiment, profile)
     if kwargs:
         config["kwargs"] = kwargs

@@ -52,6 +52,7 @@ class LiveTrial(msgspec.Struct):
     lost: bool = False
     attempt: int | None = None
     at: Progress | None = None
+    step_retries: int = 0
 
     @property
     def doing(self) -> str:
@@ -150,7 +151,10 @@ class LiveCell:
 
 @dataclass
 class LiveProfile:
-    """One row of the table: counts over the trials that count, money over every try. `planned` None: unknown."""
+    """One row of the table: counts over the trials that count, money over every try. `planned` None: unknown.
+
+    `retries` are tries of whole trials, `step_retries` further attempts of a step within a workflow.
+    """
 
     key: str
     free: bool = False
@@ -159,6 +163,7 @@ class LiveProfile:
     outcomes: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     retries: int = 0
+    step_retries: int = 0
     ended: int = 0
     cost_usd: float = 0.0
     cost_known: int = 0
@@ -255,7 +260,7 @@ class LiveProfile:
 
 
 _ADDED = (
-    "left_out", "retries", "ended", "cost_usd", "cost_known", "cost_unknown", "tokens", "tokens_known",
+    "left_out", "retries", "step_retries", "ended", "cost_usd", "cost_known", "cost_unknown", "tokens", "tokens_known",
     "tokens_unknown", "running", "seconds",
 )  # fmt: skip
 

@@ -71,6 +71,7 @@ class LiveState:
             trial.counted = False
             profile = self.tally.profile(trial.profile)
             profile.retries += trial.retries
+            profile.step_retries += trial.step_retries
             for usage in (*trial.tries.values(), *([None] if trial.lost else [])):
                 profile.charge(usage)
             if trial.outcome is not None:
@@ -227,7 +228,11 @@ class LiveState:
         trial = self._begin(event)
         step = event.detail.get("step")
         trial.phase = f"{event.phase or '?'} {step}" if step else event.phase or "?"
-        trial.at = _progress(event.detail.get("at"))
+        at = _progress(event.detail.get("at"))
+        if at is not None and at.attempt > 1 and at != trial.at:
+            trial.step_retries += 1
+            self.tally.profile(trial.profile).step_retries += 1
+        trial.at = at
         trial.last = time
 
     def _trial_cancelled(self, event: Event, time: float | None) -> None:

@@ -34,3 +34,22 @@ results_file_option: Any = click.option(
     metavar="FILE",
     help="The results.jsonl of an experiment.",
 )
+
+output_dir_option: Any = click.option(
+    "--output-dir",
+    type=PATH,
+    default=Path("output/swe_bench_pro"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder of the experiment: its batch, and all that is made of it.",
+)
+
+
+def log_file_of(context: click.Context, _option: click.Parameter, given: Path | None) -> Path | None:
+    """The log file, given to the command or before it, to the group."""
+    return given or (context.parent.params.get("log_file") if context.parent is not None else None)
+
+
+log_file_option: Any = click.option(
+    "--log-file", type=PATH, metavar="FILE", callback=log_file_of, help="Append a line for each trial to a file."
+)

@@ -1,0 +1,178 @@
+"""`tbench swebench-pro experiment`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from terminalbench.cli.options import PATH
+from terminalbench.cli.swebench_pro.options import instance_picks, log_file_option, output_dir_option
+from terminalbench.errors import EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.swebench_pro.instances import TaskInstance
+    from terminalbench.swebench_pro.output import Output
+
+_MODEL = "moonshotai/kimi-k2-0905"
+
+
+@click.command("experiment")
+@click.option(
+    "--arms",
+    default="singleshot,s1_direct,s1_tdd",
+    show_default=True,
+    metavar="ARM[,ARM]",
+    help="Workflows to run: shipped ones, or .toml files.",
+)
+@click.option("--model", default=_MODEL, show_default=True, help="The model, as its provider names it.")
+@click.option("--provider", required=True, metavar="NAME", help="ollama, openrouter, huggingface, openai, ...")
+@click.option("--base-url", metavar="URL", help="Where its server is. One of your own needs no key.")
+@click.option(
+    "--tasks",
+    default="swebench-pro",
+    show_default=True,
+    metavar="DIR|FILE|hf:REVISION",
+    help="Folder of instance tasks; or rows, of which tasks are made first (with --evaluator).",
+)
+@click.option("--evaluator", type=PATH, metavar="CHECKOUT", help="Checkout of the official evaluator, with rows.")
+@click.option("--split", default="test", show_default=True, help="Split of the dataset, with hf:REVISION.")
+@instance_picks
+@click.option(
+    "--max-workers", type=click.IntRange(min=1), default=1, show_default=True, help="Trials at once, over all arms."
+)
+@output_dir_option
+@click.option("--resume", is_flag=True, help="Go on with the experiment of the output folder, if it holds one.")
+@click.option("--retry-errors", is_flag=True, help="Also run again what ended by an error. Implies --resume.")
+@click.option("--evaluate", is_flag=True, help="Evaluate the predictions once more, on their own, and draw the charts.")
+@click.option(
+    "--eval-max-workers", type=click.IntRange(min=1), default=4, show_default=True, help="Trials at once then."
+)
+@click.option("--watch", is_flag=True, help="Show a table of the arms, live; not on a terminal, a line a trial.")
+@click.option(
+    "--trial-timeout", type=click.FloatRange(min=1), metavar="SEC", help="Time limit of the agent in a trial."
+)
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Budget of all trials.")
+@click.option(
+    "--container-env", default="docker", show_default=True, help="Where trials run: docker, local, or as in [run]."
+)
+@log_file_option
+def command(
+    arms: str,
+    tasks: str,
+    output_dir: Path,
+    resume: bool,
+    retry_errors: bool,
+    evaluate: bool,
+    eval_max_workers: int,
+    watch: bool,
+    log_file: Path | None,
+    **given: Any,
+) -> int:
+    """Run arms on instances: each arm a profile with a guarded workflow, each instance a task, in one batch.
+
+    Writes an experiment file into the output folder, runs it, and leaves results.jsonl, traces/, artifact_dags/ and
+    predictions/ beside it. A key is taken from LLM_API_KEY, or from the provider's own variable; it is never an
+    argument and never written. Exit codes are those of tbench run.
+    """
+    from terminalbench.cli.run import show_end
+    from terminalbench.cli.swebench_pro.teller import ArmTeller
+    from terminalbench.swebench_pro.experiment import Wanted, run_experiment
+    from terminalbench.swebench_pro.output import Output
+    from terminalbench.text.paths import typed
+
+    names = tuple(filter(None, (arm.strip() for arm in arms.split(","))))
+    if not names:
+        raise UserError("--arms names nothing", hint="as in --arms singleshot,s1_tdd")
+    output = Output(output_dir)
+    folder, instances = _instances(tasks, output, given)
+    wanted = Wanted(
+        arms=names,
+        instances=instances,
+        tasks=folder,
+        model=given["model"],
+        provider=given["provider"],
+        base_url=given["base_url"] or None,
+        max_workers=given["max_workers"],
+        trial_timeout_sec=given["trial_timeout"],
+        max_cost_usd=given["max_cost"],
+        container_env=given["container_env"],
+    )
+    with ArmTeller(watch=watch, log_file=log_file) as teller:
+        teller.say("checking arms, instances and environment ...")
+        done = run_experiment(
+            wanted, output, going_on=resume or retry_errors, retry_errors=retry_errors, listener=teller.listener()
+        )
+        teller.done()
+    code = show_end(done.ended, as_json=False, watched=watch)
+    click.echo(f"results: {typed(done.projected.results)}")
+    click.echo(f"why runs failed: tbench swebench-pro analyze-errors --results {typed(done.projected.results)}")
+    if evaluate and not done.ended.interrupted:
+        again = _evaluate(output, folder, eval_max_workers, given["container_env"])
+        return code if code != EXIT_OK else again
+    return code
+
+
+def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Path, tuple[TaskInstance, ...]]":
+    """The folder of tasks, made of rows where those are named, and the instances that are wanted of it."""
+    from terminalbench.swebench_pro.dataset import language_of, parts_of
+    from terminalbench.swebench_pro.instances import read_folder, select
+
+    folder = Path(tasks)
+    language = language_of(given["language"]) if given["language"] else None
+    parts = parts_of(given["instances"])
+    if tasks.startswith("hf:") or folder.is_file():
+        if given["evaluator"] is None:
+            raise UserError("rows become tasks by a checkout of the official evaluator", hint="--evaluator CHECKOUT")
+        folder = _converted(tasks, output.folder / "tasks", given, language, parts)
+    elif given["split"] != "test" or given["evaluator"] is not None:
+        raise UserError("--split and --evaluator go with rows (a file, hf:REVISION); a folder of tasks is what it is")
+    elif not folder.is_dir():
+        make = f"tbench swebench-pro tasks FILE|hf:REVISION -o {tasks} --evaluator CHECKOUT"
+        raise UserError(
+            "there is no such folder of tasks", where=tasks, hint=f"make it: {make}; or name it: --tasks DIR"
+        )
+    return folder, tuple(select(read_folder(folder), language, parts, given["max_instances"]))
+
+
+def _converted(rows: str, folder: Path, given: dict[str, Any], language: str | None, parts: Any) -> Path:
+    from terminalbench.swebench_pro.convert import Settings, convert
+    from terminalbench.swebench_pro.dataset import read_rows
+    from terminalbench.swebench_pro.evaluator import Checkout
+    from terminalbench.swebench_pro.instances import select
+
+    if folder.is_dir():
+        return folder  # what a run was planned with stays as it is
+    read = read_rows(rows, given["split"])
+    picked = select(read.instances, language, parts, given["max_instances"])
+    made = convert(read, picked, Checkout.at(given["evaluator"]), folder, Settings())
+    for row in made.refused:
+        click.echo(f"refused: {row}", err=True)
+    return folder
+
+
+def _evaluate(output: "Output", tasks: Path, workers: int, container_env: str) -> int:
+    """Judge the predictions on their own, then draw the charts."""
+    from terminalbench.cli.swebench_pro import command as group
+    from terminalbench.cli.swebench_pro.visualize import draw
+    from terminalbench.swebench_pro.rows import RESULTS
+    from terminalbench.swebench_pro.runs import PREDICTIONS
+
+    context = click.get_current_context()
+    evaluate = group.get_command(context, "evaluate")
+    if evaluate is None:
+        raise UserError("no command evaluates predictions here")
+    code = context.invoke(
+        evaluate,
+        predictions_dir=output.folder / PREDICTIONS,
+        tasks=tasks,
+        arms=(),
+        eval_mode="local",
+        max_workers=workers,
+        timeout=None,
+        container_env=container_env,
+        evaluator=None,
+        evaluator_python=None,
+        as_json=False,
+    )
+    draw(output.folder / RESULTS, output.folder)
+    return code

@@ -1,0 +1,272 @@
+"""Charts of results: what `compare` says of the arms, drawn; each as an SVG of its own, and all on one page.
+
+Rates, intervals, denominators and differences are those of `terminalbench.analytics`: over planned runs, paired by
+instance, corrected for several comparisons. An arm that sees the hidden verdict is shown and never compared.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.analytics.compare import compare
+from terminalbench.analytics.model import Comparison, Row
+from terminalbench.analytics.settings import Settings
+from terminalbench.errors import UserError
+from terminalbench.files import read_json, write_bytes
+from terminalbench.index.totals import Spend
+from terminalbench.records import Outcome, TaskRef
+from terminalbench.report.charts import chart_css
+from terminalbench.report.charts.bars import Bar, Part, stacked_bars
+from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
+from terminalbench.report.charts.intervals import RateRow, SpreadRow, rates, spread
+from terminalbench.report.charts.scatter import pareto
+from terminalbench.report.pictures import COST_AXIS, HEAT_ROWS, forest_chart, front_points
+from terminalbench.swebench_pro.rows import ResultRow, Standing
+from terminalbench.text.foreign import visible
+from terminalbench.text.numbers import plural, some, tokens
+
+DATASET = "swebench-pro"
+BASELINE = "singleshot"
+FOLDER = "charts"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart: None where there is nothing to draw, and why."""
+
+    name: str
+    title: str
+    svg: str | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Charts:
+    """All of them, and the comparison they show."""
+
+    charts: tuple[Chart, ...]
+    comparison: Comparison
+    notes: tuple[str, ...] = ()
+
+
+def analytics_row(row: ResultRow) -> Row:
+    """A result as the statistics see it: a run whose patch was not tested has no verdict, one that gave up failed."""
+    cost = row.spent_usd if row.spent_usd is not None or row.superseded else row.cost_usd
+    used = row.spent_tokens if row.spent_tokens is not None or row.superseded else row.total_tokens
+    not_run = row.standing is Standing.NOT_RUN
+    return Row(
+        task=TaskRef(row.instance_id, DATASET),
+        profile=row.arm,
+        attempt=row.attempt,
+        outcome=_outcome(row),
+        batch=row.batch or DATASET,
+        trial=row.trial,
+        reason=row.error,
+        error_class=row.error_class,
+        agent_sec=row.workflow_time_seconds,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        task_digest=row.task_digest,
+        model=row.model,
+        profile_id=row.profile_id,
+        simulated=row.simulated,
+        superseded=row.superseded,
+        suspect=tuple(row.suspect),
+        spent=Spend() if row.trial is None and not_run else Spend(cost, int(cost is None), used, int(used is None)),
+    )
+
+
+def _outcome(row: ResultRow) -> Outcome:
+    if row.outcome in set(Outcome):
+        return Outcome(row.outcome)
+    standings = {
+        Standing.RESOLVED: Outcome.PASSED,
+        Standing.UNRESOLVED: Outcome.FAILED,
+        Standing.GAVE_UP: Outcome.FAILED,
+        Standing.ERROR: Outcome.ERRORED,
+    }
+    return standings.get(row.standing, Outcome.NOT_RUN)
+
+
+def with_verdicts(rows: Sequence[ResultRow], file: Path | None) -> list[ResultRow]:
+    """The rows with the verdicts of an evaluation in the place of their own; a run that it does not name keeps its own.
+
+    A table by instance alone is of one arm: of several it would say the same of all.
+    """
+    if file is None:
+        return list(rows)
+    found = read_json(file)
+    arms = {row.arm for row in rows}
+    table = found.get("resolved", found) if isinstance(found, dict) else None
+    if isinstance(table, dict) and table and all(isinstance(value, bool | None) for value in table.values()):
+        if len(arms) > 1:
+            raise UserError(
+                "names no arms, and the results have several", where=str(file), hint="give {arm: {id: bool}}"
+            )
+        table = dict.fromkeys(arms, table)
+    if not isinstance(table, dict) or not all(isinstance(value, dict) for value in table.values()):
+        raise UserError("holds no verdicts", where=str(file), hint="resolved.json of tbench swebench-pro evaluate does")
+    return [_judged(row, table.get(row.arm, {})) for row in rows]
+
+
+def _judged(row: ResultRow, verdicts: dict[str, Any]) -> ResultRow:
+    if row.instance_id not in verdicts:
+        return row
+    said = verdicts[row.instance_id]
+    resolved = said if isinstance(said, bool) else None
+    outcome = Outcome.ERRORED if resolved is None else Outcome.PASSED if resolved else Outcome.FAILED
+    return msgspec.structs.replace(row, resolved=resolved, outcome=outcome)
+
+
+def make_charts(rows: Sequence[ResultRow]) -> Charts:
+    """Every chart of some results."""
+    compared = [row for row in rows if not row.oracle]
+    if not compared:
+        raise UserError("there is nothing to draw", hint="no row is of an arm that may be compared")
+    arms = list(dict.fromkeys(row.arm for row in compared))
+    oracle = sorted({row.arm for row in rows if row.oracle})
+    baseline = BASELINE if BASELINE in arms else arms[0]
+    contrasts = tuple((arm, baseline) for arm in arms if arm != baseline)
+    comparison = compare([analytics_row(row) for row in compared], Settings(baseline=baseline, contrasts=contrasts))
+    notes = [f"Not drawn, for it sees the hidden verdict: {', '.join(oracle)}."] if oracle else []
+    pending = sum(row.standing is Standing.PENDING for row in compared)
+    notes += [f"{plural(pending, 'run')} left a patch that was not tested: not measured."] if pending else []
+    charts = (
+        _pass_rates(comparison),
+        _cost(comparison),
+        _tokens(compared, arms),
+        _times(compared, arms),
+        _heat(compared, arms),
+        _effects(comparison),
+    )
+    return Charts(charts, comparison, (*notes, *comparison.warnings))
+
+
+def _pass_rates(comparison: Comparison) -> Chart:
+    rows = [
+        RateRow(
+            p.profile,
+            p.rate,
+            p.interval.low if p.interval else None,
+            p.interval.high if p.interval else None,
+            f"of {p.measured}/{p.planned}",
+        )
+        for p in comparison.profiles
+    ]
+    note = "The mean over instances of measured runs, with its interval; how many were measured of how many planned."
+    return Chart("pass_rate", "Pass rate", rates(rows), note)
+
+
+def _cost(comparison: Comparison) -> Chart:
+    points = front_points(comparison.profiles)
+    drawn = {point.label for point in points}
+    unknown = [p.profile for p in comparison.profiles if p.profile not in drawn]
+    note = f"Not drawn, for the cost or the rate is not fully known: {', '.join(unknown)}." if unknown else ""
+    return Chart("cost_pass_rate", "Cost against pass rate", pareto(points, COST_AXIS) if points else None, note)
+
+
+def _tokens(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
+    used: dict[str, dict[str, int]] = {arm: defaultdict(int) for arm in arms}
+    unknown: dict[str, int] = defaultdict(int)
+    runs: dict[str, int] = defaultdict(int)
+    for row in rows:
+        runs[row.arm] += bool(row.per_step_tokens)
+        for step, many in row.per_step_tokens.items():
+            used[row.arm][step] += many or 0
+            unknown[row.arm] += many is None
+    bars = [
+        Bar(
+            arm,
+            tuple(Part(step, many) for step, many in steps.items()),
+            f"{tokens(sum(steps.values()) / runs[arm])} a run",
+        )
+        for arm, steps in used.items()
+        if steps
+    ]
+    missing = [arm for arm in arms if unknown[arm]]
+    note = "Tokens of all attempts, rejected ones too." + (f" Partly unknown: {some(missing)}." if missing else "")
+    return Chart(
+        "tokens_per_step", "Tokens per step", stacked_bars(bars, "Tokens per step", "tokens") if bars else None, note
+    )
+
+
+def _times(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
+    by_arm: dict[str, list[float]] = {arm: [] for arm in arms}
+    for row in rows:
+        if row.wall_time_seconds is not None and row.standing is not Standing.NOT_RUN:
+            by_arm[row.arm].append(row.wall_time_seconds)
+    known = [SpreadRow(arm, tuple(values)) for arm, values in by_arm.items() if values]
+    return Chart("wall_time", "Wall time of a run", spread(known, "Wall time", "seconds") if known else None)
+
+
+def _heat(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
+    cells: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        cells[row.instance_id][row.arm].append(_outcome(row))
+    order = sorted(cells, key=lambda name: (-_resolved(cells[name]), name))
+    shown = order if len(order) <= HEAT_ROWS else sorted(order, key=lambda name: -_differs(cells[name]))[:HEAT_ROWS]
+    made = [HeatRow(name, tuple(HeatCell(tuple(cells[name].get(arm, ()))) for arm in arms)) for name in shown]
+    note = f"The {HEAT_ROWS} instances on which arms differ most, of {len(order):,}." if len(shown) < len(order) else ""
+    return Chart(
+        "outcomes", "Outcome of each instance", heat_map(arms, made, "Instances by arm") if made else None, note
+    )
+
+
+def _resolved(arms: dict[str, list[Outcome]]) -> int:
+    return sum(outcomes.count(Outcome.PASSED) for outcomes in arms.values())
+
+
+def _differs(arms: dict[str, list[Outcome]]) -> bool:
+    return len({Outcome.PASSED in outcomes for outcomes in arms.values()}) > 1
+
+
+def _effects(comparison: Comparison) -> Chart:
+    if not comparison.contrasts:
+        return Chart("paired_effects", "Paired effects", None, "There is one arm: nothing to compare it with.")
+    said = " ".join(contrast.sentence for contrast in comparison.contrasts)
+    drawn = forest_chart(comparison)
+    return Chart(
+        "paired_effects", "Paired effects", drawn, said if drawn else "No two arms have an instance in common."
+    )
+
+
+def write(charts: Charts, folder: Path, source: str) -> Path:
+    """Write every chart as `<name>.svg` and all of them as index.html; the page."""
+    css = chart_css()
+    for chart in charts.charts:
+        path = folder / f"{chart.name}.svg"
+        if chart.svg is None:
+            path.unlink(missing_ok=True)
+            continue
+        alone = chart.svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        head = alone.index(">") + 1
+        write_bytes(path, f"{alone[:head]}<style>{css}</style>{alone[head:]}\n".encode(errors="replace"))
+    page = folder / "index.html"
+    write_bytes(page, _page(charts, source, css).encode(errors="replace"))
+    return page
+
+
+def _page(charts: Charts, source: str, css: str) -> str:
+    def text(value: str) -> str:
+        return escape(visible(value), quote=True)
+
+    figures = "".join(
+        f'<figure id="{chart.name}"><h2>{text(chart.title)}</h2>{chart.svg or "<p>Nothing to draw.</p>"}'
+        f"<figcaption>{text(chart.note)}</figcaption></figure>"
+        for chart in charts.charts
+    )
+    notes = "".join(f"<li>{text(note)}</li>" for note in charts.notes)
+    style = (
+        "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:1.5rem auto;padding:0 1rem}"
+        "figure{margin:0 0 2rem}figcaption{max-width:46rem}svg{max-width:100%;height:auto}"
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SWE-Bench Pro</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{style}{css}</style></head><body>'
+        f"<h1>SWE-Bench Pro</h1><p>{text(source)}</p><ul>{notes}</ul>{figures}</body></html>\n"
+    )

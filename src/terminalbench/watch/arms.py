@@ -1,0 +1,150 @@
+"""The table of arms while a SWE-Bench Pro experiment runs: a line an arm, the totals, what runs now.
+
+`arm_lines` is a pure function of the live state of the batch. `ArmsWatch` shows it: renewed in place on a terminal, a
+line a finished trial elsewhere. Whatever goes wrong in it ends the watching, never the run.
+"""
+
+import sys
+import time
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.live.feed import Feed
+from terminalbench.live.forecast import eta_sec
+from terminalbench.live.model import LiveProfile
+from terminalbench.live.state import LiveState
+from terminalbench.text.numbers import NOTHING, duration, plural
+from terminalbench.text.screen import driver
+from terminalbench.watch.follow import Stream
+from terminalbench.watch.layout import Column, Row, clean, cut, fit, table
+from terminalbench.watch.tables import cost
+
+_REFRESH_SEC = 0.5
+_RUNNING = 8
+_COLUMNS = (
+    Column("ARM", flexible=True, least=10),
+    Column("Progress", right=True),
+    Column("Resolved", right=True),
+    Column("Failed", right=True),
+    Column("Errors", right=True),
+    Column("Retries", 2, right=True),
+    Column("Avg time", 3, right=True),
+    Column("Cost", 4, right=True),
+)
+_NOW = (
+    Column("", flexible=True, least=18),
+    Column("", flexible=True, least=8),
+    Column(""),
+    Column("", right=True),
+)
+
+
+def arm_lines(state: LiveState, now: float, width: int) -> list[Text]:
+    """The table, no line wider than `width`: progress is that of each arm, trials of an earlier run count."""
+    arms = list(state.profiles.values())
+    rows = [_row(arm) for arm in arms]
+    total = LiveProfile.total(arms)
+    elapsed = f" ({duration(now - state.began)})" if state.began is not None else ""
+    left = eta_sec(state, now)
+    done = total.planned is not None and total.done >= total.planned
+    eta = "" if done else f"ETA {duration(left)}" if left is not None else "ETA unknown"
+    rows.append(_row(total, name=f"TOTAL{elapsed}", style="bold"))
+    lines = table(_COLUMNS, rows, width, narrow=False)
+    lines.insert(-1, Text("─" * min(width, max(line.cell_len for line in lines)), "dim"))
+    many = len(state.running)
+    head = [plural(many, "trial") + " running" if many else "", eta]
+    lines += [fit(Text(cut("  ".join(filter(None, head)), width)), width)] if any(head) else []
+    return [*lines, *_running(state, now, width)]
+
+
+def _row(arm: LiveProfile, name: str | None = None, style: str = "") -> Row:
+    passed, failed = arm.outcomes["passed"], arm.outcomes["failed"]
+    fields = (
+        Text(clean(name or arm.key), "" if name else "cyan"),
+        Text(arm.progress),
+        Text(str(passed), "green" if passed else "dim"),
+        Text(str(failed), "red" if failed else "dim"),
+        Text(str(arm.broken), "yellow" if arm.broken else "dim"),
+        Text(str(arm.step_retries), "" if arm.step_retries else "dim"),
+        Text(NOTHING if arm.mean_sec is None or name else duration(arm.mean_sec)),
+        Text(cost(arm)),
+    )
+    return Row(fields, style)
+
+
+def _running(state: LiveState, now: float, width: int) -> list[Text]:
+    """The trials that run, the oldest first, each with where in its workflow it is."""
+    trials = state.running
+    rows = []
+    for trial in trials[:_RUNNING]:
+        age = duration(now - trial.started) if trial.started is not None else ""
+        fields = (f"  {clean(trial.task or trial.name)}", clean(trial.profile), clean(trial.doing), age)
+        rows.append(Row([Text(field) for field in fields], "dim"))
+    more = [Text(f"  and {len(trials) - _RUNNING} more", "dim")] if len(trials) > _RUNNING else []
+    return [*table(_NOW, rows, width), *more] if rows else []
+
+
+class ArmsWatch:
+    """Shows how a run goes: call `start` when its batch is there, `tick` often, `end` at the end."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        terminal = sys.stdout.isatty() and console is None
+        self._console = console or (Console(file=driver(sys.stdout)) if terminal else None)
+        self._feed: Feed | None = None
+        self._live: Live | None = None
+        self._stream: Stream | None = None
+        self._shown = 0.0
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the table is on the terminal now, so that nothing else may be written to it."""
+        return self._live is not None
+
+    def start(self, batch: Batch) -> None:
+        """Show the table, or begin to print lines. A batch that runs in several rounds starts several times."""
+        if self._feed is not None or self._stream is not None:
+            return
+        if self._console is None:
+            self._stream = Stream(Feed(batch), as_json=False)
+            self._stream.skip()
+            self._stream.start()
+            return
+        self._feed = Feed(batch)
+        self._live = Live(console=self._console, auto_refresh=False, transient=False)
+        self._live.start()
+        self.tick()
+
+    def tick(self) -> None:
+        """Renew the table."""
+        if self._live is None or time.monotonic() - self._shown < _REFRESH_SEC:
+            return
+        self._show()
+
+    def _show(self) -> None:
+        if self._live is None or self._feed is None or self._console is None:
+            return
+        self._shown = time.monotonic()
+        try:
+            self._feed.read()
+            lines = arm_lines(self._feed.state, time.time(), self._console.width)
+            self._live.update(Group(*lines), refresh=True)
+        except Exception as error:  # noqa: BLE001  said once; the run does not depend on it
+            self._leave()
+            click.echo(f"watching ended: {type(error).__name__}: {error}; the run goes on", err=True)
+
+    def end(self) -> None:
+        """Show the last state, and leave the terminal."""
+        self._show()
+        self._leave()
+        if self._stream is not None:
+            self._stream.end()
+            self._stream = None
+
+    def _leave(self) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.stop()

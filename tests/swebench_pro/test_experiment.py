@@ -1,0 +1,128 @@
+"""An experiment over arms: its file, its workers, its key, and what it refuses to go on with."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.live import Teller, job_event
+from support.live import plan as live_plan
+from terminalbench.errors import UserError
+from terminalbench.live.state import replay
+from terminalbench.swebench_pro.experiment import (
+    KEY,
+    Wanted,
+    arm_key,
+    document,
+    hand_over_key,
+    key_variable,
+    model_name,
+)
+from terminalbench.swebench_pro.instances import TaskInstance
+from terminalbench.swebench_pro.output import Output
+from terminalbench.swebench_pro.workers import at_start, orders, shares
+
+
+def wanted(tmp_path: Path, **more: Any) -> Wanted:
+    one = TaskInstance("instance_a", tmp_path / "instance_a", "o/r", "python", "0" * 40)
+    given: dict[str, Any] = {"arms": ("singleshot", "s1_tdd"), "model": "m", "provider": "openrouter", **more}
+    return Wanted(instances=(one,), tasks=tmp_path, **given)
+
+
+def test_the_file_names_arms_instances_and_limits(tmp_path: Path) -> None:
+    more: dict[str, Any] = {
+        "max_workers": 4,
+        "trial_timeout_sec": 600.0,
+        "max_cost_usd": 5.0,
+        "base_url": "http://127.0.0.1:1/v1",
+    }
+    found = document(wanted(tmp_path, **more), Output(tmp_path / "out"))
+    assert found["run"] == {
+        "results_root": str(tmp_path / "out" / "batches"),
+        "container_env": "docker",
+        "parallel": 2,
+        "profiles_parallel": 2,
+        "agent_timeout_sec": 600.0,
+        "budget_usd": 5.0,
+    }
+    assert found["profiles"]["s1_tdd"] == {
+        "agent": "guarded",
+        "model": "openrouter/m",
+        "workflow": "s1_tdd",
+        "env": ["OPENROUTER_API_KEY"],
+        "options": {"base_url": "http://127.0.0.1:1/v1"},
+    }
+    with pytest.raises(UserError, match="named twice"):
+        document(wanted(tmp_path, arms=("s1_tdd", "s1_tdd")), Output(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "name", "variable"),
+    [
+        ("ollama", "qwen3:4b", "ollama:qwen3:4b", None),
+        ("openrouter", "moonshotai/kimi-k2", "openrouter/moonshotai/kimi-k2", "OPENROUTER_API_KEY"),
+        ("openai", "openai/gpt-5", "openai/gpt-5", "OPENAI_API_KEY"),
+        ("together_ai", "x", "together_ai/x", "TOGETHERAI_API_KEY"),
+        ("replay", "file.json", "replay:file.json", None),
+    ],
+)
+def test_models_and_keys_by_provider(provider: str, model: str, name: str, variable: str | None) -> None:
+    assert (model_name(provider, model), key_variable(provider)) == (name, variable)
+
+
+def test_a_key_is_handed_over_in_this_process_only() -> None:
+    environment = {KEY: "sk-secret"}
+    hand_over_key("openrouter", None, environment)
+    assert environment["OPENROUTER_API_KEY"] == "sk-secret"
+    own = {"OPENAI_API_KEY": "mine", KEY: "other"}
+    hand_over_key("openai", None, own)
+    assert own["OPENAI_API_KEY"] == "mine"
+    local: dict[str, str] = {}
+    hand_over_key("openai", "http://127.0.0.1:8000/v1", local)
+    assert local == {"OPENAI_API_KEY": "none"}
+    hand_over_key("ollama", None, {})
+    with pytest.raises(UserError, match="neither LLM_API_KEY nor OPENAI_API_KEY is set"):
+        hand_over_key("openai", None, {})
+
+
+def test_an_arm_of_a_file_is_named_by_it() -> None:
+    assert arm_key("mine/my_arm.toml") == "my_arm"
+    with pytest.raises(UserError, match="cannot be the name"):
+        arm_key("a/b")
+
+
+@given(st.integers(1, 20), st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10), min_size=1))
+def test_workers_are_never_more_than_asked_for_and_none_is_idle_without_need(
+    workers: int, left: dict[str, int]
+) -> None:
+    found = shares(workers, left)
+    assert sum(found.values()) == min(workers, sum(left.values()))
+    assert all(0 < many <= left[arm] for arm, many in found.items())
+
+
+@pytest.mark.parametrize(
+    ("workers", "arms", "expected"), [(1, 3, (1, 1)), (4, 2, (2, 2)), (5, 3, (3, 1)), (2, 3, (2, 1))]
+)
+def test_arms_run_side_by_side_as_far_as_workers_reach(workers: int, arms: int, expected: tuple[int, int]) -> None:
+    assert at_start(workers, arms) == expected
+
+
+def test_an_arm_that_has_ended_leaves_its_workers_to_the_others() -> None:
+    planned = live_plan(("a", "b"), ("t1", "t2", "t3", "t4", "t5"), profiles_parallel=2, parallel=1)
+    started = [job_event(0, "job_started", "a"), job_event(0, "job_started", "b")]
+    assert orders(2, replay(planned, started)) == {"a": 1, "b": 1}
+    ended = [event for n in range(1, 6) for event in Teller(f"t{n}__1", f"t{n}", "a").whole(n, n + 1)]
+    over = replay(planned, [*started, *ended, job_event(9, "job_ended", "a")])
+    assert orders(2, over) == {"b": 2}
+    waiting = live_plan(("a", "b", "c"), ("t1", "t2"), profiles_parallel=2)
+    assert orders(2, replay(waiting, started)) == {}, "an arm whose turn has not come takes the place of one that ended"
+
+
+def test_toml_of_the_shell_script_is_valid(tmp_path: Path) -> None:
+    import tomlkit
+
+    text = tomlkit.dumps(document(wanted(tmp_path), Output(tmp_path / "an output folder")))
+    assert tomllib.loads(text)["slug"] == "swe-bench-pro"

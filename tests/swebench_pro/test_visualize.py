@@ -1,0 +1,107 @@
+"""Charts: what is drawn, by which numbers, and that a page needs nothing else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.results import make_plan, make_trial
+from support.workflows import gives_up, passes
+from terminalbench.analytics.compare import compare_views
+from terminalbench.cli.main import main
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.index.views import open_view
+from terminalbench.swebench_pro.projections import project
+from terminalbench.swebench_pro.rows import ResultRow, read_results
+from terminalbench.swebench_pro.visualize import make_charts, with_verdicts
+
+NAMES = ("pass_rate", "cost_pass_rate", "tokens_per_step", "wall_time", "outcomes", "paired_effects")
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
+    """Two arms on six instances, one error, one that never ran."""
+    batch = allocate(tmp_path_factory.mktemp("drawn") / "results", "pro")
+    make_plan(batch, ("singleshot", "s1_tdd"), "abcdef")
+    for n, task in enumerate("abcdef"):
+        if n < 5:
+            reward = float(n < 1) if n < 4 else None
+            error = None if n < 4 else "AgentSetupTimeoutError"
+            trial = make_trial(
+                batch, f"{task}__1", profile="singleshot", reward=reward, error=error, second=n, cost=0.1
+            )
+            gives_up().write(trial)
+        passes().write(make_trial(batch, f"{task}__2", profile="s1_tdd", reward=float(n < 5), second=n, cost=0.2))
+    return batch
+
+
+@pytest.fixture(scope="module")
+def output(batch: Batch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its projections, drawn."""
+    output = tmp_path_factory.mktemp("output")
+    project([batch], output)
+    assert main(["swebench-pro", "visualize", "--results", str(output / "results.jsonl")]) == 0
+    return output
+
+
+def test_every_chart_is_a_file_and_on_the_page(output: Path) -> None:
+    page = (output / "charts" / "index.html").read_text()
+    for name in NAMES:
+        alone = (output / "charts" / f"{name}.svg").read_text()
+        assert alone.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+        assert "<style>" in alone
+        assert f'id="{name}"' in page
+    assert page.count("<svg") == len(NAMES)
+    assert not [word for word in ("<script", "<link", "src=", "http://", "https://") if word in page]
+
+
+def test_numbers_and_denominators_are_those_of_compare(batch: Batch, output: Path) -> None:
+    drawn = make_charts(read_results(output / "results.jsonl").rows).comparison
+    compared = compare_views([open_view(batch)])
+    for mine, theirs in zip(drawn.profiles, compared.profiles, strict=True):
+        for name in (
+            "planned",
+            "measured",
+            "passed",
+            "rate",
+            "rate_all",
+            "interval",
+            "cost_usd",
+            "cost_unknown_trials",
+            "outcomes",
+        ):
+            assert getattr(mine, name) == getattr(theirs, name), name
+    (mine,), (theirs,) = drawn.contrasts, compared.contrasts
+    assert (mine.estimate, mine.verdict, mine.p_adjusted) == (theirs.estimate, theirs.verdict, theirs.p_adjusted)
+    assert (drawn.profiles[0].measured, drawn.profiles[0].planned) == (4, 6)
+
+
+def test_an_arm_that_sees_the_verdict_is_left_out() -> None:
+    rows = [ResultRow(instance_id="i", arm=arm, resolved=True, oracle=arm == "cheat") for arm in ("a", "b", "cheat")]
+    charts = make_charts(rows)
+    assert [p.profile for p in charts.comparison.profiles] == ["a", "b"]
+    assert any("cheat" in note for note in charts.notes)
+    with pytest.raises(UserError, match="nothing to draw"):
+        make_charts([row for row in rows if row.oracle])
+
+
+def verdicts(folder: Path, document: Any) -> Path:
+    path = folder / "resolved.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_verdicts_of_an_evaluation_are_by_instance_and_arm(tmp_path: Path) -> None:
+    rows = [
+        ResultRow(instance_id="i", arm="a", patch_content="x"),
+        ResultRow(instance_id="i", arm="b", patch_content="x"),
+    ]
+    found = with_verdicts(rows, verdicts(tmp_path, {"resolved": {"a": {"i": True}, "b": {"i": None}}, "verdicts": []}))
+    assert [(row.resolved, row.outcome) for row in found] == [(True, "passed"), (None, "errored")]
+    with pytest.raises(UserError, match="names no arms"):
+        with_verdicts(rows, verdicts(tmp_path, {"i": True}))
+    assert with_verdicts(rows[:1], verdicts(tmp_path, {"i": False}))[0].resolved is False
+    with pytest.raises(UserError, match="no verdicts"):
+        with_verdicts(rows, verdicts(tmp_path, [1]))

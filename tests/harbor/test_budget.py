@@ -382,3 +382,20 @@ def test_batches_of_one_gate_leave_nothing_that_the_last_of_them_has_room_for(ni
     left = [(game, name) for game in night.batches.values() for name, count in game.left.items() if count]
     last = [game.state.account(name).fits(room) for game, name in left]
     assert not any(last[-1:]), "the one that ended last would have had room"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([0.5, 2.0, 8.0]),
+    st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0]), min_size=2, max_size=4),
+    st.integers(1, 8),
+    st.integers(0, 10**6),
+)
+def test_batches_of_one_gate_with_known_prices_overspend_nothing(
+    budget: float, costs: list[float], slots: int, seed: int
+) -> None:
+    """What runs in one batch is not there for another."""
+    games = [Game(budget, {"p": Profile(12, [cost], likely=cost)}, slots, 1, random.Random(seed)) for cost in costs]
+    night = _night(budget, [(game, False) for game in games])
+    night.play()
+    assert sum(game.told_usd for game in night.batches.values()) <= budget + 1e-6

@@ -208,7 +208,7 @@ class Egress(msgspec.Struct, frozen=True, omit_defaults=True):
     """What went out of a trial's sandbox: the hosts, most contacted first; `left_out` of them are not named.
 
     `host_network`: commands used the network of the machine itself, `pasta`: one that pasta made. Of what went out by
-    these nothing is seen.
+    these nothing is seen. `upstreams` are the hosts of what the task says it was made from; None: it was not asked.
     """
 
     connections: int = 0
@@ -219,6 +219,7 @@ class Egress(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out: int = 0
     host_network: bool = False
     pasta: bool = False
+    upstreams: list[str] | None = None
 
     @property
     def seen(self) -> bool:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from results_kit import result, write_trial
 
 from support.dashboard import make_root
@@ -15,6 +16,7 @@ from terminalbench.index.queries import trial_columns
 from terminalbench.index.sql import ask
 from terminalbench.records import Contact, Trial
 from terminalbench.sandbox.network.egress import FILE as WRITTEN
+from terminalbench.sandbox.network.trial import upstreams
 from terminalbench.text.egress import egress_lines
 
 LINES = [
@@ -67,6 +69,39 @@ def test_hosts_that_serve_solutions_make_a_result_doubtful(tmp_path: Path) -> No
     assert trial_with(tmp_path / "c", LINES[:2], **own).suspect == ["solution_host:pypi.org"]
     refused = [{"phase": "agent", "host": "github.com", "port": None, "refused": "not_listed"}]
     assert trial_with(tmp_path / "d", refused).suspect == []
+
+
+def test_a_repository_host_is_doubtful_for_the_task_that_has_its_upstream_there(tmp_path: Path) -> None:
+    """And all that serves the same repositories. A log from before the task was asked has them all for upstreams."""
+    hosts = ("github.com", "raw.githubusercontent.com", "huggingface.co", "gist.github.com", "ghproxy.com", "pypi.org")
+    lines = [{"phase": "agent", "host": host, "port": 443, "up": 1, "down": 9} for host in hosts]
+    flagged = {}
+    for name, of_task in {"github": ["github.com"], "none": [], "own": ["git.pypi.org"]}.items():
+        flagged[name] = trial_with(tmp_path / name, [{"upstreams": of_task}, *lines]).suspect
+    always = ["solution_host:ghproxy.com", "solution_host:gist.github.com"]
+    assert flagged["none"] == flagged["own"] == always
+    assert flagged["github"] == sorted([*always, "solution_host:github.com", "solution_host:raw.githubusercontent.com"])
+    before = trial_with(tmp_path / "before", lines).suspect
+    assert before == sorted(f"solution_host:{host}" for host in hosts if host != "pypi.org")
+    came = {"git_url": "git@github.com:a/b.git"}
+    assert trial_with(tmp_path / "came", [{"upstreams": []}, *lines], **came).suspect == flagged["github"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "hosts"),
+    [
+        ({}, []),
+        ({"repo": "ansible/ansible"}, ["github.com"]),
+        ({"repository": "https://user:key@gitlab.com/a/b.git", "dataset": "org/set"}, ["gitlab.com", "huggingface.co"]),
+        (
+            {"upstream": ["git@codeberg.org:a/b.git", "ssh://git@git.example.org:22/x"]},
+            ["codeberg.org", "git.example.org"],
+        ),
+        ({"source": "made for this dataset", "repo": 7, "dataset": {"a": 1}}, []),
+    ],
+)
+def test_what_a_task_was_made_from(metadata: dict[str, Any], hosts: list[str]) -> None:
+    assert upstreams(metadata) == hosts
 
 
 def test_the_network_of_the_machine_itself_is_noted(tmp_path: Path) -> None:

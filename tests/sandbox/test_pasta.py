@@ -89,7 +89,7 @@ def test_udp_and_raw_addresses_get_out_and_the_log_says_that_it_does_not_cover_t
     assert ask(box, f"udp,{WORLD},7", f"tcp,{WORLD},7", "udp,world.test,7") == {
         f"udp,{WORLD},7": "WORLD", f"tcp,{WORLD},7": "WORLD", "udp,world.test,7": "WORLD",
     }  # fmt: skip
-    assert box.do("egress") == [{"network": "pasta"}]
+    assert box.do("egress") == [{"upstreams": []}, {"network": "pasta"}]
 
 
 def test_this_machine_and_private_networks_are_out_of_reach(far: Driver, box: Box) -> None:
@@ -178,7 +178,7 @@ def test_the_profiles_own_model_on_this_machine_is_where_it_is(far: Driver) -> N
     assert list(ask(box, *places).values()) == ["HOST", "failed", "failed", "WORLD"]
     box.do("network", "no-network")
     assert set(ask(box, *places).values()) <= {"failed", "nothing"}
-    note, *lines = box.do("egress")
+    _, note, *lines = box.do("egress")
     assert note == {"network": "pasta"}
     assert {line["host"] for line in lines} == {"127.0.0.1"}
 
@@ -217,7 +217,7 @@ def test_without_pasta_the_task_is_refused_with_the_package_named(
     with pytest.raises(Refused, match=f"needs UDP, without pasta.*{hint}"):
         checked(tmp_path)
     assert checked(tmp_path, "host").way() is None
-    assert (tmp_path / "egress.jsonl").read_text() == '{"network":"host"}\n'
+    assert (tmp_path / "egress.jsonl").read_text() == '{"upstreams":[]}\n{"network":"host"}\n'
 
 
 def test_what_pasta_cannot_keep_is_refused(tmp_path: Path, pasta: str) -> None:

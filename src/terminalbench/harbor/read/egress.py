@@ -1,6 +1,6 @@
 """What went out of a trial's sandbox, from the log that the relay has written beside the result."""
 
-import json
+from collections.abc import Set
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,6 +26,7 @@ class _Line(msgspec.Struct):
     times: int = 0
     left_out: int = 0
     network: str | None = None
+    upstreams: list[str] | None = None
 
 
 def read_egress(trial_dir: Path) -> Egress | None:
@@ -34,13 +35,14 @@ def read_egress(trial_dir: Path) -> Egress | None:
     if data is None:
         return None
     found: dict[str, Contact] = {}
-    networks, left_out = set(), 0
+    networks, left_out, upstreams = set(), 0, None
     for text in data.splitlines():
         try:
             line = msgspec.json.decode(text, type=_Line)
         except (msgspec.DecodeError, UnicodeDecodeError):  # its last line, of a relay that was killed
             continue
         networks, left_out = networks | {line.network}, left_out + line.left_out
+        upstreams = line.upstreams if upstreams is None else upstreams
         host = _host(line)
         if host:
             found[host] = _added(found.get(host) or Contact(host), line)
@@ -54,6 +56,7 @@ def read_egress(trial_dir: Path) -> Egress | None:
         left_out=left_out + max(0, len(contacts) - _MOST_HOSTS),
         host_network="host" in networks,
         pasta="pasta" in networks,
+        upstreams=upstreams,
     )
 
 
@@ -79,19 +82,35 @@ def _added(known: Contact, line: _Line) -> Contact:
     )
 
 
+class _SolutionHosts(msgspec.Struct, frozen=True):
+    """Hosts that serve solutions of any task, by kind, and those that serve one upstream, by its host."""
+
+    always: dict[str, list[str]]
+    upstreams: dict[str, list[str]]
+
+
 @cache
-def _solution_hosts() -> frozenset[str]:
-    groups: dict[str, list[str]] = json.loads((Path(__file__).parent / "solution_hosts.json").read_bytes())
-    return frozenset(host for hosts in groups.values() for host in hosts)
+def _solution_hosts() -> _SolutionHosts:
+    return msgspec.json.decode((Path(__file__).parent / "solution_hosts.json").read_bytes(), type=_SolutionHosts)
 
 
 def solution_hosts(egress: Egress | None, of_task: frozenset[str]) -> list[str]:
-    """Hosts that the agent got something from and that may serve the task's solution; `of_task` are the task's own."""
-    known = _solution_hosts() | of_task
-    contacts = egress.hosts if egress is not None else ()
-    return sorted(one.host for one in contacts if one.by_agent and one.down and _is_among(one.host, known))
+    """Hosts that the agent got something from and that may serve the task's solution.
+
+    `of_task` are those that the task itself comes from. Where nothing says what its upstream is, each that serves
+    upstreams may be it.
+    """
+    if egress is None:
+        return []
+    table = _solution_hosts()
+    upstreams = table.upstreams.keys() if egress.upstreams is None else set(egress.upstreams)
+    known = {host for hosts in table.always.values() for host in hosts}
+    for upstream in upstreams | of_task:
+        served = next((served for host, served in table.upstreams.items() if _is_among(upstream, {host})), ())
+        known |= {upstream, *served}
+    return sorted(one.host for one in egress.hosts if one.by_agent and one.down and _is_among(one.host, known))
 
 
-def _is_among(host: str, known: frozenset[str]) -> bool:
+def _is_among(host: str, known: Set[str]) -> bool:
     parts = host.split(".")
     return any(".".join(parts[place:]) in known for place in range(len(parts)))

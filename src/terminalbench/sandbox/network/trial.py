@@ -7,6 +7,7 @@
 machine. `"network": "host"` gives the host's own network, and is never chosen unasked.
 """
 
+import json
 import os
 import re
 import shutil
@@ -33,6 +34,12 @@ _MODEL_ONLY = "model-only"
 _WORDS = {"public": OPEN, "none": CLOSED, _MODEL_ONLY: Policy(lists=((),))}
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PORTS = {"http": 80, "https": 443}
+_UPSTREAMS = {
+    **dict.fromkeys(("repo", "repository", "repo_url", "upstream", "source", "source_url", "git_url"), "github.com"),
+    **dict.fromkeys(("dataset", "dataset_url", "hf_dataset"), "huggingface.co"),
+}
+_ADDRESS = re.compile(r"(?:[a-z+]+://(?:[^/@]*@)?|[^/@:]+@)(?P<host>[A-Za-z0-9.-]+)")
+_SHORT = re.compile(r"[\w.-]+/[\w.-]+")
 _NEEDS_UDP = "needs_udp"
 _TUN = "/dev/net/tun"
 _OTHERS = 'run it with container_env = "docker", or with network = "host" if it may share this machine\'s network'
@@ -116,6 +123,23 @@ def _endpoints(given: Iterable[str], *, only_urls: bool = False) -> frozenset[tu
     return frozenset(found)
 
 
+def upstreams(metadata: Mapping[str, Any]) -> list[str]:
+    """The hosts of the repositories and datasets that a task's `[metadata]` says it was made from.
+
+    By an address, or, as is usual, by `owner/name` alone.
+    """
+    found = set()
+    for key, usual in _UPSTREAMS.items():
+        given = metadata.get(key, ())
+        for text in [given] if isinstance(given, str) else given if isinstance(given, list) else ():
+            named = _ADDRESS.match(text) if isinstance(text, str) else None
+            if named is not None:
+                found.add(named["host"].lower())
+            elif isinstance(text, str) and _SHORT.fullmatch(text):
+                found.add(usual)
+    return sorted(found)
+
+
 def _is_private(host: str) -> bool:
     """Whether it is an address of a private network, or of this machine without being its loopback."""
     address = literal(host)
@@ -132,6 +156,7 @@ class TrialNetwork:
         self.settings = Settings.read(given)
         self.enter_by: Callable[[Policy, str], Awaitable[None]] | None = None
         self._pasta: str | None = None
+        self._upstreams: list[str] | None = None
         self._trial_dir, self._phase, self._asked, self._all = trial_dir, PHASES[0], asked[0], tuple(asked)
         _live.add(self)
 
@@ -143,7 +168,7 @@ class TrialNetwork:
     def way(self) -> Way | None:
         """The way out of the sandbox; None when it never has one."""
         if self.settings.host:
-            self._trial_dir.joinpath(FILE).write_text('{"network":"host"}\n')  # what is reached cannot be seen
+            self._note({"network": HOST_NETWORK})  # what is reached cannot be seen
             return None
         first, agent = (self.settings.phases.get(phase, OPEN) for phase in PHASES[:2])
         if first != agent and not _told:
@@ -151,9 +176,14 @@ class TrialNetwork:
             raise Refused("another network for the agent than for its set-up, in a job that tells no phases", hint=hint)
         if all(policy.closed for policy in self._policies()):
             return None
-        if self._pasta is not None:
-            self._trial_dir.joinpath(FILE).write_text(f'{{"network":"{PASTA}"}}\n')  # the relay sees the forwards only
+        self._note(*([{"network": PASTA}] if self._pasta is not None else []))  # the relay sees the forwards only
         return Way(self._policy(), self._phase, self._forwards(), self._trial_dir / FILE, self._pasta)
+
+    def _note(self, *notes: dict[str, Any]) -> None:
+        """Say in the log what it is to be read with. A trial with two environments has one log."""
+        of_task = [{"upstreams": self._upstreams}] if self._upstreams is not None else []
+        with self._trial_dir.joinpath(FILE).open("a", encoding="utf-8") as log:
+            log.writelines(json.dumps(note, separators=(",", ":")) + "\n" for note in (*of_task, *notes))
 
     def _policies(self) -> list[Policy]:
         """Every policy that the sandbox may come to have."""
@@ -192,10 +222,11 @@ class TrialNetwork:
         if self.settings.host and any(policy.network_mode == NetworkMode.ALLOWLIST for policy in self._all):
             raise Refused('a network allowlist together with network = "host"', hint='leave network = "host" out')
         try:
-            task = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
+            metadata = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8")).get("metadata", {})
         except (OSError, ValueError):  # Harbor has read it, or says what is wrong with it
             return
-        if task.get("metadata", {}).get(_NEEDS_UDP) is True and not self.settings.host:
+        self._upstreams = upstreams(metadata)
+        if metadata.get(_NEEDS_UDP) is True and not self.settings.host:
             self._take_pasta(str(folder))
 
     def _take_pasta(self, where: str) -> None:

@@ -281,6 +281,19 @@ def test_composite_asks_all_its_parts_of_any_package(shop, monkeypatch: pytest.M
     assert len(fatal.parts) == 1
 
 
+def test_a_guard_of_an_installed_package_is_known_by_its_name(
+    shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "grumpy-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: grumpy\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[terminalbench.guards]\ngrumpy = grumpy_package:Grumpy\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, "grumpy_package", type(sys)("grumpy_package"))
+    monkeypatch.setattr(sys.modules["grumpy_package"], "Grumpy", Grumpy, raising=False)
+    assert asked(shop, "grumpy", patch(FIX)).feedback == "no"
+
+
 def test_guards_leave_the_tree_as_it_was(shop) -> None:
     asyncio.run(shop.run(["true"], timeout_sec=10))
     for name, text in PYTHON.items():

@@ -100,6 +100,18 @@ def test_the_syntax_of_scripts_and_modules(shop) -> None:
         assert any("no parser is installed for src/typed.ts" in note for note in found.notes)
 
 
+@needs_node
+def test_typescript_runs_where_node_can(tmp_path: Path) -> None:
+    files = {"package.json": '{"type": "module"}', "src/a.ts": "export const one: number = 2\n"}
+    space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep", {"PATH": "/usr/bin:/bin"})
+    code = "import test from 'node:test'\nimport assert from 'node:assert'\nimport { one } from '../src/a.ts'\ntest('one', () => assert.equal(one, 1))\n"
+    report = run(space, "test/guarded.test.ts", code)
+    if report.missing:
+        assert report.missing == "a Node that runs TypeScript"
+    else:
+        assert verdicts(report) == {"one": Verdict.FAILED}
+
+
 def test_a_runner_that_is_not_installed_is_missing(shop, tmp_path: Path) -> None:
     files = {"package.json": '{"scripts": {"test": "jest"}}', "a.js": ""}
     space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep", {"PATH": "/usr/bin:/bin"})

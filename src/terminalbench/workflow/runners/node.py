@@ -12,11 +12,20 @@ from terminalbench.workflow.runners.report import MARK, Case, Report, Verdict, b
 
 _MISSING = 69
 _SCRIPT = f"""root=$(pwd); cd -- "./$1" || exit {_MISSING}
-if ! command -v node >/dev/null 2>&1; then echo "Node is not installed" >&2; exit {_MISSING}; fi
+if ! command -v node >/dev/null 2>&1; then echo "Node" >&2; exit {_MISSING}; fi
 d=$(mktemp -d) && trap 'rm -rf "$d"' EXIT
 name=$2; path=$3; bin=; at=$(pwd); code=0
 if [ "$name" = node ]; then
   printf %s "$4" > "$d/reporter.mjs"; shift 4
+  case $#$path in
+  0*.ts | 0*.mts | 0*.cts)
+    if ! node -e 'process.exit(process.features.typescript ? 0 : 1)'; then
+      if ! node --experimental-strip-types -e 0 2>/dev/null; then
+        echo "a Node that runs TypeScript" >&2; exit {_MISSING}
+      fi
+      set -- --experimental-strip-types
+    fi ;;
+  esac
   node "$@" --test --test-reporter="$d/reporter.mjs" --test-reporter-destination="$d/report" "$path" \
     > "$d/out" 2>&1 || code=$?
 else
@@ -25,7 +34,7 @@ else
     if [ "$at" = "$root" ] || [ "$at" = / ]; then break; fi
     at=$(dirname -- "$at")
   done
-  if [ -z "$bin" ]; then echo "$name is not installed (node_modules/.bin/$name)" >&2; exit {_MISSING}; fi
+  if [ -z "$bin" ]; then echo "$name (node_modules/.bin/$name)" >&2; exit {_MISSING}; fi
   case $name in
   jest) set -- --json --outputFile="$d/report" --coverage=false --ci --runTestsByPath "$path" ;;
   vitest) set -- run "$path" --reporter=json --outputFile="$d/report" --coverage.enabled=false ;;
@@ -60,9 +69,8 @@ def read(ran: Ran, runner: Runner, path: str) -> Report:
     if ran.code is None:
         return Report(late=True, output=output)
     if told is None:
-        return Report(
-            missing=f"{runner} (or Node)" if ran.code == _MISSING else "", broken=broken(output), output=output
-        )
+        missing = ran.stderr.strip() or str(runner) if ran.code == _MISSING else ""
+        return Report(missing=missing, broken=broken(output), output=output)
     try:
         if runner is Runner.NODE:
             return _node(told, path, output)

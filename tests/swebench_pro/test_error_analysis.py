@@ -90,7 +90,13 @@ def test_both_files_are_written_and_the_latest_named(mixed: Path, tmp_path: Path
 def test_older_rows_and_traces_are_read(tmp_path: Path) -> None:
     rows = [
         {"instance_id": "i1", "arm": "04_s1_tdd", "workflow_status": "failed", "total_tokens": 0, "error": None},
-        {"instance_id": "i2", "arm": "04_s1_tdd", "workflow_status": "success", "total_tokens": 5},
+        {
+            "instance_id": "i2",
+            "arm": "04_s1_tdd",
+            "workflow_status": "success",
+            "total_tokens": 5,
+            "patch_content": "x",
+        },
     ]
     path = results(tmp_path, rows)
     event: dict[str, Any] = {

@@ -55,6 +55,7 @@ GROUPS = {
         "Results": {
             "analyze-errors": "Say why runs did not resolve their instance.",
             "visualize": "Draw pass rates, cost, tokens, times, outcomes and effects.",
+            "import": "Read results of AtomicGuard, and write them as ours.",
             "project": "Write results, traces and predictions again, from batches.",
         },
     },

@@ -26,7 +26,7 @@ class Standing(StrEnum):
     UNRESOLVED = "unresolved"
     """It left a patch, and the tests failed it."""
     GAVE_UP = "gave up"
-    """Its workflow was given up at a step."""
+    """Its workflow was given up at a step, or left no patch and no verdict."""
     ERROR = "error"
     """It ended without a verdict, by an error."""
     PENDING = "not evaluated"
@@ -106,7 +106,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
         if self.failed_step or self.failed_guard or self.workflow_status == "failed":
             return Standing.GAVE_UP
         if self.resolved is None:
-            return Standing.PENDING
+            return Standing.PENDING if self.patch_content else Standing.GAVE_UP
         return Standing.UNRESOLVED
 
 

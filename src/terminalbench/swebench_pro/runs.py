@@ -34,11 +34,19 @@ def history_of(traces: Path, row: ResultRow) -> History | None:
     if data is not None:
         events, bad = read_events(data)
         return fold(events, bad)
-    found = [*sorted(folder.glob("*.jsonl")), *sorted(folder.glob("events/*.jsonl"))]
-    if not found:
-        return None
-    # Each file is one run of the workflow; the last is the one whose result was kept.
-    return _older(read_plain(found[-1], _LIMIT) or b"")
+    found = _older_files(folder)
+    return fold(*_older(read_plain(found[-1], _LIMIT) or b"")) if found else None
+
+
+def older_events(folder: Path) -> list[TraceEvent]:
+    """What AtomicGuard's event files of a run tell; none without any."""
+    found = _older_files(folder)
+    return _older(read_plain(found[-1], _LIMIT) or b"")[0] if found else []
+
+
+def _older_files(folder: Path) -> list[Path]:
+    """Each is one run of a workflow; the last is the one whose result was kept."""
+    return [*sorted(folder.glob("*.jsonl")), *sorted(folder.glob("events/*.jsonl"))]
 
 
 _OLDER = {
@@ -51,8 +59,8 @@ _OLDER = {
 }
 
 
-def _older(data: bytes) -> History:
-    """A trace that AtomicGuard wrote: it has no attempts and no end."""
+def _older(data: bytes) -> tuple[list[TraceEvent], int]:
+    """A trace that AtomicGuard wrote, which has no attempts and no end; and how many of its lines are none."""
     events: list[TraceEvent] = []
     bad = 0
     for line in data.split(b"\n"):
@@ -63,7 +71,7 @@ def _older(data: bytes) -> History:
             bad += 1
         else:
             events.append(event)
-    return fold(events, bad)
+    return events, bad
 
 
 def _older_event(line: bytes, number: int) -> TraceEvent | None:

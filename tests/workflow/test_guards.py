@@ -1,13 +1,17 @@
 """The guards, on real tiny repositories: what they let pass, what they reject, and how they say so."""
 
 import asyncio
+import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from conftest import REPO
 from support.workspace import FolderWorkspace, repository
 from terminalbench import registry
 from terminalbench.workflow.generators import (
@@ -21,6 +25,7 @@ from terminalbench.workflow.generators import (
     Plan,
     Review,
     WrittenTest,
+    answer_of,
     content_of,
 )
 from terminalbench.workflow.guards.result import FEEDBACK_CHARS
@@ -333,3 +338,18 @@ def test_without_an_interpreter_tests_are_a_fatal_matter(tmp_path: Path) -> None
     unchecked = asked(space, "patch", patch(FIX))
     assert unchecked.passed
     assert "Python is not installed here" in unchecked.feedback
+
+
+def test_the_page_on_guards_names_every_guard_its_options_and_a_guard_that_works(shop) -> None:
+    page = (REPO / "docs/guards.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \|(.*)$", page, re.MULTILINE))
+    assert set(rows) == set(registry.BUILTIN["guards"])
+    for name, row in rows.items():
+        assert set(re.findall(r"`(\w+)`(?: \(|,|(?= \|$))", row.rsplit("|", 2)[-2] + "|")) == set(
+            getattr(registry.resolve("guards", name), "options", {})
+        )
+    example = textwrap.dedent(page[page.index("    class SmallPatch") : page.index("`Kind` and")])
+    space: dict[str, Any] = {"Kind": Kind, "GuardResult": GuardResult, "answer_of": answer_of}
+    exec(example, space)
+    context = GuardContext(workspace=shop, inputs={}, language="", options={"most": 0})
+    assert not asyncio.run(space["SmallPatch"]().check(artifact(patch(FIX)), context)).passed

@@ -103,7 +103,9 @@ ERRORS: dict[ErrorClass, ErrorInfo] = {
         Fault.PROFILE, Again.BY_NAME, "the agent ended with an error of its own, after it had acted"
     ),
     ErrorClass.AGENT_LIMIT: ErrorInfo(
-        Fault.PROFILE, Again.BY_NAME, "the agent ran out of turns, context, output or its own budget"
+        Fault.PROFILE,
+        Again.BY_NAME,
+        "the agent ran out of turns, context, output or its own budget, or used up its sandbox after it had acted",
     ),
     ErrorClass.AGENT_TIMEOUT: ErrorInfo(Fault.PROFILE, Again.BY_NAME, "the agent ran out of time while it worked"),
     ErrorClass.SAFETY_REFUSAL: ErrorInfo(Fault.PROFILE, Again.BY_NAME, "the model refused the task"),

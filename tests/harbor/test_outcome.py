@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from results_kit import claude, error, phase, result, rewarded
 
+from terminalbench.faults import Again
 from terminalbench.harbor.limits.hangs import Hang
 from terminalbench.harbor.read.agent_logs import Evidence
 from terminalbench.harbor.read.claude_stream import ResultEvent, read_stream
@@ -224,6 +225,38 @@ FAILED = "Command failed (exit {code}): claude\nstdout: {out}\nstderr: {err}"
 def test_exhausted_machine_has_a_class_of_its_own(message: str, expected: ErrorClass) -> None:
     document = rewarded(0, exception_info=error("NonZeroAgentExitCodeError", message, when=20))
     assert classify(document).error_class is expected
+
+
+USED_UP = [
+    (
+        FAILED.format(code=137, out="", err="\nsandbox: memory limit of 512 MB reached: processes were killed\n"),
+        "agent_limit",
+    ),
+    (FAILED.format(code=1, out="", err="sandbox: process limit of 512 reached"), "agent_limit"),
+    (FAILED.format(code=1, out="", err="bash: echo: write error: No space left on device"), "agent_limit"),
+    (FAILED.format(code=137, out="", err="Killed"), "agent_crash"),
+]
+
+
+@pytest.mark.parametrize(("message", "expected"), USED_UP)
+@pytest.mark.parametrize("name", ["NonZeroAgentExitCodeError", "RuntimeError"])
+def test_who_uses_up_its_own_sandbox_to_be_tried_again_has_failed(name: str, message: str, expected: str) -> None:
+    document = rewarded(0, exception_info=error(name, message, when=20))
+    elsewhere = classify(document, ACTED)
+    document["config"]["environment"] = {"import_path": "terminalbench.sandbox.environment:LocalSandbox"}
+    ending = classify(document, ACTED)
+    assert (ending.outcome, ending.error_class) == (Outcome.FAILED, expected)
+    assert ending.error_class.info.again is Again.BY_NAME
+    assert classify({**document, "verifier_result": {"rewards": {"reward": 1}}}, ACTED).outcome is Outcome.PASSED
+    for unknown in (elsewhere, classify(document, IDLE)):  # whose disk it was, or that the agent began, is not known
+        assert (unknown.outcome, unknown.error_class.of_profile) == (Outcome.ERRORED, False)
+
+
+@pytest.mark.parametrize("name", ["OSError", "MemoryError", "SandboxError"])
+def test_what_this_machine_lacks_is_not_the_agents_in_its_own_sandbox_either(name: str) -> None:
+    document = rewarded(0, exception_info=error(name, "[Errno 28] No space left on device", when=20))
+    document["config"]["environment"] = {"import_path": "terminalbench.sandbox.environment:LocalSandbox"}
+    assert classify(document, ACTED).outcome is Outcome.ERRORED
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ _MESSAGES = (
     (re.compile(r"process limit of \d+ reached"), ErrorClass.PROCESS_LIMIT),
 )
 
+_USED_UP = frozenset({ErrorClass.OUT_OF_MEMORY, ErrorClass.DISK_FULL, ErrorClass.PROCESS_LIMIT})
 _NO_FILES = re.compile(r"\s*(?:\w+: )?\[Errno 2[34]\]|.{0,200}: Too many open files(?: in system)?\s*\Z", re.DOTALL)
 _OF_THIS_SIDE = frozenset({"OSError", "SandboxError", "SandboxBuildFailedError"})
 """Exceptions of Harbor's own process: what runs out inside shows as the exit of a command."""
@@ -151,6 +152,19 @@ def error_class(name: str, message: str, phase: str) -> ErrorClass:
         if said is not None or _TOO_MANY.search(_own_words(message)):
             return said or ErrorClass.RATE_LIMIT
     return PHASES.get(phase, ErrorClass.UNKNOWN)
+
+
+def used_up_class(name: str, message: str, found: ErrorClass | None) -> ErrorClass | None:
+    """What it is that an agent in the local sandbox, after it had acted, ended for want of memory, disk or processes.
+
+    Their limits are the trial's own, and the sandbox says when one is reached: a command that was killed without such
+    a word was killed from inside. None: the error says something else, or is one of Harbor's own process.
+    """
+    inside = name not in _OF_THIS_SIDE and name not in HARBOR_EXCEPTIONS and name not in OTHER_EXCEPTIONS
+    if found not in _USED_UP or not inside:
+        return None
+    killed = found is ErrorClass.OUT_OF_MEMORY and "memory limit of" not in _own_words(message)
+    return ErrorClass.AGENT_CRASH if killed else ErrorClass.AGENT_LIMIT
 
 
 def refusal_class(text: str) -> ErrorClass | None:

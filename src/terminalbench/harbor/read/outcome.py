@@ -9,8 +9,9 @@ task behind has passed. Otherwise it depends on whose fault the error is (`termi
 (no key, rate limit, network, out of memory) says nothing about the profile: errored, whatever Harbor's 0 says. An error
 of the profile is what the profile does: failed, with a verdict or without one. Two of them need evidence of what the
 agent did. A crash before its model answered or it called a tool is a failed start (setup). A time-out whose last
-requests the provider refused or did not answer is the provider's. A trial that killed its Harbor process is judged as
-one whose agent crashed.
+requests the provider refused or did not answer is the provider's. What an agent used up in the local sandbox (memory,
+disk, processes) after it had acted is its own doing: otherwise an agent about to fail could fill the disk and be tried
+again. A trial that killed its Harbor process is judged as one whose agent crashed.
 """
 
 import math
@@ -20,10 +21,18 @@ from typing import Any, TypeGuard
 
 import msgspec
 
+from terminalbench import registry
 from terminalbench.harbor.limits.hangs import Hang
 from terminalbench.harbor.read.agent_logs import Evidence
 from terminalbench.harbor.read.claude_stream import ResultEvent
-from terminalbench.harbor.read.error_classes import BY_PHASE, PHASES, error_class, refusal_class, status_class
+from terminalbench.harbor.read.error_classes import (
+    BY_PHASE,
+    PHASES,
+    error_class,
+    refusal_class,
+    status_class,
+    used_up_class,
+)
 from terminalbench.harbor.read.result_file import ExceptionInfo, HarborResult, StepResult, Timing, as_utc, from_result
 from terminalbench.records import NO_ANSWER, AgentStatus, ErrorClass, Outcome, ProviderWait, total
 from terminalbench.secrets.values import NONE, Secrets
@@ -113,8 +122,8 @@ def classify(
     elif status is not None:
         found = ErrorClass.PROVIDER if status == _SILENCE else status_class(_http(status))
         message = _outage_message(told.wait, status, secrets)
-    elif found is ErrorClass.AGENT_CRASH and phase == "agent" and not _acted(trial, told):
-        found = ErrorClass.SETUP
+    elif phase == "agent":
+        found = _by_deeds(trial, told, error, found)
     if error is None and found is None and _was_cut_off(trial):
         found, phase, message = (
             ErrorClass.CANCELLED,
@@ -159,6 +168,19 @@ def _outage_message(wait: ProviderWait | None, status: str, secrets: Secrets) ->
     what = "was not reached or cut off its answer" if status == NO_ANSWER else f"answered {status}"
     times = plural(wait.at_end, "time")
     return secrets.one_line(f"the provider {what} {times} in a row; the agent waited for it until its time ran out")
+
+
+def _by_deeds(
+    trial: HarborResult, told: Evidence, error: ExceptionInfo | None, found: ErrorClass | None
+) -> ErrorClass | None:
+    """The class of an error of the agent's phase, by what the agent had done before it."""
+    acted = _acted(trial, told)
+    if found is ErrorClass.AGENT_CRASH and not acted:
+        return ErrorClass.SETUP
+    local = trial.config.environment.import_path == registry.BUILTIN["environments"]["local"]
+    if error is None or not (acted and local):
+        return found
+    return used_up_class(error.exception_type, error.exception_message, found) or found
 
 
 def _acted(trial: HarborResult, told: Evidence) -> bool:

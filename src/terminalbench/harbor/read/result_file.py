@@ -159,6 +159,12 @@ class AgentConfig(msgspec.Struct, frozen=True):
     mcp_servers: list[McpServer] = []
 
 
+class EnvironmentConfig(msgspec.Struct, frozen=True):
+    """How the environment was configured."""
+
+    import_path: str | None = None
+
+
 class VerifierConfig(msgspec.Struct, frozen=True):
     """How the verifier was configured."""
 
@@ -172,6 +178,7 @@ class TrialConfig(msgspec.Struct, frozen=True):
     job_id: Any = None
     task: TaskConfig = TaskConfig()
     agent: AgentConfig = AgentConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
     verifier: VerifierConfig = VerifierConfig()
     install_only: bool = False
 

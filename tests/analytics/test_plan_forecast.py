@@ -16,7 +16,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.tables import FREE, AnalysisTable, RunTable
 from terminalbench.files import write_json
-from terminalbench.index.history import past_trials
+from terminalbench.index.history import likely_costs, past_trials
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import FILE_NAME, MIGRATIONS
 
@@ -75,6 +75,16 @@ def test_else_from_the_same_agent_and_model(history: Path) -> None:
     alone = msgspec.structs.replace(plan, jobs=plan.jobs[:1], settings=RunTable(parallel=2))
     assert forecast(alone, past_trials(history, plan)).hours == pytest.approx(8 * 60 / 3600)
     assert forecast(alone, past_trials(history, plan), {"renamed": 12}).trials == 4
+
+
+def test_a_new_profile_is_not_priced_by_a_dear_one_of_the_same_agent_and_model(history: Path) -> None:
+    plan = planned(allocate(history, "next"), p=CONTENT, new={**CONTENT, "options": {"cheap": True}})
+    past = past_trials(history, plan)
+    assert forecast(plan, past).profiles[0].cost_usd is not None
+    costs = likely_costs(plan, past)
+    assert (list(costs), costs["p"].of) == (["p"], "the same profile"), (
+        "the gate lets `new` start one trial, and learns"
+    )
 
 
 def test_what_a_size_can_show_uses_the_luck_seen_so_far(history: Path) -> None:

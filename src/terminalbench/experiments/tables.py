@@ -210,8 +210,8 @@ class ProfileTable(ProfileDefaults):
     )
     likely_cost_usd: float | None = key(
         "What a trial of it probably costs. With a budget, trials of a profile start one at a time until a cost is "
-        "known: by this key, by earlier trials of the same profile (else of the same agent and model), or by its first "
-        "trial. Not part of the profile's id. Inherited as `price` is.",
+        "known: by this key, by earlier trials of the same profile, or by its first trial. "
+        "Not part of the profile's id. Inherited as `price` is.",
         minimum=0,
         example="0.4",
     )

@@ -84,19 +84,20 @@ class Past:
 
 
 def likely_costs(plan: Plan, history: Sequence[PastTrial]) -> dict[str, Likely]:
-    """What one try of each profile probably costs: as it declares, else by its past; none where neither says so."""
+    """What one try of each profile probably costs: as it declares, else by its own past; none where neither says so.
+
+    Never by the past of a profile that is only alike: a dear one would keep a new, cheap one from starting at all.
+    """
     found: dict[str, Likely] = {}
     for job in plan.jobs:
         record = plan.record(job.profile)
         declared = record.likely_cost_usd if record is not None else None
-        past = Past.of(plan, job, history)
-        if past.kind == ALIKE and (record is None or record.content.get("model") is None):
-            past = Past([], None)  # an agent that names no model may run any
+        past = Past([t for t in history if t.profile_id == job.profile_id], SAME)
         usd = past.mean(job.tasks, _cost_of_a_try) if declared is None else declared
         if declared is not None:
             found[job.profile] = Likely(declared)
-        elif usd is not None and past.kind is not None:
-            found[job.profile] = Likely(usd, past.kind, sum(t.cost_usd is not None for t in past.trials))
+        elif usd is not None:
+            found[job.profile] = Likely(usd, SAME, sum(t.cost_usd is not None for t in past.trials))
     return found
 
 

@@ -53,6 +53,7 @@ GROUPS = {
             "experiment": "Run arms on instances, and go on with it.",
         },
         "Results": {
+            "evaluate": "Judge patches, ours or a stranger's, on the tests of their instances.",
             "analyze-errors": "Say why runs did not resolve their instance.",
             "visualize": "Draw pass rates, cost, tokens, times, outcomes and effects.",
             "import": "Read results of AtomicGuard, and write them as ours.",

@@ -28,7 +28,7 @@ git symbolic-ref HEAD refs/heads/main
 git reset -q --hard "$base"
 rm -rf "$dir"/logs "$dir"/refs/original "$dir"/{rebase-merge,rebase-apply,sequencer} \
     "$dir"/{FETCH_HEAD,ORIG_HEAD,MERGE_HEAD,AUTO_MERGE,CHERRY_PICK_HEAD,REVERT_HEAD,BISECT_LOG,COMMIT_EDITMSG} \
-    "$dir"/objects/info/{alternates,commit-graph,commit-graphs}
+    "$dir"/info/refs "$dir"/objects/info/{alternates,commit-graph,commit-graphs,packs}
 git pack-refs --all --prune
 for file in "$dir"/objects/pack/*.keep "$dir"/objects/pack/*.promisor; do [ ! -e "$file" ] || rm -f "$file"; done
 git reflog expire --expire=now --expire-unreachable=now --all
@@ -44,6 +44,7 @@ git diff --quiet "$base" || { echo "$app does not stand at $base"; exit 2; }
 [ "$later" -eq 0 ] || { echo "$later commits are no ancestors of $base"; exit 3; }
 for fix in "$@"; do
     if git cat-file -e "$fix" 2> /dev/null; then echo "the fix can still be read"; exit 4; fi
+    if grep -rqF "$fix" "$dir"; then echo "the fix is named in $(grep -rlF "$fix" "$dir" | head -n 3)"; exit 4; fi
 done
 
 # A second git folder, outside the tree (hard links, no second copy): the patch of an agent is read through this one.

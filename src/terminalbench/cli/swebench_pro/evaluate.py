@@ -1,0 +1,166 @@
+"""`tbench swebench-pro evaluate`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.options import PATH, json_option
+from terminalbench.cli.output import print_json, text_width
+from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from terminalbench.swebench_pro.evaluate import Evaluated
+    from terminalbench.swebench_pro.instances import TaskInstance
+    from terminalbench.swebench_pro.predictions import Predictions
+
+
+@click.command("evaluate")
+@click.option(
+    "--predictions-dir",
+    type=PATH,
+    required=True,
+    metavar="DIR",
+    help="Folder with one file of predictions for each arm.",
+)
+@click.option("--tasks", type=PATH, required=True, metavar="DIR", help="Folder of the instances' tasks.")
+@click.option("--arms", multiple=True, metavar="NAME[,NAME]", help="Only these files, named without their ending.")
+@click.option(
+    "--eval-mode",
+    type=click.Choice(["local", "official"]),
+    default="local",
+    show_default=True,
+    help="As a batch of the bench, or by the official evaluator.",
+)
+@click.option("--max-workers", type=click.IntRange(min=1), default=4, show_default=True, help="Instances at once.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    metavar="SEC",
+    help="local: for the tests of an instance, instead of what its task says. official: for a whole arm.",
+)
+@click.option(
+    "--container-env", default="docker", show_default=True, metavar="NAME", help="local: where the trials run."
+)
+@click.option("--evaluator", type=PATH, metavar="CHECKOUT", help="official: checkout of the evaluator.")
+@click.option("--evaluator-python", metavar="PROGRAM", help="official: a Python that has what the evaluator needs.")
+@json_option
+def command(
+    predictions_dir: Path,
+    tasks: Path,
+    arms: tuple[str, ...],
+    eval_mode: str,
+    max_workers: int,
+    timeout: float | None,
+    container_env: str,
+    evaluator: Path | None,
+    evaluator_python: str | None,
+    as_json: bool,
+) -> int:
+    """Judge patches on the tests of their instances: resolved, unresolved, or an error of the evaluation.
+
+    Any file of predictions will do, ours or a stranger's. The verdicts are in evaluation/resolved.json of the folder,
+    by instance and arm; the batch with its trials is beside it. Run again, it goes on where it ended: a verdict on the
+    same patch stays, an error is tried again. Exit code 3: some have no verdict.
+    """
+    from terminalbench.swebench_pro.dataset import parts_of
+    from terminalbench.swebench_pro.instances import read_folder
+    from terminalbench.swebench_pro.predictions import find, read
+
+    instances = read_folder(tasks)
+    known = [one.instance_id for one in instances]
+    given = [read(file, known) for file in find(predictions_dir, parts_of(arms))]
+    for arm in given:
+        _tell(arm)
+    if eval_mode == "local":
+        done = _local(given, instances, predictions_dir, (container_env, max_workers, timeout), quiet=as_json)
+    else:
+        if evaluator is None:
+            raise UserError("--eval-mode official needs a checkout of the evaluator: --evaluator CHECKOUT")
+        done = _official(given, instances, predictions_dir, evaluator, (evaluator_python, max_workers, timeout))
+    _show(done, given, as_json=as_json)
+    if done.interrupted:
+        return EXIT_INTERRUPTED
+    complete = all(one.resolved is not None for one in done.verdicts)
+    return EXIT_OK if complete and len(done.verdicts) == sum(len(arm.patches) for arm in given) else EXIT_INCOMPLETE
+
+
+def _tell(arm: "Predictions") -> None:
+    """Say what a file has too much or too little of."""
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.numbers import plural, some
+
+    for noun, what, ids in (
+        ("prediction", "of no such instance", arm.unknown),
+        ("instance", "predicted twice, of which the last counts", arm.duplicates),
+        ("prediction", "with an empty patch", arm.empty),
+        ("instance", "without a prediction", arm.missing),
+    ):
+        if ids:
+            click.echo(printable(f"{arm.arm}: {plural(len(ids), noun)} {what}: {some(list(ids), 3)}"), err=True)
+
+
+def _local(
+    given: "Sequence[Predictions]",
+    instances: "Sequence[TaskInstance]",
+    folder: Path,
+    how: tuple[str, int, float | None],
+    *,
+    quiet: bool,
+) -> "Evaluated":
+    from terminalbench.cli.progress import RunTeller
+    from terminalbench.swebench_pro.evaluate import FOLDER, Local, evaluate_local
+
+    teller = RunTeller(quiet=quiet)
+    with teller:
+        listener = teller.listener("evaluating {trials} in batch {number} ({place})")
+        done = evaluate_local(given, instances, folder / FOLDER, Local(*how), listener)
+    teller.done()
+    return done
+
+
+def _official(
+    given: "Sequence[Predictions]",
+    instances: "Sequence[TaskInstance]",
+    folder: Path,
+    evaluator: Path,
+    how: tuple[str | None, int, float | None],
+) -> "Evaluated":
+    import sys
+
+    from terminalbench.swebench_pro.evaluate import FOLDER, evaluate_official
+    from terminalbench.swebench_pro.evaluator import Checkout
+    from terminalbench.swebench_pro.official import Drive
+
+    python, workers, timeout = how
+    drive = Drive(python or sys.executable, workers, timeout)
+    return evaluate_official(given, instances, folder / FOLDER, Checkout.at(evaluator), drive)
+
+
+def _show(done: "Evaluated", given: "Sequence[Predictions]", *, as_json: bool) -> None:
+    from terminalbench.swebench_pro.verdicts import count
+    from terminalbench.text.foreign import printable
+    from terminalbench.text.numbers import NOTHING
+    from terminalbench.text.paths import from_here
+    from terminalbench.text.table import fitted
+
+    counts = {arm.arm: count(one for one in done.verdicts if one.arm == arm.arm) for arm in given}
+    for problem in done.problems:
+        click.echo(printable(problem), err=True)
+    if as_json:
+        told = {arm.arm: {k: getattr(arm, k) for k in ("unknown", "duplicates", "empty", "missing")} for arm in given}
+        document = {"arms": counts, "predictions": told, "verdicts": done.verdicts, "file": done.file}
+        print_json({**document, "batches": done.batches})
+        return
+    rows = [["arm", "resolved", "unresolved", "of these not applied", "eval errors", "missing"]]
+    for arm in given:
+        found = counts[arm.arm]
+        numbers = (found.resolved, found.unresolved, found.not_applied, found.eval_error, len(arm.missing))
+        rows.append([arm.arm, *(NOTHING if number is None else f"{number:,}" for number in numbers)])
+    click.echo(fitted(rows, (0,), text_width()))
+    for one in done.verdicts:
+        if one.reason is not None:
+            click.echo(printable(f"{one.arm}: {one.instance_id}: {one.reason}"), err=True)
+    places = [f"verdicts: {from_here(done.file)}", *(f"batch: {from_here(one)}" for one in done.batches)]
+    click.echo("\n".join(["", *places]))

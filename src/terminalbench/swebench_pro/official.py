@@ -1,0 +1,180 @@
+"""Driving the official evaluator: its program as it is, from its own folder, one output folder for each arm.
+
+Its traps are kept away from: results of one arm never reach another (a folder for each), a result is used again only
+for the same patch (the prefix of its files is the patch's hash), and what a container left behind (`workspace/`) is
+removed before it runs again. It says `false` for a failure and for a broken run alike; its files tell which it was.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.files import encode_json, encode_line, write_bytes
+from terminalbench.swebench_pro.dataset import IMAGES
+from terminalbench.swebench_pro.evaluator import PROGRAM, SCRIPTS, Checkout
+from terminalbench.swebench_pro.predictions import Predictions
+from terminalbench.swebench_pro.verdicts import OFFICIAL, State, Verdict
+
+_GRACE_SEC = 10.0
+
+
+@dataclass(frozen=True)
+class Drive:
+    """How the evaluator is run: with which Python, how many at once, for how long in all, where its containers are."""
+
+    python: str
+    workers: int = 4
+    timeout_sec: float | None = None
+    docker: bool = True
+
+
+def evaluate(
+    checkout: Checkout, rows: Mapping[str, Mapping[str, str]], predictions: Predictions, folder: Path, drive: Drive
+) -> list[Verdict]:
+    """The verdicts of the official evaluator on the patches of one arm; `rows` are those of its instances."""
+    if not (checkout.folder / PROGRAM).is_file():
+        raise UserError(f"has no {PROGRAM}: it can make tasks, and not evaluate", where=str(checkout.folder))
+    if not predictions.patches:
+        return []
+    wanted = {name: rows[name] for name in predictions.patches}
+    version = hashlib.sha256(json.dumps([checkout.commit, wanted], sort_keys=True).encode()).hexdigest()[:12]
+    place = folder / f"{predictions.arm}-{version}"
+    output = place / "output"
+    hashes = {name: _hash(patch) for name, patch in predictions.patches.items()}
+    _clean(output, hashes)
+    entries = [
+        {"instance_id": name, "patch": patch, "prefix": hashes[name][:16]}
+        for name, patch in predictions.patches.items()
+    ]
+    write_bytes(place / "rows.jsonl", b"".join(map(encode_line, wanted.values())))
+    write_bytes(place / "patches.json", encode_json(entries))
+    code = _run(checkout, place, drive)
+    results = _results(output)
+    return [
+        _verdict(predictions, name, hashes[name], output, results, f"the evaluator ended with {code}")
+        for name in predictions.patches
+    ]
+
+
+def _hash(patch: str) -> str:
+    return hashlib.sha256(patch.encode()).hexdigest()
+
+
+def _clean(output: Path, hashes: Mapping[str, str]) -> None:
+    """Remove what a run must not find: the result of all, half-written results, and what containers left behind."""
+    (output / "eval_results.json").unlink(missing_ok=True)
+    for name, patch in hashes.items():
+        result = output / name / f"{patch[:16]}_output.json"
+        if result.exists() and _tests(result) is None:
+            result.unlink()
+        if not result.exists():
+            shutil.rmtree(output / name / "workspace", ignore_errors=True)
+
+
+def _run(checkout: Checkout, place: Path, drive: Drive) -> int | str:
+    """Run the program to its end; its exit code, or that its time was over."""
+    owner = IMAGES.partition("/")[0]
+    options = {
+        "raw_sample_path": place / "rows.jsonl",
+        "patch_path": place / "patches.json",
+        "output_dir": place / "output",
+        "scripts_dir": SCRIPTS,
+        "dockerhub_username": owner,
+        "num_workers": drive.workers,
+    }
+    (place / "output").mkdir(parents=True, exist_ok=True)
+    command = [drive.python, PROGRAM, *(f"--{name}={_absolute(value)}" for name, value in options.items())]
+    command += ["--use_local_docker"] if drive.docker else []
+    with (place / "evaluator.log").open("ab") as log:
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=checkout.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TbenchError(f"cannot start the evaluator: {error}", where=drive.python) from error
+        try:
+            return process.wait(drive.timeout_sec)
+        except subprocess.TimeoutExpired:
+            return "no result within its time"
+        finally:
+            _end(process)
+
+
+def _absolute(value: object) -> object:
+    return value.absolute() if isinstance(value, Path) else value
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the evaluator with all that it started; it is in a process group of its own."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        os.killpg(process.pid, number)
+        try:
+            process.wait(_GRACE_SEC)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _results(output: Path) -> dict[str, bool]:
+    try:
+        found = json.loads((output / "eval_results.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, bool)} if isinstance(found, dict) else {}
+
+
+def _tests(result: Path) -> list[object] | None:
+    """What a parser reported, as the evaluator kept it; None when that cannot be read."""
+    try:
+        found = json.loads(result.read_bytes())["tests"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _verdict(
+    predictions: Predictions, name: str, patch: str, output: Path, results: Mapping[str, bool], ended: str
+) -> Verdict:
+    tests = _tests(output / name / f"{patch[:16]}_output.json")
+    reason = None
+    if tests is None:
+        reason = "the parser left no results"
+    elif not tests:
+        reason = "no test was collected"
+    elif name not in results:
+        reason = ended
+    resolved = State.RESOLVED if results.get(name) else State.UNRESOLVED
+    return Verdict(
+        instance_id=name,
+        arm=predictions.arm,
+        state=State.EVAL_ERROR if reason else resolved,
+        patch=patch,
+        empty=name in predictions.empty,
+        reason=reason,
+        mode=OFFICIAL,
+    )
+
+
+def rows_of(folders: Iterable[Path], row_file: str) -> dict[str, dict[str, str]]:
+    """The rows of instance tasks as the official evaluator takes them, by id."""
+    found = {}
+    for folder in folders:
+        try:
+            found[folder.name] = json.loads((folder / row_file).read_bytes())
+        except (OSError, ValueError) as error:
+            hint = "tbench swebench-pro tasks writes it"
+            raise UserError(f"the row of the instance cannot be read: {error}", where=str(folder), hint=hint) from error
+    return found

@@ -1,0 +1,100 @@
+"""What an evaluation says of patches: three states, by instance and arm."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.files import changing, read_json, write_json
+
+FILE = "resolved.json"
+LOCAL, OFFICIAL = "local", "official"
+
+
+class State(StrEnum):
+    """What became of a patch. An `eval_error` is no verdict: nothing is known of the patch."""
+
+    RESOLVED = "resolved"
+    UNRESOLVED = "unresolved"
+    EVAL_ERROR = "eval_error"
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of one (instance, arm) pair. `patch_applied` is None where it is not known, or the patch is empty.
+
+    `patch` is the SHA-256 of the patch that was judged, `reason` what kept it from being judged.
+    """
+
+    instance_id: str
+    arm: str
+    state: State
+    patch: str
+    patch_applied: bool | None = None
+    empty: bool = False
+    reason: str | None = None
+    mode: str = LOCAL
+
+    @property
+    def resolved(self) -> bool | None:
+        """Whether it is resolved; None when that is not known."""
+        return None if self.state is State.EVAL_ERROR else self.state is State.RESOLVED
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The states of an arm, counted. `not_applied` is None where the evaluator does not tell."""
+
+    resolved: int
+    unresolved: int
+    not_applied: int | None
+    empty: int
+    eval_error: int
+
+
+def count(verdicts: Iterable[Verdict]) -> Counts:
+    """Count states."""
+    found = list(verdicts)
+
+    def of(state: State) -> int:
+        return sum(one.state is state for one in found)
+
+    return Counts(
+        resolved=of(State.RESOLVED),
+        unresolved=of(State.UNRESOLVED),
+        not_applied=None
+        if any(one.mode == OFFICIAL for one in found)
+        else sum(o.patch_applied is False for o in found),
+        empty=sum(one.empty for one in found),
+        eval_error=of(State.EVAL_ERROR),
+    )
+
+
+def read(file: Path) -> dict[tuple[str, str], Verdict]:
+    """The verdicts in a file, by instance and arm; none when there is no file."""
+    if not file.exists():
+        return {}
+    found: list[Verdict] = msgspec.convert(read_json(file, dict[str, Any])["verdicts"], list[Verdict])
+    return {(one.instance_id, one.arm): one for one in found}
+
+
+def merge(file: Path, verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], Verdict]:
+    """Put verdicts into a file atomically, each in place of an earlier one of its pair; what stands there then.
+
+    An `eval_error` does not take the place of a verdict on the same patch.
+    """
+    with changing(file):
+        merged = read(file)
+        for one in verdicts:
+            earlier = merged.get((one.instance_id, one.arm))
+            known = earlier is not None and earlier.patch == one.patch and earlier.state is not State.EVAL_ERROR
+            if not (known and one.state is State.EVAL_ERROR):
+                merged[one.instance_id, one.arm] = one
+        ordered = [merged[pair] for pair in sorted(merged, key=lambda pair: (pair[1], pair[0]))]
+        arms: dict[str, dict[str, bool | None]] = {}
+        for one in ordered:
+            arms.setdefault(one.arm, {})[one.instance_id] = one.resolved
+        write_json(file, {"resolved": arms, "verdicts": ordered})
+    return merged

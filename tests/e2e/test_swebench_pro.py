@@ -22,7 +22,7 @@ from terminalbench.swebench_pro.dataset import Instance, image_of, read_rows
 from terminalbench.swebench_pro.verdicts import State, read
 
 sys.path.insert(0, str(REPO / "examples" / "swe_bench_pro"))
-import build_instances  # ty: ignore[unresolved-import]
+import build_instances  # ty: ignore[import-not-found]
 
 OFFICIAL = REPO / "tests" / "support" / "official"
 CONFTEST = "diff --git a/conftest.py b/conftest.py\nnew file mode 100644\n--- /dev/null\n+++ b/conftest.py\n@@ -0,0 +1 @@\n+# mine\n"

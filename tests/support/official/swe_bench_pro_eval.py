@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-import docker  # ty: ignore[unresolved-import]  the stub beside it
+import docker  # ty: ignore[import-not-found]  the stub beside it
 
 
 def entry_script(row):

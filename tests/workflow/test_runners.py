@@ -3,12 +3,13 @@
 import asyncio
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from support.workspace import FolderWorkspace, repository
-from terminalbench.workflow import checks, languages
+from terminalbench.workflow import checks, languages, programs
 from terminalbench.workflow.languages import Language, Repository, Runner
 from terminalbench.workflow.model import Ran
 from terminalbench.workflow.runners import go, node, python
@@ -116,6 +117,39 @@ def test_a_runner_that_is_not_installed_is_missing(shop, tmp_path: Path) -> None
     files = {"package.json": '{"scripts": {"test": "jest"}}', "a.js": ""}
     space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep", {"PATH": "/usr/bin:/bin"})
     assert "jest" in run(space, "a.test.js", "test('x', () => {})").missing
+
+
+def pythons() -> list[str]:
+    """The oldest and the newest Python that can be started here by its version."""
+    found = [found for minor in range(6, 20) if (found := shutil.which(f"python3.{minor}")) is not None]
+    found = [one for one in found if subprocess.run([one, "-c", ""], capture_output=True, check=False).returncode == 0]
+    return list(dict.fromkeys([*found[:1], *found[-1:], "/usr/bin/python3"]))
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_our_programs_run_on_the_python_that_is_there(tmp_path: Path, python: str) -> None:
+    code = "import unittest\n\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(1, 2)\n\ndef test_b():\n    import nothing\n"
+    (tmp_path / "test_a.py").write_text(code)
+    run_it = [python, "-", "test_a.py", "out.json"]
+    driver = programs.program("python_tests.py").replace("os.path.abspath(__file__)", "'/none/x'")
+    ran = subprocess.run(run_it, cwd=tmp_path, input=driver, text=True, capture_output=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert {case["id"]: case["verdict"] for case in told["cases"]} == {
+        "test_a.py::T.test_a": "failed",
+        "test_a.py::test_b": "broken",
+    }
+    names = "def f(a):\n    global G\n    G = [x for x in a if y]\n    class A:\n        z = 1\n        def m(self): return __class__\n    try:\n        unicode\n    except NameError:\n        pass\n    return w\n"
+    (tmp_path / "names.py").write_text(f"# -*- coding: latin-1 -*-\n{names}# \xe9\n", encoding="latin-1")
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    checker = [python, "-I", "-c", programs.program("python_check.py"), "lint", "names.py", "bad.py", "gone.py"]
+    checked = subprocess.run(checker, cwd=tmp_path, text=True, capture_output=True, check=True).stdout
+    flaws = json.loads(checked)["flaws"]
+    assert {flaw["message"] for flaw in flaws if flaw["path"] == "names.py"} == {
+        "undefined name 'w'",
+        "undefined name 'y'",
+    }
+    assert [flaw["path"] for flaw in flaws if flaw["path"] != "names.py"] == ["bad.py"]
 
 
 FAKE = """#!/usr/bin/env node

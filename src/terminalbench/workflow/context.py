@@ -122,7 +122,9 @@ def _filled(
 
 
 def _block(path: str, text: str, what: str = "") -> str:
-    fence = "````" if "```" in text else "```"
+    fence = "```"
+    while fence in text:
+        fence += "`"
     end = "" if text.endswith("\n") or not text else "\n"
     return f"### {path}{what}\n{fence}\n{text}{end}{fence}"
 

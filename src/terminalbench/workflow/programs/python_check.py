@@ -10,6 +10,7 @@ import importlib
 import json
 import symtable
 import sys
+import tokenize
 
 SURE = (
     "UndefinedName",
@@ -73,7 +74,7 @@ def undefined(source, path):
     return [
         {"path": path, "line": node.lineno, "message": f"undefined name '{node.id}'"}
         for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and node.id in missing
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in missing
     ]
 
 
@@ -99,10 +100,13 @@ def main(mode, paths):
     problems = []
     for path in paths:
         try:
-            with open(path, "rb") as stream:
+            with tokenize.open(path) as stream:
                 source = stream.read()
-        except OSError:
+        except FileNotFoundError:
             continue  # deleted
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            problems.append({"path": path, "line": 0, "message": str(error)})
+            continue
         try:
             compile(source, path, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:

@@ -21,8 +21,8 @@ _SCRIPT = (
     + "d=$(mktemp -d) && trap 'rm -rf \"$d\"' EXIT\n"
     + 'printf %s "$3" > "$d/tbench_tests.py"; export TBENCH_REPORT="$d/report.json"; unset PYTEST_ADDOPTS; code=0\n'
     + 'if [ "$2" = pytest ] && "$py" -c "import pytest" 2>/dev/null; then\n'
-    + '  PYTHONPATH="$d${PYTHONPATH:+:$PYTHONPATH}" "$py" -m pytest -p tbench_tests -p no:cacheprovider -q --tb=short '
-    + '"$1" > "$d/out" 2>&1 || code=$?\n'
+    + '  PYTHONPATH="$d${PYTHONPATH:+:$PYTHONPATH}" "$py" -m pytest -p tbench_tests -o cache_dir="$d/cache" -q '
+    + '--tb=short "$1" > "$d/out" 2>&1 || code=$?\n'
     + 'else "$py" "$d/tbench_tests.py" "$1" "$TBENCH_REPORT" > "$d/out" 2>&1 || code=$?; fi\n'
     + f'tail -c 20000 "$d/out"; echo; echo "{MARK}"; cat "$TBENCH_REPORT" 2>/dev/null; exit $code\n'
 )

@@ -55,12 +55,9 @@ def evaluate(
     ]
     write_bytes(place / "rows.jsonl", b"".join(map(encode_line, wanted.values())))
     write_bytes(place / "patches.json", encode_json(entries))
-    code = _run(checkout, place, drive)
+    ending = _run(checkout, place, drive)
     results = _results(output)
-    return [
-        _verdict(predictions, name, hashes[name], output, results, f"the evaluator ended with {code}")
-        for name in predictions.patches
-    ]
+    return [_verdict(predictions, name, hashes[name], output, results, ending) for name in predictions.patches]
 
 
 def _hash(patch: str) -> str:
@@ -78,8 +75,8 @@ def _clean(output: Path, hashes: Mapping[str, str]) -> None:
             shutil.rmtree(output / name / "workspace", ignore_errors=True)
 
 
-def _run(checkout: Checkout, place: Path, drive: Drive) -> int | str:
-    """Run the program to its end; its exit code, or that its time was over."""
+def _run(checkout: Checkout, place: Path, drive: Drive) -> str:
+    """Run the program to its end; how it ended, in words."""
     owner = IMAGES.partition("/")[0]
     options = {
         "raw_sample_path": place / "rows.jsonl",
@@ -105,9 +102,9 @@ def _run(checkout: Checkout, place: Path, drive: Drive) -> int | str:
         except OSError as error:
             raise TbenchError(f"cannot start the evaluator: {error}", where=drive.python) from error
         try:
-            return process.wait(drive.timeout_sec)
+            return f"the evaluator ended with exit code {process.wait(drive.timeout_sec)}"
         except subprocess.TimeoutExpired:
-            return "no result within its time"
+            return "the evaluator did not end within its time"
         finally:
             _end(process)
 

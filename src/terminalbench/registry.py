@@ -14,6 +14,7 @@ from terminalbench.errors import UserError, did_you_mean
 BUILTIN: dict[str, dict[str, str]] = {
     "agents": {
         "claude-code": "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent",
+        "guarded": "terminalbench.harbor.agents.guarded:GuardedAgent",
         "patch": "terminalbench.harbor.agents.patch:PatchAgent",
         "simulated": "terminalbench.harbor.agents.simulated:SimulatedAgent",
     },

@@ -90,6 +90,18 @@ def test_where_a_model_is(project: Any, profile: str, expected: list[str]) -> No
     assert model_endpoints(found) == expected
 
 
+def test_a_model_that_is_asked_from_the_host_is_not_reached_from_the_sandbox(project: Any) -> None:
+    text = """[profiles.p]
+agent = "guarded"
+workflow = "singleshot"
+model = "openai/x"
+options = { base_url = "http://127.0.0.1:1/v1" }
+env = { OPENAI_BASE_URL = "${MY_URL}" }
+"""
+    [profile] = good(project, BASE + text).profiles
+    assert (model_endpoints(profile), declared_addresses(profile)) == ([], [])
+
+
 def test_addresses_that_a_profile_names(project: Any) -> None:
     project.write("s/.mcp.json", '{"mcpServers": {"s": {"type": "http", "url": "http://127.0.0.1:1/mcp"}}}')
     text = '[profiles.p]\nmodel = "m"\nmcp_servers = ["s"]\nenv = { A_URL = "${MY_URL}", B = "plain" }\n'

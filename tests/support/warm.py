@@ -201,7 +201,7 @@ def _connect(where: str, door: str) -> socket.socket:
                 server = [str(Path(__file__).with_name("forks.py")), str(listener.fileno()), where, door]
                 subprocess.Popen(
                     [sys.executable, *flags, *server], env={**_ENV, "HOME": str(home)},
-                    pass_fds=(listener.fileno(),), stdin=_NULL, stdout=log, stderr=log, start_new_session=True,
+                    pass_fds=(listener.fileno(),), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 )  # fmt: skip
     made = socket.socket(socket.AF_UNIX)
     made.connect(str(path))

@@ -80,10 +80,11 @@ def base_url_variables() -> list[str]:
 def model_endpoints(profile: Profile) -> list[str]:
     """Where the model of a profile is reached: as its options say, as variables say, else at its provider's hosts.
 
-    The MCP servers that it reaches by address belong to it too. Empty for an agent without a model.
+    The MCP servers that it reaches by address belong to it too. Empty for an agent without a model, and for one whose
+    model is asked from the host: what runs in its sandbox has no use for it.
     """
     servers = [entry["url"] for entry in profile.mcp.servers.values() if isinstance(entry.get("url"), str)]
-    if not profile.agent.model or profile.agent.simulated:
+    if not profile.agent.model or profile.agent.simulated or profile.agent.workflow:
         return servers
     bases = [base for name in _BASES if isinstance(base := profile.options.get(name), str)]
     if bases:
@@ -103,6 +104,8 @@ def model_endpoints(profile: Profile) -> list[str]:
 
 def declared_addresses(profile: Profile) -> list[str]:
     """Other addresses that a profile names: in its variables, its options, and the source of its MCP servers."""
+    if profile.agent.workflow:
+        return []
     texts = [*profile.env.values(), *_texts(profile.options), *filter(None, [profile.mcp_git_source])]
     return list(dict.fromkeys(text for text in texts if "://" in text or text.startswith("${")))
 

@@ -1,0 +1,228 @@
+"""The agent `guarded`: a workflow of steps that a model answers and guards check, run on the host.
+
+The model has no tools: what it says becomes artifacts, and only guards run commands, in the trial's environment. The
+run is traced in `<trial>/workflow/`, by this process. Done, it leaves the accepted patch in the tree; at the time limit
+the best so far; exhausted or fatal, the tree as it was. What a provider does ends the trial as it ends those of other
+agents, and leaves nothing.
+"""
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, ClassVar, override
+
+from harbor.agents.base import BaseAgent
+from harbor.agents.capabilities import AgentCapabilities
+from harbor.agents.options import AgentOptions
+from harbor.environments.base import BaseEnvironment
+from harbor.models.agent.context import AgentContext
+from harbor.models.trajectories import Agent
+from pydantic import Field
+
+from terminalbench.files import write_bytes
+from terminalbench.harbor.agent_watch import current_watch
+from terminalbench.harbor.agents.chat import TrialChat, provider_error
+from terminalbench.harbor.agents.patch import metadata_of, workdir_of
+from terminalbench.harbor.agents.tape import Tape
+from terminalbench.harbor.agents.workspace import TrialWorkspace
+from terminalbench.harbor.attempts import ATTEMPT
+from terminalbench.harbor.progress import TellsProgress
+from terminalbench.llm.model import Fault, ModelError, Options
+from terminalbench.version import __version__
+from terminalbench.workflow import context as repository_context
+from terminalbench.workflow.attempt import Given, Ports
+from terminalbench.workflow.engine import Engine, Result
+from terminalbench.workflow.generators import Patch, answer_of
+from terminalbench.workflow.load import from_texts
+from terminalbench.workflow.model import Artifact, Workflow
+from terminalbench.workflow.patches import changes
+from terminalbench.workflow.prompts import context_budget
+from terminalbench.workflow.trace import Ending, patch_file
+
+_LEAVE_SEC = 20.0
+"""How long leaving the best patch may take when the trial is being ended."""
+_EARLY_SEC = 0.5
+_LEFT = (Ending.DONE, Ending.TIME)
+"""The endings that leave a patch in the tree."""
+
+
+class GuardedOptions(AgentOptions):
+    """The options of the guarded agent."""
+
+    workflow: dict[str, str] = Field(description="The texts of the workflow file and its prompts; set by the profile.")
+    base_url: str | None = Field(default=None, description="Where the model's server is, if not at its provider's.")
+    seed: int | None = Field(default=None, description="Sent to the model; each attempt at a task has another one.")
+    temperature: float | None = Field(
+        default=None, ge=0, le=2, description="Of every question, instead of what the workflow says."
+    )
+    context_tokens: int | None = Field(
+        default=None, ge=2000, description="The model's window, where it is not known, or to use less of it."
+    )
+    tries: int = Field(default=5, ge=1, le=100, description="How often a question is put to a provider that is busy.")
+
+
+class GuardedAgent(BaseAgent, TellsProgress):
+    """Runs a guarded workflow. See the module."""
+
+    AGENT_INFO: ClassVar = {"workflow": True, "mcp": False, "skills": False, "usage": "harbor"}
+    capabilities: ClassVar[AgentCapabilities] = AgentCapabilities(atif=True)
+    options_model: ClassVar[type[AgentOptions] | None] = GuardedOptions
+    options: GuardedOptions
+
+    def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
+        super().__init__(logs_dir, *args, **kwargs)
+        self._workflow: Workflow | None = None
+        self._tape: Tape | None = None
+
+    @staticmethod
+    @override
+    def name() -> str:
+        return "guarded"
+
+    @override
+    def version(self) -> str:
+        return __version__
+
+    @classmethod
+    @override
+    def preflight(cls, kwargs: dict[str, Any] | None = None, env: Any = None) -> None:
+        """Refuse a workflow that is wrong, before any trial starts."""
+        super().preflight(kwargs, env)
+        options = cls.parse_options(kwargs, env)
+        if isinstance(options, GuardedOptions):
+            from_texts(options.workflow)
+
+    @override
+    async def setup(self, environment: BaseEnvironment) -> None:
+        """Read the workflow, and find out what would make every question to the model fail."""
+        self._workflow = from_texts(self.options.workflow)
+        if not self.model_name:
+            raise RuntimeError("a guarded workflow needs a model: name it in the profile")
+        if (await environment.exec("git --version", timeout_sec=60)).return_code != 0:
+            raise RuntimeError("the environment of this task has no git, on which a guarded workflow works")
+        # Keys of a profile that names them otherwise than the shell does; a job has one profile.
+        os.environ.update({name: value for name, value in self.extra_env.items() if name != ATTEMPT})
+        try:
+            await self._chat().ready(self._temperatures(self._workflow))
+        except ModelError as error:
+            raise (provider_error(error) if error.fault is not Fault.MISSING else RuntimeError(str(error))) from error
+
+    def _temperatures(self, workflow: Workflow) -> list[float]:
+        if self.options.temperature is not None:
+            return [self.options.temperature]
+        steps = workflow.steps.values()
+        found = [value for step in steps for value in (step.temperature, step.retry_temperature)]
+        return sorted({value for value in found if value is not None})
+
+    def _chat(self) -> TrialChat:
+        attempt = self.extra_env.get(ATTEMPT, "1")
+        seed = self.options.seed
+        options = Options(
+            temperature=self.options.temperature or 0.0,
+            seed=None if seed is None else seed + int(attempt) - 1,
+            base_url=self.options.base_url,
+        )
+        return TrialChat(
+            self.model_name or "",
+            options,
+            tries=self.options.tries,
+            watch=current_watch(),
+            window=self.options.context_tokens,
+            fixed=self.options.temperature is not None,
+        )
+
+    @override
+    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
+        """Run the workflow to one of its endings; `populate_context_post_run` fills `context` when it is over."""
+        if self._workflow is None:
+            raise RuntimeError("GuardedAgent.run() before setup()")
+        who = Agent(name=self.name(), version=self.version(), model_name=self.model_name)
+        tape = self._tape = Tape(self.logs_dir.parent, who, instruction, self.tell)
+        workflow = self._workflow
+        tape.metadata = {
+            "workflow": workflow.name,
+            "workflow_digest": workflow.digest,
+            "oracle": workflow.oracle,
+            "patch_applied": False,
+        }
+        workspace = await TrialWorkspace.open(environment, workdir_of(environment), hidden=tuple(self.extra_env))
+        try:
+            await self._run(workflow, instruction, workspace, metadata_of(environment).get("language"))
+        finally:
+            workspace.close()
+
+    async def _run(self, workflow: Workflow, task: str, workspace: TrialWorkspace, language: Any) -> None:
+        chat, tape = self._chat(), self._tape
+        assert tape is not None
+        window = await asyncio.to_thread(chat.context_tokens)
+        told = language if isinstance(language, str) else None
+        seen = await repository_context.build(workspace, task, context_budget(window), language=told)
+        spoken = str(seen.language or told or "")
+        tape.metadata |= {"context_hash": seen.hash, "language": spoken}
+        given = Given(
+            task=task,
+            context=seen.text,
+            context_hash=seen.hash,
+            shown=seen.shown,
+            language=spoken,
+            model=self.model_name,
+            test_notes=seen.test_notes,
+        )
+        engine = Engine(workflow, given, Ports(model=chat, workspace=workspace, sink=tape))
+        tape.usage = lambda: engine.usage
+        timer = self._at_limit(engine)
+        try:
+            result = await engine.run()
+        except asyncio.CancelledError:
+            tape.metadata["ending"] = engine.cancelled_as.value
+            if engine.cancelled_as is Ending.TIME:
+                await asyncio.wait_for(self._leave(workspace, engine.best), _LEAVE_SEC)
+            raise
+        except ModelError as error:
+            tape.metadata |= {"ending": Ending.ERROR.value, "reason": str(error)}
+            raise provider_error(error) from error
+        finally:
+            if timer is not None:
+                timer.cancel()
+        await self._finish(workspace, result)
+
+    def _at_limit(self, engine: Engine) -> asyncio.TimerHandle | None:
+        """From shortly before its time limit on, a cancellation is Harbor's word that the time is over."""
+        if self.limit_sec is None:
+            return None
+
+        def over() -> None:
+            engine.cancelled_as = Ending.TIME
+
+        return asyncio.get_running_loop().call_later(max(0.0, self.limit_sec - _EARLY_SEC), over)
+
+    async def _finish(self, workspace: TrialWorkspace, result: Result) -> None:
+        assert self._tape is not None
+        told = {"ending": result.ending.value, "step": result.step, "guard": result.guard, "reason": result.reason}
+        self._tape.metadata |= {name: value for name, value in told.items() if value is not None}
+        await self._leave(workspace, result.patch if result.ending in _LEFT else None)
+
+    async def _leave(self, workspace: TrialWorkspace, patch: Artifact | None) -> None:
+        """Leave the base with the patch in it, and a copy of it beside the trace."""
+        answer = answer_of(patch) if patch is not None else None
+        if not isinstance(answer, Patch):
+            await workspace.apply("")
+            return
+        made = await changes(answer, workspace)
+        text = await workspace.diff(made.files) if made.files else ""
+        refused = await workspace.apply(text)
+        assert self._tape is not None
+        data = text.encode()
+        self._tape.metadata |= {
+            "patch_applied": refused is None and bool(text),
+            "patch_sha256": hashlib.sha256(data).hexdigest(),
+        }
+        if refused is None:
+            write_bytes(patch_file(self.logs_dir.parent), data)
+
+    @override
+    def populate_context_post_run(self, context: AgentContext) -> None:
+        """Called by Harbor when it has fetched the environment's log folder, over which ours is written."""
+        if self._tape is not None:
+            self._tape.hand_over(context, self.logs_dir / "trajectory.json")

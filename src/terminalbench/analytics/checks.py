@@ -8,9 +8,11 @@ from typing import Any
 from terminalbench.analytics import stats
 from terminalbench.analytics.conditions import unexplained
 from terminalbench.analytics.model import Row
+from terminalbench.analytics.settings import is_oracle
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.records import Outcome, TaskRef
 from terminalbench.text.numbers import plural, some
+from terminalbench.text.oracle import ORACLE
 
 _FACTORS = {"environment": (), "model": ("model",), "agent_version": ("agent", "agent_version")}
 """What must be alike in both profiles, and the declared aspects of which any one explains a difference."""
@@ -41,6 +43,7 @@ def comparability(new: ProfileRows, old: ProfileRows, declared: Mapping[str, dic
     measured = [[row for row in side if row.measured] for side in rows]
     changed = [task for task in common if len(_digests(new, task) | _digests(old, task)) > 1]
     refused, warnings = _factors(new.profile, old.profile, measured, declared)
+    refused = [*(f"{name} {ORACLE}" for name in (new.profile, old.profile) if is_oracle(declared, name)), *refused]
     warnings += unexplained(new, old, declared)
     warnings += _same_treatment(new, old)
     warnings += _unequal_attempts(new, old, common)

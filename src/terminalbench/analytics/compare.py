@@ -38,7 +38,7 @@ from terminalbench.analytics.reasons import could_be_undone, still_to_come, too_
 from terminalbench.analytics.rows import repeats_told, rows_of
 from terminalbench.analytics.sample import BOUNDS, WAYS, Sample, Way, sample, task_differences, values_of
 from terminalbench.analytics.sentence import HAS_VALUE, notes, sentence
-from terminalbench.analytics.settings import Asked, Settings, settings_of
+from terminalbench.analytics.settings import Asked, Settings, is_oracle, settings_of
 from terminalbench.analytics.summary import ProfileRows, by_profile, pareto_front, summarise
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
@@ -73,7 +73,7 @@ def compare(rows: Sequence[Row], settings: Settings) -> Comparison:
     for name in (settings.baseline, *(name for pair in settings.contrasts for name in pair)):
         if name not in profiles:
             raise UserError(f'no profile is called "{name}"', hint=did_you_mean(name, list(profiles)))
-    front = pareto_front(profiles)
+    front = pareto_front({name: found for name, found in profiles.items() if not is_oracle(settings.profiles, name)})
     summaries = summarise(profiles, settings, front)
     prepared = [_prepare(profiles[new], profiles[old], settings) for new, old in settings.contrasts]
     return Comparison(

@@ -180,8 +180,9 @@ def _pairs(part: Picked, profiles: list[str], compare: tuple[str, str] | None) -
                 where = str(part.batch.folder)
                 raise UserError(f'no profile is called "{name}"', where=where, hint=did_you_mean(name, profiles))
         return [compare, (compare[1], compare[0])]
-    baseline = part.view.plan.baseline
-    return [pair for name in profiles if name != baseline for pair in ((name, baseline), (baseline, name))]
+    baseline, oracles = part.view.plan.baseline, part.view.plan.oracles()
+    others = [name for name in profiles if name != baseline and not {name, baseline} & oracles]
+    return [pair for name in others for pair in ((name, baseline), (baseline, name))]
 
 
 def _compared(

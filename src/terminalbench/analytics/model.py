@@ -127,6 +127,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     simulated: bool = False
     on_pareto_front: bool = False
     no_model: bool = False
+    oracle: bool = False
 
 
 class TaskDifference(msgspec.Struct, frozen=True):

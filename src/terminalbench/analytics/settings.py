@@ -15,6 +15,7 @@ from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView
 from terminalbench.registry import import_path
 from terminalbench.text.numbers import some
+from terminalbench.text.oracle import ORACLE
 
 _DECLARED = (
     "hypothesis", "contrasts", "alpha", "equivalence_margin", "infra_errors", "coverage", "doubtful", "looks",
@@ -108,11 +109,13 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
     contrasts = tuple((_known(new, order), _known(old, order)) for new, old in asked.contrasts)
     if any(new == old for new, old in contrasts):
         raise UserError("a profile cannot be compared with itself", hint="name two profiles")
+    contents = {names[v.batch, p.key]: p.content for v in views for p in v.plan.profiles if (v.batch, p.key) in names}
     if not contrasts and asked.baseline is not None:
-        contrasts = tuple((name, baseline) for name in order if name != baseline)
+        contrasts = tuple((name, baseline) for name in order if name != baseline and not is_oracle(contents, name))
+    usual = _declared_contrasts(views, names, baseline)
     return Settings(
         baseline=baseline,
-        contrasts=contrasts or _declared_contrasts(views, names, baseline),
+        contrasts=contrasts or tuple(pair for pair in usual if not any(is_oracle(contents, name) for name in pair)),
         metric=asked.metric,
         alpha=declared.alpha,
         margin=declared.equivalence_margin,
@@ -127,13 +130,22 @@ def settings_of(views: Sequence[BatchView], asked: Asked | None = None) -> Setti
         hypothesis=declared.hypothesis,
         k=asked.k,
         seed=plan.settings.seed or 0,
-        profiles={
-            names[v.batch, p.key]: p.content for v in views for p in v.plan.profiles if (v.batch, p.key) in names
-        },
-        warnings=(*_notes(views), *_differing_plans(views), *_unrecorded_code(views), *_looks_of_each(views)),
+        profiles=contents,
+        warnings=(
+            *(f"{name} {ORACLE}" for name in order if is_oracle(contents, name)),
+            *_notes(views),
+            *_differing_plans(views),
+            *_unrecorded_code(views),
+            *_looks_of_each(views),
+        ),
         departures=tuple(_departures(views, names, asked)),
         places=asked.places,
     )
+
+
+def is_oracle(profiles: Mapping[str, Mapping[str, Any]], name: str) -> bool:
+    """Whether the profile called so sees the hidden verdict, by the contents of all of them."""
+    return profiles.get(name, {}).get("oracle") is True
 
 
 def _known(name: str | None, order: Sequence[str]) -> Any:

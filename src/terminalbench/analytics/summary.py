@@ -10,7 +10,7 @@ import msgspec
 
 from terminalbench.analytics import stats
 from terminalbench.analytics.model import Interval, ProfileSummary, Row, TaskSummary
-from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.settings import Settings, is_oracle
 from terminalbench.index.totals import Spend, pass_rates, wilson
 from terminalbench.records import Outcome, TaskRef, known_total
 from terminalbench.text.numbers import plural, some
@@ -125,6 +125,7 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
         mean_agent_sec=sum(seconds) / len(seconds) if seconds else None,
         simulated=any(row.simulated for row in rows),
         no_model=all(row.no_model for row in rows),
+        oracle=is_oracle(settings.profiles, profile.profile),
     )
 
 

@@ -52,6 +52,7 @@ def command(results: Path | None, labels: dict[str, str], as_json: bool) -> None
                 str(batch["not_measured"]),
                 cost(batch["cost_usd"], batch["cost_unknown"], no_model=batch["no_model"])
                 + (" (simulated)" if batch["simulated"] and not batch["no_model"] else "")
+                + (", with an oracle" if batch["oracle"] else "")
                 + (f", over budget by {dollars(batch['over_usd'])}" if batch["over_usd"] else ""),
                 batch["name"] or "",
             ]

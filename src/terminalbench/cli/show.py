@@ -30,12 +30,14 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
 
     only = _range(steps)
     found = find_trial(trial, results)
-    secrets = secrets_of(plan_or_none(found.batch))
+    plan = plan_or_none(found.batch)
+    secrets = secrets_of(plan)
     if as_json:
         text = encode_json({"batch": found.batch_key, **msgspec.structs.asdict(found.row)}).decode()
     else:
         name = found.batch_key if found.batch_key != "." else f"{found.batch.folder.name} (Harbor jobs)"
-        text = trial_text(found.folder, name, found.row, Shown(only, full, secrets, found.later))
+        oracle = plan is not None and found.row.profile in plan.oracles()
+        text = trial_text(found.folder, name, found.row, Shown(only, full, secrets, found.later, oracle))
     text = secrets.hide(text)
     click.echo(printable_json(text) if as_json else text, nl=False)
 

@@ -21,6 +21,7 @@ from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import declared_names, foreign_file, variables
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
 from terminalbench.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
+from terminalbench.text.oracle import ORACLE
 from terminalbench.text.paths import typed
 
 RESERVED_SLUGS = ("index.db", ".check")
@@ -74,7 +75,8 @@ class Experiment:
     def baseline(self) -> Profile:
         """The profile the others are compared with."""
         wanted = self.analysis.baseline
-        return next((p for p in self.profiles if p.key == wanted), self.profiles[0])
+        usual = next((p for p in self.profiles if not p.oracle), self.profiles[0])
+        return next((p for p in self.profiles if p.key == wanted), usual)
 
     @property
     def results_root(self) -> Path:
@@ -175,7 +177,7 @@ class _Loader:
         profiles = self._profiles(table, self._private(run, datasets, tasks))
         quarantine = read_quarantine(self.file)
         self._check_task_folders([task for task in tasks if (task.dataset, task.id) not in quarantine], profiles)
-        self._check_analysis(table.analysis)
+        self._check_analysis(table.analysis, [profile.key for profile in profiles if profile.oracle])
         self._check_top_up(table.top_up, run)
         self._check_notify(table.notify)
         if self.problems.found:
@@ -336,12 +338,14 @@ class _Loader:
             if twin != profile.key:
                 self.notes.append(f"profiles.{profile.key} and profiles.{twin} are the same treatment ({profile.id})")
 
-    def _check_analysis(self, analysis: tables.AnalysisTable) -> None:
+    def _check_analysis(self, analysis: tables.AnalysisTable, oracles: Sequence[str]) -> None:
         raw = self.raw.get("profiles")
         keys = list(raw) if isinstance(raw, Mapping) else []
         if analysis.baseline is not None and analysis.baseline not in keys:
             hint = did_you_mean(analysis.baseline, keys)
             self.problems.add("analysis.baseline", f'no profile is called "{analysis.baseline}"', hint)
+        elif analysis.baseline in oracles:
+            self.problems.add("analysis.baseline", f'profile "{analysis.baseline}" {ORACLE}', "name another")
         for index, pair in enumerate(analysis.contrasts or []):
             at = f"analysis.contrasts[{index}]"
             if len(pair) != 2 or pair[0] == pair[1]:
@@ -349,6 +353,8 @@ class _Loader:
             for name in pair:
                 if name not in keys:
                     self.problems.add(at, f'no profile is called "{name}"', did_you_mean(name, keys))
+                elif name in oracles:
+                    self.problems.add(at, f'profile "{name}" {ORACLE}', "remove the pair")
         for index, name in enumerate(analysis.analyzers):
             if registry.import_path("analyzers", name) is None:
                 known = registry.names("analyzers")

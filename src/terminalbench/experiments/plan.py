@@ -302,6 +302,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         root = Path(self.provenance.root) if self.provenance.root else None
         return frozenset(p.key for p in self.profiles if not calls_model(str(p.content.get("agent")), root))
 
+    def oracles(self) -> frozenset[str]:
+        """The profiles that see the hidden verdict: compared with no other."""
+        return frozenset(record.key for record in self.profiles if record.oracle)
+
     def free(self) -> list[str]:
         """The profiles whose agent calls no model, or one that costs nothing."""
         priced = {record.key for record in self.profiles if record.price is not None and record.price.free}

@@ -128,6 +128,11 @@ class Profile:
     likely_cost_usd: float | None = None
 
     @property
+    def oracle(self) -> bool:
+        """Whether its workflow sees the hidden verdict."""
+        return self.workflow is not None and self.workflow.oracle
+
+    @property
     def system_prompt(self) -> str | None:
         """What is added to the agent's prompt: the profile's own file, then each server's USAGE.md."""
         texts = [part.text.strip() for part in (self.prompt, *self.usage) if part is not None]
@@ -173,7 +178,7 @@ class Profile:
             "conditions": {**self.conditions("env"), **self.conditions("options")} or None,
             "env": self.env or None,
             "workflow": self.workflow.texts if self.workflow else None,
-            "oracle": True if self.workflow and self.workflow.oracle else None,
+            "oracle": self.oracle or None,
         }
         return {name: value for name, value in aspects.items() if value is not None}
 

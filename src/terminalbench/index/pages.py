@@ -89,6 +89,11 @@ class BatchSummary(msgspec.Struct, frozen=True):
         return bool(self.profiles) and all(counts.no_model for counts in self.profiles)
 
     @property
+    def oracle(self) -> bool:
+        """Whether one of its profiles sees the hidden verdict."""
+        return any(counts.oracle for counts in self.profiles)
+
+    @property
     def complete(self) -> bool:
         """Whether everything planned has a verdict."""
         return self.not_measured == 0 and self.trials > 0

@@ -38,6 +38,7 @@ BATCHES: dict[str, type] = {
     "batch": str, "slug": str, "number": int, "name": str, "created_at": str, "planned": int, "trials": int,
     "passed": int, "failed": int, "not_measured": int, "cost_usd": float, "cost_unknown": int, "simulated": bool,
     "labels": str, "no_model": bool, "budget_usd": float, "over_usd": float,
+    "oracle": bool,
 }  # fmt: skip
 TRIALS: dict[str, type] = {
     "batch": str, "profile": str, "dataset": str, "task": str, "family": str, "attempt": int, "outcome": str,

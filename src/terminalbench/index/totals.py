@@ -148,6 +148,7 @@ class ProfileTotals(msgspec.Struct, frozen=True, kw_only=True):
     mean_wall_sec: float | None = None
     no_model: bool = False
     simulated: bool = False
+    oracle: bool = False
 
     @property
     def passed(self) -> int:
@@ -182,6 +183,7 @@ def _totals(
 ) -> list[ProfileTotals]:
     ids = {job.profile: job.profile_id for job in plan.jobs} if plan else {}
     described = {profile.key: profile.description for profile in plan.profiles} if plan else {}
+    oracles = plan.oracles() if plan else frozenset()
     planned: dict[str, list[CellState]] = {name: [] for name in ids}
     for cell in cells:
         planned.setdefault(cell.profile, []).append(cell)
@@ -203,6 +205,7 @@ def _totals(
             mean_wall_sec=sum(times) / len(times) if times else None,
             no_model=name in free,
             simulated=any(row.trial is not None and row.trial.simulated for row in tries[name]),
+            oracle=name in oracles,
             **asdict(pass_rates(found)),
             **asdict(spend(tries[name], free)),
         )

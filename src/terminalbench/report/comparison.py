@@ -21,6 +21,7 @@ from terminalbench.text.numbers import (
     some,
     tokens,
 )
+from terminalbench.text.oracle import named
 from terminalbench.text.outcomes import word
 from terminalbench.text.table import columns, fitted
 
@@ -68,7 +69,7 @@ def _profiles(comparison: Comparison, width: int) -> str:
     rows = []
     for p in comparison.profiles:
         row = [
-            p.profile,
+            named(p.profile, oracle=p.oracle),
             str(p.passed),
             f"{p.measured}/{p.planned}",
             percent(p.rate),
@@ -106,7 +107,7 @@ def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> 
         bounds = p.cost_per_success_interval
         rows.append(
             [
-                p.profile,
+                named(p.profile, oracle=p.oracle),
                 f"{cost(p.cost_usd, p.cost_unknown_trials, no_model=p.no_model)}"
                 f"{' (simulated)' if p.simulated and not p.no_model else ''}",
                 _per_success(p),

@@ -21,6 +21,7 @@ from terminalbench.text.numbers import (
     percents,
     plural,
 )
+from terminalbench.text.oracle import named
 
 ROWS = 60
 """How many rows a table shows; what is more is counted and found in report.html or metrics_detail.csv."""
@@ -96,7 +97,7 @@ def _profiles(report: Report) -> str:
         each = dollars(s.cost_per_success) if s.passed and not s.no_model else NOTHING
         ends = percents(s.interval.low, s.interval.high) if s.interval else NOTHING
         rows.append([
-            s.profile, percent(s.rate), ends, percent(s.rate_all),
+            named(s.profile, oracle=s.oracle), percent(s.rate), ends, percent(s.rate_all),
             f"{s.measured}/{s.planned}", str(s.passed), str(s.measured - s.passed), line.cost, each,
             duration(s.mean_agent_sec),
         ])  # fmt: skip

@@ -11,6 +11,7 @@ from terminalbench.records import Outcome
 from terminalbench.text import outcomes
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points
+from terminalbench.text.oracle import ORACLE, named
 from terminalbench.text.table import columns
 
 COUNTED = "passed/measured, then how many were not measured (attempts as marks do not fit):"
@@ -63,7 +64,7 @@ def profile_table(view: BatchView) -> str:
     lines = profile_totals(view)
     rows = [
         [
-            line.profile,
+            named(line.profile, oracle=line.oracle),
             str(line.passed),
             str(line.failed),
             f"{line.measured}/{line.planned}",
@@ -76,6 +77,7 @@ def profile_table(view: BatchView) -> str:
     ]
     simulated = [line.profile for line in lines if line.simulated and not line.no_model]
     notes = [FOOTNOTE, *([f"simulated cost: {', '.join(map(printable, simulated))}"] if simulated else [])]
+    notes += [f"{printable(line.profile)} {ORACLE}" for line in lines if line.oracle]
     return "\n".join(["\n\n".join(_blocks([head, *rows], left=(0, 6))), *notes])
 
 

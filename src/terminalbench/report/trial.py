@@ -20,6 +20,7 @@ from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, plural
 from terminalbench.text.numbers import tokens as token_count
+from terminalbench.text.oracle import named
 from terminalbench.text.outcomes import word
 
 _VERIFIER_LINES = 20
@@ -35,13 +36,15 @@ _MOST_LOGS = 6
 class Shown:
     """Which steps, and how much of each. `only` holds the first and the last step id; None means all.
 
-    `later` are the tries that were run after the verdict of the trial, which counts.
+    `later` are the tries that were run after the verdict of the trial, which counts. `oracle`: its profile sees the
+    hidden verdict.
     """
 
     only: tuple[int, int] | None = None
     full: bool = False
     secrets: Secrets = NONE
     later: tuple[Trial, ...] = ()
+    oracle: bool = False
 
     @property
     def lines(self) -> int | None:
@@ -81,7 +84,7 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: Shown | None = No
         f"{row.name}",
         f"  batch     {batch}",
         *([f"  job       {row.job}"] if row.foreign else []),
-        f"  profile   {row.profile or UNKNOWN}",
+        f"  profile   {named(row.profile or UNKNOWN, oracle=shown.oracle)}",
         f"  task      {row.task or UNKNOWN}{f' of {row.dataset}' if row.dataset else ''}",
     ]
     if row.attempt is not None:

@@ -35,7 +35,7 @@ def choose_page(site: Site, ask: Ask) -> Page:
 def _offered(batches: Sequence[BatchSummary]) -> dict[str, tuple[str, str]]:
     """What the form begins with: in the newest batch that has several profiles, another one against the baseline."""
     for batch in batches:
-        names = [profile.profile for profile in batch.profiles]
+        names = [profile.profile for profile in batch.profiles if not profile.oracle]
         others = [name for name in names if name != batch.baseline]
         if batch.baseline in names and others:
             return {"new": (batch.batch, others[0]), "old": (batch.batch, batch.baseline)}

@@ -1,0 +1,9 @@
+"""How a profile is written that sees the hidden verdict: with a badge, and why it is compared with no other. Pure."""
+
+ORACLE = "is an oracle (it sees the hidden verdict): compared with no other"
+"""What is said of it, after its name."""
+
+
+def named(profile: str, *, oracle: bool) -> str:
+    """A profile in a table."""
+    return f"{profile} (oracle)" if oracle else profile

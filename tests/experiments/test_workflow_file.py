@@ -129,3 +129,13 @@ def test_validate_says_what_is_wrong_and_exits_with_2(project, tbench) -> None:
     ran = tbench("validate", project.experiment(BASE + PROFILE))
     assert ran.code == 2
     assert "steps.patch.prompt_file: no file at" in ran.err
+
+
+def test_agent_guarded_takes_every_shipped_workflow_by_its_name_and_each_is_another_treatment(project) -> None:
+    from terminalbench.workflow.load import shipped
+
+    table = '[profiles.{0}]\nagent = "guarded"\nmodel = "ollama:qwen3"\nworkflow = "{0}"\n'
+    experiment = good(project, BASE + "".join(table.format(name) for name in shipped()))
+    assert len({profile.id for profile in experiment.profiles}) == len(shipped())
+    written = tomllib.loads(experiment_toml(experiment))["profiles"]
+    assert {name: profile["workflow"] for name, profile in written.items()} == {name: name for name in shipped()}

@@ -119,6 +119,14 @@ def key_tables() -> str:
     return "\n".join(line for title, table in PAGES for line in _page(title, table))
 
 
+def workflow_tables() -> str:
+    """The same for the keys of a workflow file."""
+    from terminalbench.workflow.load import StepTable, WorkflowTable
+
+    pages = (("", WorkflowTable), ("[steps.<name>]", StepTable))
+    return "\n".join(line for title, table in pages for line in _page(title, table))
+
+
 def _page(title: str, table: Any) -> Iterator[str]:
     yield f"### {f'`{title}`' if title else 'Top of the file'}"
     yield ""

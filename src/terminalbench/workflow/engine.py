@@ -25,7 +25,10 @@ _LONGEST_REASON = 500
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended. `patch` is the accepted one, else the best so far; `step` and `guard` are where it ended."""
+    """How a run ended. `patch` is what it leaves: the accepted one, at a time limit the best so far, else nothing.
+
+    `step` and `guard` are where it was given up.
+    """
 
     ending: Ending
     patch: Artifact | None
@@ -104,8 +107,9 @@ class Engine:
 
     def _ended(self, end: _End) -> Result:
         done = end.ending is Ending.DONE
-        patches = [a for name, a in self._state.accepted.items() if a.kind is Kind.PATCH] if done else []
-        patch = patches[-1] if patches else self.best
+        accepted = [artifact for artifact in self._state.accepted.values() if artifact.kind is Kind.PATCH]
+        left = accepted[-1:] if done else [self.best] if end.ending is Ending.TIME else []
+        patch = next(iter(left), None)
         result = Result(
             ending=end.ending,
             patch=patch,

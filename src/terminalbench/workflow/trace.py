@@ -83,7 +83,7 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `signature`, `feedback`, `parts` (the guards that a composite one asked, and whether each passed), `duration_sec`,
     `artifact`. step_pass: `artifact`. step_fail: `failure`, `guard`, `reason`. stagnation: `guard`, `signature`.
     escalate: `guard`, `targets`, `escalations` so far, `summary`. invalidate: `targets`. run_end: `ending`, `reason`,
-    `step`, `guard`, `artifact` (the patch that is left: accepted, else the best so far), `usage` of all.
+    `step`, `guard`, `artifact` (the patch that is left: accepted, or the best at a time limit), `usage` of all.
     """
 
     number: int

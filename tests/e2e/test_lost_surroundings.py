@@ -36,6 +36,14 @@ def test_a_run_whose_folder_and_streams_are_gone_ends_with_its_own_code(lab) -> 
             cwd=lab.root, env=lab.env, capture_output=True, text=True, timeout=LIMIT_SEC, check=False,
         )  # fmt: skip
         assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), closed
+    for command in ("resume", "list"):  # a full disk is no reader that has left: the words are missed
+        said = [*lab.command(), command, *([str(lab.batch().folder)] if command == "resume" else [])]
+        ran = subprocess.run(
+            ["sh", "-c", 'exec "$@" >/dev/full', "sh", *said],
+            cwd=lab.root, env=lab.env, capture_output=True, text=True, timeout=LIMIT_SEC, check=False,
+        )  # fmt: skip
+        assert (ran.returncode, "Traceback" in ran.stderr) == (1, False), ran.stderr
+        assert "error: standard output: No space left on device (" in ran.stderr
     for name in ("plan.json", "events.jsonl", "index.json"):  # what was written to a closed stream went into no file
         assert all(b"nothing was missing" not in path.read_bytes() for path in lab.batch().folder.rglob(name))
 

@@ -11,7 +11,7 @@ import click
 
 from terminalbench.cli.commands import SECTIONS
 from terminalbench.cli.lazy import ClosedPipe, CommandTable
-from terminalbench.cli.output import take_streams
+from terminalbench.cli.output import lost_output, take_streams
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TbenchError, UserError
 from terminalbench.text.foreign import printable, printable_list
 
@@ -79,7 +79,11 @@ def run_command(arguments: Sequence[str], prog_name: str) -> int:
         _traceback(debug)
         _say(printable(f"error: unexpected {type(error).__name__}: {error} (run again with {DEBUG} for the place)"))
         return EXIT_FAILURE
-    return result if isinstance(result, int) else EXIT_OK
+    code = result if isinstance(result, int) else EXIT_OK
+    lost = lost_output()
+    if lost is not None:
+        _say(printable(f"error: standard output: {lost.strerror} (what the command said is lost, what it did is kept)"))
+    return code if lost is None or code != EXIT_OK else EXIT_FAILURE
 
 
 def _nobody_reads() -> bool:

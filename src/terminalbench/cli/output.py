@@ -19,17 +19,23 @@ _GONE = (errno.EPIPE, errno.EIO, errno.EBADF)
 class _Outlet(io.FileIO):
     must_be_read = False
     messages = False
+    lost: OSError | None = None
 
     @override
     def write(self, data: Any, /) -> int:
         try:
             return cast(int, super().write(data))  # None where it would block: Python's own error says so
         except OSError as error:
-            if self.must_be_read or not (self.messages or error.errno in _GONE):
+            wanted = not (self.messages or error.errno in _GONE)
+            if self.must_be_read and not wanted:
                 raise
+            if wanted and self.lost is None:  # a full disk; the command goes on, and says at its end what was lost
+                self.lost = error
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
+        if self.must_be_read and self.lost is not None:
+            raise self.lost
         return memoryview(data).nbytes
 
 
@@ -64,9 +70,20 @@ def take_streams() -> None:
 
 def end_with_the_reader() -> None:
     """For a command that runs for as long as it is read: a BrokenPipeError ends it."""
-    raw = getattr(getattr(driver(sys.stdout), "buffer", None), "raw", None)
-    if isinstance(raw, _Outlet):
-        raw.must_be_read = True
+    outlet = _outlet(sys.stdout)
+    if outlet is not None:
+        outlet.must_be_read = True
+
+
+def lost_output() -> OSError | None:
+    """Why something that a reader waits for could not be written, such as a full disk; None: all of it was."""
+    outlet = _outlet(sys.stdout)
+    return outlet.lost if outlet is not None else None
+
+
+def _outlet(stream: TextIO) -> _Outlet | None:
+    raw = getattr(getattr(driver(stream), "buffer", None), "raw", None)
+    return raw if isinstance(raw, _Outlet) else None
 
 
 def _screen(stream: TextIO | None, number: int) -> TextIO:

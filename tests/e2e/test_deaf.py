@@ -8,6 +8,7 @@ import pytest
 from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
 from support.aftermath import descendants
+from support.warm import OWN_ATTENDANTS
 from terminalbench.files import read_json
 from terminalbench.live.processes import Worker
 
@@ -65,7 +66,8 @@ class Spins(Agent):
     async def resist(self) -> None:
         async def spin() -> None:
             while True:
-                pass
+                sum(range(100_000))
+                time.sleep(0.02)  # the machine is others' too
 
         await asyncio.gather(spin(), asyncio.sleep(0))
 '''
@@ -131,6 +133,7 @@ def test_a_cancel_that_is_ignored_ends_the_process(lab, deaf) -> None:
 
 def test_nothing_outlives_a_killed_runner(lab, deaf) -> None:
     """One Harbor with an agent that swallows its cancellation, and one that is stopped: not even a thread of it runs."""
+    lab.env[OWN_ATTENDANTS] = "1"
     process = deaf("Swallows", "Swallows")
     workers = [read_json(file, Worker) for file in (lab.batch().folder / "workers").glob("*.json")]
     below = [pid for worker in workers for pid in (worker.pid, *descendants(worker.pid))]

@@ -55,6 +55,7 @@ def write_task(
     (folder / "solution/solve.sh").write_text(f"#!/bin/bash\n{SOLVE}\n")
     (folder / "tests/test.sh").write_text(test_sh)
     (folder / "tests/expected.txt").write_text(ANSWER)
+    (folder / "tests/test.sh").chmod(0o755)
     return folder
 
 

@@ -236,13 +236,16 @@ async def hand(box: int, pristine: bool = True, keep: bool = False, landlock: bo
             without = handover._run_program().replace("_libc.syscall(_CREATE, None, 0, 1)", "-1")
             stack.enter_context(mock.patch.object(handover, "_landlock", return_value=-1))
             stack.enter_context(mock.patch.object(handover, "_run_program", return_value=without))
-        return json.dumps(vars(await boxes[box].hand_to_verifier(pristine=pristine, keep=keep, **PLACE)))
+        handed = await boxes[box].hand_to_verifier(pristine=pristine, keep=keep, **PLACE)
+    return json.dumps({name: value for name, value in vars(handed).items() if name != "try_shell"})
 
 
 async def breakage(box: int, pristine: bool = True) -> str | None:
     """What handing it to the verifier raised, by name."""
     try:
-        await boxes[box].hand_to_verifier(pristine=pristine, keep=False, **PLACE)
+        handed = await boxes[box].hand_to_verifier(pristine=pristine, keep=False, **PLACE)
+        if handed.try_shell is not None:
+            await handed.try_shell()
     except SandboxError as error:
         return type(error).__name__
     return None

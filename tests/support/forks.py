@@ -38,6 +38,7 @@ LARGE = (
 """What only some Harbor processes load, which takes seconds: loaded with the rest where many tests run, in several processes."""
 ATTENDANTS = {"relay": "terminalbench.sandbox.network.relay", "helper": "terminalbench.sandbox.engine.serve"}
 """What the processes that attend sandboxes load. Their pages are copied by every fork: these two load nothing else."""
+REAL: Any = None
 _HEAD = struct.Struct("!I")
 _NAMESPACES = ("user", "mnt")
 
@@ -146,6 +147,9 @@ def _become_harbor(request: dict[str, Any], asked_by: int) -> Callable[[], int |
 
     if request["signal"] != signal.SIGKILL:
         importlib.import_module("terminalbench.runner.executors.tie").guard(asked_by)
+    if request.get("own_attendants"):
+        attendant: Any = importlib.import_module("terminalbench.sandbox.attendant")
+        attendant.spawn = REAL
     loaded_in = os.environ["HOME"]
     os.environ.clear()
     os.environ.update(request["env"])
@@ -207,10 +211,14 @@ def _load(where: str, door: str) -> Any:
     os.environ |= {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     for name in (*LOADED, *(LARGE if "PYTEST_XDIST_WORKER" in os.environ else ())):
         importlib.import_module(name)
-    attendant: Any = importlib.import_module("terminalbench.sandbox.attendant")
     sys.path[0] = tests  # instead of the folder of this file, which Python puts there
-    attendant.spawn = importlib.import_module("support.warm").Attendants(where)
+    warm = importlib.import_module("support.warm")
     sys.path.pop(0)
+    for attendants in ATTENDANTS:  # children of this process, and of none that a test counts
+        warm.Warm(where, attendants).connect()
+    attendant: Any = importlib.import_module("terminalbench.sandbox.attendant")
+    global REAL
+    REAL, attendant.spawn = attendant.spawn, warm.Attendants(where)
     app = importlib.import_module("harbor.cli.main").app
     return importlib.import_module("typer").main.get_command(app)  # made anew by every `app()`
 

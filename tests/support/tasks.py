@@ -28,6 +28,7 @@ def write_task(folder: Path, *, environment: str = "", agent_sec: float = 3600.0
     (folder / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\nWORKDIR /app\n")
     (folder / "solution" / "solve.sh").write_text(f"#!/bin/bash\n{solve}\n")
     (folder / "tests" / "test.sh").write_text(TEST_SH)
+    (folder / "tests" / "test.sh").chmod(0o755)
     return folder
 
 

@@ -32,9 +32,10 @@ from typing import Any
 HARBOR = "harbor"
 ATTENDANTS = ("relay", "helper")
 """The doors of the loaded processes: each has loaded what its children are (see `support.forks`)."""
+OWN_ATTENDANTS = "TBENCH_TESTS_OWN_ATTENDANTS"
+"""The variable of a process whose Harbor processes start their attendants themselves: to look at all that is below them."""
 _HEAD = struct.Struct("!I")
 _NAMESPACES = ("user", "mnt")
-_NULL = os.open(os.devnull, os.O_RDWR)
 
 
 class Forked:
@@ -128,6 +129,7 @@ class Warm:
         """Start `argv` as `spawn` does; `channel` is a descriptor that it keeps."""
         theirs, ours, pipes = [], {}, []
         channel: list[int] = [files["channel"]] if "channel" in files else []
+        null = os.open(os.devnull, os.O_RDWR)
         for name in ("stdin", "stdout", "stderr"):
             given = files[name]
             if given == subprocess.PIPE:
@@ -139,14 +141,15 @@ class Warm:
             elif given == subprocess.STDOUT:
                 theirs.append(theirs[1])
             else:
-                theirs.append(_NULL if given == subprocess.DEVNULL else given.fileno())
+                theirs.append(null if given == subprocess.DEVNULL else given.fileno())
         places = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in _NAMESPACES]
         status, reported = os.pipe()
         request = {
             "argv": argv, "env": dict(env), "cwd": str(cwd or Path.cwd()), "signal": int(number), "channel": channel,
+            "own_attendants": OWN_ATTENDANTS in os.environ,
         }  # fmt: skip
         pid = self._ask(request, [*theirs, *places, *channel, reported])
-        for descriptor in (*pipes, *places, reported):
+        for descriptor in (*pipes, *places, reported, null):
             os.close(descriptor)
         return Forked(pid, status, ours)
 

@@ -109,6 +109,7 @@ class SafeVerifier(Verifier):
         self._keep = bool(keep_processes or config.metadata.get(KEEP_PROCESSES) is True)
         self._system = AGENT_SYSTEM if self._keep else verifier_system or system_of_tests(config.metadata)
         self._changes: dict[str, Any] | None = None
+        self._try_shell: Callable[[], Awaitable[None]] | None = None
         self._test_config: list[str] = []
         self._run_program: str | None = None
         self._program_hung = self._unconfined = False
@@ -215,6 +216,7 @@ class SafeVerifier(Verifier):
         except BrokenContent as error:
             raise EnvironmentBrokenError(str(error)) from error
         self._run_program = handed.run_program
+        self._try_shell = handed.try_shell
         if handed.changes is not None:
             self._changes = handed.changes
             await asyncio.to_thread(write_json, self.trial_paths.trial_dir / SYSTEM_FILE, handed.changes)
@@ -280,7 +282,8 @@ class SafeVerifier(Verifier):
     async def _run(self, tests_dir: Path, script: Path) -> ExecResult:
         path = str(self._paths.tests_dir / script.relative_to(tests_dir).as_posix())
         output = str(self._paths.verifier_dir / self.trial_paths.test_stdout_path.name)
-        if needs_chmod(path):
+        as_uploaded = self._hand_over is not None and not self._skip_tests_upload
+        if needs_chmod(path) and not (as_uploaded and script.stat().st_mode & 0o111 == 0o111):
             quoted = quote_shell_arg(path, self.environment.os)
             await self.environment.exec(f"chmod +x {quoted}", user="root")
         own = {RUN_BY: self._run_program} if self._run_program is not None else {}
@@ -288,12 +291,18 @@ class SafeVerifier(Verifier):
         command = build_execution_command(path, stdout_path=output, task_os=self.environment.os)
         work = asyncio.ensure_future(self.environment.exec(command, env=resolve_env_vars(merged) if merged else None))
         try:
-            return await asyncio.shield(work)
+            ran = await asyncio.shield(work)
         except asyncio.CancelledError:  # by the verifier's limit, or by a user
             self._program_hung = await self._waits_for_program()
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
             raise
+        if ran.return_code in _CANNOT_RUN and self._try_shell is not None:
+            try:
+                await self._try_shell()
+            except BrokenContent as error:
+                raise EnvironmentBrokenError(str(error)) from error
+        return ran
 
     async def _waits_for_program(self) -> bool:
         """Whether a program of the agent's, which the tests have started, still runs."""

@@ -1,9 +1,9 @@
 """From the agent to the verifier: all processes ended, the system the image's own, the tests' folders new."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,14 @@ class Handed:
     """What the agent left where the verifier works, and what it changed in the system (None: it was not looked at).
 
     `run_program` is what the tests are to run its programs by; None where nothing can keep these from the reward.
+    `try_shell` says why a command could not be run, where that is not known yet: the image's own shell runs as a rule.
     """
 
     rewards: list[str]
     links: list[str]
     changes: dict[str, Any] | None = None
     run_program: str | None = None
+    try_shell: Callable[[], Awaitable[None]] | None = None
 
 
 async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | None, *, keep: bool = False) -> Handed:
@@ -59,9 +61,12 @@ async def to_verifier(sandbox: Sandbox, place: Place, system: Sequence[str] | No
     confined_by = confinement()
     private = confined_by == BY_USER  # else that user could read the tests
     done = await sandbox.prepare({**folders, "programs": {RUN_PROGRAM: _run_program()}, "private": private})
-    await _try_shell(sandbox, place, pristine=system is not None)
-    left = told.pop("left") if told is not None else []
-    return Handed([*left, *done.found], list(done.links), told, RUN_PROGRAM if confined_by else None)
+    left, later = [], None
+    if told is None:
+        await _try_shell(sandbox, place, pristine=False)
+    else:
+        left, later = told.pop("left"), partial(_try_shell, sandbox, place, pristine=True)
+    return Handed([*left, *done.found], list(done.links), told, RUN_PROGRAM if confined_by else None, later)
 
 
 def confinement() -> str | None:

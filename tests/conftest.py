@@ -30,6 +30,7 @@ gc.disable()  # until all tests are collected: a third of the time of that would
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-docker", action="store_true", help="run tests that need a Docker engine")
     parser.addoption("--run-paid", action="store_true", help="run tests that spend money on a model provider")
+    parser.addoption("--run-model", action="store_true", help="run tests that ask the model $TBENCH_TEST_MODEL")
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
 
 
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("heavy") and "tests/sandbox/" not in item.path.as_posix():
             raise pytest.UsageError(f"{item.nodeid} is heavy: scripts/tests.sh looks for those in tests/sandbox only")
-        for marker, flag in (("docker", "--run-docker"), ("paid", "--run-paid")):
+        for marker, flag in (("docker", "--run-docker"), ("paid", "--run-paid"), ("model", "--run-model")):
             if item.get_closest_marker(marker) and not config.getoption(flag):
                 item.add_marker(pytest.mark.skip(reason=f"needs {flag}"))
     items[:] = _slow_first(items, getattr(config, "workerinput", {}).get("workercount", 1))

@@ -34,6 +34,7 @@ LOADED = (
 LARGE = (
     "litellm", "litellm.litellm_core_utils.default_encoding", "litellm.proxy._types", "httpcore",
     "harbor.agents.terminus_2", "harbor.trial.sync_trajectory", "terminalbench.harbor.agents.claude_code",
+    "terminalbench.harbor.agents.guarded",
 )  # fmt: skip
 """What only some Harbor processes load, which takes seconds: loaded with the rest where many tests run, in several processes."""
 ATTENDANTS = {"relay": "terminalbench.sandbox.network.relay", "helper": "terminalbench.sandbox.engine.serve"}

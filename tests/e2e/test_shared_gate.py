@@ -104,7 +104,12 @@ def test_one_429_and_one_order_hold_both(lab, tbench) -> None:
     assert [(event.error, event.detail["cause"]) for event in waits] == [("rate limit of some/model", "rate_limit")]
     assert not [event for event in events(lab, "two") if "error_class" in event.detail], "it met no 429 itself"
     said = lab.tbench("ctl", "cancel", "--gate", lab.root / "night.json", "--reason", "enough")
-    assert (said.returncode, said.stdout) == (0, f"cancel: all profiles ({lab.root / 'night.json'})\n"), said.stderr
+    first, *ended = said.stdout.splitlines()
+    assert (said.returncode, first) == (0, f"cancel: all profiles ({lab.root / 'night.json'})"), said.stderr
+    waited = {event.trial for slug in ("one", "two") for event in events(lab, slug) if event.kind == "trial_waiting"}
+    told = {line.partition(" has ended: ")[0]: line.partition(" has ended: ")[2] for line in ended}
+    assert waited <= told.keys(), said.stdout
+    assert set(told.values()) <= {"not_run", "cancelled"}, "in both batches, and it was waited for"
     for slug, process in (("one", one), ("two", other)):
         out, err = process.communicate(timeout=LIMIT_SEC)
         assert process.returncode in (1, 3), out + err

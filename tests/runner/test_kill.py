@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -244,3 +245,38 @@ def test_the_containers_of_a_harbor_that_has_ended_are_stopped_and_no_others(hos
     (made.home / "down").unlink()
     end_containers(made.batch, f"{STAMP}__q")
     assert made.running() == STRANGERS.keys()
+
+
+RUNNER = """
+import os, sys, time
+from pathlib import Path
+from terminalbench.experiments.batch import Batch
+from terminalbench.runner.executors.local import spawn
+from terminalbench.runner.kill import when_orphaned
+more = when_orphaned(Batch(Path(sys.argv[1])), sys.argv[2])
+harbor = spawn([sys.executable, "-c", "import os, time; print(os.environ.keys() & %r, flush=True); time.sleep(600)"
+                % set(more)], {**os.environ, **more}, 2)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman", "local"])
+def test_a_killed_runner_leaves_no_containers(host: Callable[[str], Host], engine: str) -> None:
+    """Harbor is interrupted and ends; what it could not stop any more, the process beside it stops."""
+    made = host(engine)
+    command = [sys.executable, "-c", RUNNER, str(made.batch.folder), f"{STAMP}__p"]
+    runner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert runner.stdout is not None
+    assert runner.stdout.readline() == "set()\n", "Harbor does not see what was said to the process beside it"
+    runner.kill()
+    runner.wait(60)
+    assert runner.stdout.read() == "", "Harbor has ended"
+    if engine == "local":
+        assert made.calls == []
+        return
+    gone = {"c3"} if engine == "docker" else set()  # the one with a folder in that job
+    deadline = time.monotonic() + 60
+    while not any(call.startswith(f"{engine} ps") for call in made.calls) or gone & made.running(engine):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert (OURS.keys() | STRANGERS.keys()) - made.running() == gone

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import json
 import os
 import socket
 import ssl
@@ -15,6 +16,7 @@ import pytest
 
 from terminalbench.sandbox.network import upstream
 from terminalbench.sandbox.network.addresses import Place, literal, place_of
+from terminalbench.sandbox.network.box import Box
 from terminalbench.sandbox.network.doors import proxy_request, question
 from terminalbench.sandbox.network.egress import MOST_LINES, EgressLog
 from terminalbench.sandbox.network.policy import CLOSED, OPEN, Policy, Refusal, canonical
@@ -190,6 +192,80 @@ def test_the_hosts_own_proxy_is_on_the_way(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(RefusedError):
         asyncio.run(refused())
+
+
+def test_plain_requests_go_to_the_hosts_own_proxy_as_it_wants_them(tmp_path: Path) -> None:
+    """Whole addresses, its login, no header for another proxy, one request a connection; what is refused never gets there."""
+    heard: list[list[str]] = []
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.create_server(("127.0.0.1", 0)) as forwarded:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with proxy.accept()[0] as client:
+                        data = b""
+                        while not data.endswith(b"body"):
+                            data += client.recv(4096)
+                        heard.append(data.decode().split("\r\n"))
+                        client.sendall(b"HTTP/1.1 200 OK\r\n\r\nhello")
+
+        threading.Thread(target=serve, daemon=True).start()
+
+        async def ask(port: int, text: bytes) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(text)
+            answer = await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+            return answer
+
+        async def play() -> list[bytes]:
+            loop, log = asyncio.get_running_loop(), EgressLog(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT))
+            door = socket.create_server(("127.0.0.1", 0))
+            about = {
+                "policy": LISTED.plain(), "phase": "agent", "static": {}, "way": "proxy",
+                "proxies": {"http": f"http://me:key@127.0.0.1:{proxy.getsockname()[1]}"},
+                "forwards": [("pypi.org", 80)],
+            }  # fmt: skip
+            box = Box(about, [door, forwarded.dup()], log, Upstream(loop))
+            said = [
+                await ask(door.getsockname()[1], b"POST http://pypi.org/x?y HTTP/1.1\r\nHost: evil.test\r\n"
+                          b"Proxy-Authorization: agents\r\nProxy-Connection: keep-alive\r\nContent-Length: 4\r\n\r\nbody"),
+                await ask(forwarded.getsockname()[1], b"PUT /z HTTP/1.1\r\nHost: evil.test\r\nContent-Length: 4\r\n\r\nbody"),
+                await ask(door.getsockname()[1], b"GET http://evil.test/ HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody"),
+            ]  # fmt: skip
+            await box.close()
+            log.close()
+            return said
+
+        first, second, third = asyncio.run(play())
+        proxy.shutdown(socket.SHUT_RDWR)
+    assert first == second == b"HTTP/1.1 200 OK\r\n\r\nhello"
+    assert third.startswith(b"HTTP/1.1 403")
+    login = "Proxy-Authorization: Basic " + base64.b64encode(b"me:key").decode()
+    assert heard == [
+        [
+            "POST http://pypi.org/x?y HTTP/1.1",
+            "Host: pypi.org",
+            "Content-Length: 4",
+            "Connection: close",
+            login,
+            "",
+            "body",
+        ],
+        [
+            "PUT http://pypi.org/z HTTP/1.1",
+            "Host: pypi.org",
+            "Content-Length: 4",
+            "Connection: close",
+            login,
+            "",
+            "body",
+        ],
+    ]
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [(line["host"], line["port"], line.get("refused")) for line in lines] == [
+        ("pypi.org", 80, None), ("pypi.org", 80, None), ("evil.test", 80, "not_listed"),
+    ]  # fmt: skip
 
 
 def hello(name: str) -> bytes:

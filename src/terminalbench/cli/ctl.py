@@ -49,7 +49,8 @@ def command(
 
     cancel and requeue wait until the trials have ended, and say how. A trial is cancelled twice, 30 s apart; when it
     ignores both, its Harbor process is ended and the other trials of that process run in another.
-    With --gate it is said to all batches that share that gate, and to those that start later.
+    With --gate it is said to all batches that share that gate, waited for in each of them, and said to those that
+    start later.
     tbench resume runs later what was cancelled. Every change is an event of the batch, with its reason.
     """
     from terminalbench.cli.select import batch_to_steer
@@ -67,11 +68,11 @@ def command(
     if gate is not None:
         if target is not None or batch is not None:
             raise UserError("--gate is for all batches that share it; --in and --batch do not go with it")
-        found, place, given = None, gate, give_to_all(gate.absolute(), order)
+        place, given = gate, give_to_all(gate.absolute(), order)
     else:
         found = batch_to_steer(Where(target, batch, results, root))
         place, given = found.folder, give(found, order)
     names = ", ".join("all profiles" if name == "*" else name for name in given.targets)
     click.echo(f"{action}{f' parallel={value}' if value else ''}: {names} ({place})")
-    for trial, outcome in await_end(found, given.trials) if found is not None else ():
+    for trial, outcome in await_end(given):
         click.echo(f"{trial} has ended: {outcome}" if outcome else f"{trial} has not ended yet: tbench status shows it")

@@ -37,10 +37,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Given:
-    """An order that was given: the profiles and trials that it names, and the trials that it is to end."""
+    """An order that was given: the profiles and trials that it names, and the trials that it is to end, by batch."""
 
     targets: list[str]
-    trials: list[str]
+    trials: list[tuple[Batch, list[str]]]
 
 
 def give(batch: Batch, order: Order) -> Given:
@@ -50,24 +50,32 @@ def give(batch: Batch, order: Order) -> Given:
     return _give(batch.folder, [batch], ControlFile(batch.control_json), order)
 
 
-def await_end(batch: Batch, trials: list[str], seconds: float = END_SEC) -> Iterator[tuple[str, str | None]]:
-    """Each of the trials as it ends, with its outcome ("not_run" when it had not started); at last those that did not.
+def await_end(given: Given, seconds: float = END_SEC) -> Iterator[tuple[str, str | None]]:
+    """Each trial of an order as it ends, with its outcome ("not_run" if it did not start); at last those that did not.
 
-    Waits no longer than `seconds`, and no longer than the run lasts.
+    Waits no longer than `seconds`, and for those of a batch no longer than its run lasts.
     """
-    left, deadline = dict.fromkeys(trials), time.monotonic() + seconds
-    while left:
-        waits = time.monotonic() < deadline and _runs(batch)
-        for event in read_jsonl(batch.events_jsonl, Event).records:
-            ended = event.kind == EventKind.TRIAL_ENDED
-            done = event.kind == EventKind.CONTROL and event.detail.get("done")
-            if event.trial in left and (ended or done):
-                del left[event.trial]
-                yield event.trial, event.outcome or "not_run"
+    left = [(batch, dict.fromkeys(trials)) for batch, trials in given.trials]
+    deadline = time.monotonic() + seconds
+    while any(trials for _, trials in left):
+        waits = time.monotonic() < deadline and any(trials and _runs(batch) for batch, trials in left)
+        for batch, trials in left:
+            yield from _ended(batch, trials)
         if not waits:
             break
         time.sleep(_POLL_SEC)
-    yield from left.items()
+    for _, trials in left:
+        yield from trials.items()
+
+
+def _ended(batch: Batch, left: dict[str, str | None]) -> Iterator[tuple[str, str]]:
+    """Those of the trials that have ended; they are no longer `left`."""
+    for event in read_jsonl(batch.events_jsonl, Event).records if left else ():
+        ended = event.kind == EventKind.TRIAL_ENDED
+        done = event.kind == EventKind.CONTROL and event.detail.get("done")
+        if event.trial in left and (ended or done):
+            del left[event.trial]
+            yield event.trial, event.outcome or "not_run"
 
 
 def give_to_all(gate: Path, order: Order) -> Given:
@@ -125,7 +133,8 @@ def _runs(batch: Batch) -> bool:
 def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) -> Given:
     plans: list[Plan] = [read_json(batch.plan_json, Plan) for batch in batches]
     profiles = list(dict.fromkeys(job.profile for plan in plans for job in plan.jobs))
-    alive = {trial: profile for batch in batches for trial, profile in _alive(batch).items()}
+    found = [(batch, _alive(batch)) for batch in batches]
+    alive = {trial: profile for _, trials in found for trial, profile in trials.items()}
     if order.action == "set" and not order.value:
         raise UserError("parallel must be at least 1", hint="tbench ctl pause keeps new trials from starting")
     shared = where not in [batch.folder for batch in batches]
@@ -141,8 +150,11 @@ def _give(where: Path, batches: list[Batch], file: ControlFile, order: Order) ->
     for batch in batches:
         for target in targets:
             note(batch, order, target, alive.get(target))
-    wanted = [trial for trial, profile in alive.items() if {trial, profile, ALL} & set(targets)]
-    return Given(targets, wanted if order.action in TRIALS else [])
+    if order.action not in TRIALS:
+        return Given(targets, [])
+    named = set(targets)
+    ends = [(batch, [trial for trial, of in trials.items() if {trial, of, ALL} & named]) for batch, trials in found]
+    return Given(targets, ends)
 
 
 def note(batch: Batch, order: Order, target: str, profile: str | None = None, by: str = "tbench ctl") -> None:

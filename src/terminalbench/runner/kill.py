@@ -4,18 +4,22 @@ What runs a job is ended by the executor it was recorded with, and only when it 
 its compose project, which carries the name of a trial. What could not be looked at is said, never taken for nothing.
 """
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_jsonl
 from terminalbench.index.plans import plan_or_none
 from terminalbench.live.processes import LiveProcess, executor, forget_dead_workers, live_processes
 from terminalbench.records import Event
+from terminalbench.runner.executors import tie
 from terminalbench.runner.executors.local import ancestors
 from terminalbench.text.numbers import duration
 
@@ -24,6 +28,7 @@ _HARD_SEC = 10.0
 _ENGINES = ("docker", "podman")
 _TIMEOUT_SEC = 60
 _STOP_SEC = 10
+_MODULE = "terminalbench.runner.kill"
 
 
 class NoAnswer(Exception):
@@ -116,6 +121,13 @@ def end_containers(batch: Batch, job: str) -> None:
         stop_containers(left)
 
 
+def when_orphaned(batch: Batch, job: str) -> dict[str, str]:
+    """What tells the process beside a job's Harbor to stop its containers, should this runner be killed; see `tie`."""
+    if _engine(batch) is None:
+        return {}
+    return {tie.ORPHANED: json.dumps([sys.executable, "-m", _MODULE, str(batch.folder.absolute()), job])}
+
+
 def _wait(processes: tuple[LiveProcess, ...], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while any(process.alive for process in processes) and time.monotonic() < deadline:
@@ -192,3 +204,7 @@ def _ask(engine: str, *arguments: str) -> str:
         said = ran.stderr.strip().splitlines()[-1:] or [f"exit code {ran.returncode}"]
         raise NoAnswer(f"{engine} {arguments[0]}: {said[0]}")
     return ran.stdout
+
+
+if __name__ == "__main__":
+    end_containers(Batch(Path(sys.argv[1])), sys.argv[2])

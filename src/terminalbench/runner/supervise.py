@@ -18,6 +18,7 @@ from terminalbench.live.processes import Worker, executor
 from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, EventKind
 from terminalbench.runner.deaths import blame
 from terminalbench.runner.executors.base import Executor, JobRun
+from terminalbench.runner.kill import when_orphaned
 from terminalbench.runner.last_words import how_it_ended, log_tail
 from terminalbench.runner.signals import heard
 from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
@@ -277,7 +278,7 @@ class Supervisor:
             job.name,
             job.profile,
             [*line.launch.command(job), *alone],
-            line.launch.env,
+            line.launch.env | when_orphaned(self.batch, job.name),
             self.batch.job_folder(job.name),
             self.batch.job_log(job.name),
         )

@@ -4,12 +4,14 @@
 
 The process gets the signal when its parent dies, so that a killed runner leaves nothing that goes on spending. One that
 can be caught is not enough: an agent may swallow it, block the thread that would hear it, or hold the interpreter's
-lock, and a stopped process hears nothing. So a process beside it, in its group, waits for both to end.
+lock, and a stopped process hears nothing. So a process beside it, in its group, waits for both to end. What of it runs
+elsewhere (containers) it ends then by the command in `ORPHANED`, if there is one.
 
 It is run for every process that we start: it imports what it needs of the standard library, and nothing of ours.
 """
 
 import ctypes
+import json
 import os
 import select
 import signal
@@ -17,6 +19,9 @@ import sys
 
 ORPHAN_SEC = 20.0
 """What Harbor has to record its trials when its runner is gone; then it is killed with all that it has started."""
+
+ORPHANED = "TBENCH_WHEN_ORPHANED"
+"""The variable with a command, as JSON, to run when both are gone and the parent went first."""
 
 _SET_DEATH_SIGNAL = 1
 
@@ -36,13 +41,20 @@ def guard(parent: int) -> None:
         os.dup2(nowhere, standard)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(ignored, signal.SIG_IGN)
-    either, ours = select.poll(), select.poll()
+    group, after = os.getpgrp(), json.loads(os.environ.pop(ORPHANED, "[]"))
+    if after:
+        os.setsid()  # what ends the group must leave us
+    either, theirs, ours = select.poll(), select.poll(), select.poll()
     for end in ends:
         either.register(end, select.POLLIN)
+    theirs.register(ends[0], select.POLLIN)
     ours.register(ends[1], select.POLLIN)
     either.poll()
+    orphaned = theirs.poll(0)
     if not ours.poll(int(ORPHAN_SEC * 1000)):
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        os.killpg(group, signal.SIGKILL)
+    if orphaned and after:
+        os.execv(after[0], after)  # noqa: S606
     os._exit(0)
 
 
@@ -54,6 +66,7 @@ def _main(parent: int, number: int, argv: list[str]) -> None:
         os._exit(1)
     if number != signal.SIGKILL:
         guard(parent)
+    os.environ.pop(ORPHANED, None)
     os.execv(argv[0], argv)  # noqa: S606
 
 

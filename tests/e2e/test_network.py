@@ -21,7 +21,8 @@ def test_each_phase_has_its_own_policy_and_the_log_tells(lab: Any) -> None:
     ran = lab.tbench("run", file)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     [log] = Path(lab.root / "results").rglob("egress.jsonl")
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    note, *lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert note == {"upstreams": []}
     assert {(line["phase"], line["host"], line["refused"]) for line in lines} == {
         ("agent", "agent.test", "no_network"),
         ("verifier", "verifier.test", "not_listed"),

@@ -71,7 +71,7 @@ def await_end(given: Given, seconds: float = END_SEC) -> Iterator[tuple[str, str
 def _ended(batch: Batch, left: dict[str, str | None]) -> Iterator[tuple[str, str]]:
     """Those of the trials that have ended; they are no longer `left`."""
     for event in read_jsonl(batch.events_jsonl, Event).records if left else ():
-        ended = event.kind == EventKind.TRIAL_ENDED
+        ended = event.kind in (EventKind.TRIAL_ENDED, EventKind.TRIAL_HELD)  # held: it asked, and is not to start
         done = event.kind == EventKind.CONTROL and event.detail.get("done")
         if event.trial in left and (ended or done):
             del left[event.trial]

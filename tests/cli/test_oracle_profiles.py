@@ -13,6 +13,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import write_json
+from terminalbench.harbor.read.treatment import treatment
 from terminalbench.index.queries import view_batch
 from terminalbench.report.text import summary
 
@@ -98,3 +99,11 @@ def test_it_can_be_no_baseline(project) -> None:
     assert problems(project, BASE + profiles + '[analysis]\ncontrasts = [["cheat", "plain"]]\n') == [
         f"analysis.contrasts[0]: {said} (remove the pair)"
     ]
+
+
+@pytest.mark.parametrize("oracle", [True, False])
+def test_a_harbor_job_that_no_plan_describes_is_known_by_its_workflow(oracle: bool) -> None:
+    texts = {"file": f"name = 'x'\noracle = {str(oracle).lower()}\n", "prompt.patch": "Make it."}
+    content = treatment({"agent": {"name": "guarded", "kwargs": {"workflow": texts, "seed": 1}}}, {})
+    assert (content["workflow"], content["options"]) == (texts, {"seed": 1})
+    assert content.get("oracle", False) is oracle

@@ -1,8 +1,11 @@
 """Workflow files: found by name or path, read strictly, every mistake told with its key."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.workflow.load import digest, from_texts, load, place, read_texts, shipped
@@ -159,3 +162,33 @@ def test_each_shipped_workflow_loads_is_called_as_its_file_and_is_no_oracle() ->
         workflow = load(name)
         assert (workflow.name, workflow.oracle) == (name, False)
         assert workflow.description
+
+
+VALUES = [
+    "1",
+    "-1",
+    "2.5",
+    "true",
+    '""',
+    '"x"',
+    "[]",
+    "[1]",
+    '["x"]',
+    '["patch", "patch"]',
+    "{}",
+    "{ a = 1 }",
+    '{ patch = ["test"] }',
+]
+KEYS = (
+    "generator", "prompt", "prompt_file", "guards", "requires", "rmax", "patience", "e_max", "escalate",
+    "escalate_by_guard", "budgets", "temperature", "retry_temperature", "options", "nothing",
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=5), st.booleans())
+def test_any_file_is_a_workflow_or_a_user_error(keys: dict[str, str], alone: bool) -> None:
+    table = "".join(f"{name} = {value}\n" for name, value in keys.items())
+    text = f'name = "x"\n[steps.patch]\n{table}' if alone else WHOLE.replace(PATCH, "") + "[steps.patch]\n" + table
+    with contextlib.suppress(UserError):
+        assert from_texts({"file": text}).steps["patch"].prompt

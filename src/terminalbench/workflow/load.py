@@ -157,11 +157,22 @@ def foreign_guards(workflow: Workflow) -> list[str]:
 
 def imports(texts: Texts) -> bool:
     """Whether a workflow names a guard as `pkg.mod:Class`, which may be a module of the project."""
+    steps = _tables(texts).get("steps")
+    tables = [table for table in steps.values() if isinstance(table, dict)] if isinstance(steps, dict) else []
+    return any(registry.is_import_path(str(guard)) for table in tables for guard in table.get("guards") or ())
+
+
+def is_oracle(texts: Texts) -> bool:
+    """Whether a workflow says that it sees the hidden verdict."""
+    return _tables(texts).get("oracle") is True
+
+
+def _tables(texts: Texts) -> dict[str, Any]:
+    """The tables of texts that were recorded; none when they cannot be read."""
     try:
-        steps = tomllib.loads(texts[FILE]).get("steps", {})
-        return any(registry.is_import_path(guard) for step in steps.values() for guard in step.get("guards", ()))
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        return False
+        return tomllib.loads(texts[FILE])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
 
 
 def _step(name: str, table: StepTable, texts: Texts, problems: Problems) -> Step:

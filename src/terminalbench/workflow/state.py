@@ -21,7 +21,7 @@ class State:
     cycles: Counter[str] = field(default_factory=Counter)
     tried: dict[str, list[Tried]] = field(default_factory=dict)
     sent_back: dict[str, list[str]] = field(default_factory=dict)
-    escalated_from: dict[str, str] = field(default_factory=dict)
+    escalated_from: dict[str, str | None] = field(default_factory=dict)
     escalations: Counter[str] = field(default_factory=Counter)
     spent: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -96,8 +96,7 @@ class State:
         for other in again:
             if self.cycles[other]:
                 self.sent_back.setdefault(other, []).append(summary)
-                if last is not None:
-                    self.escalated_from[other] = last.id
+                self.escalated_from[other] = last.id if last is not None else None
         return invalid
 
 

@@ -54,11 +54,14 @@ def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, A
     agent = _table(config.get("agent"))
     options = dict(_table(agent.get("kwargs")))
     version = options.pop("version", None)
+    workflow = options.pop("workflow") if isinstance(options.get("workflow"), dict) else {}
     aspects = {
         "agent": agent.get("import_path") or agent.get("name") or _DEFAULT_AGENT,
         "agent_version": version if isinstance(version, str) else None,
         "model": agent.get("model_name"),
         "options": options,
+        "workflow": workflow,
+        "oracle": _is_oracle(workflow),
         "skills": _digests(lock.get("skills")) or agent.get("skills"),
         "mcp_servers": {
             str(server.get("name")): {"transport": _DEFAULT_TRANSPORT} | _set(server, "name")
@@ -78,6 +81,14 @@ def treatment(config: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, A
         "regraded": config.get("source_trial") is not None,
     }
     return {name: _clean(value, name) for name, value in _set(aspects).items()}
+
+
+def _is_oracle(workflow: Mapping[str, Any]) -> bool:
+    if not workflow:
+        return False
+    from terminalbench.workflow.load import is_oracle
+
+    return is_oracle(workflow)
 
 
 def treatment_id(content: Mapping[str, Any]) -> str:

@@ -179,6 +179,14 @@ def test_a_program_that_keeps_the_tests_waiting_has_failed(tmp_path: Path) -> No
     assert (trial.outcome, trial.error_class) == (Outcome.ERRORED, ErrorClass.VERIFIER)
 
 
+def test_a_program_that_leaves_the_tests_no_room_for_the_reward_has_failed(tmp_path: Path) -> None:
+    script = "printf '#!/bin/bash\nhead -c 900M /dev/zero > /app/fill\n' > /app/program; chmod 755 /app/program"
+    task = write_task(tmp_path / "full", test_sh=HUNG_TEST, toml="storage_mb = 64")
+    trial = run_trial(tmp_path, task, scripted(script))
+    assert (trial.outcome, trial.error_class) == (Outcome.FAILED, ErrorClass.ENVIRONMENT_BROKEN), trial
+    assert trial.error_message == "the tests had no room left to write the reward"
+
+
 def test_where_nothing_can_confine_a_program_the_result_is_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,6 +219,18 @@ def test_a_program_run_by_the_tests_reaches_its_own_files_and_no_others(box: Box
     traced = "import ctypes, os; print(ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0))"
     assert box.out(f"python3 -c '{code}' {run} python3 -c '{traced}'") == "-1"
     assert box.out(f"{run} no-such-program; echo $?") == "127"
+    limited = "import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (3, 3))"
+    own = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (9, 9)); print(*resource.prlimit(0, resource.RLIMIT_NOFILE))"
+    for started in (run, "/bin/env"):  # plainly, the attack works: tests that can open nothing write no reward
+        did = box.out(f"{started} python3 -c '{limited}' 2>/dev/null; cat /logs/verifier/reward.txt || echo no")
+        assert did == ("0" if started == run else "no")
+    assert box.out(f"{run} python3 -c '{own}'") == "9 9"
+    kept = "exec 8</tests/x 9>>/logs/verifier/reward.txt"
+    tried = "bash -c 'cat <&8; echo 1 >&9' 2>/dev/null"
+    assert box.out(f"{kept}; {run} {tried}; {run} cat <(echo piped); cat /logs/verifier/reward.txt").split() == [
+        "piped",
+        "0",
+    ]
 
 
 def test_without_landlock_a_program_run_by_the_tests_is_another_users(box: Box) -> None:

@@ -142,8 +142,11 @@ class SafeVerifier(Verifier):
             await self._collect(prepared)
             if ran.return_code in _KILLED and limits is not None and limits == await self._limits_reached():
                 self._must_not_be_killed(ran.return_code)
-            name = self._reward_file(sources or [tests_dir], ignored)
-            rewards = self._rewards(name)
+            try:
+                rewards = self._rewards(self._reward_file(sources or [tests_dir], ignored))
+            except (RewardFileNotFoundError, RewardFileEmptyError) as error:
+                await self._must_have_room(error)
+                raise
             if ran.return_code in _KILLED and (primary_reward(rewards) or 0) >= PASS_REWARD:
                 raise VerifierOutputParseError(
                     f"the tests were killed (exit {ran.return_code}): no pass without an end"
@@ -173,6 +176,14 @@ class SafeVerifier(Verifier):
         name = next((name for name in REWARDS if os.path.lexists(folder / name)), None)
         if name is None or (primary_reward(self._rewards(name)) or 0) >= PASS_REWARD:
             raise EnvironmentBrokenError(f"the tests were killed (exit {code}), and no limit was reached")
+
+    async def _must_have_room(self, error: Exception) -> None:
+        """The tests began with room of their own: what filled it since is a program of the agent's."""
+        if self._shared and self._hand_over is not None:
+            place = quote_shell_arg(f"{self._paths.verifier_dir}/.room", self.environment.os)
+            tried = await self.environment.exec(f"head -c 4096 /dev/zero > {place}", user="root")
+            if tried.return_code != 0:
+                raise EnvironmentBrokenError("the tests had no room left to write the reward") from error
 
     @property
     def _hand_over(self) -> Callable[..., Awaitable[Handed]] | None:

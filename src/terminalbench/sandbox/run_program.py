@@ -1,20 +1,22 @@
 """Run a program of the agent's from the tests: `$TBENCH_RUN_PROGRAM PROGRAM ARGUMENT...`
 
 It runs as any program does, with three things out of its reach: the folders of the tests and of the reward, the files
-of the system (it may read and execute them), and the processes of the tests (it may neither trace nor, from Linux 6.12
-on, signal them). So it cannot write the reward while the tests run it, nor read what they expect. In Python a test may
-call `confine` in the child instead (`preexec_fn`), which saves the start of an interpreter.
+of the system (it may read and execute them), and the processes of the tests (it may neither trace nor limit nor, from
+Linux 6.12 on, signal them). What the tests have open of those folders is closed to it, but for its standard streams. So
+it cannot write the reward while the tests run it, nor read what they expect. In Python a test may call `confine` in the
+child instead (`preexec_fn`), which saves the start of an interpreter.
 
 The kernel holds it (Landlock, Linux 5.13). Where it has none, the program runs as the user `nobody`. Where there is no
 other user either, the tests are not told of this program, and the result is marked.
 
-What is run so carries a mark that it cannot take off, and that all it starts inherits: a filter of system calls that
-allows each of them. So the bench sees, should the tests not end in time, whether they waited for such a program.
+What is run so carries a mark that it cannot take off, and that all it starts inherits: a filter of system calls. It
+refuses one, which sets the resource limits of another process: tests that may open no file write no reward. The bench
+sees by it, should the tests not end in time, whether they waited for such a program.
 
 It runs in a sandbox, by the Python of its image: standard library only, any Python from 3.6 on.
 """
 
-# ruff: noqa: PTH112, PTH114, PTH208, S108, S606, UP031
+# ruff: noqa: PTH112, PTH114, PTH115, PTH208, S108, S606, UP031
 
 import ctypes
 import os
@@ -27,6 +29,7 @@ NOBODY = 65534
 _READ, _FILE, _ALL = 0b1101, 0b100000000000111, (1 << 15) - 1  # execute, read a file, read a folder; of files; of all
 _BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1}
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
+_PRLIMIT = {"x86_64": 302, "aarch64": 261}
 _KEPT = sum(1 << number for number in (0, 1, 3, 4, 6, 7, 10))  # chown, files of others, ids, low ports
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -39,6 +42,7 @@ def confine():
     else:
         _become_nobody()
     _mark()
+    _close_hidden()
     if os.environ.get("HOME", "").startswith("/run/"):
         os.environ["HOME"] = "/root"  # the agent's; that of the tests is theirs
 
@@ -84,9 +88,22 @@ def _rules():
 
 
 def _mark():
-    allow = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000))
-    program = ctypes.create_string_buffer(struct.pack("@HP", 1, ctypes.addressof(allow)))
+    steps = [(6, 0, 0, 0x7FFF0000)]  # allow
+    number = _PRLIMIT.get(os.uname().machine)
+    if number is not None:  # of which process is its first argument; 0: of its own
+        steps = [(32, 0, 0, 0), (21, 0, 3, number), (32, 0, 0, 16), (21, 1, 0, 0), (6, 0, 0, 0x50001), *steps]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(code)))
     _libc.prctl(22, 2, ctypes.c_void_p(ctypes.addressof(program)), 0, 0)
+
+
+def _close_hidden():
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) > 2 and os.readlink("/proc/self/fd/" + name).split("/")[1:2] in ([one] for one in HIDDEN):
+                os.close(int(name))
+        except OSError:  # that of the list itself, which is closed by now
+            continue
 
 
 def _drop_capabilities():

@@ -17,7 +17,7 @@ from support.claude import claude_binary
 from terminalbench.files import start_ticks
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.claude_code import ClaudeCodeModel
-from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, chat_model, schema_of
+from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Options, chat_model, schema_of
 from terminalbench.llm.ollama import OllamaModel, server_url
 from terminalbench.llm.replay import request_digest
 
@@ -329,13 +329,13 @@ def test_an_openai_compatible_server_is_asked_in_the_form_it_takes(
         monkeypatch.delenv(name, raising=False)
     with Picky([GOOD, GOOD]) as server:
         server.known = known
-        model = chat_model("openai/mine", Options(temperature=0.5, seed=7, base_url=f"{server.url}/v1"))
+        model = chat_model("openai/mine", Options(0.5, 7, f"{server.url}/v1", output_tokens=900))
         model.ready()
         for _ in range(2):
             assert ask(model, ASKED, SCHEMA, Patience(tries=1)).parsed == Verdict("fine")
         bodies = [chat.body for chat in server.chats]
     assert [body.get("response_format", {}).get("type") for body in bodies] == tried
-    assert {(body["temperature"], body["seed"]) for body in bodies} == {(0.5, 7)}
+    assert {(body["temperature"], body["seed"], body["max_tokens"]) for body in bodies} == {(0.5, 7, 900)}
 
 
 def test_a_request_that_is_bad_in_every_form_is_one_error(openai) -> None:
@@ -352,6 +352,7 @@ def test_what_a_model_cannot_be_given_is_refused_before_it_is_asked(monkeypatch:
         ("anthropic/claude-sonnet-4-5", Options(seed=1), "a seed"),
         ("claude-code", Options(seed=1), "a seed"),
         ("claude-code", Options(temperature=1.0), "a temperature"),
+        ("claude-code", Options(output_tokens=900), "a longest answer"),
     ):
         with pytest.raises(ModelError, match=f"cannot be given {what}") as caught:
             chat_model(spec, options).ready()
@@ -362,10 +363,11 @@ def test_what_a_model_cannot_be_given_is_refused_before_it_is_asked(monkeypatch:
 
 def test_ollama_is_asked_with_seed_and_temperature() -> None:
     with OllamaServer([GOOD, GOOD]) as server:
-        for options in (Options(0.7, 5, server.url), Options(base_url=server.url)):
+        for options in (Options(0.7, 5, server.url, 900), Options(base_url=server.url)):
             ask(OllamaModel("scripted", options), ASKED, SCHEMA)
         sent = [chat.body["options"] for chat in server.native_chats]
     assert [(body["temperature"], body["seed"]) for body in sent] == [(0.7, 5), (0.0, 0)]
+    assert [body["num_predict"] for body in sent] == [900, OUTPUT_TOKENS]
 
 
 def test_claude_code_is_asked_at_another_address(claude) -> None:

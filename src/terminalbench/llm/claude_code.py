@@ -76,8 +76,12 @@ class ClaudeCodeModel(ChatModel):
     @override
     def ready(self) -> None:
         _program()
-        if self.options.seed is not None or self.options.temperature:
-            told = "a seed" if self.options.seed is not None else "a temperature"
+        given = {
+            "a seed": self.options.seed is not None,
+            "a temperature": bool(self.options.temperature),
+            "a longest answer": self.options.output_tokens is not None,
+        }
+        if told := next((what for what, yes in given.items() if yes), None):
             raise ModelError(
                 Fault.MISSING, f"the Claude Code CLI cannot be given {told}", hint="name the model as LiteLLM does"
             )

@@ -57,6 +57,7 @@ class LiteLLMModel(ChatModel):
         self._forms: tuple[str, ...] | None = None
         self.name = name
         self.timeout_sec = timeout_sec
+        self._longest = self.options.output_tokens or OUTPUT_TOKENS
 
     @override
     def ready(self) -> None:
@@ -129,7 +130,7 @@ class LiteLLMModel(ChatModel):
             return litellm.completion(
                 model=self.name,
                 messages=[{"role": m.role, "content": m.content} for m in messages],
-                max_tokens=min(OUTPUT_TOKENS, self._info().get("max_output_tokens") or OUTPUT_TOKENS),
+                max_tokens=min(self._longest, self._info().get("max_output_tokens") or self._longest),
                 temperature=self.options.temperature,
                 drop_params=True,
                 num_retries=0,

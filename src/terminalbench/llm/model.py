@@ -112,12 +112,14 @@ class Options:
     """How a model is asked. A model that cannot be asked so refuses it; nothing is left out silently.
 
     `base_url` is where its server is, when it is not where the environment says. Without a `seed` none is sent; Ollama,
-    whose answers would differ at each call, gets 0.
+    whose answers would differ at each call, gets 0. `output_tokens` is the longest answer, for a model whose window is
+    small; without one it is `OUTPUT_TOKENS`.
     """
 
     temperature: float = 0.0
     seed: int | None = None
     base_url: str | None = None
+    output_tokens: int | None = None
 
 
 @dataclass(frozen=True)

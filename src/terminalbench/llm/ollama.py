@@ -59,7 +59,8 @@ class OllamaModel(ChatModel):
     @override
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
         started = time.monotonic()
-        needed = int(self.count(messages).tokens * _MARGIN) + OUTPUT_TOKENS
+        longest = self.options.output_tokens or OUTPUT_TOKENS
+        needed = int(self.count(messages).tokens * _MARGIN) + longest
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": m.role, "content": m.content} for m in messages],
@@ -69,7 +70,7 @@ class OllamaModel(ChatModel):
                 "temperature": self.options.temperature,
                 "seed": self.options.seed or 0,
                 "num_ctx": self._window(needed),
-                "num_predict": OUTPUT_TOKENS,
+                "num_predict": longest,
             },
         }
         if schema is not None:

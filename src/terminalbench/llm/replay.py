@@ -21,7 +21,8 @@ from terminalbench.records import Usage
 
 def request_digest(messages: Sequence[Message], schema: Schema | None, options: Options = Options()) -> str:  # noqa: B008
     """What a question is known by: its messages, the form of its answer and how it is asked, not the model."""
-    asked = [] if options == Options() else [asdict(options)]  # answers that were recorded before there were any
+    told = {name: value for name, value in asdict(options).items() if name != "output_tokens" or value is not None}
+    asked = [] if options == Options() else [told]  # answers that were recorded before there were any
     known = [messages, schema.json if schema else None, *asked]
     return sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
 

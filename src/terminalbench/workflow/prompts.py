@@ -82,7 +82,12 @@ class _Part:
 def room(window: int | None) -> int:
     """How many tokens a prompt may have: the window without the answer and some slack, as counts are approximate."""
     whole = window or USUAL_WINDOW
-    return int((whole - min(OUTPUT_TOKENS, whole // 4)) * (1 - _SLACK))
+    return int((whole - (longest_answer(whole) or OUTPUT_TOKENS)) * (1 - _SLACK))
+
+
+def longest_answer(window: int | None) -> int | None:
+    """How many tokens an answer may have where the window is too small for the usual ones; None: as many as usual."""
+    return window // 4 if window is not None and window // 4 < OUTPUT_TOKENS else None
 
 
 def context_budget(window: int | None) -> int:

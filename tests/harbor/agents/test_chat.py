@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Event
 from types import SimpleNamespace
 from typing import Any, override
@@ -16,6 +17,7 @@ from terminalbench.harbor.read.error_classes import error_class
 from terminalbench.llm.model import BadAnswer, ChatModel, Fault, Message, ModelError, Options, Reply, Schema
 from terminalbench.records import NO_ANSWER, ErrorClass
 
+OPTIONS = Options(seed=7, base_url="http://here", output_tokens=1000)
 QUESTION = [Message("user", "?")]
 
 
@@ -65,7 +67,7 @@ def talk(monkeypatch: pytest.MonkeyPatch, script: list[Any], **more: Any) -> tup
 
     monkeypatch.setattr(chat, "chat_model", build)
     given = {"tries": 2, "watch": None, "window": None, "fixed": False, **more}
-    return TrialChat("scripted", Options(seed=7, base_url="http://here"), **given), made
+    return TrialChat("scripted", OPTIONS, **given), made
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_each_temperature_is_asked_alike_otherwise(monkeypatch: pytest.MonkeyPat
     model, made = talk(monkeypatch, ['"a"'] * 4)
     for temperature in (0.0, 0.4, 0.4):
         asyncio.run(model.ask(QUESTION, SCHEMA, temperature))
-    assert [one.options for one in made] == [Options(0.0, 7, "http://here"), Options(0.4, 7, "http://here")]
+    assert [one.options for one in made] == [OPTIONS, replace(OPTIONS, temperature=0.4)]
     model, made = talk(monkeypatch, ['"a"'], fixed=True)
     asyncio.run(model.ask(QUESTION, SCHEMA, 0.4))
     assert [one.options.temperature for one in made] == [0.0]

@@ -99,7 +99,8 @@ async def test_reads_runs_and_resets(tree: Path) -> None:
     assert "tracked.log" in ran.stderr
     assert state(tree) == before, "the tree is the base, what git ignores is where it was"
     assert await workspace.read("f.txt") == b"a\nb"
-    workspace.close()
+    await workspace.close()
+    assert [path.name for path in tree.parent.iterdir()] == ["app"], "what was ours is gone"
 
 
 @awaited

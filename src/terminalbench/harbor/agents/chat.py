@@ -7,6 +7,7 @@ What a provider does is no attempt of the model: retries at a busy one are `llm.
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from threading import Event, Thread
 from typing import override
 
@@ -78,8 +79,7 @@ class TrialChat:
     def _model(self, temperature: float) -> ChatModel:
         temperature = self._options.temperature if self._fixed else temperature
         if temperature not in self._models:
-            options = Options(temperature, self._options.seed, self._options.base_url)
-            self._models[temperature] = chat_model(self.name, options)
+            self._models[temperature] = chat_model(self.name, replace(self._options, temperature=temperature))
         return self._models[temperature]
 
 

@@ -37,7 +37,7 @@ from terminalbench.workflow.generators import Patch, answer_of
 from terminalbench.workflow.load import from_texts
 from terminalbench.workflow.model import Artifact, Workflow
 from terminalbench.workflow.patches import changes
-from terminalbench.workflow.prompts import context_budget
+from terminalbench.workflow.prompts import context_budget, longest_answer
 from terminalbench.workflow.trace import Ending, patch_file
 
 _LEAVE_SEC = 20.0
@@ -122,6 +122,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
             temperature=self.options.temperature or 0.0,
             seed=None if seed is None else seed + int(attempt) - 1,
             base_url=self.options.base_url,
+            output_tokens=longest_answer(self.options.context_tokens),
         )
         return TrialChat(
             self.model_name or "",
@@ -150,7 +151,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
         try:
             await self._run(workflow, instruction, workspace, metadata_of(environment).get("language"))
         finally:
-            workspace.close()
+            await workspace.close()
 
     async def _run(self, workflow: Workflow, task: str, workspace: TrialWorkspace, language: Any) -> None:
         chat, tape = self._chat(), self._tape

@@ -6,6 +6,7 @@ reset, and as an archive on the host, from which files are read. What a test wri
 changes neither. What git ignores (dependencies, build output) stays where it is.
 """
 
+import asyncio
 import secrets
 import shlex
 import tarfile
@@ -16,6 +17,7 @@ from typing import Self
 
 from harbor.environments.base import BaseEnvironment
 
+from terminalbench.errors import TbenchError
 from terminalbench.files import write_bytes
 from terminalbench.harbor.verifier import EnvironmentBrokenError
 from terminalbench.workflow import tree as scripts
@@ -25,6 +27,7 @@ Changes = Mapping[str, bytes | None]
 _GIT_SEC = 900
 _KILL_SEC = 5
 _GRACE_SEC = 30
+_CLOSE_SEC = 20.0
 _OUTPUT_BYTES = 200_000
 _PLACES = "/var/lib /opt /var/tmp /tmp"
 _FIND = r"""
@@ -44,7 +47,8 @@ class TrialWorkspace:
 
     def __init__(self, environment: BaseEnvironment, tree: scripts.Tree, hidden: Sequence[str] = ()) -> None:
         self.tree = tree
-        self._unset = f"unset {' '.join(hidden)}\n" if hidden else ""
+        names = [name for name in hidden if name.isidentifier()]
+        self._unset = f"unset {' '.join(names)}\n" if names else ""
         self._environment = environment
         self._folder = tempfile.TemporaryDirectory(prefix="tbench-workspace-", ignore_cleanup_errors=True)
         self._archive = Path(self._folder.name) / "base.tar"
@@ -68,7 +72,7 @@ class TrialWorkspace:
         try:
             await made._read_base()
         except BaseException:
-            made.close()
+            await made.close()
             raise
         return made
 
@@ -80,9 +84,13 @@ class TrialWorkspace:
         with tarfile.open(self._archive, "r:", errors="surrogateescape") as archive:
             self._places = {m.name: (m.offset_data, m.size) for m in archive if m.isreg()}
 
-    def close(self) -> None:
-        """Forget the copy on the host."""
+    async def close(self) -> None:
+        """Remove what is ours: the copy on the host, and the git folder, as far as the environment still answers."""
         self._folder.cleanup()
+        try:
+            await asyncio.wait_for(self._exec(f"rm -rf -- {self.tree.keep}"), _CLOSE_SEC)
+        except (TimeoutError, RuntimeError, OSError, TbenchError) as error:
+            self._environment.logger.debug("the git folder of the workflow stays: %s", error)
 
     async def files(self) -> Sequence[str]:
         """The paths of all files of the base, sorted."""

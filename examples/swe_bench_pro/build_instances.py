@@ -25,10 +25,15 @@ NAMES = tuple(sorted(path.parent.name for path in HERE.glob("instances/*/instanc
 LANGUAGES = {"js": "javascript", "ts": "typescript"}
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin:/usr/lib/go/bin"
 """Where a sandbox over this system finds programs; not in a home folder."""
+TYPES = """
+const { spawnSync } = require('node:child_process');
+const flag = spawnSync(process.execPath, ['--experimental-strip-types', '-e', '0']).status === 0;
+process.exit(process.features.typescript || flag ? 0 : 1);
+"""
 PROBES = {
     "python": ["python3", "-c", "pass"],
     "javascript": ["node", "-e", "require('node:test')"],
-    "typescript": ["node", "--experimental-strip-types", "-e", "0"],
+    "typescript": ["node", "-e", TYPES],
     "go": ["go", "version"],
 }
 

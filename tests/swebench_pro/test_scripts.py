@@ -110,8 +110,16 @@ def test_a_prune_that_is_not_proven_fails_the_build(repository: Repository) -> N
 
 
 def test_the_patch_of_an_agent_is_read_whatever_it_did_to_git(repository: Repository) -> None:
-    assert repository.script("prune.sh", repository.base).returncode == 0
     app = repository.app
+    other = Repository(repository.root / "library")
+    repository.git("checkout", "-q", repository.base)
+    repository.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(other.app), "a library")
+    repository.base = repository.commit("with a submodule", {})
+    (app / "a library" / "new.o").write_text("built")
+    subprocess.run(["git", "-C", app / "a library", "checkout", "-q", "HEAD~1"], check=True, env=ENV)
+    ran = repository.script("prune.sh", repository.base)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert repository.collected() == b""
     (app / "b.txt").write_text("mended\n")
     repository.git("commit", "-qam", "mine", "--amend")
     repository.git("reflog", "expire", "--expire=now", "--all")
@@ -129,6 +137,7 @@ def test_the_patch_of_an_agent_is_read_whatever_it_did_to_git(repository: Reposi
     for name in (b"b.txt", b"link", b"data.bin", b"old mode 100644", b"+x\r\n"):
         assert name in patch
     assert b"cache/ignored" not in patch
+    assert b"library" not in patch
     subprocess.run(["rm", "-rf", app / ".git"], check=True)
     assert repository.collected() == patch
     fresh = Repository(repository.root / "fresh")

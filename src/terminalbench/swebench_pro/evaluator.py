@@ -107,7 +107,7 @@ class Checkout:
 
     def _read(self, path: str) -> str:
         try:
-            return (self.folder / path).read_bytes().decode()
+            return (self.folder / path).read_text("utf-8")  # as there: lines end as on this system
         except FileNotFoundError as error:
             raise NotInCheckout(f"the evaluator has no {path}") from error
         except UnicodeDecodeError as error:

@@ -39,7 +39,7 @@ rm -rf "$dir"/logs "$dir"/ORIG_HEAD
 reachable=$(git rev-list --objects --indexed-objects HEAD | cut -d' ' -f1 | sort -u | wc -l)
 stored=$(git cat-file --batch-all-objects --batch-check='%(objectname)' | wc -l)
 later=$(git rev-list --all --not "$base" | wc -l)
-git diff --quiet "$base" || { echo "$app does not stand at $base"; exit 2; }
+git diff --quiet --ignore-submodules=all "$base" || { echo "$app does not stand at $base"; exit 2; }
 [ "$stored" -eq "$reachable" ] || { echo "$stored objects are stored, $reachable are reachable"; exit 3; }
 [ "$later" -eq 0 ] || { echo "$later commits are no ancestors of $base"; exit 3; }
 for fix in "$@"; do

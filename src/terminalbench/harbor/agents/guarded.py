@@ -74,6 +74,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
         super().__init__(logs_dir, *args, **kwargs)
         self._workflow: Workflow | None = None
         self._tape: Tape | None = None
+        self._began = 0.0
 
     @staticmethod
     @override
@@ -138,6 +139,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
         """Run the workflow to one of its endings; `populate_context_post_run` fills `context` when it is over."""
         if self._workflow is None:
             raise RuntimeError("GuardedAgent.run() before setup()")
+        self._began = asyncio.get_running_loop().time()
         who = Agent(name=self.name(), version=self.version(), model_name=self.model_name)
         tape = self._tape = Tape(self.logs_dir.parent, who, instruction, self.tell)
         workflow = self._workflow
@@ -196,7 +198,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
         def over() -> None:
             engine.cancelled_as = Ending.TIME
 
-        return asyncio.get_running_loop().call_later(max(0.0, self.limit_sec - _EARLY_SEC), over)
+        return asyncio.get_running_loop().call_at(self._began + max(0.0, self.limit_sec - _EARLY_SEC), over)
 
     async def _finish(self, workspace: TrialWorkspace, result: Result) -> None:
         assert self._tape is not None

@@ -75,6 +75,13 @@ def test_the_same_task_gives_the_same_bytes_and_another_does_not(space) -> None:
     assert other.shown[0] == "lib/mod33/part33.py"
 
 
+def test_a_file_that_only_holds_the_words_is_found_among_many(tmp_path: Path) -> None:
+    files = {f"lib/part{n}.py": FILLER.format(n=n) for n in range(400)}
+    files["lib/zz.py"] = "def run(order):\n    # vouchers and discounts of an order\n    return order.discount\n"
+    space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep")
+    assert built(space, 3000, "The discount of a voucher is taken twice.").shown[0] == "lib/zz.py"
+
+
 def test_code_of_a_small_repository_is_shown_whatever_the_words(tmp_path: Path) -> None:
     files = {"a.py": "x = 1\n", "b/c.py": "y = 2\n", "notes.md": "z\n"}
     space = FolderWorkspace(repository(tmp_path / "repo", files), tmp_path / "keep")
@@ -110,7 +117,7 @@ class Large:
         return {path: FILLER.format(n=path).encode() for path in paths if path in set(self.names)}
 
     async def run(self, command: Sequence[str], *, timeout_sec: float, files=None) -> Ran:
-        return Ran(0, "\n".join(self.names[:5000]), "")
+        return Ran(0, "\n".join(f"{name}:1" for name in self.names[:5000]), "")
 
     async def diff(self, files) -> str:
         return ""

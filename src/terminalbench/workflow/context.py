@@ -14,7 +14,7 @@ from terminalbench.workflow import languages, ranking
 from terminalbench.workflow.languages import Language, Repository, Runner
 from terminalbench.workflow.model import Workspace
 
-READ = 240
+READ = 300
 """How many files are read at most, whatever the size of the repository."""
 _MAP_SHARE, _NOTES_SHARE = 0.2, 0.12
 _MAP_MOST, _NOTES_MOST = 6000, 2500
@@ -24,7 +24,9 @@ _LONGEST_BYTES = 400_000
 _AROUND = 12
 _HEAD = 25
 _GREP_SEC = 60.0
-_GREPPED = 120
+_BY_PATH, _BY_SYMBOL = 100, 80
+_WORDS, _SHORT = 60, 3
+_LEAST = 40
 _SKIPPED = (
     ".min.js", ".min.css", ".map", ".lock", ".svg", ".png", ".jpg", ".jpeg", ".gif", ".ico", ".woff", ".woff2", ".ttf",
     ".pdf", ".zip", ".gz", ".po", ".mo", ".pyc", ".snap", "package-lock.json", "go.sum", "pnpm-lock.yaml",
@@ -61,26 +63,32 @@ async def build(workspace: Workspace, issue_text: str, budget_tokens: int, langu
 async def _candidates(
     workspace: Workspace, files: Sequence[str], scores: Mapping[str, float], asked: ranking.Query
 ) -> list[str]:
-    """The files that are worth reading: by their path, and those that hold a symbol that the task names."""
-    best = sorted(scores, key=lambda path: (-scores[path], path))[: READ - _GREPPED]
+    """The files that are worth reading: by their path, by the symbols that the task names, and by its words."""
     known = frozenset(files)
-    holding = [path for path in await _holding(workspace, asked.symbols) if path in known]
-    holding.sort(key=lambda path: (-ranking.share(path), -scores.get(path, 0.0), path))
-    chosen = list(dict.fromkeys([*best, *holding[:_GREPPED]]))
-    usual = (path for path in files if path not in scores and ranking.share(path) == 1.0)
-    while len(chosen) < min(READ, 40) and (path := next(usual, None)) is not None:
-        chosen.append(path)
+    chosen = sorted(scores, key=lambda path: (-scores[path], path))[:_BY_PATH]
+    said = sorted(asked.words, key=lambda word: (-len(word), word))
+    common = [word for word in said if len(word) > _SHORT][:_WORDS]
+    for words, how, most in ((asked.symbols, "-w", _BY_SYMBOL), (common, "-i", READ - _BY_PATH - _BY_SYMBOL)):
+        found = {
+            path: count * ranking.share(path) for path, count in await _holding(workspace, words, how) if path in known
+        }
+        chosen += sorted(found, key=lambda path: (-found[path], path))[:most]
+    usual = (path for path in files if ranking.share(path) == 1.0)
+    chosen = list(dict.fromkeys(chosen))
+    while len(chosen) < _LEAST and (path := next(usual, None)) is not None:
+        chosen += [path] if path not in chosen else []
     return chosen
 
 
-async def _holding(workspace: Workspace, symbols: Sequence[str]) -> list[str]:
-    """The files in which one of the symbols stands as a word, found where the files are: none of them is read here."""
-    if not symbols:
+async def _holding(workspace: Workspace, words: Sequence[str], how: str) -> list[tuple[str, int]]:
+    """The files that hold one of the words, and in how many lines: counted where the files are, none is read here."""
+    if not words:
         return []
-    patterns = [word for symbol in symbols for word in ("-e", symbol)]
-    grep = ["git", "-c", "core.quotePath=false", "grep", "--no-index", "--exclude-standard", "-I", "-l", "-w", "-F"]
+    patterns = [part for word in words for part in ("-e", word)]
+    grep = ["git", "-c", "core.quotePath=false", "grep", "--no-index", "--exclude-standard", "-I", "-c", "-F", how]
     ran = await workspace.run([*grep, *patterns, "--", "."], timeout_sec=_GREP_SEC)
-    return sorted(path.removeprefix("./") for path in ran.stdout.splitlines()) if ran.code == 0 else []
+    lines = [line.rpartition(":") for line in ran.stdout.splitlines()] if ran.code == 0 else []
+    return [(path.removeprefix("./"), int(count)) for path, _, count in lines if count.isdecimal()]
 
 
 async def _read(workspace: Workspace, paths: Sequence[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -81,6 +82,30 @@ class Works:
         if ran.code:
             return GuardResult(passed=False, guard=self.name, feedback=ran.stderr, signature=ran.stderr.splitlines()[-1])
         return GuardResult(passed=True, guard=self.name)
+'''
+HASTY = '''
+"""The guarded agent, whose time is over as soon as the file `go` is there: no clock decides."""
+
+import asyncio
+from pathlib import Path
+
+from terminalbench.harbor.agents.guarded import GuardedAgent
+
+
+class Hasty(GuardedAgent):
+    async def run(self, instruction, environment, context):
+        self.limit_sec = 0.0
+        async with asyncio.timeout(None) as limit:
+            waiting = asyncio.create_task(self._over(limit))
+            try:
+                await super().run(instruction, environment, context)
+            finally:
+                waiting.cancel()
+
+    async def _over(self, limit):
+        while not Path(__file__).with_name("go").exists():
+            await asyncio.sleep(0.02)
+        limit.reschedule(0)
 '''
 HEAD = """
 schema_version = 2
@@ -309,13 +334,16 @@ def test_the_run_told_where_each_trial_was(batch: Ran) -> None:
 
 
 def test_two_arms_on_one_repository_and_the_best_patch_at_the_time_limit(project: Project, new_lab: Any) -> None:
-    tasks = {"slow": 8.0}
-    lab = make(project, new_lab, tasks, {"alone.toml": ALONE, "review.toml": THEN_REVIEW})
+    tasks = {"slow": 3600.0}
+    lab = make(project, new_lab, tasks, {"alone.toml": ALONE, "review.toml": THEN_REVIEW, "hasty.py": HASTY})
     with WorkflowServer(answers) as server:
-        # Ollama's protocol: its client is loaded at once, and so the time goes by in the call that hangs.
+        # Ollama's protocol here, which needs no large client.
         profiles = GUARDED.format(name="late", workflow="review.toml", url=server.url)
+        profiles = profiles.replace('"guarded"', '"hasty:Hasty"')
         profiles += GUARDED.format(name="other", workflow="alone.toml", url=server.url)
         profiles = profiles.replace("openai/scripted", "ollama:scripted").replace("/v1", "")
+        over = Thread(target=lambda: server.stalled.wait() and lab.go(), daemon=True)
+        over.start()
         batch = Ran(lab, server, lab.tbench("run", experiment(project, tasks, profiles)))
     assert lab.outcomes() == {("late", "slow"): ["passed"], ("other", "slow"): ["passed"]}, batch.ran.stdout
     ended = {event.profile: event for event in lab.events() if event.kind == "trial_ended"}

@@ -66,7 +66,8 @@ class WorkflowServer(OpenAIServer):
         if answer == STALL:
             self.stalled.set()
             self._over.wait()
-            return to.send_json({"error": {"message": "over", "type": "over"}}, 500)
+            to.close_connection = True
+            return None
         if isinstance(answer, Refusal):
             error = {"message": answer.message, "type": answer.kind, "code": answer.kind}
             return to.send_json({"error": error}, answer.status, answer.headers)

@@ -18,8 +18,6 @@ what the agent left in it, is the agent's doing: `EnvironmentBrokenError`, which
 """
 
 import asyncio
-import json
-import math
 import os
 import secrets
 import shutil
@@ -57,19 +55,18 @@ from terminalbench.harbor.read.suspicion import (
     SafetyNote,
     read_safety,
 )
+from terminalbench.harbor.rewards import REWARDS, mentions, read_rewards, reward_file
 from terminalbench.harbor.scripts import Prepared, kill_script, parse_prepared, prepare_script
 from terminalbench.harbor.test_config import flags
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
 from terminalbench.sandbox.handover import Handed
 from terminalbench.sandbox.network.trial import enter_phase
 
-REWARDS = ("reward.json", "reward.txt")
 KEEP_PROCESSES, VERIFIER_SYSTEM = "keep_processes", "verifier_system"
 RUN_BY = "TBENCH_RUN_PROGRAM"
 SYSTEMS = (PRISTINE_SYSTEM, AGENT_SYSTEM)
 _HOUSEKEEPING_SEC = 120
 _PROBE_SEC = 30
-_REWARD_LIMIT = 1 << 20
 _PATCH_LIMIT = 64 << 20
 INSTANCE = "swebench_pro"
 """The key of `[metadata]` that marks an instance of SWE-Bench Pro."""
@@ -142,8 +139,9 @@ class SafeVerifier(Verifier):
             await self._collect(prepared)
             if ran.return_code in _KILLED and limits is not None and limits == await self._limits_reached():
                 self._must_not_be_killed(ran.return_code)
+            folder = self.trial_paths.verifier_dir
             try:
-                rewards = self._rewards(self._reward_file(sources or [tests_dir], ignored))
+                rewards = read_rewards(folder / reward_file(folder, sources or [tests_dir], ignored))
             except (RewardFileNotFoundError, RewardFileEmptyError) as error:
                 await self._must_have_room(error)
                 raise
@@ -163,7 +161,7 @@ class SafeVerifier(Verifier):
     def _cannot_confine(self, tests: list[Path]) -> bool:
         """Whether the tests would keep the agent's programs from the reward, and this machine cannot."""
         wanted = self._shared and self._hand_over is not None and self._run_program is None
-        return wanted and _mentions(tests, RUN_BY)
+        return wanted and mentions(tests, RUN_BY)
 
     async def _limits_reached(self) -> object:
         """How often limits of the environment were reached, where it knows: the kernel kills for them too."""
@@ -174,7 +172,7 @@ class SafeVerifier(Verifier):
         """No limit was reached: a process inside killed the tests, and only the agent's programs run beside them."""
         folder = self.trial_paths.verifier_dir
         name = next((name for name in REWARDS if os.path.lexists(folder / name)), None)
-        if name is None or (primary_reward(self._rewards(name)) or 0) >= PASS_REWARD:
+        if name is None or (primary_reward(read_rewards(folder / name)) or 0) >= PASS_REWARD:
             raise EnvironmentBrokenError(f"the tests were killed (exit {code}), and no limit was reached")
 
     async def _must_have_room(self, error: Exception) -> None:
@@ -349,33 +347,6 @@ class SafeVerifier(Verifier):
         else:
             await self.environment.download_dir(source_dir=source, target_dir=host)
 
-    def _reward_file(self, sources: list[Path], ignored: list[str]) -> str:
-        """The reward file that counts: of two, the one the task's own tests name, else the JSON one as in Harbor."""
-        folder = self.trial_paths.verifier_dir
-        there = [name for name in REWARDS if os.path.lexists(folder / name)]
-        if not there:
-            raise RewardFileNotFoundError(f"No reward file found in {folder}")
-        if len(there) > 1:
-            named = [name for name in there if _mentions(sources, name)]
-            if len(named) == 1:
-                ignored.extend(name for name in there if name != named[0])
-                return named[0]
-        return there[0]
-
-    def _rewards(self, name: str) -> dict[str, float | int]:
-        data = read_plain(self.trial_paths.verifier_dir / name, _REWARD_LIMIT)
-        if data is None:
-            raise VerifierOutputParseError(f"{name} is not a plain file of at most {_REWARD_LIMIT} bytes")
-        if not data.strip():
-            raise RewardFileEmptyError(f"{name} is empty")
-        try:
-            rewards = json.loads(data) if name.endswith(".json") else {"reward": float(data)}
-        except (ValueError, RecursionError) as error:
-            raise VerifierOutputParseError(f"cannot read a reward from {name}: {error}") from error
-        if not isinstance(rewards, dict) or not all(_is_number(value) for value in rewards.values()):
-            raise VerifierOutputParseError(f"{name} holds something other than finite numbers by name")
-        return rewards
-
     def _write_note(self, prepared: Prepared, ignored: list[str], broken: str | None) -> None:
         flagged = [one["path"] for one in (self._changes or {}).get("changes", ()) if one["flagged"]]
         counted = len(self._changes["changes"]) + self._changes["more"] if self._changes is not None else None
@@ -401,20 +372,6 @@ class SafeVerifier(Verifier):
 def _flags_of_patch(artifacts: Path) -> list[str]:
     """What the patch of an instance, as it was collected from the agent's environment, changes of its tests' set-up."""
     return flags(read_plain(artifacts / MODEL_PATCH, _PATCH_LIMIT) or b"")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _mentions(folders: list[Path], name: str) -> bool:
-    """Whether any small file of the task's tests has `name` in its text."""
-    for folder in folders:
-        for path in sorted(folder.rglob("*"))[:500]:
-            data = read_plain(path, _REWARD_LIMIT)
-            if data is not None and name.encode() in data:
-                return True
-    return False
 
 
 def _empty(folder: Path) -> None:

@@ -23,6 +23,7 @@ from harbor.utils.path_filter import filter_paths_by_patterns
 from terminalbench.errors import did_you_mean
 from terminalbench.sandbox import transfer
 from terminalbench.sandbox.activity import Activity, LiveLogs
+from terminalbench.sandbox.answers import Counts, Finished
 from terminalbench.sandbox.base import HOST
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.engine import views
@@ -33,7 +34,7 @@ from terminalbench.sandbox.image.builder import ImageConfig, ImageTable
 from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.plan import MEGABYTE, Bind, Limits, Plan, limits_for
 from terminalbench.sandbox.probe import probe
-from terminalbench.sandbox.session import Counts, Finished, Sandbox
+from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.system import system_folders
 
 SCRATCHES = ("memory", "disk")
@@ -330,14 +331,7 @@ class LocalSandbox(BaseEnvironment):
             counts = await self._running().counts()
         except SandboxError as error:
             return f"\nsandbox: {error}\n"
-        limits = self._running().plan.limits
-        texts = {
-            "memory": f"memory limit of {limits.memory_mb} MB reached: processes were killed",
-            "processes": f"process limit of {limits.processes} reached",
-            "disk": f"storage limit of {limits.storage_mb} MB reached: processes were killed",
-            "files": "the machine had few open files left: processes were killed",
-        }
-        reached = [text for name, text in texts.items() if getattr(counts, name) > getattr(self._seen, name)]
+        reached = counts.reached_since(self._seen, self._running().plan.limits)
         self._seen = counts
         for text in reached:
             self.logger.warning("sandbox: %s", text)

@@ -6,10 +6,10 @@ import os
 import socket
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from terminalbench.sandbox import cache, helper
+from terminalbench.sandbox.answers import Counts, Finished, LeftOut, Prepared
 from terminalbench.sandbox.engine import views, wire
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
 from terminalbench.sandbox.network import client
@@ -20,42 +20,6 @@ from terminalbench.sandbox.plan import Plan
 _HOMES = "/run/home"
 _KILL_PATIENCE_SEC = 8
 _STOP_PATIENCE_SEC = 30
-
-
-@dataclass(frozen=True)
-class Finished:
-    """How a command ended and what it wrote."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How often each limit of a sandbox was reached."""
-
-    memory: int = 0
-    processes: int = 0
-    disk: int = 0
-    files: int = 0
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """What did not come out of a folder: nested too deep, too many, or larger than there is room for."""
-
-    count: int = 0
-    example: str | None = None
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What was in the verifier's folders, and links into them: some by name, and how many."""
-
-    found: tuple[str, ...]
-    links: tuple[str, ...]
-    links_count: int
 
 
 class Sandbox:

@@ -151,7 +151,9 @@ def test_an_escalation_runs_targets_and_dependents_again_and_each_of_them_is_tol
         *_, again = bench.model.prompts(kind)
         assert summary in again
         assert summary not in bench.model.prompts(kind)[0]
+    assert "before the work was sent back\n\nRoot cause: cause" in bench.model.prompts(Kind.ANALYSIS)[1]
     again = bench.model.prompts(Kind.PATCH)[-1]
+    assert "before the work was sent back" not in again, "it had made nothing that passed"
     assert "Cycle 1, attempt 2: rejected by check `green`" in again, "history stays visible"
     attempts = {(e.step, e.cycle, e.attempt): e for e in bench.of(Happened.ATTEMPT)}
     rejected = attempts["patch", 1, 2].artifact
@@ -243,6 +245,7 @@ def test_the_verdict_of_a_review_sends_the_run_back_at_once() -> None:
     assert [(e.targets, e.step) for e in bench.of(Happened.ESCALATE)] == [(("patch",), "review")]
     assert [e.step for e in bench.of(Happened.STEP_START)] == ["analysis", "test", "patch", "review", "patch", "review"]
     assert "feedback: off by one" in bench.model.prompts(Kind.PATCH)[1]
+    assert "What you made last, before the work was sent back\n\nmodify a.py" in bench.model.prompts(Kind.PATCH)[1]
 
 
 def test_a_review_chooses_among_its_targets_within_their_budgets() -> None:

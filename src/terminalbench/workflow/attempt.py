@@ -131,6 +131,7 @@ class Asker:
             attempts=before,
             earlier=state.tried.get(name, [])[: len(state.tried.get(name, [])) - len(before)],
             sent_back=state.sent_back.get(name, ()),
+            withdrawn=state.withdrawn.get(name, ()),
             stuck=stuck,
         )
 

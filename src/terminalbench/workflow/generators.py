@@ -151,7 +151,8 @@ GENERATORS: Mapping[str, Generator] = {
         "`edits`: each with `action` and `path`. To change a file: action `modify`, `search` = text that stands in "
         "the file exactly once, copied character for character with its indentation (no line numbers), `replace` = "
         "what it becomes. To add a file: action `create`, `content` = the whole file. To remove one: action "
-        "`delete`. `reasoning`: why this does the task.",
+        "`delete`. All edits start from the files as they are in the repository, not from an earlier patch. "
+        "`reasoning`: why this does the task.",
     ),
     Kind.REVIEW: Generator(
         Kind.REVIEW,

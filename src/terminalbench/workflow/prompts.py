@@ -53,7 +53,8 @@ class Tried:
 class Scene:
     """Everything that a prompt may tell. `attempts` are those of this cycle, `earlier` those of the cycles before.
 
-    `sent_back` are the failures that made this step run again, oldest first; `stuck` is the guard whose error repeats.
+    `sent_back` are the failures that made this step run again, `withdrawn` what it had made when they did, each oldest
+    first; `stuck` is the guard whose error repeats.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Scene:
     attempts: Sequence[Tried] = ()
     earlier: Sequence[Tried] = ()
     sent_back: Sequence[str] = ()
+    withdrawn: Sequence[Artifact] = ()
     stuck: str | None = None
 
 
@@ -148,6 +150,11 @@ def _parts(scene: Scene) -> list[_Part]:
         if before:
             parts.append(_Part("Earlier failures that sent the work back", "\n\n".join(before), rank=1))
         parts.append(_Part("Why this step runs again", last, rank=5, least=600))
+    if scene.withdrawn:
+        *before, last_made = (shown(artifact) for artifact in scene.withdrawn)
+        if before:
+            parts.append(_Part("What you made in earlier cycles", "\n\n".join(before), rank=1))
+        parts.append(_Part("What you made last, before the work was sent back", last_made, rank=4, least=800))
     if scene.attempts:
         parts.append(_Part("Your attempts so far, all rejected", _attempts(scene), rank=5, least=1500))
     return parts

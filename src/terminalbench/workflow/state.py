@@ -13,6 +13,7 @@ from terminalbench.workflow.signatures import signature
 class State:
     """What is known of each step: its accepted artifact, how often it ran, what was rejected, why it runs again.
 
+    `withdrawn` are artifacts that had passed when the run was sent back to their step, or to one above it.
     `escalations` counts by step how often it sent the run back, `spent` how often to which target.
     """
 
@@ -21,6 +22,7 @@ class State:
     cycles: Counter[str] = field(default_factory=Counter)
     tried: dict[str, list[Tried]] = field(default_factory=dict)
     sent_back: dict[str, list[str]] = field(default_factory=dict)
+    withdrawn: dict[str, list[Artifact]] = field(default_factory=dict)
     escalated_from: dict[str, str | None] = field(default_factory=dict)
     escalations: Counter[str] = field(default_factory=Counter)
     spent: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -88,6 +90,8 @@ class State:
         """Let targets and all that is built on them run again, told by `summary` why; what had passed is returned."""
         again = {other for target in targets for other in (target, *self.workflow.dependents(target))}
         invalid = tuple(other for other in self.workflow.steps if other in again and other in self.accepted)
+        for other in invalid:
+            self.withdrawn.setdefault(other, []).append(self.accepted[other])
         self.accepted = {other: artifact for other, artifact in self.accepted.items() if other not in again}
         self.escalations[name] += 1
         self.spent.update((name, target) for target in targets)

@@ -230,7 +230,8 @@ def test_the_verdicts_are_those_of_the_official_evaluator(bench: Bench, evaluate
     dead = bench.rows["settings"].instance_id
     (checkout / "run_scripts" / dead / "parser.py").write_text("raise SystemExit(1)\n")
     images = {}
-    for name, one in bench.rows.items():
+    for name in ("slug", "ledger", "settings"):
+        one = bench.rows[name]
         make = checkout / "dockerfiles" / "instance_dockerfile" / one.instance_id / "repo" / "make.sh"
         images[image_of(one.instance_id, one.repo)] = str(tmp_path / name)
         subprocess.run(["bash", make, tmp_path / name], check=True, timeout=60)

@@ -74,6 +74,7 @@ def test_neither_prompt_nor_environment_know_the_fix(tmp_path: Path) -> None:
             "test_patch and before_repo_set_cmd name different files: other.py, test_tool.py",
         ),
         ({"test_patch": "no patch"}, "test_patch names no file"),
+        ({"before_repo_set_cmd": "make tests"}, "the last line of before_repo_set_cmd is no checkout of its tests"),
         ({"instance_id": "instance_unknown"}, "the evaluator has no run_scripts/instance_unknown/run_script.sh"),
     ],
 )

@@ -16,7 +16,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files as resources
 from pathlib import Path
@@ -104,11 +104,12 @@ def task_files(one: Instance, checkout: Checkout, settings: Settings, revision: 
     tests = files_of(one.test_patch)
     if not tests:
         raise ValueError("test_patch names no file")
-    if one.test_checkout is not None:
-        wanted = set(shlex.split(one.test_checkout[1]))
-        if wanted != tests:
-            other = ", ".join(sorted(wanted ^ tests)[:5])
-            raise ValueError(f"test_patch and before_repo_set_cmd name different files: {other}")
+    if one.test_checkout is None:
+        raise ValueError("the last line of before_repo_set_cmd is no checkout of its tests")
+    wanted = set(shlex.split(one.test_checkout[1]))
+    if wanted != tests:
+        other = ", ".join(sorted(wanted ^ tests)[:5])
+        raise ValueError(f"test_patch and before_repo_set_cmd name different files: {other}")
     scripts = checkout.scripts(one.instance_id)
     marks = {
         "@BASE@": one.base_commit,
@@ -116,16 +117,15 @@ def task_files(one: Instance, checkout: Checkout, settings: Settings, revision: 
         "@TESTS@": " ".join(map(shlex.quote, sorted(tests))),
         "@SELECTED@": ",".join(one.selected),  # unquoted, as the official evaluator has it
     }
-    fill: Callable[[str], str] = lambda name: _filled(_template(name), marks)  # noqa: E731
     own = checkout.build_files(one.instance_id) if settings.build else {}
     text = {
-        "task.toml": _task_toml(one, checkout.commit, settings, revision, fill("collect.sh")),
+        "task.toml": _task_toml(one, checkout.commit, settings, revision, _filled(_template("collect.sh"), marks)),
         "instruction.md": _without_fix(one, _prose(one)),
         ROW_FILE: json.dumps(_row(one), ensure_ascii=False, indent=1) + "\n",
         "environment/Dockerfile": _dockerfile(one, checkout, settings),
         "environment/prune.sh": _template("prune.sh"),
         "tests/test.sh": _template("test.sh"),
-        "tests/entry.sh": fill("entry.sh"),
+        "tests/entry.sh": _filled(_template("entry.sh"), marks),
         "tests/score.py": _template("score.py"),
         "tests/run_script.sh": scripts.run_script,
         "tests/parser.py": scripts.parser,

@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 from terminalbench.runner.executors.local import tied
 from terminalbench.runner.last_words import log_tail
@@ -18,6 +20,41 @@ def test_harbor_hears_an_interrupt_though_we_were_started_in_the_background() ->
     finally:
         signal.signal(signal.SIGINT, before)
     assert said.stdout == "default_int_handler\n", said.stderr
+
+
+LEAVER = """
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for number in range(1, 32):
+            if number not in (9, 17, 19):
+                signal.signal(number, signal.SIG_IGN)
+        os.write(1, b"%d" % os.getpid())
+        os.close(1)
+        time.sleep(300)
+    os._exit(0)
+os.waitpid(-1, 0)
+"""
+
+
+def test_what_an_agent_left_in_another_session_ends_with_its_harbor() -> None:
+    """Harbor ends by itself, and nothing of its group is left; the agent's process ignores all but one signal."""
+    argv = tied([sys.executable, "-c", LEAVER], signal.SIGINT)
+    said = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=240, start_new_session=True)
+    left = Path("/proc", said.stdout, "stat")
+
+    def runs() -> bool:
+        try:
+            return left.read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        except OSError:
+            return False
+
+    assert runs(), "it has to outlive its parent to prove anything"
+    deadline = time.monotonic() + 60
+    while runs() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not runs()
 
 
 def test_the_last_words_of_a_job_name_what_it_raised(tmp_path) -> None:

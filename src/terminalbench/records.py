@@ -315,12 +315,16 @@ class EventKind(StrEnum):
     NOTE = "note"
 
 
-class Progress(msgspec.Struct, frozen=True):
-    """Where in its workflow a running trial is: step, attempt of the cycle, cycle of the step, both from 1."""
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where in its workflow a running trial is: step, attempt of the cycle, cycle of the step, both from 1.
+
+    `retries` are the attempts so far that were not the first of their step in a cycle.
+    """
 
     step: str
     attempt: int
     cycle: int
+    retries: int = 0
 
     def __str__(self) -> str:
         return f"{self.step}, attempt {self.attempt}, cycle {self.cycle}"

@@ -4,12 +4,16 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.live import Teller, job_event
 from support.live import plan as live_plan
+from terminalbench.cli.main import main
+from terminalbench.cli.swebench_pro import command as group
+from terminalbench.cli.swebench_pro.options import log_file_of
 from terminalbench.errors import UserError
 from terminalbench.live.state import replay
 from terminalbench.swebench_pro.experiment import (
@@ -126,3 +130,27 @@ def test_toml_of_the_shell_script_is_valid(tmp_path: Path) -> None:
 
     text = tomlkit.dumps(document(wanted(tmp_path), Output(tmp_path / "an output folder")))
     assert tomllib.loads(text)["slug"] == "swe-bench-pro"
+
+
+def test_a_log_file_is_taken_before_and_after_the_command(tmp_path: Path) -> None:
+    command = group.get_command(click.Context(group), "experiment")
+    assert command is not None
+    option = next(one for one in command.params if one.name == "log_file")
+    before = click.Context(group)
+    before.params["log_file"] = tmp_path / "before.log"
+    assert log_file_of(click.Context(command, parent=before), option, None) == tmp_path / "before.log"
+    assert log_file_of(click.Context(command, parent=before), option, tmp_path / "after.log") == tmp_path / "after.log"
+    assert main(["swebench-pro", "--log-file", "x", "list-instances"]) == 2
+
+
+def test_bad_usage_is_refused_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    usual = ["swebench-pro", "experiment", "--provider", "ollama", "--output-dir", str(tmp_path / "out")]
+    for more, said in (
+        (["--tasks", str(tmp_path / "none")], "tbench swebench-pro tasks"),
+        (["--tasks", str(tmp_path), "--split", "train"], "go with rows"),
+        (["--tasks", "hf:abc"], "--evaluator CHECKOUT"),
+        (["--arms", " , "], "--arms names nothing"),
+    ):
+        assert main([*usual, *more]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -15,8 +15,8 @@ ARMS = ("singleshot", "s1_tdd_review_backtrack")
 TASKS = ("instance_owner__repo-0123456789abcdef-v1", "b", "c", "d")
 
 
-def at(step: str, attempt: int, cycle: int = 1) -> dict[str, object]:
-    return {"at": {"step": step, "attempt": attempt, "cycle": cycle}}
+def at(step: str, attempt: int, cycle: int = 1, retries: int = 0) -> dict[str, object]:
+    return {"at": {"step": step, "attempt": attempt, "cycle": cycle, "retries": retries}}
 
 
 def busy() -> LiveState:
@@ -25,8 +25,8 @@ def busy() -> LiveState:
     events = [
         Teller("b__1", "b", one).started(0),
         Teller("b__1", "b", one).event(5, "trial_phase", phase="agent", detail=at("patch", 1)),
-        Teller("b__1", "b", one).event(15, "trial_phase", phase="agent", detail=at("patch", 2)),
-        Teller("b__1", "b", one).event(16, "trial_phase", phase="agent", detail=at("patch", 2)),
+        Teller("b__1", "b", one).event(15, "trial_phase", phase="agent", detail=at("patch", 2, retries=1)),
+        Teller("b__1", "b", one).event(16, "trial_phase", phase="agent", detail=at("patch", 2, retries=1)),
         Teller("b__1", "b", one).ended(60, "passed", 0.12),
         Teller("c__1", "c", one).started(60),
         Teller("c__1", "c", one).ended(100, "failed", 0.12),
@@ -37,7 +37,7 @@ def busy() -> LiveState:
         Teller("a__1", TASKS[0], one).started(130),
         Teller("a__1", TASKS[0], one).event(140, "trial_phase", phase="agent", detail=at("patch", 1)),
         Teller("a__2", TASKS[0], two).started(200),
-        Teller("a__2", TASKS[0], two).event(210, "trial_phase", phase="agent", detail=at("gen_patch", 3, 2)),
+        Teller("a__2", TASKS[0], two).event(210, "trial_phase", phase="agent", detail=at("gen_patch", 3, 2, 4)),
     ]
     return replay(plan(ARMS, TASKS, agents=dict.fromkeys(ARMS, "guarded")), events)
 
@@ -51,11 +51,11 @@ def test_golden_table(golden, width: int) -> None:
 
 def test_progress_is_that_of_each_arm_and_retries_are_those_of_steps() -> None:
     state = busy()
-    assert [(arm.progress, arm.step_retries) for arm in state.profiles.values()] == [("3/4", 1), ("1/4", 1)]
+    assert [(arm.progress, arm.step_retries) for arm in state.profiles.values()] == [("3/4", 1), ("1/4", 4)]
     again = replay(state.plan, [])
     again.trials = state.trials
     again.replan(state.plan)
-    assert [arm.step_retries for arm in again.profiles.values()] == [1, 1], "a plan that is read again changes nothing"
+    assert [arm.step_retries for arm in again.profiles.values()] == [1, 4], "a plan that is read again changes nothing"
 
 
 def test_a_terminal_is_left_as_it_is_and_a_broken_table_ends_no_run(tmp_path, capsys, monkeypatch) -> None:

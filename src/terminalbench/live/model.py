@@ -53,6 +53,7 @@ class LiveTrial(msgspec.Struct):
     attempt: int | None = None
     at: Progress | None = None
     step_retries: int = 0
+    told_retries: int = 0
 
     @property
     def doing(self) -> str:

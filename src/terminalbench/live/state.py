@@ -229,9 +229,12 @@ class LiveState:
         step = event.detail.get("step")
         trial.phase = f"{event.phase or '?'} {step}" if step else event.phase or "?"
         at = _progress(event.detail.get("at"))
-        if at is not None and at.attempt > 1 and at != trial.at:
-            trial.step_retries += 1
-            self.tally.profile(trial.profile).step_retries += 1
+        if at is not None:
+            # A trial that is tried again counts anew.
+            gained = at.retries - trial.told_retries if at.retries >= trial.told_retries else at.retries
+            trial.told_retries = at.retries
+            trial.step_retries += gained
+            self.tally.profile(trial.profile).step_retries += gained
         trial.at = at
         trial.last = time
 

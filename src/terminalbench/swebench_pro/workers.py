@@ -4,8 +4,11 @@ A batch runs a job for each arm. Each job starts with its part of the workers; w
 its part, the others get the rest, by the same orders that `tbench ctl` gives.
 """
 
+import logging
 import time
 from collections.abc import Mapping
+
+import msgspec
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.limits.control import ControlFile
@@ -51,12 +54,15 @@ class Sharing:
         if now - self._looked < _LOOK_SEC:
             return
         self._looked = now
-        self._feed.read()
-        wanted = orders(self._workers, self._feed.state)
-        changed = {arm: many for arm, many in wanted.items() if self._ordered.get(arm) != many}
-        if changed:
-            self._ordered |= changed
-            self._control.change(lambda control: control.parallel.update(changed))
+        try:
+            self._feed.read()
+            wanted = orders(self._workers, self._feed.state)
+            changed = {arm: many for arm, many in wanted.items() if self._ordered.get(arm) != many}
+            if changed:
+                self._control.change(lambda control: control.parallel.update(changed))
+                self._ordered |= changed
+        except (OSError, msgspec.DecodeError) as error:  # each arm goes on with what it has
+            logging.getLogger(__name__).warning("workers could not be handed on: %s", error)
 
 
 def orders(workers: int, state: LiveState) -> dict[str, int]:

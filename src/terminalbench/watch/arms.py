@@ -48,9 +48,10 @@ def arm_lines(state: LiveState, now: float, width: int) -> list[Text]:
     arms = list(state.profiles.values())
     rows = [_row(arm) for arm in arms]
     total = LiveProfile.total(arms)
-    elapsed = f" ({duration(now - state.began)})" if state.began is not None else ""
     left = eta_sec(state, now)
     done = total.planned is not None and total.done >= total.planned
+    until = state.last if done and state.last is not None else now
+    elapsed = f" ({duration(until - state.began)})" if state.began is not None else ""
     eta = "" if done else f"ETA {duration(left)}" if left is not None else "ETA unknown"
     rows.append(_row(total, name=f"TOTAL{elapsed}", style="bold"))
     lines = table(_COLUMNS, rows, width, narrow=False)

@@ -109,11 +109,13 @@ class Log:
 
     def tell(self, event: "Event") -> None:
         """What an event means, if a line is worth it."""
-        if self._feed is not None:
+        if self._feed is None:
+            return
+        with contextlib.suppress(OSError):
             self._feed.read()
-            line = self._lines.line(self._feed.state, event)
-            if line is not None:
-                self.say(line)
+        line = self._lines.line(self._feed.state, event)
+        if line is not None:
+            self.say(line)
 
     def close(self) -> None:
         """The end of the file."""

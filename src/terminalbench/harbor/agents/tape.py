@@ -41,6 +41,7 @@ class Tape(TraceFolder):
         self._steps = [Step(step_id=1, source="user", message=instruction)]
         self._contents: dict[str, str] = {}
         self._at: Progress | None = None
+        self._retries = 0
 
     @override
     def put(self, event: TraceEvent) -> None:
@@ -66,7 +67,8 @@ class Tape(TraceFolder):
         attempt = event.attempt or 1
         rejected = event.kind is Happened.GUARD and event.passed is False and not event.fatal
         unusable = event.kind is Happened.ATTEMPT and event.artifact is None
-        at = Progress(event.step, attempt + (rejected or unusable), event.cycle)
+        self._retries += event.kind is Happened.ATTEMPT and attempt > 1
+        at = Progress(event.step, attempt + (rejected or unusable), event.cycle, self._retries)
         if at != self._at and event.kind in (Happened.STEP_START, Happened.ATTEMPT, Happened.GUARD):
             self._at = at
             if self._tell is not None:

@@ -1,0 +1,157 @@
+"""The tutorial of SWE-Bench Pro on real Harbor: its experiment is killed in the middle, resumed and evaluated."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_run import LIMIT_SEC, wait_for
+
+from conftest import REPO
+from servers.workflow import Answer, Asked, WorkflowServer
+from support.experiments import Project
+from support.tasks import write_repository_task
+from terminalbench.experiments.batch import Batch
+from terminalbench.swebench_pro.rows import Standing, read_results
+
+pytestmark = pytest.mark.timeout(600)
+KEY = "sk-scripted-0123456789abcdef"
+PAGE = (REPO / "docs" / "swe-bench-pro.md").read_text()
+LINES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+INSTANCES = ("instance_good", "instance_hopeless")
+ARMS = ("singleshot", "s1_direct")
+
+
+def answers(asked: Asked) -> Answer:
+    """A right patch; of the hopeless instance none that applies."""
+    if asked.form == "analysis":
+        return {"root_cause": "the sign", "fix_approach": "add", "files": ["calc.py"]}
+    search = f"not in the file {asked.number}" if asked.scenario == "hopeless" else "a - b"
+    edit = {"action": "modify", "path": "calc.py", "search": search, "replace": "a + b"}
+    return {"edits": [edit], "reasoning": "so"}
+
+
+@dataclass(frozen=True)
+class Done:
+    """The output folder when the script has ended, what it said, and the command that it is made of."""
+
+    output: Path
+    ran: subprocess.CompletedProcess[str]
+    server: WorkflowServer
+    lab: Any
+    argv: list[str]
+
+    @property
+    def batch(self) -> Batch:
+        return Batch(self.output / "batches" / "swe-bench-pro" / "0")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, new_lab: Any) -> Generator[Done]:
+    root = tmp_path_factory.mktemp("pro") / "a project"
+    root.mkdir()
+    lab = new_lab(Project(root))
+    for name in INSTANCES:
+        folder = write_repository_task(root / "swebench-pro" / name)
+        text = (folder / "task.toml").read_text()
+        mark = '[metadata]\nswebench_pro = true\nrepo = "tiny/calc"\nbase_commit = "0"\n'
+        (folder / "task.toml").write_text(text.replace("[metadata]\n", mark))
+        told = f"SCENARIO {name.removeprefix('instance_')}: `add(2, 3)` of calc.py returns -1, it should be 5.\n"
+        (folder / "instruction.md").write_text(told)
+    output = root / "output" / "swe_bench_pro"
+    lab.env |= {"NO_PROXY": "127.0.0.1", "LLM_API_KEY": KEY}
+    with WorkflowServer(answers) as server:
+        (line,) = (line for line in LINES if " experiment " in line)
+        argv = shlex.split(line.replace("http://127.0.0.1:8000", server.url))[1:]
+        process = lab.start(*argv, fresh=True)
+        wait_for(lambda: next(output.glob("batches/*/0/runs/*/*/result.json"), None), process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(LIMIT_SEC)
+        log = str(output / "experiment.log")
+        ran = lab.tbench(*argv, "--resume", "--evaluate", "--log-file", log)
+        yield Done(output, ran, server, lab, argv)
+
+
+def test_each_pair_of_instance_and_arm_is_once_in_the_results(done: Done) -> None:
+    assert done.ran.returncode == 0, done.ran.stdout + done.ran.stderr
+    rows = read_results(done.output / "results.jsonl")
+    assert (rows.bad_lines, rows.repeated) == (0, 0)
+    assert Counter((row.instance_id, row.arm) for row in rows.rows) == Counter((i, a) for i in INSTANCES for a in ARMS)
+    standings = {row.key[:2]: row.standing for row in rows.rows}
+    assert standings == {
+        (i, a): Standing.RESOLVED if i == "instance_good" else Standing.GAVE_UP for i in INSTANCES for a in ARMS
+    }
+    bad = next(row for row in rows.rows if row.key[:2] == ("instance_hopeless", "s1_direct"))
+    assert (bad.failed_step, bad.failed_guard, bad.failure, bad.retry_count) == ("patch", "patch", "rmax", 3)
+    assert list(bad.per_step_tokens) == ["analysis", "patch"]
+    assert bad.total_tokens == sum(many or 0 for many in bad.per_step_tokens.values())
+
+
+def test_what_was_left_is_evaluated_drawn_and_logged(done: Done) -> None:
+    verdicts = json.loads((done.output / "predictions" / "evaluation" / "resolved.json").read_text())["resolved"]
+    assert verdicts == {arm: {"instance_good": True, "instance_hopeless": False} for arm in ARMS}
+    assert (done.output / "charts" / "index.html").is_file()
+    assert "x failed  instance_hopeless" in (done.output / "experiment.log").read_text()
+
+
+def test_the_script_goes_on_with_it_and_says_why_runs_failed(done: Done) -> None:
+    asked = len(done.server.asked)
+    settings = dict(zip(done.argv[2::2], done.argv[3::2], strict=True))
+    settings |= {"--output-dir": str(done.output), "--tasks": str(done.lab.root / "swebench-pro")}
+    names = {name.removeprefix("--").replace("-", "_").upper(): value for name, value in settings.items()}
+    script = REPO / "examples" / "swe_bench_pro" / "run_experiment.sh"
+    env = done.lab.env | names | {"ENV_FILE": str(done.output / "none")}
+    ran = subprocess.run(
+        [str(script)], cwd=done.lab.root, env=env, capture_output=True, text=True, timeout=LIMIT_SEC, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert len(done.server.asked) == asked, "what is done is not run again"
+    assert (done.output / "final_error_analysis_latest.md").read_text().count("← FINAL") == 2
+    assert "final_error_analysis_latest.md" in ran.stdout
+
+
+def test_the_key_is_nowhere_in_the_output_and_in_no_argument(done: Done) -> None:
+    held = [path for path in done.output.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    assert held == []
+    assert KEY not in done.ran.stdout + done.ran.stderr
+    assert {request.headers.get("authorization") for request in done.server.chats} == {f"Bearer {KEY}"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (["--model", "other"], "model: openai/my-model -> openai/other"),
+        (["--instances", "good"], "- instance instance_hopeless"),
+        (["--arms", "singleshot"], "- arm s1_direct"),
+    ],
+)
+def test_another_experiment_is_refused_with_its_difference(done: Done, changed: list[str], said: str) -> None:
+    before = (done.output / "experiment.toml").read_bytes()
+    ran = done.lab.tbench(*done.argv, *changed, "--resume")
+    assert (ran.returncode, said in ran.stderr) == (2, True), ran.stderr
+    assert (done.output / "experiment.toml").read_bytes() == before
+    assert done.lab.tbench(*done.argv).returncode == 2, "a folder that holds an experiment is not run over"
+
+
+def test_every_other_command_of_the_tutorial_works(done: Done) -> None:
+    """The last one: it adds an instance to the folder of tasks."""
+    rest = [shlex.split(line) for line in LINES if " experiment " not in line]
+    assert len(rest) == 9
+    for program, *words in rest:
+        if program == "python":
+            argv = [sys.executable, str(REPO / words[0]), *words[1:], "slug"]  # one is enough here
+            ran = subprocess.run(
+                argv, cwd=done.lab.root, capture_output=True, text=True, timeout=LIMIT_SEC, check=False
+            )
+        else:
+            ran = done.lab.tbench(*words)
+        assert ran.returncode in (0, 3 if words[0] == "compare" else 0), (words, ran.stdout, ran.stderr)

@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from support.live import Teller, job_event
 from support.live import plan as live_plan
+from support.results import make_plan
 from terminalbench.cli.main import main
 from terminalbench.cli.swebench_pro import command as group
 from terminalbench.cli.swebench_pro.options import log_file_of
 from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
 from terminalbench.live.state import replay
+from terminalbench.swebench_pro import experiment as experiments
 from terminalbench.swebench_pro.experiment import (
     KEY,
     Wanted,
@@ -24,6 +27,7 @@ from terminalbench.swebench_pro.experiment import (
     hand_over_key,
     key_variable,
     model_name,
+    run_experiment,
 )
 from terminalbench.swebench_pro.instances import TaskInstance
 from terminalbench.swebench_pro.output import Output
@@ -154,3 +158,27 @@ def test_bad_usage_is_refused_before_anything_is_written(tmp_path: Path, capsys:
         assert main([*usual, *more]) == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("retry_errors", "asked"), [(False, None), (True, "all")])
+def test_errors_are_run_again_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retry_errors: bool, asked: str | None
+) -> None:
+    calls: list[str | None] = []
+
+    def stopped(_experiment: Any, *, retry_errors: str | None = None, **_more: Any) -> Any:
+        calls.append(retry_errors)
+        raise UserError("nothing is run here")
+
+    monkeypatch.setattr(experiments, "refuse_differences", lambda *_: None)
+    monkeypatch.setattr(experiments, "resume", stopped)
+    monkeypatch.setattr(experiments, "_written", lambda *_: None)
+    batch = Batch(tmp_path / "out" / "batches" / "swe-bench-pro" / "0")
+    batch.folder.mkdir(parents=True)
+    make_plan(batch, ("singleshot",), "a")
+    ask = wanted(tmp_path, provider="ollama")
+    with pytest.raises(UserError, match="nothing is run"):
+        run_experiment(ask, Output(tmp_path / "out"), going_on=True, retry_errors=retry_errors)
+    with pytest.raises(UserError, match="holds an experiment already"):
+        run_experiment(ask, Output(tmp_path / "out"), going_on=False)
+    assert calls == [asked]

@@ -12,7 +12,7 @@ from support.results import make_plan, make_trial
 from terminalbench.analytics.model import Comparison
 from terminalbench.cli.compare import DEPARTURES
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.experiments.plan import DepartureKind
+from terminalbench.experiments.departures import DepartureKind
 from terminalbench.files import write_json
 from terminalbench.index.queries import view_batch
 from terminalbench.runner.resume import missing_cells

@@ -24,7 +24,7 @@ from terminalbench.index.results import export_index, list_batches, open_results
 from terminalbench.index.scan import ScanReport, scan_all, scan_batch
 from terminalbench.index.sql import ask
 from terminalbench.index.store import FILE_NAME, MIGRATIONS, open_index
-from terminalbench.lab.select import FoundTrial
+from terminalbench.lab.trial import FoundTrial
 from terminalbench.records import Outcome, TaskRef
 from terminalbench.report.text import summary
 from terminalbench.report.trial import Shown, trial_text

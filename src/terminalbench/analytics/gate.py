@@ -12,7 +12,7 @@ from typing import Literal
 
 from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.errors import UserError
-from terminalbench.experiments.plan import DepartureKind
+from terminalbench.experiments.departures import DepartureKind
 
 type FailIf = Literal["worse", "not-better", "not-equivalent"]
 type Held = Literal["held", "failed", "undecided"]

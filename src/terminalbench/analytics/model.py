@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from terminalbench.experiments.plan import DepartureKind
+from terminalbench.experiments.departures import DepartureKind
 from terminalbench.index.queries import Rerun
 from terminalbench.index.totals import Spend
 from terminalbench.records import Delivery, Outcome, TaskRef

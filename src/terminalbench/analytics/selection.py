@@ -13,7 +13,8 @@ from terminalbench.analytics.findings.cache import FindingsCache
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Departure, DepartureKind, Plan
+from terminalbench.experiments.departures import Departure, DepartureKind
+from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import plan_or_none

@@ -9,7 +9,8 @@ import msgspec
 from terminalbench.analytics.model import Metric
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agent_code import is_released
-from terminalbench.experiments.plan import Departure, DepartureKind, Plan
+from terminalbench.experiments.departures import Departure, DepartureKind
+from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.profiles import tells
 from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.queries import BatchView

@@ -24,7 +24,7 @@ def command(trial: str, steps: str | None, full: bool, results: Path | None, as_
     from terminalbench.experiments.plan_secrets import secrets_of
     from terminalbench.files import encode_json
     from terminalbench.index.plans import plan_or_none
-    from terminalbench.lab.select import find_trial
+    from terminalbench.lab.trial import find_trial
     from terminalbench.report.trial import Shown, trial_text
     from terminalbench.text.foreign import printable_json
 

@@ -18,6 +18,7 @@ from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, select_profiles, select_tasks
 from terminalbench.experiments.datasets import dataset_labels
+from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.earlier import Earlier, Extent, GrownFrom, earlier
 from terminalbench.experiments.profiles import RECIPE, Difference, Profile, changes_since
 from terminalbench.experiments.tables import (
@@ -157,43 +158,6 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.task is None:
             return ExclusionKind.PROFILE_REFUSED
         return ExclusionKind.BUDGET if self.reason.startswith("the budget of ") else ExclusionKind.NOT_STARTED
-
-
-class DepartureKind(StrEnum):
-    """In what a batch or a question departs from what was declared: the name by which a person accepts it."""
-
-    BASELINE = "baseline"
-    CONTRASTS = "contrasts"
-    """A contrast that was not declared, or a declared one that is not asked for."""
-    ANALYSIS = "analysis"
-    """The `[analysis]` table of the file is another one now."""
-    ATTEMPTS = "attempts"
-    TASKS = "tasks"
-    PROFILES = "profiles"
-    PLANNED_TRIALS = "planned-trials"
-    TOP_UP = "top-up"
-    RUN_SETTINGS = "run-settings"
-    """Batches that are compared together were run with other time limits or arguments."""
-    PICKED = "picked"
-    """Tasks or profiles were picked by hand, after the results."""
-    CHANGED_TASKS = "changed-tasks"
-    """A task was changed between trials of a batch."""
-    CHANGED_PROFILES = "changed-profiles"
-    """So was the code of an agent, a skill or an MCP server."""
-    LOST_VERDICTS = "lost-verdicts"
-    """Trials that had ended with a verdict were gone, and are run again."""
-    OTHER = "other"
-    """Recorded by an earlier version, as a sentence only."""
-
-
-class Departure(msgspec.Struct, frozen=True):
-    """One departure from what was declared before the first trial, and its sentence."""
-
-    kind: DepartureKind
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.text}"
 
 
 class Declared(msgspec.Struct, frozen=True):

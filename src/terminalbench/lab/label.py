@@ -19,7 +19,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.results import FINDINGS_FILE
-from terminalbench.lab.select import find_trial
+from terminalbench.lab.trial import find_trial
 
 
 @dataclass(frozen=True)

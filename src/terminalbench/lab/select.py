@@ -1,4 +1,4 @@
-"""What a command works on: a results folder, one batch, several of them, the batch that runs, one trial."""
+"""What a command works on: a results folder, one batch, several of them, or the batch that runs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,15 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import Experiment, load, project_root
 from terminalbench.experiments.tables import AnalysisTable
-from terminalbench.index.places import ForeignJobs, Place, find_batches, find_jobs, is_trial, root_around
+from terminalbench.index.places import ForeignJobs, find_batches, find_jobs, root_around
 from terminalbench.index.plans import plan_or_none
-from terminalbench.index.queries import BatchView, TrialRow, trial_rows, trials_named
-from terminalbench.index.scan import scan_all, scan_batch
+from terminalbench.index.queries import BatchView
 from terminalbench.index.views import open_views
 from terminalbench.live.processes import announced_batches, live_processes
-from terminalbench.records import Trial
 from terminalbench.strict import is_file, is_folder, is_there
-from terminalbench.text.foreign import printable
 from terminalbench.text.paths import from_here, typed
 
-_LIST = "tbench list shows the batches"
+LIST_HINT = "tbench list shows the batches"
 
 
 @dataclass(frozen=True)
@@ -242,7 +239,7 @@ def _named(name: Path, results: Path | None, *, foreign: bool) -> Batch:
         return _in_folder(name.resolve(), foreign=foreign)
     inside_results = not (name.is_absolute() or ".." in name.parts)
     if not inside_results or not _is_batch(folder := results_root(results) / name):
-        raise UserError("no such batch or experiment file", where=str(name), hint=_LIST)
+        raise UserError("no such batch or experiment file", where=str(name), hint=LIST_HINT)
     return Batch(folder)
 
 
@@ -333,70 +330,3 @@ def watched_batch(folder: Path) -> Batch:
         raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(folder))
     one = max(inside, key=lambda place: (place / "plan.json").stat().st_mtime)
     raise UserError("is no batch, it holds batches", where=str(folder), hint=f"name one of them, as {typed(one)}")
-
-
-@dataclass(frozen=True)
-class FoundTrial:
-    """A trial, the batch it is in, and what the index calls that batch."""
-
-    batch: Batch
-    batch_key: str
-    row: TrialRow
-
-    @property
-    def folder(self) -> Path:
-        """Where it is."""
-        return self.batch.folder / self.row.folder
-
-    @property
-    def later(self) -> tuple[Trial, ...]:
-        """The tries of its attempt that were run after its verdict, which counts."""
-        row = self.row
-        if row.trial is None or not row.trial.measured or row.run_again or row.attempt is None:
-            return ()
-        place = (row.profile, row.dataset, row.task, row.attempt)
-        others = trial_rows(self.batch.results_root, self.batch_key)
-        return tuple(
-            other.trial
-            for other in others
-            if other.run_again and other.trial is not None and other.trial.measured
-            if (other.profile, other.dataset, other.task, other.trial.attempt) == place
-        )
-
-    @property
-    def key(self) -> str:
-        """What findings and labels call the trial."""
-        return f"{self.row.job}/{self.row.name}"
-
-
-def find_trial(name: str, results: Path | None = None) -> FoundTrial:
-    """The one trial called `name`, or whose name begins so, or in the folder `name`; a clear error otherwise."""
-    if results is None and is_trial(name):
-        return _trial_in(Path(name).resolve())
-    if "/" in name:
-        raise UserError("is not the folder of a trial", where=name, hint="name the trial, or its folder")
-    root = results_root(results)
-    scan_all(root)
-    found = trials_named(root, name)
-    exact = [entry for entry in found if entry[1].name == name] or found
-    if not exact:
-        raise UserError(f'no trial is called "{name}"', where=str(root), hint=_LIST)
-    if len(exact) > 1:
-        names = "\n  ".join(printable(f"{batch}  {row.profile}  {row.name}") for batch, row in exact)
-        raise UserError(f'several trials start with "{name}":\n  {names}', where=str(root))
-    key, row = exact[0]
-    return FoundTrial(Place(key, str(root / key)).batch, key, row)
-
-
-def _trial_in(folder: Path) -> FoundTrial:
-    """The trial in a folder: of a batch of ours, or of a Harbor job."""
-    runs = folder.parent.parent
-    batch: Batch = ForeignJobs(runs, (folder.parent.name,))
-    if runs.name in ("runs", "superseded") and _is_batch(runs.parent):
-        batch = Batch(runs.parent)
-    scan_batch(batch)
-    key = batch.folder.relative_to(batch.results_root).as_posix()
-    for row in trial_rows(batch.results_root, key):
-        if batch.folder / row.folder == folder:
-            return FoundTrial(batch, key, row)
-    raise UserError("is no trial that can be read", where=str(folder))

@@ -14,8 +14,9 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.agent_code import agent_code, is_released, option_files
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.digests import changed_names, digests, files_below
-from terminalbench.experiments.plan import Departure, DepartureKind, Plan, PlannedTask, ProfileRecord
+from terminalbench.experiments.plan import Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profiles import ON_DISK, Folder, content_id, differences, summaries, tells
 from terminalbench.experiments.task_folder import PARTS
 from terminalbench.files import read_json

@@ -6,17 +6,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from terminalbench.errors import UserError
+from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.earlier import GrownFrom
-from terminalbench.experiments.plan import (
-    Departure,
-    DepartureKind,
-    Exclusion,
-    ExclusionKind,
-    JobSpec,
-    Plan,
-    PlannedTask,
-    ProfileRecord,
-)
+from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profiles import tells
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural

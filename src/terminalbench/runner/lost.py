@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.plan import Departure, DepartureKind, Plan
+from terminalbench.experiments.departures import Departure, DepartureKind
+from terminalbench.experiments.plan import Plan
 from terminalbench.files import BadLine, each_jsonl
 from terminalbench.index.queries import BatchView
 from terminalbench.records import EventKind, Outcome

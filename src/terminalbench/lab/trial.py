@@ -1,0 +1,81 @@
+"""The one trial that a command works on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.index.places import ForeignJobs, Place, is_trial
+from terminalbench.index.queries import TrialRow, trial_rows, trials_named
+from terminalbench.index.scan import scan_all, scan_batch
+from terminalbench.lab.select import LIST_HINT, results_root
+from terminalbench.records import Trial
+from terminalbench.strict import is_file
+from terminalbench.text.foreign import printable
+
+
+@dataclass(frozen=True)
+class FoundTrial:
+    """A trial, the batch it is in, and what the index calls that batch."""
+
+    batch: Batch
+    batch_key: str
+    row: TrialRow
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.batch.folder / self.row.folder
+
+    @property
+    def later(self) -> tuple[Trial, ...]:
+        """The tries of its attempt that were run after its verdict, which counts."""
+        row = self.row
+        if row.trial is None or not row.trial.measured or row.run_again or row.attempt is None:
+            return ()
+        place = (row.profile, row.dataset, row.task, row.attempt)
+        others = trial_rows(self.batch.results_root, self.batch_key)
+        return tuple(
+            other.trial
+            for other in others
+            if other.run_again and other.trial is not None and other.trial.measured
+            if (other.profile, other.dataset, other.task, other.trial.attempt) == place
+        )
+
+    @property
+    def key(self) -> str:
+        """What findings and labels call the trial."""
+        return f"{self.row.job}/{self.row.name}"
+
+
+def find_trial(name: str, results: Path | None = None) -> FoundTrial:
+    """The one trial called `name`, or whose name begins so, or in the folder `name`; a clear error otherwise."""
+    if results is None and is_trial(name):
+        return _trial_in(Path(name).resolve())
+    if "/" in name:
+        raise UserError("is not the folder of a trial", where=name, hint="name the trial, or its folder")
+    root = results_root(results)
+    scan_all(root)
+    found = trials_named(root, name)
+    exact = [entry for entry in found if entry[1].name == name] or found
+    if not exact:
+        raise UserError(f'no trial is called "{name}"', where=str(root), hint=LIST_HINT)
+    if len(exact) > 1:
+        names = "\n  ".join(printable(f"{batch}  {row.profile}  {row.name}") for batch, row in exact)
+        raise UserError(f'several trials start with "{name}":\n  {names}', where=str(root))
+    key, row = exact[0]
+    return FoundTrial(Place(key, str(root / key)).batch, key, row)
+
+
+def _trial_in(folder: Path) -> FoundTrial:
+    """The trial in a folder: of a batch of ours, or of a Harbor job."""
+    runs = folder.parent.parent
+    batch: Batch = ForeignJobs(runs, (folder.parent.name,))
+    if runs.name in ("runs", "superseded") and is_file(runs.parent / "plan.json"):
+        batch = Batch(runs.parent)
+    scan_batch(batch)
+    key = batch.folder.relative_to(batch.results_root).as_posix()
+    for row in trial_rows(batch.results_root, key):
+        if batch.folder / row.folder == folder:
+            return FoundTrial(batch, key, row)
+    raise UserError("is no trial that can be read", where=str(folder))

@@ -65,15 +65,22 @@ def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     """Each worker begins with its share of the tests that run whole batches: at the end only short ones are left.
 
     The starter tasks share a few large batches, which every worker that has one of their tests would run: they are the
-    first of one worker. (A worker that is done takes tests from the end of another's.)
+    first of one worker. So are tests of a module that share what a fixture of it makes. (A worker that is done takes tests
+    from the end of another's.)
     """
     blocks: list[list[pytest.Item]] = [[] for _ in range(workers)]
     rest = []
-    for number, item in enumerate(items):
+    sharing: dict[Path, list[pytest.Item]] = {}
+    for item in items:
         if item.path.parent.name == "starter":
             blocks[0].append(item)
         elif item.path.parent.name in ("e2e", "chaos"):
-            blocks[number % workers].append(item)
+            block = sharing.get(item.path) if _shares(item) else None
+            if block is None:
+                block = min(blocks, key=len)
+            if _shares(item):
+                sharing[item.path] = block
+            block.append(item)
         else:
             rest.append(item)
     size = -(-len(items) // workers)
@@ -82,6 +89,12 @@ def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
         block += rest[:room]
         rest = rest[room:]
     return [item for block in blocks for item in block]
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether a test uses what other tests of its module use too."""
+    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    return any(definitions[-1].scope == "module" for definitions in fixtures)
 
 
 @dataclass(frozen=True)

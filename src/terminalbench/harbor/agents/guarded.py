@@ -9,6 +9,7 @@ agents, and leaves nothing.
 import asyncio
 import hashlib
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, override
 
@@ -22,7 +23,7 @@ from pydantic import Field
 
 from terminalbench.files import write_bytes
 from terminalbench.harbor.agent_watch import current_watch
-from terminalbench.harbor.agents.chat import TrialChat, provider_error
+from terminalbench.harbor.agents.chat import TrialChat, in_thread, provider_error
 from terminalbench.harbor.agents.patch import metadata_of, workdir_of
 from terminalbench.harbor.agents.tape import Tape
 from terminalbench.harbor.agents.workspace import TrialWorkspace
@@ -32,7 +33,7 @@ from terminalbench.llm.model import Fault, ModelError, Options
 from terminalbench.version import __version__
 from terminalbench.workflow import context as repository_context
 from terminalbench.workflow.attempt import Given, Ports
-from terminalbench.workflow.engine import Engine, Result
+from terminalbench.workflow.engine import Engine
 from terminalbench.workflow.generators import Patch, answer_of
 from terminalbench.workflow.load import from_texts
 from terminalbench.workflow.model import Artifact, Workflow
@@ -72,9 +73,12 @@ class GuardedAgent(BaseAgent, TellsProgress):
 
     def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
         super().__init__(logs_dir, *args, **kwargs)
-        self._workflow: Workflow | None = None
         self._tape: Tape | None = None
         self._began = 0.0
+
+    @cached_property
+    def _workflow(self) -> Workflow:
+        return from_texts(self.options.workflow)
 
     @staticmethod
     @override
@@ -96,8 +100,8 @@ class GuardedAgent(BaseAgent, TellsProgress):
 
     @override
     async def setup(self, environment: BaseEnvironment) -> None:
-        """Read the workflow, and find out what would make every question to the model fail."""
-        self._workflow = from_texts(self.options.workflow)
+        """Find out what would make every question to the model fail, and whether the workflow is one."""
+        temperatures = self._temperatures()
         if not self.model_name:
             raise RuntimeError("a guarded workflow needs a model: name it in the profile")
         if (await environment.exec("git --version", timeout_sec=60)).return_code != 0:
@@ -105,14 +109,14 @@ class GuardedAgent(BaseAgent, TellsProgress):
         # Keys of a profile that names them otherwise than the shell does; a job has one profile.
         os.environ.update({name: value for name, value in self.extra_env.items() if name != ATTEMPT})
         try:
-            await self._chat().ready(self._temperatures(self._workflow))
+            await self._chat().ready(temperatures)
         except ModelError as error:
             raise (provider_error(error) if error.fault is not Fault.MISSING else RuntimeError(str(error))) from error
 
-    def _temperatures(self, workflow: Workflow) -> list[float]:
+    def _temperatures(self) -> list[float]:
         if self.options.temperature is not None:
             return [self.options.temperature]
-        steps = workflow.steps.values()
+        steps = self._workflow.steps.values()
         found = [value for step in steps for value in (step.temperature, step.retry_temperature)]
         return sorted({value for value in found if value is not None})
 
@@ -137,8 +141,6 @@ class GuardedAgent(BaseAgent, TellsProgress):
     @override
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         """Run the workflow to one of its endings; `populate_context_post_run` fills `context` when it is over."""
-        if self._workflow is None:
-            raise RuntimeError("GuardedAgent.run() before setup()")
         self._began = asyncio.get_running_loop().time()
         who = Agent(name=self.name(), version=self.version(), model_name=self.model_name)
         tape = self._tape = Tape(self.logs_dir.parent, who, instruction, self.tell)
@@ -151,17 +153,16 @@ class GuardedAgent(BaseAgent, TellsProgress):
         }
         workspace = await TrialWorkspace.open(environment, workdir_of(environment), hidden=tuple(self.extra_env))
         try:
-            await self._run(workflow, instruction, workspace, metadata_of(environment).get("language"))
+            language = metadata_of(environment).get("language")
+            await self._run(tape, workspace, instruction, language if isinstance(language, str) else None)
         finally:
             await workspace.close()
 
-    async def _run(self, workflow: Workflow, task: str, workspace: TrialWorkspace, language: Any) -> None:
-        chat, tape = self._chat(), self._tape
-        assert tape is not None
-        window = await asyncio.to_thread(chat.context_tokens)
-        told = language if isinstance(language, str) else None
-        seen = await repository_context.build(workspace, task, context_budget(window), language=told)
-        spoken = str(seen.language or told or "")
+    async def _run(self, tape: Tape, workspace: TrialWorkspace, task: str, language: str | None) -> None:
+        chat = self._chat()
+        window = await in_thread(chat.context_tokens)
+        seen = await repository_context.build(workspace, task, context_budget(window), language=language)
+        spoken = str(seen.language or language or "")
         tape.metadata |= {"context_hash": seen.hash, "language": spoken}
         given = Given(
             task=task,
@@ -172,7 +173,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
             model=self.model_name,
             test_notes=seen.test_notes,
         )
-        engine = Engine(workflow, given, Ports(model=chat, workspace=workspace, sink=tape))
+        engine = Engine(self._workflow, given, Ports(model=chat, workspace=workspace, sink=tape))
         tape.usage = lambda: engine.usage
         timer = self._at_limit(engine)
         try:
@@ -180,7 +181,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
         except asyncio.CancelledError:
             tape.metadata["ending"] = engine.cancelled_as.value
             if engine.cancelled_as is Ending.TIME:
-                await asyncio.wait_for(self._leave(workspace, engine.best), _LEAVE_SEC)
+                await asyncio.wait_for(self._leave(tape, workspace, engine.best), _LEAVE_SEC)
             raise
         except ModelError as error:
             tape.metadata |= {"ending": Ending.ERROR.value, "reason": str(error)}
@@ -188,7 +189,9 @@ class GuardedAgent(BaseAgent, TellsProgress):
         finally:
             if timer is not None:
                 timer.cancel()
-        await self._finish(workspace, result)
+        told = {"ending": result.ending.value, "step": result.step, "guard": result.guard, "reason": result.reason}
+        tape.metadata |= {name: value for name, value in told.items() if value is not None}
+        await self._leave(tape, workspace, result.patch if result.ending in _LEFT else None)
 
     def _at_limit(self, engine: Engine) -> asyncio.TimerHandle | None:
         """From shortly before its time limit on, a cancellation is Harbor's word that the time is over."""
@@ -200,13 +203,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
 
         return asyncio.get_running_loop().call_at(self._began + max(0.0, self.limit_sec - _EARLY_SEC), over)
 
-    async def _finish(self, workspace: TrialWorkspace, result: Result) -> None:
-        assert self._tape is not None
-        told = {"ending": result.ending.value, "step": result.step, "guard": result.guard, "reason": result.reason}
-        self._tape.metadata |= {name: value for name, value in told.items() if value is not None}
-        await self._leave(workspace, result.patch if result.ending in _LEFT else None)
-
-    async def _leave(self, workspace: TrialWorkspace, patch: Artifact | None) -> None:
+    async def _leave(self, tape: Tape, workspace: TrialWorkspace, patch: Artifact | None) -> None:
         """Leave the base with the patch in it, and a copy of it beside the trace."""
         answer = answer_of(patch) if patch is not None else None
         if not isinstance(answer, Patch):
@@ -215,9 +212,8 @@ class GuardedAgent(BaseAgent, TellsProgress):
         made = await changes(answer, workspace)
         text = await workspace.diff(made.files) if made.files else ""
         refused = await workspace.apply(text)
-        assert self._tape is not None
         data = text.encode()
-        self._tape.metadata |= {
+        tape.metadata |= {
             "patch_applied": refused is None and bool(text),
             "patch_sha256": hashlib.sha256(data).hexdigest(),
         }

@@ -5,6 +5,7 @@ commit and the task's text decides; the same of both gives the same bytes, and a
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,9 +85,11 @@ async def _holding(workspace: Workspace, words: Sequence[str], how: str) -> list
     """The files that hold one of the words, and in how many lines: counted where the files are, none is read here."""
     if not words:
         return []
-    patterns = [part for word in words for part in ("-e", word)]
-    grep = ["git", "-c", "core.quotePath=false", "grep", "--no-index", "--exclude-standard", "-I", "-c", "-F", how]
-    ran = await workspace.run([*grep, *patterns, "--", "."], timeout_sec=_GREP_SEC)
+    pattern = "|".join(re.escape(word) for word in words)
+    grep = ["git", "-c", "core.quotePath=false", "grep", "--no-index", "--exclude-standard", "-I", "-c", how]
+    ran = await workspace.run([*grep, "-P", "-e", pattern, "--", "."], timeout_sec=_GREP_SEC)
+    if ran.code not in (0, 1, None):  # a git without Perl's patterns, which take a fifth of the time
+        ran = await workspace.run([*grep, "-E", "-e", pattern, "--", "."], timeout_sec=_GREP_SEC)
     lines = [line.rpartition(":") for line in ran.stdout.splitlines()] if ran.code == 0 else []
     return [(path.removeprefix("./"), int(count)) for path, _, count in lines if count.isdecimal()]
 

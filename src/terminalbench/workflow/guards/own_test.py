@@ -48,7 +48,7 @@ async def placed(test: WrittenTest, repository: Repository, workspace: Workspace
     )
     if problem is not None and test.path.strip():
         usual = repository.place(test.code, _near(test.code, repository))
-        problem += f". The usual place is `{usual}`." if usual else ""
+        problem = f"{problem.rstrip(chr(46))}. The usual place is `{usual}`." if usual else problem
     return Placed(path, test.code, problem or "")
 
 

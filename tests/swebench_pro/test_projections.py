@@ -9,12 +9,14 @@ from typing import Any, override
 import pytest
 
 from support.results import make_plan, make_trial
-from support.workflows import PATCH, fatal, gives_up, helped, passes
+from support.workflows import PATCH, Script, fatal, gives_up, helped, passes
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
+from terminalbench.swebench_pro.dag import Status, build
 from terminalbench.swebench_pro.projections import project
 from terminalbench.swebench_pro.rows import Standing, read_results
 from terminalbench.swebench_pro.runs import history_of
+from terminalbench.workflow.history import fold
 from terminalbench.workflow.trace import trace_file
 
 
@@ -203,3 +205,9 @@ def test_the_command_projects_an_output_folder_or_a_batch(
         name: data for name, data in tree(folder).items() if not name.startswith("batches/")
     }
     assert main(["swebench-pro", "project", str(batch.folder)]) == 2
+
+
+def test_an_artifact_that_the_run_was_cut_off_at_has_no_verdict() -> None:
+    cut_off = Script().start("analysis").attempt("analysis").passed("analysis").start("patch").attempt("patch")
+    graph = build("run", fold(cut_off.events), cut_off.artifacts)
+    assert [node.status for node in graph.nodes] == [Status.ACCEPTED, Status.PENDING]

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.workflow.history import Attempt, Escalation, History
+from terminalbench.workflow.history import Attempt, History
 from terminalbench.workflow.model import Artifact
+from terminalbench.workflow.trace import Ending
 
 VERSION = "1.0"
 
@@ -77,7 +78,7 @@ def build(run: str, history: History, artifacts: Mapping[str, Artifact]) -> Dag:
             source = last_of.get(escalation.step)
             due |= dict.fromkeys(escalation.invalidated or escalation.targets, source) if source else {}
         artifact = artifacts.get(attempt.artifact or "")
-        node = _node(run, attempt, artifact, history.escalations)
+        node = _node(run, attempt, artifact, _status(attempt, history))
         nodes.append(node)
         previous = before.get((attempt.step, attempt.cycle))
         if previous is not None:
@@ -94,23 +95,29 @@ def build(run: str, history: History, artifacts: Mapping[str, Artifact]) -> Dag:
     return Dag(run, history, tuple(nodes), tuple(edges))
 
 
-def _node(run: str, attempt: Attempt, artifact: Artifact | None, escalations: Iterable[Escalation]) -> Node:
+def _node(run: str, attempt: Attempt, artifact: Artifact | None, status: Status) -> Node:
     named = f"{run}\n{attempt.step}\n{attempt.cycle}\n{attempt.attempt}\n{attempt.number}"
     return Node(
         hashlib.sha256(named.encode()).hexdigest()[:32],
         attempt,
-        _status(attempt, escalations),
+        status,
         artifact.content if artifact is not None else "",
         str(artifact.kind) if artifact is not None else None,
     )
 
 
-def _status(attempt: Attempt, escalations: Iterable[Escalation]) -> Status:
+def _status(attempt: Attempt, history: History) -> Status:
+    """What became of an attempt. One that the run was ended at, before its step had passed, has no verdict."""
     if attempt.rejected_by is not None:
         return Status.REJECTED
-    if any(check.passed is None for check in attempt.checks):
+    if (
+        attempt is history.attempts[-1]
+        and history.ending is not Ending.DONE
+        and attempt.step not in history.passed_steps
+    ):
         return Status.PENDING
-    again = any(one.number > attempt.number and attempt.step in (one.invalidated or one.targets) for one in escalations)
+    later = (one for one in history.escalations if one.number > attempt.number)
+    again = any(attempt.step in (one.invalidated or one.targets) for one in later)
     return Status.SUPERSEDED if again else Status.ACCEPTED
 
 

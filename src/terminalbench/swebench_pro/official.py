@@ -27,12 +27,11 @@ _GRACE_SEC = 10.0
 
 @dataclass(frozen=True)
 class Drive:
-    """How the evaluator is run: with which Python, how many at once, for how long in all, where its containers are."""
+    """How the evaluator is run: with which Python, how many at once, for how long in all."""
 
     python: str
     workers: int = 4
     timeout_sec: float | None = None
-    docker: bool = True
 
 
 def evaluate(
@@ -88,7 +87,7 @@ def _run(checkout: Checkout, place: Path, drive: Drive) -> str:
     }
     (place / "output").mkdir(parents=True, exist_ok=True)
     command = [drive.python, PROGRAM, *(f"--{name}={_absolute(value)}" for name, value in options.items())]
-    command += ["--use_local_docker"] if drive.docker else []
+    command.append("--use_local_docker")
     with (place / "evaluator.log").open("ab") as log:
         try:
             process = subprocess.Popen(

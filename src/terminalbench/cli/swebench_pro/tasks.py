@@ -13,6 +13,8 @@ from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 if TYPE_CHECKING:
     from terminalbench.swebench_pro.convert import Converted
 
+_SHOWN = 5
+
 
 @click.command("tasks")
 @click.argument("rows", metavar="FILE|hf:REVISION")
@@ -89,17 +91,19 @@ def command(
 
 
 def _lines(done: "Converted", *, open_network: bool) -> list[str]:
-    from terminalbench.text.numbers import plural, some
+    from terminalbench.text.numbers import plural
     from terminalbench.text.paths import typed
 
     lines = [f"{plural(len(done.written), 'task')} in {typed(done.output)}", f"evaluator: {done.evaluator_commit}"]
     lines += [f"dataset: {done.revision}"] if done.revision else []
     for what, ids in (
-        ("lists differ from those of the evaluator's checkout", list(done.drift)),
-        ("bash changes the argument of the run script, as in the official evaluator", done.argument_changed),
-        ("the text named the commit of the fix, which was taken out", done.redacted),
+        ("lists of tests differ from the evaluator's checkout", list(done.drift)),
+        ("bash changes the run script's argument, as in the official evaluator", done.argument_changed),
+        ("the text named the fix, which was taken out", done.redacted),
     ):
-        lines += [f"note: {what}: {plural(len(ids), 'instance')} ({some(ids, 5)})"] if ids else []
+        if ids:
+            more = [f"  and {len(ids) - _SHOWN:,} more (--json names them)"] if len(ids) > _SHOWN else []
+            lines += [f"note: {plural(len(ids), 'instance')}: {what}", *(f"  {name}" for name in ids[:_SHOWN]), *more]
     if open_network:
         lines.append("note: the agent has network, and with it can fetch the fix; results flag hosts that serve it")
     return lines

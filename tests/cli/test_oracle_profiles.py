@@ -15,7 +15,9 @@ from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import write_json
 from terminalbench.harbor.read.treatment import treatment
 from terminalbench.index.queries import view_batch
+from terminalbench.live.state import replay
 from terminalbench.report.text import summary
+from terminalbench.watch.tables import profile_lines
 
 SAID = "cheat is an oracle (it sees the hidden verdict): compared with no other"
 
@@ -70,6 +72,8 @@ def test_it_has_a_badge_in_every_table_and_page(made: Batch, tbench, tmp_path: P
     assert "cheat (oracle)" in shown["run"]
     assert SAID in shown["run"]
     assert "with an oracle" in shown["list"]
+    live = list(replay(view_batch(made).plan, ()).profiles.values())
+    assert [line.plain.split("  ")[0] for line in profile_lines(live, 140)][1:4] == ["a", "cheat (oracle)", "b"]
     assert json.loads(tbench("list", "--results", tmp_path, "--json").out)[0]["oracle"] is True
     assert tbench("report", made.folder, "-o", tmp_path / "out").code == 0
     assert "cheat (oracle)" in (tmp_path / "out" / "comparison_report.md").read_text()
@@ -82,7 +86,7 @@ def test_it_has_a_badge_in_every_table_and_page(made: Batch, tbench, tmp_path: P
     assert batch.count(b">oracle</span>") == 1
 
 
-def test_it_can_be_no_baseline(project) -> None:
+def test_it_can_be_no_baseline(project, tbench) -> None:
     project.write(
         "own.py", 'class G:\n    AGENT_INFO = {"workflow": True, "mcp": False}\n    def __init__(self, workflow): ...\n'
     )
@@ -92,6 +96,7 @@ def test_it_can_be_no_baseline(project) -> None:
         '[profiles.cheat]\nagent = "own:G"\nmodel = "m"\nworkflow = "cheat.toml"\n[profiles.plain]\nagent = "nop"\n'
     )
     assert good(project, BASE + profiles).baseline.key == "plain"
+    assert "own:G m  (oracle)" in tbench("plan", project.experiment(BASE + profiles)).out
     said = 'profile "cheat" is an oracle (it sees the hidden verdict): compared with no other'
     assert problems(project, BASE + profiles + '[analysis]\nbaseline = "cheat"\n') == [
         f"analysis.baseline: {said} (name another)"

@@ -242,7 +242,7 @@ def _profile_lines(planned: "PlannedBatch") -> list[str]:
     lines: list[str] = []
     for profile in profiles:
         what = " ".join(filter(None, (profile.agent.name, profile.model, profile.reasoning)))
-        role = "  (baseline)" if profile.key == baseline.key else ""
+        role = "  (baseline)" if profile.key == baseline.key else "  (oracle)" if profile.oracle else ""
         lines.append(f"  {profile.key:<{width}}  {profile.id}  {what}{role}")
         if profile.description:
             lines.append(f"  {'':<{width}}  {profile.description}")

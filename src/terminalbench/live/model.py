@@ -10,6 +10,7 @@ from math import ceil
 import msgspec
 
 from terminalbench.records import Outcome, Progress, Usage, stamp
+from terminalbench.text.oracle import named
 
 MEASURED = (Outcome.PASSED.value, Outcome.FAILED.value)
 OVER = (*MEASURED, Outcome.TIMED_OUT.value, Outcome.ERRORED.value)
@@ -177,6 +178,12 @@ class LiveProfile:
     running: int = 0
     peak: int = 0
     ahead: TimeAhead = field(default_factory=TimeAhead)
+    oracle: bool = False
+
+    @property
+    def label(self) -> str:
+        """What it is called in a table."""
+        return named(self.key, oracle=self.oracle)
 
     @classmethod
     def total(cls, profiles: Iterable["LiveProfile"]) -> "LiveProfile":

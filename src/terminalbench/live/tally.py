@@ -29,9 +29,10 @@ class Tally:
             self._plan_cells(self.plan)
 
     def _plan_cells(self, plan: Plan) -> None:
-        free, excluded = plan.without_model(), plan.exclusions()
+        free, excluded, oracles = plan.without_model(), plan.exclusions(), plan.oracles()
         for job in plan.jobs:
             profile = self.profiles.setdefault(job.profile, LiveProfile(job.profile, job.profile in free))
+            profile.oracle = job.profile in oracles
             for task in job.tasks:
                 attempts = job.attempts_of(task)
                 cell = self._cell(job.profile, task.label, task.ref.id)

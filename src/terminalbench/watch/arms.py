@@ -65,7 +65,7 @@ def arm_lines(state: LiveState, now: float, width: int) -> list[Text]:
 def _row(arm: LiveProfile, name: str | None = None, style: str = "") -> Row:
     passed, failed = arm.outcomes["passed"], arm.outcomes["failed"]
     fields = (
-        Text(clean(name or arm.key), "" if name else "cyan"),
+        Text(clean(name or arm.label), "" if name else "cyan"),
         Text(arm.progress),
         Text(str(passed), "green" if passed else "dim"),
         Text(str(failed), "red" if failed else "dim"),

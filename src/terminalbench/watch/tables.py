@@ -97,7 +97,7 @@ def _profile_row(profile: LiveProfile, *, total: bool = False) -> Row:
     share, interval, mean, p90 = ("" if total else text for text in own)
     return Row(
         [
-            Text(clean(profile.key) or "(no profile)"),
+            Text(clean(profile.label) or "(no profile)"),
             Text(profile.progress),
             Text(str(passed), "green" if passed else "dim"),
             Text(str(failed), "red" if failed else "dim"),

@@ -35,7 +35,7 @@ PROFILE = """
 agent = "guarded"
 workflow = "small.toml"
 model = "{model}"
-options = {{ context_tokens = 4096, tries = 3{base_url} }}
+options = {{ context_tokens = 2000, tries = 3{base_url} }}
 """
 
 

@@ -266,6 +266,9 @@ def test_a_program_that_the_tests_wait_for_is_known(box: Box, landlock: bool) ->
     box.out(f'{run} bash -c "(setsid env -i sleep 1001 >/dev/null 2>&1 &)"')
     box.until("pgrep -c -f 'sleep 100[01]'", "2")
     assert box.call("runs_programs")
-    box.out("pkill -f 'sleep 1001'")
+    box.out("pkill -f 'sleep 1000'")
     box.until("pgrep -c -f 'sleep 100[01]'", "1")
+    assert box.call("runs_programs"), "also where nothing else runs"
+    box.out("pkill -f 'sleep 1001'")
+    box.until("pgrep -c -f 'sleep 100[01]' || true", "0")
     assert not box.call("runs_programs")

@@ -64,7 +64,7 @@ def far(driver: Driver) -> Driver:
     missing += [] if Path("/dev/net/tun").exists() else ["/dev/net/tun"]
     missing += [] if os.geteuid() == 0 else ["root"]
     if missing:
-        pytest.skip(f"pasta needs a world around it, and that {', '.join(missing)}")
+        pytest.skip(f"not here: {', '.join(missing)}")
     if driver.user not in _far:
         made = _far[driver.user] = Driver(driver.user, (sys.executable, str(HERE / "world.py")))
         made.share_base(driver)

@@ -16,6 +16,7 @@ import select
 import shutil
 import signal
 import socket
+import sys
 from typing import Any
 
 from terminalbench.sandbox.engine import (
@@ -59,6 +60,8 @@ def guard(request: dict[str, Any], reply: socket.socket, _: list[int], program: 
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
         scratch = root.make_scratch(request)
         guarded = _Guarded(request, group, limits, scratch)
+        if program:  # as `inside.confine` installs them
+            guarded.filters = proc.filters("self") + 1 + ("memory" not in group.folders)
         first = guarded.bring_up(views.AGENT)
         way, sockets = guarded.open_way(first.pidfd)
         sandbox = _describe(request, group, limits, scratch)
@@ -86,6 +89,7 @@ class _Guarded:
         self._watch = Watch(-1, None, group, limits, disk)  # follows the first generation
         self.generation: Generation | None = None
         self.counts_sockets = True
+        self.filters = sys.maxsize
         self._view = views.AGENT
         self._pasta: pasta.Pasta | None = None
         self._open = request["network"] is not None and request["network"]["open"]
@@ -142,7 +146,7 @@ class _Guarded:
         if message["do"] == "kill" and self.generation is not None:
             answer["left"] = run.kill(self.generation.pidfd, message["which"], message["root"])
         elif message["do"] == "marked" and self.generation is not None:
-            answer["marked"] = inside.visit(self.generation.pidfd, proc.marked)
+            answer["marked"] = inside.visit(self.generation.pidfd, lambda: proc.marked(self.filters))
         elif message["do"] == "network":
             try:
                 self._switch(open=message["open"])

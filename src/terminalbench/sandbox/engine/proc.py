@@ -107,13 +107,15 @@ def largest_process(*, patient: bool) -> int | None:
     return max(sizes, key=lambda pid: sizes[pid], default=None)
 
 
-def marked() -> int:
-    """How many processes have more filters of system calls than the one with fewest: programs of `run_program`."""
-    counts = []
-    for pid in processes().keys() - {1, os.getpid()}:
-        said = read(f"/proc/{pid}/status").partition(b"Seccomp_filters:")[2].split()
-        counts += [int(said[0])] if said else []
-    return sum(count > min(counts) for count in counts)
+def filters(pid: str | int) -> int:
+    """How many filters of system calls a process has; 0 where the kernel does not tell."""
+    said = read(f"/proc/{pid}/status").partition(b"Seccomp_filters:")[2].split()
+    return int(said[0]) if said else 0
+
+
+def marked(usual: int) -> int:
+    """How many processes have more filters of system calls than is `usual`: programs of `run_program`."""
+    return sum(filters(pid) > usual for pid in processes().keys() - {1, os.getpid()})
 
 
 def pid_of(pidfd: int) -> int:

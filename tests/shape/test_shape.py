@@ -1,6 +1,7 @@
 """The shape of the house: what commands load, what is documented, what the installed Harbor offers."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from conftest import REPO
 from support.experiments import BASE, ORACLE
+from support.warm import Warm
 from terminalbench.cli.commands import GROUPS, SECTIONS
 
 COMMANDS = [name for commands in SECTIONS.values() for name in commands]
@@ -53,12 +55,15 @@ def test_planning_loads_neither_harbor_nor_numbers(project) -> None:
     )
 
 
-def test_the_table_of_agents_is_that_of_the_installed_harbor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    from terminalbench.harbor.describe import describe
-
+def test_the_table_of_agents_is_that_of_the_installed_harbor() -> None:
+    command = [sys.executable, "-m", "terminalbench.harbor.describe"]
+    env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    loaded = Warm()
+    out, err = loaded(command, env, stdin=nothing, stdout=pipe, stderr=pipe).communicate()
     kept = json.loads((REPO / "src/terminalbench/experiments/harbor.json").read_text())
-    assert kept == describe(), (
+    assert out, err.decode()
+    assert json.loads(out) == kept, (
         "run: python -m terminalbench.harbor.describe > src/terminalbench/experiments/harbor.json"
     )
 

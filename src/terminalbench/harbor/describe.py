@@ -112,7 +112,12 @@ def _is_text(schema: dict[str, Any]) -> bool:
     return any(part.get("type") == "string" for part in (schema, *schema.get("anyOf", ())))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print the table, as harbor.json has it."""
     import json
 
     print(json.dumps(describe(), indent=1, sort_keys=True))
+
+
+if __name__ == "__main__":
+    main()

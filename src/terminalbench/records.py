@@ -139,6 +139,9 @@ class Phases(msgspec.Struct, frozen=True, omit_defaults=True):
 CLOCK_JUMPED = "clock_jumped"
 """Why a trial is suspect during which the time of day was set, or Harbor stood still: its times are unknown."""
 
+TAMPERING = "tampering:"
+"""What the reason to doubt a result begins with, where its agent touched what was not its own."""
+
 NO_ANSWER = "none"
 """The status of a request that had no answer: the provider was not reached, or the stream was cut off."""
 

@@ -228,6 +228,27 @@ def test_one_job_several_jobs_or_their_folder(jobs: Path, tbench: Callable[..., 
     assert (refused.code, "Harbor jobs that are not ours" in refused.err) == (2, True)
 
 
+def test_jobs_declare_nothing_and_nights_of_them_are_looks(jobs: Path, tbench: Callable[..., Any]) -> None:
+    """A gate may name its baseline. A job after a job is a further look, as it is with batches of ours."""
+    plain, more = ({"name": "terminus-2", "model_name": "openai/m", "kwargs": {"turns": n}} for n in (1, 2))
+    told = {"agent_result": {"n_input_tokens": 10, "n_output_tokens": 10, "cost_usd": 0.1}}
+    make_job(jobs, "job-1", plain, "xxxxxxxx", **told)
+    make_job(jobs, "job-2", more, "++++++++", **told)
+    gate = ("--baseline", "terminus-2/m@2", "--fail-if", "not-better")
+    alone = tbench("compare", jobs, *gate)
+    assert (alone.code, "Departures" in alone.out) == (100, False), alone.out
+    assert tbench("compare", jobs, "--compare", "terminus-2/m", "terminus-2/m@2", *gate[2:]).code == 100
+    make_job(jobs, "job-3", plain, "xxxxxxxx", **told)
+    make_job(jobs, "job-4", more, "+++++++x", **told)
+    held = tbench("compare", jobs, *gate)
+    said = " ".join(held.out.split())
+    assert held.code == 3
+    assert "attempts: tasks were tried again by jobs that followed others: 2 times at which" in said
+    assert tbench("compare", jobs, *gate, "--accept", "attempts").code == 100
+    looks = json.loads(tbench("compare", jobs, "--json").out)["contrasts"][0]["sequential"]
+    assert (looks["method"], looks["looks"]) == ("growth", 2)
+
+
 def test_a_treatment_has_one_name_in_every_folder(jobs: Path, tbench: Callable[..., Any]) -> None:
     make_job(jobs, "job-1")
     make_job(jobs, "job-2", another(kwargs={"max_turns": 20}))

@@ -51,6 +51,25 @@ Not measured
     )
 
 
+def test_what_an_agent_tampered_with_is_named_first_and_no_reason_is_dropped_without_a_word(tmp_path: Path) -> None:
+    batch = allocate(tmp_path, "s")
+    profiles = tuple(f"p{number}" for number in range(9))
+    make_plan(batch, profiles, "a", 1)
+    for profile in profiles:
+        make_trial(batch, "a__1", profile=profile)
+    scan_batch(batch)
+    view = view_batch(batch)
+    for place, cell in enumerate(view.cells):
+        assert cell.row is not None
+        assert cell.row.trial is not None
+        reasons = ["implausibly_short", *(["tampering:environment"] if place == 8 else [])]
+        trial = msgspec.structs.replace(cell.row.trial, suspect=reasons)
+        view.cells[place] = msgspec.structs.replace(cell, row=msgspec.structs.replace(cell.row, trial=trial))
+    said = summary(view).partition("Doubtful results\n")[2].splitlines()
+    assert said[0] == "     1  passed, but tampering:environment  [p8]"
+    assert (len(said), said[8]) == (9, "        and 2 further reasons")
+
+
 def test_a_task_with_more_attempts_does_not_weigh_more(tmp_path: Path) -> None:
     batch = allocate(tmp_path, "s")
     plan = make_plan(batch, ("p",), "ab", 1)

@@ -231,8 +231,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def grown(self) -> tuple[Earlier, ...]:
         """What it had before it became more, each time."""
-        if self.declared is None:
-            return ()
+        if self.declared is None:  # Harbor jobs that are not ours, whose times are known; an earlier version tells none
+            return tuple(Earlier(one.attempts) for one in self.grown_from if isinstance(one, GrownFrom))
         tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in self.jobs for task in job.tasks)
         now = Extent(max((job.attempts for job in self.jobs), default=0), [*tasks])
         return earlier(self.grown_from, Extent(self.declared.attempts, self.declared.tasks), now)

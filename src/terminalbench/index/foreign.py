@@ -9,12 +9,22 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord, Provenance
+from terminalbench.experiments.earlier import GrownFrom
+from terminalbench.experiments.plan import (
+    Departure,
+    DepartureKind,
+    JobSpec,
+    Plan,
+    PlannedTask,
+    ProfileRecord,
+    Provenance,
+)
 from terminalbench.experiments.profiles import differences
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.read.treatment import treatment_id
@@ -26,6 +36,7 @@ from terminalbench.text.numbers import plural, some
 
 _LONGEST = 60
 _SHOWN = 4
+_GROWN = "tasks were tried again by jobs that followed others: {} times at which the result could be looked at"
 _NUMBER = re.compile(r"@\d+$")
 
 
@@ -185,6 +196,7 @@ def view_jobs(batch: ForeignJobs, connection: sqlite3.Connection, known: Sequenc
     jobs = [_job(record, [cell for cell in states if cell.profile == record.key]) for record in records]
     name = "/".join((batch.folder.name, *batch.only)) if len(batch.only) < 2 else batch.folder.name
     starts = [row.trial.started_at for row in rows if row.trial is not None and row.trial.started_at]
+    grown = _times(rows, list(cells.values()))
     plan = Plan(
         name,
         name,
@@ -194,9 +206,32 @@ def view_jobs(batch: ForeignJobs, connection: sqlite3.Connection, known: Sequenc
         tuple(jobs),
         records,
         settings=RunTable(container_env=""),  # it stands in the content of each profile
+        grown_from=tuple(GrownFrom(attempts) for attempts in grown),
+        departures=(Departure(DepartureKind.ATTEMPTS, _GROWN.format(len(grown) + 1)),) if grown else (),
         provenance=Provenance(created_at=min(starts, default=None)),
     )
     return BatchView(name, plan, states, [], notes=(*_told_apart(records), *copies_note(again, name)))
+
+
+def _times(rows: Sequence[TrialRow], cells: Sequence[Sequence[TrialRow]]) -> list[int]:
+    """How many attempts there were each time before a job tried a task again of which an earlier job had ended.
+
+    Jobs side by side, or of different tasks, were one look; a night that follows a night was there to be looked at.
+    """
+    began: dict[str, str] = {}
+    ended: dict[str, str] = {}
+    for row in rows:
+        if row.trial is not None and row.trial.started_at is not None:
+            start = row.trial.started_at
+            began[row.job] = min(start, began.get(row.job, start))
+            ended[row.job] = max(start, row.trial.finished_at or "", ended.get(row.job, ""))
+    found = set()
+    for mine in cells:
+        for attempts, (one, other) in enumerate(pairwise(mine), start=1):
+            known = one.job != other.job and one.job in ended and other.job in began
+            if known and ended[one.job] <= began[other.job]:
+                found.add(attempts)
+    return sorted(found)
 
 
 def copies_note(again: Sequence[TrialRow], where: str) -> tuple[str, ...]:

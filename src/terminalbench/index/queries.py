@@ -119,6 +119,11 @@ class BatchView(msgspec.Struct, frozen=True):
     picked_of: int | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether these are Harbor jobs that are not ours: each cell is a trial, and nothing was declared."""
+        return any(cell.row is not None and cell.row.foreign for cell in self.cells[:1])
+
     def repeats(self) -> dict[tuple[str, TaskRef, int], Outcome]:
         """What the last try of an attempt came to, where it was run again after the verdict that counts."""
         counting = {_place(cell.row): cell for cell in self.cells if cell.row is not None and cell.measured}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from terminalbench.analytics.plan_forecast import Forecast
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals, spend
-from terminalbench.records import Outcome
+from terminalbench.records import TAMPERING, Outcome
 from terminalbench.text import outcomes
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points
@@ -134,18 +134,25 @@ def _not_measured(view: BatchView) -> list[str]:
     """Why trials were not measured, the most frequent reasons first."""
     reasons = not_measured(view.cells)
     lines = [f"{one.count:>4}  {one.what}  [{one.profile}]" for one in reasons[:SHOWN_REASONS]]
-    rest = len(reasons) - SHOWN_REASONS
+    return _with_rest(lines, len(reasons))
+
+
+def _with_rest(lines: list[str], count: int) -> list[str]:
+    rest = count - len(lines)
     return [*lines, f"      and {plural(rest, 'further reason')}"] if rest > 0 else lines
 
 
 def suspects(view: BatchView) -> list[str]:
-    """Measured trials that look wrong: flagged, not changed."""
-    found: Counter[str] = Counter()
+    """Measured trials that look wrong: flagged, not changed. What an agent tampered with comes first."""
+    found: Counter[tuple[bool, str]] = Counter()
     for cell in view.cells:
         trial = cell.row.trial if cell.row else None
         for reason in trial.suspect if trial else []:
-            found[f"{outcomes.word(cell.outcome)}, but {reason}  [{cell.profile}]"] += 1
-    return [f"{count:>4}  {reason}" for reason, count in found.most_common(SHOWN_REASONS)]
+            told = f"{outcomes.word(cell.outcome)}, but {reason}  [{cell.profile}]"
+            found[not reason.startswith(TAMPERING), told] += 1
+    ranked = sorted(found.items(), key=lambda item: (item[0][0], -item[1]))
+    lines = [f"{count:>4}  {told}" for (_, told), count in ranked[:SHOWN_REASONS]]
+    return _with_rest(lines, len(ranked))
 
 
 def forecast_lines(found: Forecast) -> list[str]:

@@ -7,7 +7,7 @@ from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.measures import TRIPWIRES
 from terminalbench.analytics.findings.trial_files import TrialFiles
-from terminalbench.records import Finding
+from terminalbench.records import TAMPERING, Finding
 
 _TEST_FILE = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec)/|(?:^|/)(?:test_[^/]+|[^/]+_test|[^/]+\.(?:test|spec))\.\w+$|(?:^|/)conftest\.py$"
@@ -34,7 +34,7 @@ class Analyzer:
         """The four tripwires; those that need a trajectory are None without one."""
         me = (self.name, self.version)
         suspect = trial.record.suspect if trial.record is not None else []
-        tampering = [reason.removeprefix("tampering:") for reason in suspect if reason.startswith("tampering:")]
+        tampering = [reason.removeprefix(TAMPERING) for reason in suspect if reason.startswith(TAMPERING)]
         yield trial.finding(me, "tampering", ", ".join(tampering), trial.reason if trial.record is None else None)
         if trajectory is None:
             yield from (trial.finding(me, name, None, trial.story.missing) for name in TRIPWIRES if name != "tampering")

@@ -14,7 +14,7 @@ from terminalbench.files import decode_plain
 from terminalbench.harbor.read.claude_stream import Stream
 from terminalbench.harbor.read.delivery import not_connected
 from terminalbench.harbor.read.egress import solution_hosts
-from terminalbench.records import AgentStatus, Trial, total
+from terminalbench.records import TAMPERING, AgentStatus, Trial, total
 
 SAFETY_FILE = "safety.json"
 SYSTEM_FILE = "system-changes.json"
@@ -122,7 +122,7 @@ def suspect(
         reasons.append("verifier_system:agent")
     if safety is not None and safety.program_unconfined:
         reasons.append("program_unconfined")
-    reasons += [f"tampering:{name}" for name in (safety.tampering if safety else ())]
+    reasons += [f"{TAMPERING}{name}" for name in (safety.tampering if safety else ())]
     reasons += [f"test_config:{kind}" for kind in (safety.test_config if safety else ())]
     reasons += [f"solution_host:{host}" for host in solution_hosts(trial.egress, task_hosts)]
     return reasons

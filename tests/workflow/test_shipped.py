@@ -1,6 +1,7 @@
 """Each shipped workflow with a scripted model: its events for every way a run can go, and that no two do the same."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def dies(workflow: Workflow) -> Verdicts:
 WAYS: dict[str, Way] = {way.__name__: way for way in (passes, retries, stagnates, goes_back, exhausts, dies)}
 
 
+@cache
 def ran(name: str, way: Way) -> Bench:
     workflow = load(name)
     bench = Bench(workflow, verdicts=way(workflow))

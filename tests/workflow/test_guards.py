@@ -40,6 +40,9 @@ PYTHON = {
 }  # fmt: skip
 RED = "import unittest\nfrom shop.cart import total\n\n\nclass T(unittest.TestCase):\n    def test_total(self):\n        self.assertEqual(total([1, 2]), 3)\n"
 FIX = Edit(action="modify", path="shop/cart.py", search="sum(items) - 1", replace="sum(items)")
+SYSTEM = "/usr/bin:/bin"
+if shutil.which("python3", path=SYSTEM) is None:
+    SYSTEM = f"{Path(sys.executable).parent}:{SYSTEM}"
 KINDS = {Analysis: Kind.ANALYSIS, Localisation: Kind.LOCALISATION, Plan: Kind.PLAN, WrittenTest: Kind.TEST, Patch: Kind.PATCH, Review: Kind.REVIEW}  # fmt: skip
 
 
@@ -74,7 +77,7 @@ def create(path: str, content: str) -> Edit:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> FolderWorkspace:
     """A Python repository, shared: no guard leaves anything in it."""
     root = repository(tmp_path_factory.mktemp("shop") / "repo", PYTHON)
-    return FolderWorkspace(root, root.parent / "keep", {"PATH": "/usr/bin:/bin"})
+    return FolderWorkspace(root, root.parent / "keep", {"PATH": SYSTEM})
 
 
 def test_every_built_in_guard_is_known_by_its_name() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ def pythons() -> list[str]:
     """The oldest and the newest Python that can be started here by its version."""
     found = [found for minor in range(6, 20) if (found := shutil.which(f"python3.{minor}")) is not None]
     found = [one for one in found if subprocess.run([one, "-c", ""], capture_output=True, check=False).returncode == 0]
-    return list(dict.fromkeys([*found[:1], *found[-1:], "/usr/bin/python3"]))
+    return list(dict.fromkeys([*found[:1], *found[-1:], sys.executable]))
 
 
 @pytest.mark.parametrize("python", pythons())

@@ -146,12 +146,12 @@ def _verdict(
 ) -> Verdict:
     tests = _tests(output / name / f"{patch[:16]}_output.json")
     reason = None
-    if tests is None:
+    if name not in results:
+        reason = ended
+    elif tests is None:
         reason = "the parser left no results"
     elif not tests:
         reason = "no test was collected"
-    elif name not in results:
-        reason = ended
     resolved = State.RESOLVED if results.get(name) else State.UNRESOLVED
     return Verdict(
         instance_id=name,

@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import Any
 
 HARBOR = "harbor"
-ATTENDANTS = ("relay", "helper")
-"""The doors of the loaded processes: each has loaded what its children are (see `support.forks`)."""
+"""The door of the process that has loaded Harbor; those of attendants are in `support.forks`."""
 OWN_ATTENDANTS = "TBENCH_TESTS_OWN_ATTENDANTS"
 """The variable of a process whose Harbor processes start their attendants themselves: to look at all that is below them."""
 _HEAD = struct.Struct("!I")
@@ -184,7 +183,7 @@ class Attendants:
         """Start `argv` as `sandbox.attendant.spawn` does."""
         nothing = subprocess.DEVNULL
         files = {"stdin": nothing, "stdout": nothing, "stderr": complaint, "channel": channel}
-        door = next(door for door in ATTENDANTS if door in argv[argv.index("-c") + 1] or door == "helper")
+        door = "relay" if "sandbox.network.relay" in argv[argv.index("-c") + 1] else "helper"
         return Warm(self.where, door)(argv, {}, 0, Path("/"), **files)
 
 

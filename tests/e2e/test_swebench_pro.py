@@ -265,5 +265,6 @@ def test_the_verdicts_are_those_of_the_official_evaluator(bench: Bench, evaluate
         )
         bench.lab.tbench(*command, "--eval-mode", "official", "--evaluator", checkout, "--arms", "ours")
     verdict = read(folder / "evaluation" / "resolved.json")[name, "ours"]
-    assert (verdict.state, verdict.reason) == (State.EVAL_ERROR, "the parser left no results")
+    assert verdict.state is State.EVAL_ERROR
+    assert verdict.reason in ("the parser left no results", "the evaluator ended with exit code 1")
     assert verdict.patch == hashlib.sha256((bench.rows["ledger"].patch + "\n").encode()).hexdigest()

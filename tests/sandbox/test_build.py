@@ -19,6 +19,7 @@ ARG VERSION
 ARG NAME=world UNSET
 ENV GREETING="hello $NAME" PLAIN=a\ b
 ENV OLD the rest of the line
+ENV PATH=/opt/tool/bin:$PATH
 LABEL ignored=yes
 WORKDIR /app
 WORKDIR sub
@@ -103,6 +104,7 @@ def test_every_instruction(driver: Driver, folder: Path) -> None:
         *("/glob:", "a.txt", "b.txt", "/tree:", "x", "600", "to", "world", "b", "tar", "bash", "cached"),
     ]
     assert box.out("ls -d /data; id -u").split() == ["/data", "0"]
+    assert box.out("echo $PATH").startswith("/opt/tool/bin:/usr/local/sbin:/usr/")
     box.call("stop", True)
 
 

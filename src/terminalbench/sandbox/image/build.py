@@ -32,7 +32,7 @@ from terminalbench.sandbox.network.client import Way
 from terminalbench.sandbox.plan import Limits, Plan
 from terminalbench.sandbox.session import Sandbox
 
-VERSION = 1
+VERSION = 2
 _LOCK_PAUSE_SEC = 0.02
 
 

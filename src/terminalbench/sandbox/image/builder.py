@@ -13,6 +13,7 @@ import msgspec
 
 from terminalbench.sandbox import helper
 from terminalbench.sandbox.base import HOST
+from terminalbench.sandbox.engine.run import DEFAULT_PATH
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused, SandboxError
 from terminalbench.sandbox.image.context import Context, Entry, archive_entries, write_entries
 from terminalbench.sandbox.image.dockerfile import Instruction, expand, fill, words
@@ -131,8 +132,8 @@ class Builder:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What an instruction can refer to; ENV wins over ARG."""
-        return {**self.arguments, **self.env}
+        """What an instruction can refer to; ENV wins over ARG. PATH is set from the start, as by Docker's images."""
+        return {"PATH": DEFAULT_PATH, **self.arguments, **self.env}
 
     def _place(self, instruction: Instruction) -> str:
         return f"{self.definition.where}:{instruction.line}"

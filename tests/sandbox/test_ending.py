@@ -132,7 +132,7 @@ def test_a_tree_that_would_not_end_takes_the_others_with_it(left: int, asked: li
         assert getattr(error, "__notes__", []) == notes[left]
 
 
-@pytest.mark.parametrize(("seconds_each", "left"), [(4, 0), (None, 5)], ids=["slowly fewer", "never fewer"])
+@pytest.mark.parametrize(("seconds_each", "left"), [(20, 0), (None, 5)], ids=["slowly fewer", "never fewer"])
 def test_processes_that_get_fewer_are_waited_for(monkeypatch, seconds_each: int | None, left: int) -> None:
     now = [0.0]
     there = lambda: 5 if seconds_each is None else max(0, 5 - int(now[0] // seconds_each))  # noqa: E731
@@ -141,4 +141,4 @@ def test_processes_that_get_fewer_are_waited_for(monkeypatch, seconds_each: int 
     monkeypatch.setattr(inside.os, "kill", lambda *_: None)
     monkeypatch.setattr(inside.proc, "processes", lambda: dict.fromkeys(range(-1, -1 - there(), -1)))
     assert inside.kill_all() == left
-    assert now[0] < 30
+    assert now[0] < 120

@@ -1,7 +1,9 @@
 """Bombs end in the sandbox: memory, processes, files. Where there are control groups, and where there are none."""
 
 import contextlib
+import fcntl
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,14 @@ def tight(request: pytest.FixtureRequest, driver: Driver) -> Box:
     by = box.do("about")["limits_by"]
     assert (by["memory"] == "watch") == (request.param == "no groups"), by
     return box
+
+
+@pytest.fixture
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """No two fork bombs at once: an ordinary user's processes would wait minutes for their turn beside root's."""
+    with (tmp_path_factory.getbasetemp().parent / "bombs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def available_mb() -> int:
@@ -187,6 +197,7 @@ def test_files_do_not_eat_the_memory_of_processes(tight: Box) -> None:
     assert tight.out("python3 -c 'x = bytearray(150 << 20); import time; time.sleep(1); print(len(x) >> 20)'") == "150"
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("bomb", [FORK_BOMB, SHELL_BOMB], ids=["python", "shell"])
 def test_a_fork_bomb_stays_small_and_can_be_ended(tight: Box, bomb: str) -> None:
     before = processes_here()

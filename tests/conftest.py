@@ -62,7 +62,8 @@ def pytest_collection_finish() -> None:
 
 
 def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Each worker begins with its share of the tests that run whole batches: at the end only short ones are left.
+    """Each worker begins with its share of the tests that run whole batches, the long ones of them first: at the end only
+    short ones are left.
 
     The starter tasks share a few large batches, which every worker that has one of their tests would run: they are the
     first of one worker. So are tests of a module that share what a fixture of it makes. (A worker that is done takes tests
@@ -71,7 +72,7 @@ def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     blocks: list[list[pytest.Item]] = [[] for _ in range(workers)]
     rest = []
     sharing: dict[Path, list[pytest.Item]] = {}
-    for item in items:
+    for item in sorted(items, key=lambda item: item.get_closest_marker("long") is None):
         if item.path.parent.name == "starter":
             blocks[0].append(item)
         elif item.path.parent.name in ("e2e", "chaos"):

@@ -8,6 +8,7 @@ from chaos.chaos import Tally, play
 from support.warm import OWN_ATTENDANTS, Warm
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(11, 14))
 def test_nothing_finished_is_lost_or_doubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setenv(OWN_ATTENDANTS, "1")

@@ -96,6 +96,7 @@ def stuck(lab) -> list[str]:
     return [mark.parents[1].name for mark in lab.batch().runs.glob("*/a__*/agent/mark")]
 
 
+@pytest.mark.long
 def test_a_trial_that_cannot_be_ended_is_hung_and_its_sibling_runs_on(lab, deaf) -> None:
     process = deaf("Swallows", "Blocks", "Spins", agent_sec=1.0)
     wait_for(lambda: sum(e.outcome == "errored" for e in lab.events()) == 3, process)
@@ -131,6 +132,7 @@ def test_a_cancel_that_is_ignored_ends_the_process(lab, deaf) -> None:
     assert all(reason.startswith("cancelled: wrong; it ignored 2 cancellations") for reason in reasons), reasons
 
 
+@pytest.mark.long
 def test_nothing_outlives_a_killed_runner(lab, deaf) -> None:
     """One Harbor with an agent that swallows its cancellation, and one that is stopped: not even a thread of it runs."""
     lab.env[OWN_ATTENDANTS] = "1"

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from test_run import LIMIT_SEC, running, scripted, wait_for
 
 from conftest import REPO
@@ -115,6 +116,7 @@ def test_a_batch_runs_through_a_users_executor(lab) -> None:
     assert sum(said["asked"] == "start" for said in book(lab)) == 2, "a resume runs it where the batch ran before"
 
 
+@pytest.mark.long
 def test_kill_and_resume_ask_the_executor_that_was_recorded(lab) -> None:
     install(lab)
     process = start(lab, lab.experiment(scripted("p", sleep_sec=120.0), tasks=("a",)), "recording")

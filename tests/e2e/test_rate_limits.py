@@ -3,6 +3,7 @@
 import json
 from datetime import datetime, timedelta
 
+import pytest
 from test_run import LIMIT_SEC, wait_for
 from test_run_clients import VERSION, mounts  # noqa: F401  the fixture that brings Claude Code
 
@@ -49,6 +50,7 @@ def test_a_rate_limited_trial_waits_as_asked_is_tried_again_and_its_evidence_is_
     assert "1 superseded trial was run again" in ran.stdout
 
 
+@pytest.mark.long
 def test_pressure_on_one_profile_holds_the_other_and_status_says_why(lab, tbench) -> None:
     limited = """
 [defaults]

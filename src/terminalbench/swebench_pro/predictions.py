@@ -1,7 +1,6 @@
-"""Files of predictions: patches by instance, ours or a stranger's, as JSON or JSON lines.
+"""Files of predictions, ours or a stranger's: one arm each. Their form is in `harbor.predictions`.
 
-`[{"instance_id": ..., "patch" or "model_patch": ..., "prefix": ...}]`; of both keys `model_patch` wins, as in the
-official evaluator. What a file has too much or too little of is told, never guessed.
+What a file has too much or too little of is told, never guessed.
 """
 
 import hashlib
@@ -9,12 +8,11 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from terminalbench.errors import UserError
+from terminalbench.harbor.predictions import entries
 
 SUFFIXES = (".json", ".jsonl")
-_KEYS = ("model_patch", "patch")
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,7 @@ def read(file: Path, known: Collection[str]) -> Predictions:
     patches: dict[str, str] = {}
     twice: dict[str, None] = {}
     unknown: dict[str, None] = {}
-    for number, entry in enumerate(_entries(file), start=1):
-        name, patch = _entry(entry, f"{file}: entry {number}")
+    for name, patch in entries(file.read_bytes(), str(file)):
         if name not in known:
             unknown[name] = None
             continue
@@ -79,37 +76,3 @@ def read(file: Path, known: Collection[str]) -> Predictions:
         patches[name] = patch
     missing = tuple(name for name in known if name not in patches)
     return Predictions(file.stem, file, patches, tuple(twice), tuple(unknown), missing)
-
-
-def _entries(file: Path) -> list[Any]:
-    try:
-        text = file.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise UserError(f"is no UTF-8: {error}", where=str(file)) from error
-    try:
-        found = json.loads(text) if file.suffix == ".json" else [json.loads(x) for x in text.split("\n") if x.strip()]
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"is no {file.suffix[1:].upper()}: {error}", where=str(file)) from error
-    if isinstance(found, dict) and "instance_id" not in found:  # a table from instance to patch, or to its entry
-        return [
-            {"instance_id": name, **(value if isinstance(value, dict) else {"patch": value})}
-            for name, value in found.items()
-        ]
-    return found if isinstance(found, list) else [found]
-
-
-def _entry(entry: Any, where: str) -> tuple[str, str]:
-    name = entry.get("instance_id") if isinstance(entry, dict) else None
-    if not isinstance(name, str) or not name:
-        raise UserError("has no instance_id", where=where)
-    key = next((key for key in _KEYS if key in entry), None)
-    if key is None:
-        raise UserError("has neither patch nor model_patch", where=where)
-    patch = "" if entry[key] is None else entry[key]
-    if not isinstance(patch, str):
-        raise UserError(f"{key} is no text but {type(patch).__name__}", where=where)
-    try:
-        patch.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"{key} has half a character: {error}", where=where) from error
-    return name, patch

@@ -95,7 +95,8 @@ def test_it_costs_nothing_and_calls_no_model() -> None:
     [
         json.dumps([{"instance_id": "one", "patch": "P"}, {"instance_id": "two", "model_patch": None}]),
         '{"instance_id": "one", "patch": "P"}\n{"instance_id": "two", "patch": null}\n',
-        json.dumps({"one": "P", "two": {}}),
+        json.dumps({"one": "P", "two": None}),
+        json.dumps([{"instance_id": "one", "patch": "Q", "model_patch": "P"}]),
         json.dumps({"one": {"model_patch": "P"}}),
         '{"instance_id": "one", "patch": "P"}',
     ],
@@ -103,7 +104,7 @@ def test_it_costs_nothing_and_calls_no_model() -> None:
 def test_predictions_are_read_in_every_form(text: str) -> None:
     patches = read_patches(text.encode(), "f")
     assert patch_for(patches, ["tests/one", "one"]) == "P"
-    assert patch_for(patches, ["two"]) is None
+    assert not patch_for(patches, ["two"])
     assert patch_for(patches, ["three"]) is None
 
 
@@ -120,7 +121,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_any_trial(tmp_path: Path) 
     with pytest.raises(ValueError, match="cannot read"):
         PatchAgent.preflight({"predictions": str(file)})
     file.write_text('[{"patch": "P"}]')
-    with pytest.raises(UserError, match="entry 1 has no instance_id"):
+    with pytest.raises(UserError, match="entry 1: has no instance_id"):
         PatchAgent.preflight({"predictions": str(file)})
     file.write_text("[]")
     PatchAgent.preflight({"predictions": str(file), "sha256": hashlib.sha256(b"[]").hexdigest()})

@@ -1,12 +1,11 @@
 """An agent that applies a patch which is already there: no model, no cost. With it a predictions file is evaluated.
 
-`predictions` is a file: `[{"instance_id": ..., "patch" or "model_patch": ...}, ...]`, the same as JSON lines, a table
-from instance id to either, or a plain diff, which is every task's. A patch that is missing, empty, or that git does not
-take leaves the tree as it was: the metadata of the result says so, and the verifier gives its verdict.
+`predictions` is a file in the form of `harbor.predictions`, or a plain diff, which is every task's. A patch that is
+missing, empty, or that git does not take leaves the tree as it was: the metadata of the result says so, and the
+verifier gives its verdict.
 """
 
 import hashlib
-import json
 import shlex
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -21,12 +20,11 @@ from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 from pydantic import Field
 
-from terminalbench.errors import UserError
 from terminalbench.files import write_bytes
 from terminalbench.harbor.limits.hangs import read_task
+from terminalbench.harbor.predictions import entries
 from terminalbench.version import __version__
 
-_KEYS = ("patch", "model_patch")
 _SAID = 2000
 _TIMEOUT_SEC = 300
 PREDICTION = "/logs/artifacts/prediction.patch"
@@ -50,51 +48,17 @@ class PatchOptions(AgentOptions):
     sha256: str | None = Field(default=None, description="What the bytes of that file hash to; others are refused.")
 
 
-def read_patches(data: bytes, where: str) -> Mapping[str, str | None] | str:
+def read_patches(data: bytes, where: str) -> Mapping[str, str] | str:
     """The patch of each instance id, or the one diff for all. Of several entries with one id the last counts."""
-    text = data.decode("utf-8", errors="surrogateescape")
-    if not text.strip():
-        return {}
-    if text.lstrip()[0] not in "[{":
-        return text
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = [_line(line, number, where) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if isinstance(found, dict) and "instance_id" in found:
-        found = [found]  # one JSON line
-    if isinstance(found, dict):
-        return {name: value if isinstance(value, str) else _patch(value) for name, value in found.items()}
-    return _by_id(found, where)
+    start = data.lstrip()[:1]
+    return dict(entries(data, where)) if start in (b"", b"[", b"{") else data.decode(errors="surrogateescape")
 
 
-def _line(line: str, number: int, where: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise UserError(f"neither JSON nor JSON lines: {error}", where=f"{where}:{number}") from None
-
-
-def _by_id(entries: Iterable[Any], where: str) -> dict[str, str | None]:
-    patches: dict[str, str | None] = {}
-    for number, entry in enumerate(entries, 1):
-        name = entry.get("instance_id") if isinstance(entry, dict) else None
-        if not isinstance(name, str):
-            raise UserError(f"entry {number} has no instance_id", where=where)
-        patches[name] = _patch(entry)
-    return patches
-
-
-def _patch(entry: Any) -> str | None:
-    found = next((entry[key] for key in _KEYS if key in entry), None) if isinstance(entry, dict) else None
-    return found if isinstance(found, str) else None
-
-
-def patch_for(patches: Mapping[str, str | None] | str, names: Iterable[str]) -> str | None:
+def patch_for(patches: Mapping[str, str] | str, names: Iterable[str]) -> str | None:
     """The patch of the task that is called any of `names`; None when there is none."""
     if isinstance(patches, str):
         return patches
-    return next((patches[name] for name in names if patches.get(name) is not None), None)
+    return next((patches[name] for name in names if name in patches), None)
 
 
 class PatchAgent(BaseAgent):
@@ -191,7 +155,7 @@ def workdir_of(environment: BaseEnvironment) -> str | None:
     return told if isinstance(told, str) and told else environment.task_env_config.workdir
 
 
-def _read(options: PatchOptions) -> Mapping[str, str | None] | str:
+def _read(options: PatchOptions) -> Mapping[str, str] | str:
     file = Path(options.predictions).expanduser()
     try:
         data = file.read_bytes()

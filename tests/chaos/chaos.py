@@ -162,16 +162,21 @@ class Round:
         self.attempts = 1
         self.safe: dict[str, str] = {}
         self.env = {**os.environ, "XDG_STATE_HOME": str(root / "state")}
+        self.batches = root / "results" / "s"
         (root / "pyproject.toml").touch()
-        (root / "lab_agents.py").write_text(AGENTS + LEDGER)
-        (root / "exp.toml").write_text(EXPERIMENT)
+        self.write_project()
+
+    def write_project(self) -> None:
+        """What is run."""
+        (self.root / "lab_agents.py").write_text(AGENTS + LEDGER)
+        (self.root / "exp.toml").write_text(EXPERIMENT)
         for task in TASKS:
-            write_task(root / "tasks" / task)
+            write_task(self.root / "tasks" / task)
 
     @property
     def batch(self) -> Path | None:
         """The newest batch with a plan."""
-        plans = sorted(self.root.glob("results/s/*/plan.json"), key=lambda file: int(file.parent.name))
+        plans = sorted(self.batches.glob("*/plan.json"), key=lambda file: int(file.parent.name))
         return plans[-1].parent if plans else None
 
     def problem(self, text: str) -> None:
@@ -307,7 +312,7 @@ class Round:
 
     def _harbors(self) -> list[int]:
         found = []
-        for file in self.root.glob("results/s/*/workers/*.json"):
+        for file in self.batches.glob("*/workers/*.json"):
             with suppress(OSError, ValueError):
                 found.append(json.loads(file.read_text())["pid"])
         return [pid for pid in found if place(pid) == str(self.root)]
@@ -418,7 +423,7 @@ class Round:
         tries = Counter(book.read_text().split() if book.exists() else ())
         started = {name for name in tries if any(batch.glob(f"*/*/{name}*"))}
         gone = {name: count for name, count in tries.items() if name in started and folders_of(batch, name) < count}
-        others = [b for b in self.root.glob("results/s/*") if b != batch]
+        others = [b for b in self.batches.iterdir() if b != batch]
         missing = [n for n in tries if n not in started and not any(folders_of(b, n) for b in others)]
         if gone or missing:
             self.tally.lost += len(gone) + len(missing)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from results_kit import at, claude, error, phase, result, rewarded, write_trial
 
+from support.workflows import Script, passes
 from terminalbench.errors import InvalidFile
 from terminalbench.experiments.agents import agent_info
 from terminalbench.harbor.read.result_file import from_result
@@ -149,6 +150,29 @@ def test_unfinished_trial_keeps_what_is_known_of_it(tmp_path: Path) -> None:
     assert (reading.state, reading.name, reading.job) == (ReadState.UNFINISHED, "answer__1", "job")
     assert (reading.task, reading.dataset, reading.trial) == ("answer", "starter", None)
     assert (reading.usage.input_tokens, reading.usage.source) == (2000, "claude-code:partial")
+
+
+@pytest.mark.parametrize(
+    ("agent", "script", "used"),
+    [
+        ("guarded", None, (0, 0, 0.0, "workflow")),  # it never came to a question
+        ("guarded", Script().start("patch").attempt("patch").attempt("patch", 2), (200, 20, 0.02, "workflow:partial")),
+        ("guarded", passes(), (400, 40, 0.04, "workflow")),
+        ("stranger", passes(), (None, None, None, None)),
+    ],
+)
+def test_a_workflow_that_was_cut_off_has_used_what_its_trace_says(
+    tmp_path: Path, agent: str, script: Script | None, used: tuple
+) -> None:
+    folder = tmp_path / "job" / "answer__1"
+    folder.mkdir(parents=True)
+    name = "terminalbench.harbor.agents.guarded:GuardedAgent" if agent == "guarded" else "strangers:Agent"
+    (folder / "config.json").write_text(json.dumps({"task": {"path": "/t/answer"}, "agent": {"import_path": name}}))
+    if script is not None:
+        script.write(folder)
+    found = read_trial(folder).usage
+    known = (found.input_tokens, found.output_tokens, found.cost_usd, found.source)
+    assert known == pytest.approx(used)
 
 
 @pytest.mark.parametrize(

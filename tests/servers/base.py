@@ -1,12 +1,13 @@
 """What the scripted servers share: a script of turns, an HTTP server in a thread, the requests it saw."""
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, override
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
 
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+
+    @override
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asked may be gone: that is no error of the server."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class ScriptedServer:
     """A model server on a free port of 127.0.0.1 while its `with` block runs.
 
@@ -121,8 +132,7 @@ class ScriptedServer:
         self._lock = threading.Lock()
         self._refusals = 0
         handler = type("BoundHandler", (Handler,), {"scripted": self})
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._http.daemon_threads = True
+        self._http = _Http(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property

@@ -37,7 +37,7 @@ class WorkflowServer(OpenAIServer):
     """Answers what `answers` says to each request: JSON, a text as it is, a refusal, or nothing (`STALL`).
 
     A scenario is named in the task's text. The tokens of an answer differ from those of any other; `served` adds up
-    what was billed of each scenario, as (input, output).
+    what was billed of each scenario, as (input, output); `bills` are those of all answers.
     """
 
     def __init__(self, answers: Answers) -> None:
@@ -45,6 +45,7 @@ class WorkflowServer(OpenAIServer):
         self.answers = answers
         self.asked: list[Asked] = []
         self.served: dict[str, tuple[int, int]] = {}
+        self.bills: list[Tokens] = []
         self.stalled = threading.Event()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._over = threading.Event()
@@ -94,8 +95,9 @@ class WorkflowServer(OpenAIServer):
 
     def _turn(self, asked: Asked, answer: str | Mapping[str, Any]) -> Turn:
         with self._one:
-            number = sum(len(str(total)) for total in self.served) + len(self.asked)
+            number = len(self.bills)
             tokens = Tokens(input=1000 + number, cache_read=7, output=50 + number)
+            self.bills.append(tokens)
             billed = self.served.get(asked.scenario, (0, 0))
             self.served[asked.scenario] = (billed[0] + tokens.input + tokens.cache_read, billed[1] + tokens.output)
         time.sleep(self.pace_sec)

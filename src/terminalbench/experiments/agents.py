@@ -58,10 +58,10 @@ class AgentRecord:
     logins: list[str] = key("Variables that stand in for the key of its provider.", factory=list)
     program: str | None = key("The program that its installation puts into the sandbox.")
     installer: str | None = key("The host that its installation starts from.")
-    usage: Literal["claude-code", "harbor"] | None = key(
+    usage: Literal["claude-code", "harbor", "workflow"] | None = key(
         "Where its tokens, cost, calls and errors are told: the stream of a Claude Code session that it runs, or only "
-        "what it reports to Harbor and its trajectory. Not declared: as the agent of Harbor's with its name, else the "
-        "latter."
+        "what it reports to Harbor and its trajectory; of a workflow also its trace, which knows more of a run that "
+        "was cut off. Not declared: as the agent of Harbor's with its name, else what reached Harbor."
     )
     provider: str | None = key("Provider of a model that is named without one.")
     base_url_env: str | None = key("Variable with the address of its provider.")

@@ -11,7 +11,7 @@ import msgspec
 
 from terminalbench.files import read_plain
 from terminalbench.records import Usage, known_total, total
-from terminalbench.workflow.trace import ANSWER, Ending, Happened, StepFailure, TraceEvent, trace_file
+from terminalbench.workflow.trace import ANSWER, FOLDER, Ending, Happened, StepFailure, TraceEvent, trace_file
 
 _LIMIT = 256 << 20
 
@@ -149,6 +149,26 @@ def read_history(trial: Path, before: Callable[[bytes], bytes] | None = None) ->
     """What became of the workflow of a trial; None when it has no trace. `before` is done with its bytes first."""
     data = read_plain(trace_file(trial), _LIMIT)
     return None if data is None else fold(*read_events(before(data) if before is not None else data))
+
+
+def read_usage(trial: Path) -> Usage:
+    """What the model's answers in a trial used, as its trace knows it; without a trace it was asked nothing.
+
+    Of a run that was cut off, that leaves out the answer it was waiting for: its source says `workflow:partial`.
+    """
+    data = read_plain(trace_file(trial), _LIMIT)
+    events = read_events(data)[0] if data is not None else []
+    ended: list[Usage] = []
+    since: list[Usage] = []
+    for event in events:
+        if event.kind is Happened.ATTEMPT:
+            since.append(event.usage or Usage())
+        elif event.kind is Happened.RUN_END:  # it also counts questions that never became an attempt
+            ended.append(event.usage or Usage.added(since, None, None))
+            since = []
+    whole = not events or events[-1].kind is Happened.RUN_END
+    parts = [*ended, *since] or [Usage(input_tokens=0, output_tokens=0, cost_usd=0.0)]
+    return Usage.added(parts, FOLDER if whole else f"{FOLDER}:partial", None)
 
 
 def fold(events: Sequence[TraceEvent], bad_lines: int = 0) -> History:

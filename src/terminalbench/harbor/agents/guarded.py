@@ -66,7 +66,7 @@ class GuardedOptions(AgentOptions):
 class GuardedAgent(BaseAgent, TellsProgress):
     """Runs a guarded workflow. See the module."""
 
-    AGENT_INFO: ClassVar = {"workflow": True, "mcp": False, "skills": False, "usage": "harbor"}
+    AGENT_INFO: ClassVar = {"workflow": True, "mcp": False, "skills": False, "usage": "workflow"}
     capabilities: ClassVar[AgentCapabilities] = AgentCapabilities(atif=True)
     options_model: ClassVar[type[AgentOptions] | None] = GuardedOptions
     options: GuardedOptions

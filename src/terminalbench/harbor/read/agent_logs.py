@@ -20,9 +20,12 @@ from terminalbench.harbor.read.claude_stream import ResultEvent, Stream
 from terminalbench.harbor.read.result_file import HarborResult
 from terminalbench.harbor.read.seen import read_seen
 from terminalbench.harbor.read.session_start import SessionStart, codex_start, cursor_start, from_trajectory
-from terminalbench.records import ProviderWait, known_total, total
+from terminalbench.records import ProviderWait, Usage, known_total, total
+from terminalbench.workflow.history import read_usage
 
 TRAJECTORY = "trajectory.json"
+WORKFLOW = "workflow"
+"""The client that is no program of others: the agent's process runs a workflow, and writes its trace."""
 SIZE_LIMIT = 512 << 20
 _OWN_START: dict[str, Callable[[Path], SessionStart | None]] = {"codex": codex_start, "cursor-cli": cursor_start}
 """Agents whose own log, other than Claude Code's stream, tells how a session started."""
@@ -145,6 +148,11 @@ class AgentLogs:
         self._own_start = _OWN_START.get(agent or "")
         self.trajectory_paths = [path for folder in self.folders if is_plain(path := folder / TRAJECTORY)]
         self.seen = read_seen(trial_dir)
+        self._workflow = trial_dir if client == WORKFLOW else None
+
+    def traced(self) -> Usage | None:
+        """What the trace of a guarded workflow says was used; None of any other agent."""
+        return read_usage(self._workflow) if self._workflow is not None else None
 
     @property
     def starts(self) -> list[SessionStart]:

@@ -7,6 +7,7 @@
                   times.json                  the moments between its phases, by two clocks
                   hung.json                   why we ended it, or that its Harbor process died of it
                   safety.json                 what the safe verifier found
+                  workflow/trace.jsonl        what a guarded workflow did
                   agent/{claude-code.txt,trajectory.json,delivery.json}
                   steps/<step>/agent/...      the same, of a multi-step task
 
@@ -215,7 +216,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
     logs = AgentLogs(trial_dir, result, result.agent, _client(result, planned))
     safety = read_safety(trial_dir)
     ending = classify(result, _evidence(logs, result, safety), read_hang(trial_dir), secrets)
-    used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices)
+    used = usage_sources.best(result.model, result.contexts, logs.by_folder, logs.metrics, planned.prices, logs.traced)
     calls = logs.calls
     notes = read_notes([context.metadata for context in result.contexts], logs.folders)
     simulated, times = _is_simulated(result), read_times(trial_dir)
@@ -297,9 +298,7 @@ def _known(trial_dir: Path, state: ReadState, reason: str) -> TrialReading:
     config = decode_plain(trial_dir / "config.json", TrialConfig, _SMALL_LIMIT)
     agent, planned = config.agent if config else AgentConfig(), read_planned(trial_dir)
     logs = AgentLogs(trial_dir, None, agent.name, client_of(agent.name, agent.import_path, planned))
-    prices, spent = planned.prices, Usage()
-    if any(logs.by_folder) or prices is not None:
-        spent = usage_sources.best(agent.model_name, [], logs.by_folder, [], prices)
+    spent = usage_sources.best(agent.model_name, [], logs.by_folder, [], planned.prices, logs.traced)
     return TrialReading(
         state=state,
         name=trial_dir.name,

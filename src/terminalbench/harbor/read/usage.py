@@ -5,6 +5,7 @@
 2. `harbor`: what the agent reported to Harbor (input includes cached tokens there; here it does not).
 3. `trajectory`: the totals of the trajectory.
 4. `claude-code:partial`: a session that never came to its end: input as seen so far, output unknown.
+5. `workflow`, or `workflow:partial` where it was cut off: the trace of a guarded workflow, which its own process wrote.
 
 A cost the source does not know, or that Claude Code invented for a model it has no price for, is computed from the
 tokens with the price that the profile declares (`declared`), else with the recorded price table, and stays unknown when
@@ -12,7 +13,7 @@ that has no price either. A profile that declares the price 0 costs 0, whatever 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -151,15 +152,20 @@ def best(
     streams: Sequence[Stream | None],
     metrics: Sequence[FinalMetrics],
     prices: PriceTable | Declared | None = None,
+    traced: Callable[[], Usage | None] = lambda: None,
 ) -> Usage:
-    """The usage of a trial from the best of its sources; `streams` has one entry for each run of the agent."""
+    """The usage of a trial from the best of its sources; `streams` has one entry for each run of the agent.
+
+    `traced`, what a workflow's trace says, is asked when nothing else tells.
+    """
     table = price_table() if prices is None else prices
     sessions = [from_stream(stream, table) if stream else None for stream in streams]
     finished = [session for session in sessions if session is not None]
     if finished and len(finished) == len(sessions):
         used = _add(finished, SOURCE) or Usage()
     else:
-        used = _priced(_told(contexts, metrics) or partial(filter(None, streams)) or Usage(), model, table)
+        told = _told(contexts, metrics) or partial(filter(None, streams)) or traced()
+        used = _priced(told or Usage(), model, table)
     if isinstance(table, Declared) and table.price.free:
         return structs.replace(used, cost_usd=0.0, cost_source=table.source)
     return used

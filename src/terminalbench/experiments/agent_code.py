@@ -69,6 +69,13 @@ def agent_code(import_path: str, root: Path | None) -> dict[str, str] | None:
     return digests(files, MOST_FILES)
 
 
+def code_place(import_path: str, root: Path | None) -> Path | None:
+    """The file or folder of the top module of `module:Class`, as Python would find it; None when there is none."""
+    module = import_path.partition(":")[0]
+    found = _find(module, [*([str(root)] if root is not None else []), *sys.path]) or _hooked(module.partition(".")[0])
+    return found.path.resolve() if found is not None else None
+
+
 def is_released(import_path: str) -> bool:
     """Whether an agent comes with terminalbench or Harbor."""
     return re.split(r"[.:]", import_path)[0] in RELEASED

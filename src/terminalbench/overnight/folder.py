@@ -20,7 +20,8 @@ class NightFolder:
       events.jsonl     what happened, append-only: workers, iterations, scaling, incidents
       gate.json        budget, deadline and rate limits of all batches; its orders beside it
       .lock            held by the supervisor
-      code/            the code under test, as it was at the start: a worktree of git, or a copy
+      code/            the code under test, as it was at the start: a worktree of git, or a copy; made again from
+      code.json code.tar   its record, and what of it is not in a commit
       batches/night/<n>/   the batches, and batches/index.db over them: all that a resume reads besides config and state
       workers/<iteration>-<role>.json      heartbeat of the process that works on an iteration
       iterations/001/experiment.toml       what is run; validation.toml beside it; <role>.log of its worker

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from terminalbench.harbor.limits.clock import SharedClock
+from terminalbench.runner.worktree import CodePin
 
 RUN_LABEL, ITERATION_LABEL, ROLE_LABEL = "run", "iteration", "role"
 """The labels of a night's batches. They find the batch of an iteration again, whoever started it."""
@@ -40,17 +41,6 @@ class NightModel(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: str
     profile_id: str
     facts: dict[str, str] = {}
-
-
-class CodePin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The code under test. `kind`: a worktree of git, a copy of the folder, or the project's folder as it is."""
-
-    kind: Literal["worktree", "copy", "in-place"]
-    root: str
-    source: str
-    commit: str | None = None
-    dirty: bool = False
-    digest: str | None = None
 
 
 class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

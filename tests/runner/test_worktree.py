@@ -1,0 +1,420 @@
+"""The code under test, pinned: as it was at one moment, made again as it was, and nobody else's worktree touched."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from servers.git_http import git
+from support.experiments import Project
+from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import load
+from terminalbench.files import read_json
+from terminalbench.runner import captured
+from terminalbench.runner.environment import child_environment
+from terminalbench.runner.named_files import named_files, unpinned
+from terminalbench.runner.repository import worktrees
+from terminalbench.runner.worktree import CodePin, PinRecord, ensure, pin, pinned_path, record_file, release
+
+EXPERIMENT = """schema_version = 2
+slug = "s"
+[run]
+results_root = "results"
+[tasks]
+default_dataset = "starter"
+items = [{ id = "csv-clean" }]
+[profiles.one]
+agent = "claude-code"
+model = "m"
+no_mcp = true
+prompt = "prompts/one.md"
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A committed project, in a folder with a space in its name."""
+    root = tmp_path / "my project"
+    root.mkdir()
+    made = Project(root)
+    made.experiment(EXPERIMENT)
+    made.write("prompts/one.md", "first")
+    made.write("hook.sh", "#!/bin/sh\n").chmod(0o755)
+    made.write(".gitignore", "results/\n*.secret\n.env\nlocal/\n")
+    commit(root)
+    return made
+
+
+def commit(root: Path) -> str:
+    if not (root / ".git").exists():
+        git(root, "init", "-q")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "--allow-empty", "-m", "work")
+    return git(root, "rev-parse", "HEAD")
+
+
+def night(project: Project) -> Path:
+    """Where a pin goes: inside the project, as nights usually are."""
+    return project.root / "results" / "night 1" / "code"
+
+
+def tree(folder: Path) -> dict[str, str]:
+    names = captured.files_of(folder, lambda path: path.name in (".git", "results"))
+    return {name: captured.digest_of(folder / name) or "" for name in names}
+
+
+def profile_id(place: CodePin, project: Project) -> str:
+    file = pinned_path(place, project.root / "experiments" / "exp.toml")
+    return load(file, place.root).profiles[0].id
+
+
+def test_a_pin_is_a_detached_worktree_that_has_the_files_of_the_commit(project: Project) -> None:
+    made = pin(project.root, night(project), dirty="refuse")
+    assert (made.kind, made.dirty, made.commit) == ("worktree", False, git(project.root, "rev-parse", "HEAD"))
+    assert tree(Path(made.root)) == tree(project.root)
+    assert os.access(Path(made.root) / "hook.sh", os.X_OK)
+    assert git(Path(made.root), "rev-parse", "--abbrev-ref", "HEAD") == "HEAD"
+
+
+def test_an_edit_during_the_night_changes_no_profile_id(project: Project) -> None:
+    made = pin(project.root, night(project))
+    before = profile_id(made, project)
+    project.write("prompts/one.md", "second")
+    assert profile_id(made, project) == before
+    assert load(project.root / "experiments/exp.toml").profiles[0].id != before
+    commit(project.root)
+    assert profile_id(ensure(night(project)), project) == before
+
+
+def test_what_is_not_committed_is_captured(project: Project) -> None:
+    project.write("prompts/one.md", "changed")
+    project.write("new/tool.py", "x = 1\n").chmod(0o755)
+    (project.root / "hook.sh").unlink()
+    (project.root / "link").symlink_to("prompts/one.md")
+    made = pin(project.root, night(project))
+    assert made.dirty
+    assert tree(Path(made.root)) == tree(project.root)
+    assert (Path(made.root) / "link").read_text() == "changed"
+    assert os.access(Path(made.root) / "new/tool.py", os.X_OK)
+
+
+def test_a_file_in_place_of_a_link_or_a_folder_stays_in_the_pin(project: Project, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("theirs")
+    (project.root / "was-link").symlink_to(outside)
+    project.write("was-file", "x")
+    commit(project.root)
+    (project.root / "was-link").unlink()
+    project.write("was-link", "ours")
+    (project.root / "was-file").unlink()
+    project.write("was-file/inner", "y")
+    made = pin(project.root, night(project))
+    assert tree(Path(made.root)) == tree(project.root)
+    assert outside.read_text() == "theirs"
+
+
+def test_with_refuse_the_files_are_named_and_nothing_is_made(project: Project) -> None:
+    project.write("prompts/one.md", "changed")
+    project.write("untracked.py", "")
+    with pytest.raises(UserError, match=r"not committed: prompts/one.md, untracked.py"):
+        pin(project.root, night(project), dirty="refuse")
+    assert not night(project).exists()
+    assert len(worktrees(project.root)) == 1
+
+
+def test_changes_that_git_was_told_not_to_see_are_captured(project: Project) -> None:
+    git(project.root, "update-index", "--skip-worktree", "prompts/one.md")
+    git(project.root, "update-index", "--assume-unchanged", "hook.sh")
+    project.write("prompts/one.md", "hidden")
+    made = pin(project.root, night(project))
+    assert (Path(made.root) / "prompts/one.md").read_text() == "hidden"
+    assert "hook.sh" not in read_json(record_file(night(project)), PinRecord).files
+
+
+def test_the_folder_of_the_night_results_and_environments_are_not_in_the_pin(project: Project) -> None:
+    project.write(".gitignore", "")
+    project.write("runs/batch/index.db", "")
+    project.write("runs/batch/night/1/result.json", "{}")
+    project.write(".venv/lib/x.py", "")
+    project.write("results/night 1/batches/x", "")
+    into = night(project)
+    made = pin(project.root, into)
+    assert not {"runs", ".venv", "results"} & {path.name for path in Path(made.root).iterdir()}
+    release(into)
+    pin(project.root, project.root / "results" / "night 2" / "code")
+    again = pin(project.root, into)
+    assert again.digest == made.digest, "the pin of another night is no part of this one"
+
+
+def test_a_project_in_a_subfolder_of_the_repository_is_pinned_with_what_is_beside_it(tmp_path: Path) -> None:
+    inner = Project(_folder(tmp_path / "repo/labs/bench"))
+    inner.experiment(EXPERIMENT.replace("prompts/one.md", "../../shared.md"))
+    (tmp_path / "repo/shared.md").write_text("shared")
+    commit(tmp_path / "repo")
+    made = pin(inner.root, inner.root / "results/n/code")
+    assert made.root.endswith("results/n/code/labs/bench")
+    before = profile_id(made, inner)
+    (tmp_path / "repo/shared.md").write_text("edited")
+    assert profile_id(made, inner) == before
+    assert unpinned(load(pinned_path(made, inner.root / "experiments/exp.toml"), made.root), made) == []
+
+
+def test_submodules_and_repositories_inside_are_pinned_at_their_own_commits(project: Project, tmp_path: Path) -> None:
+    module = Project(_folder(tmp_path / "module"))
+    module.write("server.py", "v = 1\n")
+    commit(module.root)
+    git(project.root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(module.root), "servers/mod")
+    commit(project.root)
+    nested = _folder(project.root / "clone")
+    (nested / "tool.py").write_text("t = 1\n")
+    commit(nested)
+    project.write("servers/mod/server.py", "v = 2\n")
+    made = pin(project.root, night(project))
+    assert (Path(made.root) / "servers/mod/server.py").read_text() == "v = 2\n"
+    assert (Path(made.root) / "clone/tool.py").read_text() == "t = 1\n"
+    (nested / "tool.py").write_text("t = 2\n")
+    commit(nested)
+    shutil.rmtree(made.folder)
+    ensure(night(project))
+    assert (Path(made.root) / "clone/tool.py").read_text() == "t = 1\n"
+
+
+def test_a_submodule_that_is_not_checked_out_is_said(project: Project, tmp_path: Path) -> None:
+    module = _folder(tmp_path / "module")
+    (module / "x").write_text("")
+    commit(module)
+    git(project.root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(module), "mod")
+    commit(project.root)
+    git(project.root, "submodule", "deinit", "-q", "-f", "mod")
+    assert pin(project.root, night(project)).notes == ("submodule mod is not checked out, and not pinned",)
+
+
+def test_content_of_git_lfs_is_pinned_without_git_lfs(project: Project) -> None:
+    import hashlib
+
+    content = b"the real weights"
+    oid = hashlib.sha256(content).hexdigest()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n"
+    project.write(".gitattributes", "*.bin filter=lfs\n")
+    project.write("a.bin", pointer)
+    project.write("b.bin", pointer.replace(oid, "0" * 64))
+    commit(project.root)
+    (project.root / "a.bin").write_bytes(content)
+    git(project.root, "update-index", "--assume-unchanged", "a.bin")
+    git(project.root, "config", "filter.lfs.clean", f"printf '{pointer}' #")
+    git(project.root, "config", "filter.lfs.smudge", "false")
+    git(project.root, "config", "filter.lfs.required", "true")
+    made = pin(project.root, night(project))
+    assert (Path(made.root) / "a.bin").read_bytes() == content
+    assert made.notes == ("b.bin is a pointer of Git LFS, not its content (git lfs pull)",)
+    ensure(night(project))
+    shutil.rmtree(made.folder)
+    (project.root / "a.bin").write_bytes(b"other")
+    with pytest.raises(UserError, match=r"content of a.bin \(Git LFS\) is not there any more"):
+        ensure(night(project))
+
+
+@pytest.mark.parametrize("dirty", [True, False])
+def test_a_worktree_that_was_removed_is_made_again_as_it_was(project: Project, dirty: bool) -> None:
+    if dirty:
+        project.write("prompts/one.md", "captured")
+        (project.root / "hook.sh").unlink()
+    made = pin(project.root, night(project))
+    before, profile = tree(Path(made.root)), profile_id(made, project)
+    project.write("prompts/one.md", "later")
+    commit(project.root)
+    shutil.rmtree(made.folder)
+    assert ensure(night(project)) == made
+    assert (tree(Path(made.root)), profile_id(made, project)) == (before, profile)
+
+
+def test_a_pin_that_was_changed_is_refused_by_name_and_made_again_when_it_is_removed(project: Project) -> None:
+    made = pin(project.root, night(project))
+    (Path(made.root) / "prompts/one.md").write_text("tampered")
+    (Path(made.root) / "new.py").write_text("")
+    (Path(made.root) / "__pycache__").mkdir()
+    (Path(made.root) / "__pycache__/x.pyc").write_text("")
+    with pytest.raises(UserError, match=r"was changed: prompts/one.md, new.py"):
+        ensure(night(project))
+    shutil.rmtree(made.folder)
+    assert ensure(night(project)) == made
+
+
+def test_a_commit_that_is_gone_is_refused_by_name(project: Project) -> None:
+    made = pin(project.root, night(project))
+    shutil.rmtree(made.folder)
+    shutil.rmtree(project.root / ".git")
+    git(project.root, "init", "-q")
+    with pytest.raises(UserError, match="cannot be made again"):
+        ensure(night(project))
+
+
+def test_release_removes_its_own_worktree_and_no_other(project: Project, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    git(project.root, "worktree", "add", "-q", "--detach", str(theirs))
+    gone = tmp_path / "gone"
+    git(project.root, "worktree", "add", "-q", "--detach", str(gone))
+    shutil.rmtree(gone)  # git would prune it; we do not
+    made = pin(project.root, night(project))
+    assert next(t for t in worktrees(project.root) if t.folder == Path(made.folder)).locked is not None
+    release(night(project))
+    assert not Path(made.folder).exists()
+    assert {tree.folder for tree in worktrees(project.root)} == {project.root, theirs, gone}
+    assert ensure(night(project)) == made, "a night that is resumed has its code again"
+
+
+def test_a_folder_and_a_worktree_of_others_are_refused(project: Project) -> None:
+    into = night(project)
+    git(project.root, "worktree", "add", "-q", "--detach", str(into))
+    with pytest.raises(UserError, match="was not made by tbench"):
+        pin(project.root, into)
+    git(project.root, "worktree", "remove", str(into))
+    made = pin(project.root, into)
+    git(project.root, "worktree", "remove", "-f", "-f", str(into))
+    git(project.root, "worktree", "add", "-q", "--detach", str(into))
+    with pytest.raises(UserError, match="that tbench did not make"):
+        release(into)
+    assert Path(made.root).is_dir()
+
+
+def test_no_hook_of_the_user_runs(project: Project, tmp_path: Path) -> None:
+    hook = project.write(".git/hooks/post-checkout", f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
+    hook.chmod(0o755)
+    pin(project.root, night(project))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_repository_that_takes_no_worktree_is_written_out(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from terminalbench.runner import worktree
+    from terminalbench.runner.repository import GitError
+
+    def refusing(folder: Path, *arguments: str, **more: object) -> bytes:
+        if arguments[:2] == ("worktree", "add"):
+            raise GitError("git worktree: read-only")
+        return real(folder, *arguments, **more)  # ty: ignore[invalid-argument-type]
+
+    real = worktree.git
+    monkeypatch.setattr(worktree, "git", refusing)
+    project.write("prompts/one.md", "captured")
+    made = pin(project.root, night(project))
+    assert (made.kind, made.commit is None) == ("copy", False)
+    assert tree(Path(made.root)) == tree(project.root)
+    shutil.rmtree(made.folder)
+    assert ensure(night(project)) == made
+
+
+def test_without_a_commit_and_without_git_the_pin_is_a_copy(project: Project) -> None:
+    shutil.rmtree(project.root / ".git")
+    project.write("node_modules/x/index.js", "")
+    made = pin(project.root, night(project))
+    assert (made.kind, made.commit) == ("copy", None)
+    assert sorted(tree(Path(made.root))) == [
+        ".gitignore", "experiments/exp.toml", "hook.sh", "prompts/one.md", "pyproject.toml"]  # fmt: skip
+    project.write("prompts/one.md", "later")
+    shutil.rmtree(made.folder)
+    assert ensure(night(project)) == made
+    assert (Path(made.root) / "prompts/one.md").read_text() == "first"
+    git(project.root, "init", "-q")
+    project.write("ignored.secret", "x")
+    again = pin(project.root, project.root / "results/n2/code")
+    assert again.kind == "copy"
+    assert "ignored.secret" not in tree(Path(again.root))
+    with pytest.raises(UserError, match="no commit yet"):
+        pin(project.root, project.root / "results/n3/code", dirty="refuse")
+
+
+def test_a_pin_in_a_bare_repository_s_worktree(project: Project, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--bare", str(project.root), "bare.git")
+    git(tmp_path / "bare.git", "worktree", "add", "-q", "--lock", "--detach", str(tmp_path / "work"))
+    made = pin(tmp_path / "work", tmp_path / "night/code")
+    assert made.kind == "worktree"
+    assert tree(Path(made.root)) == tree(tmp_path / "work")
+
+
+def test_env_files_are_read_where_they_are_and_never_copied(project: Project) -> None:
+    project.write("experiments/.env", "KEY=first-value\n")
+    project.write("keys.env", "KEY=other-value\n")  # neither tracked nor ignored
+    made = pin(project.root, night(project), dirty="refuse")
+    for folder in (night(project).parent, Path(made.folder)):
+        held = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+        assert not any(b"-value" in path.read_bytes() for path in held)
+    experiment = load(pinned_path(made, project.root / "experiments/exp.toml"), made.root)
+    project.write("experiments/.env", "KEY=rotated-value\n")
+    assert child_environment(experiment.profiles[0], experiment.root)["KEY"] == "rotated-value"
+    assert any("experiments/.env, as it is when a trial starts" in line for line in unpinned(experiment, made))
+
+
+def test_what_an_experiment_names_is_pinned_though_git_ignores_it(project: Project) -> None:
+    project.write("local/prompt.md", "ignored by git")
+    project.task("local/tasks", "a")
+    file = project.experiment(
+        EXPERIMENT.replace("prompts/one.md", "local/prompt.md")
+        .replace("starter", "local/tasks")
+        .replace("csv-clean", "a")
+    )
+    made = pin(project.root, night(project), named=named_files(load(file)))
+    before = profile_id(made, project)
+    project.write("local/prompt.md", "edited")
+    assert profile_id(made, project) == before
+    experiment = load(pinned_path(made, file), made.root)
+    assert unpinned(experiment, made) == [
+        f"tasks are read from {project.root}/local/tasks; a batch tells when one of them changes"]  # fmt: skip
+    assert ensure(night(project)) == made
+
+
+def test_what_lies_outside_is_said(project: Project, tmp_path: Path) -> None:
+    outside = tmp_path / "prompt.md"
+    outside.write_text("x")
+    (project.root / "out").symlink_to(tmp_path)
+    project.write("agents/mine.py", "")
+    file = project.experiment(EXPERIMENT.replace("prompts/one.md", str(outside)))
+    made = pin(project.root, night(project))
+    assert made.notes == ("out is a link that leads out of the pin",)
+    lines = unpinned(load(pinned_path(made, file), made.root), made)
+    assert lines == [f'profile "one": {outside} is outside the project, and read where it is']
+
+
+def test_more_data_than_code_is_refused_with_the_folder_that_holds_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(captured, "MOST_BYTES", 1000)
+    project.write("data/big/file", "x" * 2000)
+    with pytest.raises(UserError, match="Most is in data/big"):
+        pin(project.root, night(project))
+
+
+def test_a_pin_whose_making_was_interrupted_is_made_anew(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from terminalbench.runner import worktree
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worktree, "unpack", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pin(project.root, night(project))
+    made = pin(project.root, night(project))
+    assert tree(Path(made.root)) == tree(project.root)
+    assert len(worktrees(project.root)) == 2
+
+
+def test_batches_of_a_pin_record_its_commit(project: Project) -> None:
+    from datetime import UTC, datetime
+
+    from terminalbench.experiments.plan import Selection, make_plan
+    from terminalbench.runner.provenance import git_state
+
+    made = pin(project.root, night(project))
+    experiment = load(pinned_path(made, project.root / "experiments/exp.toml"), made.root)
+    plan = make_plan(experiment, Batch(night(project).parent / "batches/night/1"), datetime.now(UTC), Selection())
+    assert plan.profiles[0].id == profile_id(made, project)
+    state = git_state(Path(made.root))
+    assert state is not None
+    assert state.commit == made.commit
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path

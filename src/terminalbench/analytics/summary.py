@@ -112,7 +112,7 @@ def _summary(profile: ProfileRows, settings: Settings) -> ProfileSummary:
         errors=dict(Counter(str(row.error_class) for row in rows if row.error_class and not row.measured)),
         rate=rates.rate,
         rate_all=rates.rate_all,
-        interval=_rate_interval(sample, measured, settings.alpha) if sample is not None else None,
+        interval=rate_interval(sample, measured, settings.alpha) if sample is not None else None,
         pass_at=at,
         pass_hat=hat,
         cost_usd=spent.cost_usd,
@@ -144,7 +144,8 @@ def _task(ref: TaskRef, rows: list[Row], counts: tuple[int, int, int], settings:
     )
 
 
-def _rate_interval(sample: stats.Paired, measured: int, alpha: float) -> Interval:
+def rate_interval(sample: stats.Paired, measured: int, alpha: float) -> Interval:
+    """Wilson's interval of a pass rate over `measured` trials, with the count that clustering by task leaves."""
     count = stats.effective_count(sample, measured)
     low, high = wilson(sample.mean, count, alpha)
     return Interval(low, high, 1 - alpha, f"Wilson, effective n = {count:.3g}", stats.TASKS_LIKE_THESE)

@@ -64,11 +64,12 @@ def agreements(findings: Iterable[Finding], labels: Labels) -> list[Agreement]:
         both = [(judge, person) for judge, person in said if judge is not None and person is not None]
         if not both and not any(finding_name == name for _, finding_name in judged):
             continue  # the judge is never asked about it
-        found.append(_agreement(name, both, len(said) - len(both)))
+        found.append(agreement(name, both, len(said) - len(both)))
     return found
 
 
-def _agreement(name: str, pairs: Sequence[tuple[Any, Any]], unjudged: int) -> Agreement:
+def agreement(name: str, pairs: Sequence[tuple[Any, Any]], unjudged: int = 0) -> Agreement:
+    """How far the two values of each pair agree; `unjudged` pairs lack one."""
     if not pairs:
         return Agreement(name=name, pairs=0, unjudged=unjudged)
     apart = [abs(a - b) for a, b in pairs if type(a) in (int, float) and type(b) in (int, float)]

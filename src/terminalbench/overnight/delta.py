@@ -1,0 +1,313 @@
+"""What changed from iteration to iteration: the content of `delta.json`. Pure.
+
+Only trials of one profile id on one content of a task are compared. A change of a task is noise unless Fisher's exact
+test, over all its attempts before, says otherwise after Holm's adjustment for all tasks of the iteration.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from math import fsum
+
+import msgspec
+
+from terminalbench.analytics.stats import fisher_p, holm, mean_interval, paired
+from terminalbench.analytics.strata import Stratum, stratified
+from terminalbench.overnight.measured import IterationResults, ProfileResult, TaskResult
+from terminalbench.records import TaskRef
+from terminalbench.text.numbers import p_equation, p_value, percent, plural, some
+
+ALPHA = 0.05
+"""How often a night in which nothing changes may raise an alert."""
+RULE = (
+    "An alert is raised for an iteration that passes fewer trials than those before it: the exact test over tasks, all "
+    "earlier attempts of the same profile id at the same tasks against its own, gives a one-sided p at or below its "
+    "level. The levels of a night add up to at most 0.05: each of n planned comparisons has 0.05 / n; where the number "
+    "of iterations is not planned, the k-th comparison has 0.05 / (k (k + 1)). Several profiles share the 0.05."
+)
+
+
+class TaskChange(StrEnum):
+    """What became of a task since the iteration before."""
+
+    IMPROVED = "improved"
+    REGRESSED = "regressed"
+    FLAKY = "flaky"
+    """It passes and fails from time to time, and did so again."""
+    UNCHANGED = "unchanged"
+    NEW = "new"
+    """No earlier iteration had it."""
+    GONE = "gone"
+    """The iteration before had it, this one has not."""
+    OTHER_CONTENT = "other_content"
+    """The task itself is another one now, or its content is not known: not compared."""
+    UNMEASURED = "unmeasured"
+    """It has no verdict, in this iteration or before: not compared."""
+
+
+class Count(msgspec.Struct, frozen=True):
+    """Attempts at a task: passed of measured."""
+
+    passed: int = 0
+    measured: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """The measured pass rate."""
+        return self.passed / self.measured if self.measured else None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some passed and some failed."""
+        return 0 < self.passed < self.measured
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.passed + other.passed, self.measured + other.measured)
+
+    def __str__(self) -> str:
+        return f"{self.passed}/{self.measured}"
+
+
+class TaskDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One task. `before` is the iteration before, `earlier` all of them; `p` is Fisher's of now against `earlier`.
+
+    `noise` is None where nothing is compared, or nothing changed. The trials are paths below the night's folder.
+    """
+
+    task_id: str
+    dataset: str
+    change: TaskChange
+    now: Count = Count()
+    before: Count | None = None
+    earlier: Count | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+    noise: bool | None = None
+    trials: list[str] = []
+    trials_before: list[str] = []
+
+
+class RegressionAlert(msgspec.Struct, frozen=True):
+    """A regression that is more than noise: the one-sided p, the level that it had to reach, the tasks that fell."""
+
+    message: str
+    p: float
+    level: float
+    tasks: list[str]
+
+
+class ProfileDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One profile against the `previous` iteration that measured it, and against all `earlier` ones.
+
+    `difference` is the mean over the common tasks of the change since the previous one, with Student's interval over
+    tasks. The p values are exact, two-sided. `sentence` is what a person reads.
+    """
+
+    profile: str
+    profile_id: str
+    previous: int | None
+    earlier: list[int]
+    tasks: list[TaskDelta]
+    sentence: str
+    compared: int = 0
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_previous: float | None = None
+    p_earlier: float | None = None
+    level: float | None = None
+    alert: RegressionAlert | None = None
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """`delta.json`: an iteration against those before it, by their numbers."""
+
+    run_id: str
+    iteration: int
+    profiles: list[ProfileDelta]
+    alpha: float = ALPHA
+    alert_rule: str = RULE
+    schema_version: int = 1
+
+
+def delta(now: IterationResults, before: Iterable[IterationResults], planned: int | None) -> Delta:
+    """An iteration against those with lower numbers; `planned` is how many the night is to have, if that is known."""
+    earlier = sorted((one for one in before if one.iteration < now.iteration), key=lambda one: one.iteration)
+    profiles = [_profile(one, earlier, now.iteration, planned, len(now.profiles)) for one in now.profiles]
+    return Delta(run_id=now.run_id, iteration=now.iteration, profiles=profiles)
+
+
+def level(place: int, planned: int | None, profiles: int) -> float:
+    """The p that raises an alert at the `place`th comparison of a profile (from 1); see `RULE`."""
+    share = ALPHA / max(1, profiles)
+    return share / max(1, planned - 1) if planned is not None else share / (place * (place + 1))
+
+
+def counts_of(profile: ProfileResult) -> dict[TaskRef, Count]:
+    """The attempts at each task."""
+    return {task.ref: Count(task.passed, task.measured) for task in profile.tasks}
+
+
+def _profile(
+    now: ProfileResult, before: Sequence[IterationResults], number: int, planned: int | None, profiles: int
+) -> ProfileDelta:
+    same = [(one.iteration, found) for one in before if (found := one.of(now.profile_id)) is not None]
+    measured = [(iteration, found) for iteration, found in same if found.measured]
+    previous = measured[-1] if measured else None
+    earlier = _earlier(now, [found for _, found in same])
+    older = {task.ref: task for task in previous[1].tasks} if previous is not None else {}
+    planned_before = {task.ref for _, found in same for task in found.tasks}
+    tasks = [_task(task, older.get(task.ref), earlier.get(task.ref), task.ref in planned_before) for task in now.tasks]
+    tasks = _judged(tasks)
+    here = {task.ref for task in now.tasks}
+    tasks += [_gone(task) for ref, task in older.items() if ref not in here]
+    compared = [one for one in tasks if one.noise is not None or one.change is TaskChange.UNCHANGED]
+    found = ProfileDelta(
+        profile=now.profile,
+        profile_id=now.profile_id,
+        previous=previous[0] if previous is not None else None,
+        earlier=[iteration for iteration, _ in measured],
+        tasks=tasks,
+        sentence="",
+        compared=len(compared),
+    )
+    found = _over_tasks(found, compared)
+    strata = [
+        _stratum(one.now, one.earlier) for one in tasks if one.earlier is not None and one.change is not TaskChange.GONE
+    ]
+    exact = stratified(strata)
+    if measured and now.measured and strata:
+        asked = level(len(measured), planned, profiles)
+        found = msgspec.structs.replace(
+            found,
+            p_earlier=exact.two_sided,
+            level=asked,
+            alert=_alert(found, exact.fewer, asked, number) if exact.fewer <= asked else None,
+        )
+    return msgspec.structs.replace(found, sentence=_sentence(found, now))
+
+
+def _earlier(now: ProfileResult, before: Sequence[ProfileResult]) -> dict[TaskRef, Count]:
+    """All earlier attempts at each task of now, as long as the task was the same."""
+    content = {task.ref: task.digest for task in now.tasks}
+    found: dict[TaskRef, Count] = {}
+    for one in before:
+        for task in one.tasks:
+            if task.digest is not None and task.measured and content.get(task.ref) == task.digest:
+                found[task.ref] = found.get(task.ref, Count()) + Count(task.passed, task.measured)
+    return found
+
+
+def _task(now: TaskResult, before: TaskResult | None, earlier: Count | None, known: bool) -> TaskDelta:
+    count = Count(now.passed, now.measured)
+    found = TaskDelta(
+        task_id=now.task_id,
+        dataset=now.dataset,
+        change=TaskChange.UNMEASURED,
+        now=count,
+        earlier=earlier,
+        trials=_paths(now),
+    )
+    if not known:
+        return msgspec.structs.replace(found, change=TaskChange.NEW)
+    if before is None:
+        return found
+    older = Count(before.passed, before.measured)
+    found = msgspec.structs.replace(found, before=older, trials_before=_paths(before))
+    if not (count.measured and older.measured):
+        return found
+    if now.digest is None or now.digest != before.digest:
+        return msgspec.structs.replace(found, change=TaskChange.OTHER_CONTENT)
+    if count.rate == older.rate:
+        return msgspec.structs.replace(found, change=TaskChange.UNCHANGED)
+    up = (count.rate or 0.0) > (older.rate or 0.0)
+    total = earlier or older
+    p = fisher_p((count.passed, count.measured - count.passed), (total.passed, total.measured - total.passed))
+    return msgspec.structs.replace(found, change=TaskChange.IMPROVED if up else TaskChange.REGRESSED, p=p)
+
+
+def _judged(tasks: Sequence[TaskDelta]) -> list[TaskDelta]:
+    """What is noise, after the adjustment for all tasks that changed. A noisy change of one known to vary is flaky."""
+    adjusted = holm([one.p for one in tasks])
+    found = []
+    for one, p in zip(tasks, adjusted, strict=True):
+        if p is None:
+            found.append(one)
+            continue
+        noise = p > ALPHA
+        varies = one.now.mixed or (one.earlier is not None and one.earlier.mixed)
+        change = TaskChange.FLAKY if noise and varies else one.change
+        found.append(msgspec.structs.replace(one, change=change, p_adjusted=p, noise=noise))
+    return found
+
+
+def _gone(task: TaskResult) -> TaskDelta:
+    return TaskDelta(
+        task_id=task.task_id,
+        dataset=task.dataset,
+        change=TaskChange.GONE,
+        before=Count(task.passed, task.measured),
+        trials_before=_paths(task),
+    )
+
+
+def _paths(task: TaskResult) -> list[str]:
+    return [trial.path for trial in task.trials if trial.path is not None]
+
+
+def _stratum(now: Count, before: Count | None) -> Stratum:
+    older = before or Count()
+    return Stratum(now.passed, now.measured, older.passed, older.measured)
+
+
+def _over_tasks(found: ProfileDelta, compared: Sequence[TaskDelta]) -> ProfileDelta:
+    """With the change since the previous iteration over the tasks that both measured."""
+    if not compared:
+        return found
+    differences = [(one.now.rate or 0.0) - ((one.before or Count()).rate or 0.0) for one in compared]
+    interval = mean_interval(paired(differences), ALPHA, (-1.0, 1.0))
+    return msgspec.structs.replace(
+        found,
+        difference=fsum(differences) / len(differences),
+        low=interval.low if interval is not None else None,
+        high=interval.high if interval is not None else None,
+        p_previous=stratified(_stratum(one.now, one.before) for one in compared).two_sided,
+    )
+
+
+def _alert(found: ProfileDelta, p: float, asked: float, number: int) -> RegressionAlert:
+    fell = [
+        one.task_id
+        for one in found.tasks
+        if one.earlier is not None and one.now.measured and (one.now.rate or 0.0) < (one.earlier.rate or 0.0)
+    ]
+    compared = [one for one in found.tasks if one.earlier is not None and one.now.measured]
+    passed, measured = sum(one.now.passed for one in compared), sum(one.now.measured for one in compared)
+    # As many passes as the same attempts at the same tasks had on average before.
+    usual = fsum((one.earlier.rate or 0.0) * one.now.measured for one in compared if one.earlier is not None)
+    message = (
+        f"{found.profile}: iteration {number} passed {passed} of {measured}, where the "
+        f"{plural(len(found.earlier), 'iteration')} before it would pass {usual:.1f} (exact {p_equation(p)}, "
+        f"needed {p_value(asked)}); fell: {some(fell, 8)}"
+    )
+    return RegressionAlert(message, p, asked, fell)
+
+
+def _sentence(found: ProfileDelta, now: ProfileResult) -> str:
+    if not now.measured:
+        return f"{found.profile}: nothing was measured"
+    rate = f"{found.profile}: {percent(now.pass_rate)} ({now.passed} of {plural(now.measured, 'measured trial')})"
+    if found.previous is None:
+        return f"{rate}; no earlier iteration to compare with"
+    if not found.compared:
+        return f"{rate}; no task can be compared with iteration {found.previous}"
+    by = {change: sum(one.change is change for one in found.tasks) for change in TaskChange}
+    moved = [
+        f"{by[change]} {change.value.replace('_', ' ')}"
+        for change in TaskChange
+        if by[change] and change is not TaskChange.UNCHANGED
+    ]
+    sure = [one.task_id for one in found.tasks if one.noise is False]
+    said = f"more than noise: {some(sure)}" if sure else "all of it within noise"
+    changed = ", ".join(moved) if moved else "no task changed"
+    tail = "a regression alert" if found.alert is not None else said
+    return f"{rate}; since iteration {found.previous}: {changed}" + (f"; {tail}" if moved or found.alert else "")

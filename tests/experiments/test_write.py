@@ -43,7 +43,7 @@ SERVERS = st.sampled_from([["one"], ["one", "two"], None])
 TASKS = st.lists(
     st.fixed_dictionaries(
         {"id": st.sampled_from(["a", "b"]), "dataset": st.sampled_from(["tasks", "named@1", "other@2", "git@1"])},
-        optional={"family": TEXT},
+        optional={"family": TEXT, "timeout_sec": st.sampled_from([30.0, 600.5])},
     ),
     min_size=1, max_size=5, unique_by=lambda item: (item["id"], item["dataset"]),
 )  # fmt: skip

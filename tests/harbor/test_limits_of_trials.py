@@ -60,6 +60,23 @@ def test_a_task_without_a_limit_for_its_agent_gets_one(tmp_path: Path) -> None:
     assert [trial.outcome for trial in job.trials()] == ["passed", "passed"]
 
 
+def test_an_agent_has_the_time_that_is_planned_for_its_task(tmp_path: Path) -> None:
+    slow, fine = (write_task(tmp_path / name) for name in ("slow", "fine"))
+    tasks = [{"ref": {"id": "slow", "dataset": "d"}, "label": "tests", "config": {}, "timeout_sec": 1.5},
+             {"ref": {"id": "fine", "dataset": "d"}, "label": "tests", "config": {}}]  # fmt: skip
+    (tmp_path / "plan.json").write_text(json.dumps({"jobs": [{"tasks": tasks}]}))
+    job = Job(tmp_path, scripted(f"sleep 4; {SOLVE}", timeout_sec=50), [slow, fine])
+    job.run()
+    configs = {t.task: json.loads((job.folder / t.name / "config.json").read_text()) for t in job.trials()}
+    assert {task: config["agent"]["override_timeout_sec"] for task, config in configs.items()} == {
+        "slow": 1.5,
+        "fine": 50,
+    }
+    assert {t.task: (t.outcome, t.error_class) for t in job.trials()} == {
+        "slow": ("failed", "agent_timeout"), "fine": ("passed", None),
+    }  # fmt: skip
+
+
 def test_a_phase_that_harbor_does_not_bound_is_ended_and_named(tmp_path: Path) -> None:
     hanging = write_task(tmp_path / "hangs")
     fine = write_task(tmp_path / "fine")

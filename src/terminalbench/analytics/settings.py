@@ -260,6 +260,10 @@ def _other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str]
             if ours != theirs:
                 text = f"run.{key} is {theirs!r} in {first.batch}, {ours!r} in {view.batch}"
                 found.append(Departure(DepartureKind.RUN_SETTINGS, text))
+        others = [name for name, sec in _task_limits(view).items() if _task_limits(first).get(name, sec) != sec]
+        if others:
+            text = f"agents had another time limit on {some(others)} in {view.batch} than in {first.batch}"
+            found.append(Departure(DepartureKind.RUN_SETTINGS, text))
     held: dict[str, tuple[str, dict[str, str]]] = {}
     for view in views:
         for record in view.plan.profiles:
@@ -272,6 +276,11 @@ def _other_conditions(views: Sequence[BatchView], names: Mapping[tuple[str, str]
                 text = f"{name} had another value of {some(others)} in {view.batch} than in {batch}"
                 found.append(Departure(DepartureKind.CHANGED_PROFILES, text))
     return found
+
+
+def _task_limits(view: BatchView) -> dict[str, float | None]:
+    """What the plan of a batch says of the time that agents have on each task."""
+    return {f"{t.ref.dataset}/{t.ref.id}": t.timeout_sec for job in view.plan.jobs for t in job.tasks}
 
 
 def _stages(views: Sequence[BatchView]) -> tuple[tuple[There, ...], ...]:

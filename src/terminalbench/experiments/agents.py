@@ -36,6 +36,9 @@ class AgentRecord:
 
     model: bool = key("It calls a model. Without one it costs nothing.", default=True)
     simulated: bool = key("It only pretends to call its model, and takes `run.seed` as option `seed`.", default=False)
+    seeded: str | None = key(
+        "Its option that takes `run.seed`, where the profile does not set it. It is no part of the profile's id."
+    )
     mcp: bool | None = key("It takes MCP servers. Not declared: perhaps; `no_mcp` is not needed.")
     skills: bool = key("It takes skills.", default=True)
     hooks: bool = key("It takes hooks, and MCP servers with their code, as our Claude Code does.", default=False)
@@ -76,6 +79,11 @@ class AgentInfo(AgentRecord):
     name: str = field(kw_only=True)
     import_path: str | None = field(default=None, kw_only=True)
     options: dict[str, list[str] | None] | None = None
+
+    @property
+    def seed_option(self) -> str | None:
+        """Its option that takes `run.seed`."""
+        return self.seeded or ("seed" if self.simulated else None)
 
     @property
     def reasoning_levels(self) -> list[str] | None:

@@ -48,6 +48,7 @@ class Task:
     dataset: str
     family: str | None
     source: TaskSource
+    timeout_sec: float | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ def load(path: Path | str, root: Path | str | None = None) -> Experiment:
         what = f"is of an older shape ({shape}); only schema_version = {SCHEMA_VERSION} is accepted"
         raise UserError(what, where=str(file), hint=f"convert it: tbench migrate {typed(file)}")
     return _Loader(file, project_root(file, root), raw).load()
+
+
+def load_tables(raw: dict[str, Any], file: Path, root: Path) -> Experiment:
+    """The experiment in tables that were read already; `file` is where problems are said to be."""
+    return _Loader(file, root, raw).load()
 
 
 def select_tasks(experiment: Experiment, wanted: Sequence[str]) -> list[Task]:
@@ -264,7 +270,7 @@ class _Loader:
             dataset = found[name]
             if dataset is not None and self._task_exists(dataset, item.id, f"{at}.id"):
                 source = dataset.task(item.id)
-                tasks.append(Task(item.id, name, item.family or source.own_family(), source))
+                tasks.append(Task(item.id, name, item.family or source.own_family(), source, item.timeout_sec))
         return {name: dataset for name, dataset in found.items() if dataset is not None}, tasks
 
     def _check_task_folders(self, tasks: list[Task], profiles: list[Profile]) -> None:

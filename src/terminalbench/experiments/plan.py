@@ -41,6 +41,7 @@ class PlannedTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `config` is Harbor's own description of the place. `found` is False while the dataset still has to be
     looked up in a registry, which happens when a run starts. `extra` are attempts beyond the job's, added by a top-up.
+    `timeout_sec` is how long an agent may work on it, where the experiment says so.
     """
 
     ref: TaskRef
@@ -48,6 +49,7 @@ class PlannedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     config: dict[str, Any]
     found: bool = True
     extra: int = 0
+    timeout_sec: float | None = None
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -333,7 +335,13 @@ def make_plan(
     labels = dataset_labels(experiment.datasets, known_labels or {})
     stamp = now.strftime("%Y-%m-%d__%H-%M-%S")
     planned = tuple(
-        PlannedTask(TaskRef(t.id, t.dataset, t.family), labels[t.dataset], t.source.config, t.source.found)
+        PlannedTask(
+            TaskRef(t.id, t.dataset, t.family),
+            labels[t.dataset],
+            t.source.config,
+            t.source.found,
+            timeout_sec=t.timeout_sec,
+        )
         for t in tasks
     )
     attempts = experiment.run.attempts

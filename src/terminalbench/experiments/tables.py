@@ -25,6 +25,10 @@ class TaskTable:
         "task.toml, where it lies in a local folder.",
         non_empty=True,
     )
+    timeout_sec: float | None = key(
+        "Seconds that an agent may work on this task, instead of what the task and `run.agent_timeout_sec` say.",
+        above=0,
+    )
 
 
 @table
@@ -144,7 +148,9 @@ class RunTable:
         above=0,
     )
     executor: str = key("What starts the jobs.", default="local", non_empty=True)
-    seed: int | None = key("Seed for everything random in the analysis and in simulated agents.")
+    seed: int | None = key(
+        "Seed for everything random in the analysis, and of agents that take one: `simulated`, `guarded`, `ollama`."
+    )
     registry_path: str | None = key("Registry file for every `name@version` dataset.", non_empty=True)
     harbor_args: list[str] = key("Further arguments for `harbor run`.", factory=list, example='["--debug"]')
 

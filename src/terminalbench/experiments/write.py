@@ -36,7 +36,12 @@ def experiment_toml(experiment: Experiment) -> str:
 def _document(experiment: Experiment) -> dict[str, Any]:
     common = Counter(task.dataset for task in experiment.tasks).most_common(1)[0][0]
     items = [
-        _given(id=task.id, dataset=task.dataset if task.dataset != common else None, family=task.family)
+        _given(
+            id=task.id,
+            dataset=task.dataset if task.dataset != common else None,
+            family=task.family,
+            timeout_sec=task.timeout_sec,
+        )
         for task in experiment.tasks
     ]
     folders = {name: folder for p in experiment.profiles for name, folder in p.mcp.folders.items()}

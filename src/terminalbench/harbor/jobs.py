@@ -194,8 +194,8 @@ def _kwargs(experiment: Experiment, profile: Profile) -> dict[str, Any]:
         kwargs["version"] = profile.agent_version
     if profile.system_prompt and agent.system_prompt is not None:
         kwargs[agent.system_prompt] = profile.system_prompt
-    if agent.simulated and experiment.run.seed is not None:
-        kwargs.setdefault("seed", experiment.run.seed)
+    if agent.seed_option is not None and experiment.run.seed is not None:
+        kwargs.setdefault(agent.seed_option, experiment.run.seed)
     if agent.hooks:
         kwargs.update(_claude_code(profile))
     if profile.workflow is not None:

@@ -38,7 +38,7 @@ from terminalbench.harbor.limits.clock import boot_id
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.ender import Ender, Voice
 from terminalbench.harbor.limits.gate import Gate, Refusal
-from terminalbench.harbor.limits.hangs import GRACE_SEC, HELD, Held, bound_agents, early_sec, limits_of
+from terminalbench.harbor.limits.hangs import GRACE_SEC, HELD, Held, bound_agents, early_sec, limits_of, planned_limits
 from terminalbench.harbor.limits.pacing import is_pressure, lane_of
 from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.limits.slots import Slots
@@ -121,7 +121,8 @@ class EventPlugin(BaseJobPlugin):
             atexit.register(self._at_exit)
             self._attempts = await asyncio.to_thread(number_planned, job, Batch(self._path.parent))
             self._tries.follow(job, self._attempts, self._at)
-            await asyncio.to_thread(bound_agents, job._remaining_trial_configs)  # Harbor has no public list
+            planned = await asyncio.to_thread(planned_limits, Batch(self._path.parent).plan_json)
+            await asyncio.to_thread(bound_agents, job._remaining_trial_configs, planned)  # Harbor has no public list
             told = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id), "boot": boot_id()}
             self._write("job_started", detail=told)
         except Exception as error:  # noqa: BLE001 - a plugin must not end the job it watches

@@ -54,6 +54,9 @@ class GuardedOptions(AgentOptions):
     workflow: dict[str, str] = Field(description="The texts of the workflow file and its prompts; set by the profile.")
     base_url: str | None = Field(default=None, description="Where the model's server is, if not at its provider's.")
     seed: int | None = Field(default=None, description="Sent to the model; each attempt at a task has another one.")
+    run_seed: int | None = Field(
+        default=None, description="The same where `seed` is not set, for a model that takes one; set by `run.seed`."
+    )
     temperature: float | None = Field(
         default=None, ge=0, le=2, description="Of every question, instead of what the workflow says."
     )
@@ -66,7 +69,9 @@ class GuardedOptions(AgentOptions):
 class GuardedAgent(BaseAgent, TellsProgress):
     """Runs a guarded workflow. See the module."""
 
-    AGENT_INFO: ClassVar = {"workflow": True, "mcp": False, "skills": False, "usage": "workflow"}
+    AGENT_INFO: ClassVar = {
+        "workflow": True, "mcp": False, "skills": False, "usage": "workflow", "seeded": "run_seed",
+    }  # fmt: skip
     capabilities: ClassVar[AgentCapabilities] = AgentCapabilities(atif=True)
     options_model: ClassVar[type[AgentOptions] | None] = GuardedOptions
     options: GuardedOptions
@@ -75,6 +80,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
         super().__init__(logs_dir, *args, **kwargs)
         self._tape: Tape | None = None
         self._began = 0.0
+        self._seed = self.options.seed if self.options.seed is not None else self.options.run_seed
 
     @cached_property
     def _workflow(self) -> Workflow:
@@ -109,9 +115,19 @@ class GuardedAgent(BaseAgent, TellsProgress):
         # Keys of a profile that names them otherwise than the shell does; a job has one profile.
         os.environ.update({name: value for name, value in self.extra_env.items() if name != ATTEMPT})
         try:
-            await self._chat().ready(temperatures)
+            await self._ready(temperatures)
         except ModelError as error:
             raise (provider_error(error) if error.fault is not Fault.MISSING else RuntimeError(str(error))) from error
+
+    async def _ready(self, temperatures: list[float]) -> None:
+        """Find out what would make every question fail; the seed of the run is not sent to a model that takes none."""
+        try:
+            await self._chat().ready(temperatures)
+        except ModelError as error:
+            if error.fault is not Fault.MISSING or self.options.seed is not None or self._seed is None:
+                raise
+            self._seed = None
+            await self._chat().ready(temperatures)
 
     def _temperatures(self) -> list[float]:
         if self.options.temperature is not None:
@@ -122,7 +138,7 @@ class GuardedAgent(BaseAgent, TellsProgress):
 
     def _chat(self) -> TrialChat:
         attempt = self.extra_env.get(ATTEMPT, "1")
-        seed = self.options.seed
+        seed = self._seed
         options = Options(
             temperature=self.options.temperature or 0.0,
             seed=None if seed is None else seed + int(attempt) - 1,

@@ -6,7 +6,7 @@ environment. `AGENT_SEC` is the limit of such an agent; every phase as a whole m
 """
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import RunTable
 from terminalbench.files import decode_plain, write_json
 from terminalbench.harbor.limits.phase_watch import ASKS
+from terminalbench.harbor.read.result_file import TaskConfig
 from terminalbench.harbor.scripts import EARLY_SEC
+from terminalbench.records import TaskRef
 from terminalbench.registry import BUILTIN
 from terminalbench.text.numbers import duration
 
@@ -36,6 +38,7 @@ _BUILD_SEC = 600.0
 _SETUP_SEC = 1200.0  # the longest that an agent of Harbor's gives itself
 _VERIFIER_SEC = 600.0
 _SIZE_LIMIT = 1 << 20
+_PLAN_LIMIT = 1 << 30
 
 
 class Hang(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,10 +121,42 @@ def has_agent_limit(task: dict[str, Any]) -> bool:
     return all(isinstance(s, dict) and _number(_table(s, "agent"), "timeout_sec") is not None for s in steps)
 
 
-def bound_agents(configs: Iterable[Any]) -> None:
-    """Give every trial whose task does not bound its agent a limit: Harbor would wait for it for ever."""
+class _PlannedLimits(msgspec.Struct, frozen=True):
+    """Of a plan, how long agents may work on its tasks."""
+
+    class Job(msgspec.Struct, frozen=True):
+        """The tasks of a job."""
+
+        class Task(msgspec.Struct, frozen=True):
+            """What of a task counts here."""
+
+            ref: TaskRef
+            label: str
+            timeout_sec: float | None = None
+
+        tasks: tuple[Task, ...] = ()
+
+    jobs: tuple[Job, ...] = ()
+
+
+def planned_limits(plan_json: Path) -> dict[tuple[str | None, str], float]:
+    """The seconds that the plan of a batch gives agents on its tasks, by label and id; without a plan none."""
+    plan = decode_plain(plan_json, _PlannedLimits, _PLAN_LIMIT) or _PlannedLimits()
+    tasks = [task for job in plan.jobs for task in job.tasks]
+    return {(task.label, task.ref.id): task.timeout_sec for task in tasks if task.timeout_sec is not None}
+
+
+def bound_agents(configs: Iterable[Any], planned: Mapping[tuple[str | None, str], float]) -> None:
+    """Give each trial the limit that is planned for its task's agent, by label and id.
+
+    Every other one whose task does not bound its agent gets one, too: Harbor would wait for it for ever.
+    """
     bounded: dict[str, bool] = {}
     for config in configs:
+        task = msgspec.convert(config.task, TaskConfig, from_attributes=True)
+        if (limit := planned.get((task.dataset, str(task)))) is not None:
+            config.agent = config.agent.model_copy(update={"override_timeout_sec": limit})
+            continue
         folder = config.task.get_local_path()
         if str(folder) not in bounded:
             bounded[str(folder)] = has_agent_limit(read_task(folder))

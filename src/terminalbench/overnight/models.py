@@ -1,0 +1,196 @@
+"""The models of a night: one spec, one profile. What a spec names is never replaced by another.
+
+    claude-code[:MODEL]    the Claude Code CLI, in the sandbox
+    ollama:MODEL:TAG       a model of an Ollama server; without a tag `:latest`, and only that
+    PROVIDER/MODEL         any LiteLLM name, run by Terminus-2
+    oracle, nop            the task's own solution; nothing
+    simulated[:OPTIONS]    an agent that only pretends, `simulated:solve_probability=0.8`
+
+Each may be followed by options of its agent: `ollama:qwen3:8b,num_ctx=16384`.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.experiments.agents import agent_info
+
+POSSIBLE = "claude-code[:MODEL], ollama:MODEL:TAG, PROVIDER/MODEL (any LiteLLM name), oracle, nop, simulated"
+_OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")
+_PLAIN = re.compile(r"[^A-Za-z0-9._]+")
+_LOCAL = frozenset({"lm_studio", "llamafile", "hosted_vllm", "vllm"})
+"""LiteLLM's names of servers of one's own."""
+_CLAUDE_VARIABLES = (
+    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN",
+    "AWS_BEARER_TOKEN_BEDROCK", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY",
+)  # fmt: skip
+
+
+class ModelKind(StrEnum):
+    """What runs a model."""
+
+    CLAUDE_CODE = "claude-code"
+    OLLAMA = "ollama"
+    LITELLM = "litellm"
+    ORACLE = "oracle"
+    NOP = "nop"
+    SIMULATED = "simulated"
+
+    @property
+    def agent(self) -> str:
+        """The agent that runs it."""
+        return "terminus-2" if self is ModelKind.LITELLM else self.value
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A parsed spec. `key` is what its profile is called."""
+
+    spec: str
+    kind: ModelKind
+    key: str
+    model: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody bills what it does: it runs on a machine of one's own, or calls no model."""
+        local = self.kind is ModelKind.LITELLM and (self.model or "").split("/")[0] in _LOCAL
+        return local or self.kind is ModelKind.OLLAMA
+
+
+def parse_models(specs: Sequence[str]) -> tuple[ModelSpec, ...]:
+    """Each spec, with a key of its own. Refuses one that is given twice."""
+    found: list[ModelSpec] = []
+    for spec in specs:
+        model = parse_model(spec)
+        if any(model.spec == other.spec for other in found):
+            raise UserError(f'"{spec}" is given twice', where="--model", hint="--attempts runs a model more often")
+        number, key = 2, model.key
+        while any(key == other.key for other in found):
+            key, number = f"{model.key}-{number}", number + 1
+        found.append(replace(model, key=key))
+    return tuple(found)
+
+
+def parse_model(spec: str) -> ModelSpec:
+    """What a spec means. Pure; raises `UserError` with what is possible."""
+    spec = spec.strip()
+    head, *texts = _OPTION.split(spec)
+    name, colon, rest = head.partition(":")
+    if name == ModelKind.SIMULATED and "=" in rest:
+        texts, rest = [rest, *texts], ""
+    kind = _kind(spec, head, name)
+    model = head if kind is ModelKind.LITELLM else rest or None
+    if kind is ModelKind.OLLAMA:
+        model = _tagged(spec, rest)
+    elif kind in (ModelKind.ORACLE, ModelKind.NOP, ModelKind.SIMULATED) and (rest or (colon and not texts)):
+        raise _refused(spec, f"{name} calls no model")
+    elif colon and not rest and not texts:
+        raise _refused(spec, "it names no model after the colon")
+    return ModelSpec(spec, kind, _key(spec), model, _options(spec, kind, texts))
+
+
+def profile_of(
+    model: ModelSpec, *, ollama_endpoint: str | None = None, facts: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The table of its profile. `facts` are those of `check_model`: what they pin is part of the profile."""
+    table: dict[str, Any] = {"agent": model.kind.agent, "description": model.spec}
+    options = dict(model.options)
+    if model.kind is ModelKind.SIMULATED:
+        table["model"] = f"simulated/{model.key}"
+    elif model.kind is ModelKind.CLAUDE_CODE:
+        table |= {"no_mcp": True, "env": _present(_CLAUDE_VARIABLES) or ["ANTHROPIC_API_KEY"]}
+        table |= {"model": _claude_model(model.model)} if model.model else {}
+    elif model.kind is ModelKind.LITELLM:
+        table |= {"model": model.model, "env": _provider_variables(model.model or "")}
+        options = {"record_terminal_session": False, **options}
+    elif model.kind is ModelKind.OLLAMA:
+        table["model"] = model.model
+        pinned = {name: (facts or {}).get(name) for name in ("digest", "num_ctx")}
+        known = {"base_url": ollama_endpoint, "digest": pinned["digest"]}
+        known["num_ctx"] = int(pinned["num_ctx"]) if pinned["num_ctx"] else None
+        options = {**{name: value for name, value in known.items() if value is not None}, **options}
+    if model.free:
+        table["price"] = 0
+    if options:
+        table["options"] = options
+    return table
+
+
+def check_model(model: ModelSpec) -> dict[str, str]:
+    """Ask a model for a token, now; what was found out about it. Raises `UserError`: it cannot be used.
+
+    `profile_of` pins what is in the facts.
+    """
+    if model.kind in (ModelKind.ORACLE, ModelKind.NOP, ModelKind.SIMULATED):
+        return {}
+    raise _refused(model.spec, "it cannot be checked yet", "possible for now: oracle, nop, simulated")
+
+
+def _kind(spec: str, head: str, name: str) -> ModelKind:
+    if name in (kind.value for kind in ModelKind if kind is not ModelKind.LITELLM):
+        return ModelKind(name)
+    provider, slash, rest = head.partition("/")
+    if provider in ("ollama", "ollama_chat") and slash:
+        raise _refused(spec, "a model of an Ollama server is named otherwise", f"write ollama:{rest}")
+    if slash and provider and rest and not any(map(str.isspace, head)):
+        return ModelKind.LITELLM
+    known = [kind.value for kind in ModelKind if kind is not ModelKind.LITELLM]
+    like = did_you_mean(name, known, limit=0)
+    raise _refused(spec, "no model is named so", f"{like} possible: {POSSIBLE}" if like else f"possible: {POSSIBLE}")
+
+
+def _refused(spec: str, what: str, hint: str | None = None) -> UserError:
+    return UserError(f'"{spec}": {what}', where="--model", hint=hint or f"possible: {POSSIBLE}")
+
+
+def _tagged(spec: str, name: str) -> str:
+    """The model with its tag: without one it is `:latest`, as Ollama reads it."""
+    if not name or name.endswith(":") or any(map(str.isspace, name)):
+        raise _refused(spec, "it names no model", "write ollama:MODEL:TAG, as `ollama list` shows it")
+    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
+
+
+def _options(spec: str, kind: ModelKind, texts: Sequence[str]) -> dict[str, Any]:
+    info = agent_info(kind.agent)
+    known = (info.options if info is not None else None) or {}
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise _refused(spec, f"{kind.agent} has no option {name!r}", did_you_mean(name, sorted(known), limit=30))
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _key(spec: str) -> str:
+    return _PLAIN.sub("-", spec).strip("-.")[:80] or "model"
+
+
+def _claude_model(name: str) -> str:
+    elsewhere = bool(os.environ.get("ANTHROPIC_BASE_URL"))  # Harbor sends a name as it is to a server of one's own
+    return name if "/" in name or elsewhere else f"anthropic/{name}"
+
+
+def _present(names: Sequence[str]) -> list[str]:
+    return [name for name in names if os.environ.get(name)]
+
+
+def _provider_variables(model: str) -> list[str]:
+    """The key of its provider, and the address of a server of one's own where the environment has one."""
+    from terminalbench.experiments.network import base_url_variables
+    from terminalbench.swebench_pro.experiment import key_variable
+
+    provider = model.partition("/")[0]
+    key = None if provider in _LOCAL else key_variable(provider)
+    addresses = [name for name in base_url_variables() if name.startswith(f"{provider.upper()}_")]
+    return [*([key] if key else []), *_present(addresses)]

@@ -104,14 +104,18 @@ def encode_line(value: Any) -> bytes:
 
 def append_jsonl(path: Path, record: Any, *, durable: bool = False) -> None:
     """Append one record as one line; a torn last line left by a crash is closed first."""
-    line = encode_line(record)
+    append_lines(path, encode_line(record), durable=durable)
+
+
+def append_lines(path: Path, lines: bytes, *, durable: bool = False) -> None:
+    """Append lines, each with its newline, after closing a torn last line; without lines that is all it does."""
     with _naming(path), _opened(path, os.O_APPEND) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
-            line = b"\n" + line
-        while line:
-            line = line[os.write(handle, line) :]
+            lines = b"\n" + lines
+        while lines:
+            lines = lines[os.write(handle, lines) :]
         if durable:
             os.fsync(handle)
 

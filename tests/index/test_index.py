@@ -415,7 +415,7 @@ def test_a_folder_of_foreign_harbor_jobs(tmp_path: Path) -> None:
 
 def test_a_locked_index_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from terminalbench.errors import TbenchError
-    from terminalbench.index import store
+    from terminalbench.index import database
 
     with open_index(tmp_path):
         pass
@@ -425,13 +425,13 @@ def test_a_locked_index_is_not_called_damaged(tmp_path: Path, monkeypatch: pytes
         options["timeout"] = 0.1
         return real(path, **options)
 
-    monkeypatch.setattr(store.sqlite3, "connect", impatient)
+    monkeypatch.setattr(database.sqlite3, "connect", impatient)
     holder = real(tmp_path / FILE_NAME, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     try:
         with open_index(tmp_path) as connection:  # reading goes on
             assert connection.execute("SELECT count(*) FROM trials").fetchone()[0] == 0
-            with pytest.raises(TbenchError, match="locked"), store.transaction(connection):
+            with pytest.raises(TbenchError, match="locked"), database.transaction(connection):
                 pass
     finally:
         holder.close()

@@ -23,11 +23,12 @@ from terminalbench.experiments.plan_secrets import secrets_of_profiles
 from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.harbor.read.treatment import read_treatment, treatment_id
+from terminalbench.index.database import transaction
 from terminalbench.index.foreign import keep_profiles, keep_treatments
 from terminalbench.index.places import TRIAL_FILES, ForeignJobs, batch_places, batch_stamp, is_text, profile_of
 from terminalbench.index.plans import PlanFacts, keep_facts
 from terminalbench.index.queries import trial_columns
-from terminalbench.index.store import open_index, transaction
+from terminalbench.index.store import open_index
 from terminalbench.index.totals import summarize
 from terminalbench.secrets.values import NONE, Secrets
 

@@ -9,19 +9,17 @@ import hashlib
 import logging
 import os
 import sqlite3
-import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
 from terminalbench.errors import TbenchError
+from terminalbench.index.database import SIDE_FILES, is_damaged, migrate, opened, set_aside, write_ahead
 from terminalbench.index.plans import keep_all_facts
 from terminalbench.modes import make_file, make_folder, make_own_folder
 
 FILE_NAME = "index.db"
-_SIDE_FILES = ("", "-wal", "-shm")
-_WAIT_SEC = 30.0
 
 MIGRATIONS: list[tuple[str, str]] = [
     (
@@ -174,7 +172,7 @@ def open_for_reading(results_root: Path, *, timeout_sec: float = 5.0) -> sqlite3
     with open_index(results_root):
         file = index_file(results_root)
         uri = _in_memory(results_root.resolve()) if file is None else f"{file.as_uri()}?mode=ro"
-        connection = _opened(uri, timeout_sec)
+        connection = opened(uri, timeout_sec)
         connection.execute("PRAGMA query_only = ON")
         return connection
 
@@ -202,7 +200,7 @@ def _can_be_written(results_root: Path) -> bool:
     file = results_root / FILE_NAME
     if not os.access(results_root, os.W_OK | os.X_OK) or file.is_dir():
         return False
-    beside = [file.with_name(FILE_NAME + suffix) for suffix in _SIDE_FILES]
+    beside = [file.with_name(FILE_NAME + suffix) for suffix in SIDE_FILES]
     return not any(_is_shut(path) and _is_shut(path) for path in beside)  # twice: SQLite removes some at any moment
 
 
@@ -228,7 +226,7 @@ def _elsewhere(root: Path) -> Path | None:
             make_own_folder(place)
         if not (folder / FILE_NAME).exists():
             make_file(folder / FILE_NAME)
-            with closing(_opened(f"{(folder / FILE_NAME).as_uri()}?mode=rwc")) as connection:
+            with closing(opened(f"{(folder / FILE_NAME).as_uri()}?mode=rwc")) as connection:
                 _begin(connection, root)
         _made(folder / FILE_NAME, root).close()
         file = folder / FILE_NAME
@@ -249,7 +247,7 @@ def _in_memory(root: Path) -> str:
 
 @cache
 def _kept_open(uri: str) -> sqlite3.Connection:
-    return _opened(uri)
+    return opened(uri)
 
 
 def _begin(connection: sqlite3.Connection, root: Path) -> None:
@@ -259,7 +257,7 @@ def _begin(connection: sqlite3.Connection, root: Path) -> None:
     if not own.is_file() or (log.exists() and log.stat().st_size):
         return  # what stands in the log alone would be missing
     try:
-        with closing(_opened(f"{own.as_uri()}?mode=ro&immutable=1")) as found:
+        with closing(opened(f"{own.as_uri()}?mode=ro&immutable=1")) as found:
             found.backup(connection)
     except sqlite3.Error as error:
         logging.getLogger(__name__).info("%s is not used: %s", own, error)
@@ -279,13 +277,9 @@ def _made(file: Path, results_root: Path) -> sqlite3.Connection:
     try:
         return _connect(uri, results_root)
     except sqlite3.DatabaseError as error:
-        damaged = error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-        if not damaged or not file.is_file():
+        if not is_damaged(error) or not file.is_file():
             raise _unusable(file, error) from error
-    for suffix in _SIDE_FILES:
-        found = file.with_name(file.name + suffix)
-        if found.exists():
-            found.replace(file.with_name(f"{found.name}.damaged"))
+    set_aside(file)
     return _connect(uri, results_root)
 
 
@@ -302,17 +296,10 @@ def _unusable(file: Path | None, error: sqlite3.Error) -> TbenchError:
     return TbenchError(f"the index cannot be used: {error}", where=str(file or "in memory"), hint=hints.get(code))
 
 
-def _opened(uri: str, timeout_sec: float = _WAIT_SEC) -> sqlite3.Connection:
-    connection = sqlite3.connect(uri, uri=True, timeout=timeout_sec, isolation_level=None, check_same_thread=False)
-    connection.row_factory = sqlite3.Row
-    return connection
-
-
 def _connect(uri: str, results_root: Path) -> sqlite3.Connection:
-    connection = _opened(uri)
+    connection = opened(uri)
     try:
-        _write_ahead(connection)
-        connection.execute("PRAGMA synchronous = NORMAL")
+        write_ahead(connection)
         _migrate(connection, results_root)
     except (sqlite3.Error, TbenchError):
         connection.close()
@@ -320,37 +307,13 @@ def _connect(uri: str, results_root: Path) -> sqlite3.Connection:
     return connection
 
 
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Readers and writers side by side. While another makes the file, SQLite refuses at once instead of waiting."""
-    deadline = time.monotonic() + _WAIT_SEC
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
-                raise
-            time.sleep(0.01)
-
-
 def _migrate(connection: sqlite3.Connection, results_root: Path) -> None:
-    if not _waiting(connection):
-        return  # without a lock: a reader never waits for a writer
-    with transaction(connection):
-        connection.execute("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY)")
-        done = {row[0] for row in connection.execute("SELECT name FROM migrations")}
-        for name, script in MIGRATIONS:
-            if name in done:
-                continue
-            for statement in filter(str.strip, script.split(";")):
-                connection.execute(statement)
-            connection.execute("INSERT INTO migrations VALUES (?)", (name,))
-        keep_all_facts(connection, results_root)
+    migrate(connection, MIGRATIONS, lambda: keep_all_facts(connection, results_root))
 
 
 def migrated_copy(found: sqlite3.Connection, results_root: Path) -> sqlite3.Connection:
     """An index of an earlier version in memory, with every table; the file stays as it is. The caller closes it."""
-    copy = _opened(":memory:")
+    copy = opened(":memory:")
     try:
         found.backup(copy)
         _migrate(copy, results_root)
@@ -358,26 +321,3 @@ def migrated_copy(found: sqlite3.Connection, results_root: Path) -> sqlite3.Conn
         copy.close()
         raise
     return copy
-
-
-def _waiting(connection: sqlite3.Connection) -> bool:
-    """Whether there is a migration to apply."""
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone() is None:
-        return True
-    done = {row[0] for row in connection.execute("SELECT name FROM migrations")}
-    return not done.issuperset(name for name, _ in MIGRATIONS)
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """All or nothing; waits its turn behind other writers."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        raise TbenchError(f"the index cannot be written: {error}") from error
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")

@@ -15,7 +15,7 @@ import msgspec
 
 from terminalbench.analytics import atif
 from terminalbench.analytics.findings.shell import TABLES
-from terminalbench.index.store import transaction
+from terminalbench.index.database import transaction
 from terminalbench.records import Finding
 
 _CHUNK = 200

@@ -1,0 +1,107 @@
+"""The operations on lessons as entries of the log, and what each makes of the lessons it is about. Pure."""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from terminalbench.records import (
+    Evidence,
+    Lesson,
+    LessonKind,
+    LessonScope,
+    LessonState,
+    TaskRef,
+    Utility,
+)
+
+
+class Operation(StrEnum):
+    """All that can happen to memory. There is no rewriting of many lessons at once, and no deletion."""
+
+    ADD = "add"
+    EDIT = "edit"
+    MERGE = "merge"
+    RETIRE = "retire"
+
+
+class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """New values of some fields of a lesson; what is not set stays. An approval is a change of `state` to active."""
+
+    do: str | UnsetType | None = UNSET
+    avoid: str | UnsetType | None = UNSET
+    kind: LessonKind | UnsetType = UNSET
+    scope: LessonScope | UnsetType = UNSET
+    scope_value: str | UnsetType | None = UNSET
+    tags: list[str] | UnsetType = UNSET
+    importance: float | UnsetType = UNSET
+    evidence: list[Evidence] | UnsetType = UNSET
+    source_tasks: list[TaskRef] | UnsetType = UNSET
+    state: LessonState | UnsetType = UNSET
+    reason: str | UnsetType | None = UNSET
+    utility: Utility | UnsetType | None = UNSET
+
+    def of(self, lesson: Lesson) -> Lesson:
+        """The lesson with the changes made."""
+        return msgspec.structs.replace(lesson, **self.values())
+
+    def values(self) -> dict[str, object]:
+        """What is set, by field."""
+        found = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {name: value for name, value in found if value is not UNSET}
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line of the log: an operation on the lesson `id`. The store numbers them from 1 without gaps.
+
+    `lesson` is that of an ADD; `changes` are those of an EDIT or a MERGE; `absorbed` are the lessons that a MERGE takes
+    up into `id`. `episode` is where a lesson of reflection came from: no more than three come from one.
+    """
+
+    op: Operation
+    id: str
+    by: str
+    seq: int = 0
+    time: str = ""
+    reason: str | None = None
+    lesson: Lesson | None = None
+    changes: Changes | None = None
+    absorbed: list[str] = []
+    episode: str | None = None
+
+
+class Unfit(Exception):
+    """An entry that cannot be applied; the message says why."""
+
+
+def applied(entry: Entry, find: Callable[[str], Lesson | None]) -> list[Lesson]:
+    """The lessons that an entry makes or changes, as they are after it. Raises Unfit."""
+    before = find(entry.id)
+    if entry.op is Operation.ADD:
+        if entry.lesson is None or entry.lesson.id != entry.id:
+            raise Unfit("it adds a lesson that is not in it")
+        if before is not None:
+            raise Unfit(f"it adds {entry.id}, which is there")
+        return [msgspec.structs.replace(entry.lesson, created_at=entry.time, updated_at=entry.time)]
+    if before is None:
+        raise Unfit(f"there is no lesson {entry.id}")
+    if entry.op is Operation.RETIRE:
+        retired = {"state": LessonState.RETIRED, "reason": entry.reason}
+        return [msgspec.structs.replace(before, **retired, updated_at=entry.time)]
+    after = (entry.changes or Changes()).of(before)
+    changed = [msgspec.structs.replace(after, updated_at=entry.time)]
+    for name in entry.absorbed if entry.op is Operation.MERGE else ():
+        found = find(name)
+        if found is None or name == entry.id:
+            raise Unfit(f"it merges {name}, which is no other lesson")
+        changed.append(
+            msgspec.structs.replace(
+                found,
+                state=LessonState.RETIRED,
+                reason=entry.reason,
+                superseded_by=entry.id,
+                updated_at=entry.time,
+            )
+        )
+    return changed

@@ -1,0 +1,189 @@
+"""What a lesson must not hold: parts of the tasks it comes from, their tests and solutions, or orders to a model. Pure.
+
+A lesson is told to agents that are measured. One that names a task, a test, an expected value or the verifier, or that
+repeats the instruction, the tests or the solution, would carry the answer over; one that gives orders about the
+conversation itself was put there by what an agent read. Either is found here, with its reason, and a person decides.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from itertools import pairwise
+
+from terminalbench.archivist.injection import find_orders, without_unseen
+from terminalbench.archivist.words import words
+
+RUN_WORDS = 5
+"""So many words in a row, as they stand in a file of the task, are a copy of it."""
+COPY_SHARE = 0.6
+"""From this share of a lesson's pairs of words on, it is a copy of the text that has them."""
+_SHORTEST_VALUE = 5
+_LONGEST_VALUE = 200
+
+
+class LeakKind(StrEnum):
+    """What was found in a lesson."""
+
+    TASK = "task"
+    TEST = "test"
+    VALUE = "value"
+    SOLUTION = "solution"
+    VERIFIER = "verifier"
+    INSTRUCTION = "instruction"
+    INJECTION = "injection"
+    COPIED = "copied"
+
+
+@dataclass(frozen=True)
+class Leak:
+    """One finding: what it is, the words of the lesson that show it, and why that is a leak."""
+
+    kind: LeakKind
+    found: str
+    why: str
+
+    def __str__(self) -> str:
+        return f'{self.why}: "{self.found}"'
+
+
+@dataclass(frozen=True)
+class TaskTexts:
+    """What of a task a lesson is compared with. `read` are texts that its agent read, as outputs of its tools."""
+
+    id: str
+    instruction: str = ""
+    tests: tuple[str, ...] = ()
+    solution: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+
+    @cached_property
+    def test_names(self) -> frozenset[str]:
+        """The names of test functions and classes."""
+        return frozenset(name for text in self.tests for name in _TEST_NAME.findall(text))
+
+    @cached_property
+    def values(self) -> frozenset[str]:
+        """What the tests hold literally and the instruction does not: the values that they expect."""
+        literals = (value for text in self.tests for value in _literals(text))
+        return frozenset(value for value in literals if value not in self.instruction)
+
+    @cached_property
+    def solution_values(self) -> frozenset[str]:
+        """The same of the solution."""
+        literals = (value for text in self.solution for value in _literals(text))
+        return frozenset(value for value in literals if value not in self.instruction)
+
+
+_TEST_NAME = re.compile(r"\b(?:def|class|function|func|fn)\s+((?:test|Test)\w{3,})")
+_LITERAL = re.compile(r"\"\"\"(.+?)\"\"\"|'''(.+?)'''|\"((?:[^\"\\\n]|\\.)+)\"|'((?:[^'\\\n]|\\.)+)'", re.DOTALL)
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
+_VERIFIER = re.compile(
+    r"/logs/verifier|\breward\.(?:txt|json)\b|(?<![\w/.-])/tests?/|\btests/test\.sh\b|\btest_outputs?\.py\b"
+    r"|(?<![\w/.-])/solution\b|\bsolution/solve\.sh\b|(?<![\w/])solve\.sh\b|\bctrf\.json\b|\$TBENCH_RUN_PROGRAM\b"
+    r"|\b(?:the|hidden|its|official) (?:verifier|grader|test harness|hidden tests?)\b|\bhidden tests?\b"
+    r"|\b(?:verifier|grader)(?:'s)? (?:checks|script|expects|file|compares|looks|reads|runs)\b"
+    r"|\b(?:oracle|reference|gold|golden) (?:solution|patch|answer)\b",
+    re.IGNORECASE,
+)
+_EXPECTED = re.compile(
+    r"\bthe (?:expected|correct|right|final) "
+    r"(?:answer|value|output|result|hash|checksum|number|string|flag|password)s? "
+    r"(?:is|are|was|will be|must be|should be|=)\W",
+    re.IGNORECASE,
+)
+
+
+def find_leaks(text: str, tasks: Sequence[TaskTexts] = ()) -> list[Leak]:
+    """What a lesson must not hold, each kind once for each task; nothing where it is clean."""
+    plain = without_unseen(text)
+    found = [Leak(LeakKind.INJECTION, order.found, order.what) for order in find_orders(text)]
+    found += _general(plain)
+    for task in tasks:
+        found += _of_task(plain, task)
+    return list({(leak.kind, leak.found): leak for leak in found}.values())
+
+
+def _general(text: str) -> Iterable[Leak]:
+    if match := _VERIFIER.search(text):
+        yield Leak(LeakKind.VERIFIER, match.group().strip(), "a part of the verification")
+    if match := _EXPECTED.search(text):
+        yield Leak(LeakKind.VALUE, match.group().strip(), "an answer that is said to be expected")
+
+
+def _of_task(text: str, task: TaskTexts) -> Iterable[Leak]:
+    if match := _task_id(task.id, text):
+        yield Leak(LeakKind.TASK, match, f"the id of the task {task.id}")
+    if name := next((name for name in sorted(task.test_names) if re.search(rf"\b{re.escape(name)}\b", text)), None):
+        yield Leak(LeakKind.TEST, name, f"the name of a test of {task.id}")
+    if value := _held(text, task.values):
+        yield Leak(LeakKind.VALUE, value, f"a value that the tests of {task.id} hold")
+    if value := _held(text, task.solution_values):
+        yield Leak(LeakKind.SOLUTION, value, f"a value of the solution of {task.id}")
+    for kind, sources, name in (
+        (LeakKind.INSTRUCTION, (task.instruction,), f"the instruction of {task.id}"),
+        (LeakKind.TEST, task.tests, f"a test of {task.id}"),
+        (LeakKind.SOLUTION, task.solution, f"the solution of {task.id}"),
+        (LeakKind.COPIED, task.read, "what its agent read"),
+    ):
+        if copied := next(filter(None, (_copied(text, source) for source in sources)), None):
+            yield Leak(
+                kind, copied, f"a copy of {name} of {task.id}" if kind != LeakKind.COPIED else f"a copy of {name}"
+            )
+
+
+def _task_id(name: str, text: str) -> str | None:
+    """The id of a task as it stands in a text, with any separators; of one plain word, only where it is marked."""
+    parts = re.findall(r"[^\W_]+", name)
+    if len(parts) < 2:
+        match = re.search(rf"(?:task |[\"'`/]){re.escape(name)}(?:[\"'`/]| task\b|$)", text, re.IGNORECASE)
+    else:
+        match = re.search(rf"\b{r'[\W_]?'.join(map(re.escape, parts))}\b", text, re.IGNORECASE)
+        if match and len(parts) == 2 and " " in match.group():
+            match = None  # two words of a sentence
+    return match.group() if match else None
+
+
+def _literals(text: str) -> Iterable[str]:
+    """Strings and numbers that stand in a source text and are rare enough to be telling."""
+    for match in _LITERAL.finditer(text):
+        value = next(filter(None, match.groups())).strip()
+        if _SHORTEST_VALUE <= len(value) <= _LONGEST_VALUE and _telling(value):
+            yield value
+    for match in _NUMBER.finditer(text):
+        if len(match.group().strip("-").replace(".", "")) >= 4 and match.group() not in _PLAIN_NUMBERS:
+            yield match.group()
+
+
+_PLAIN_NUMBERS = frozenset({"1000", "1024", "2000", "2048", "4096", "8000", "8080", "8192", "10000", "65535", "65536"})
+
+
+def _telling(value: str) -> bool:
+    """Whether a string of a source says more than a plain word, a path of the system or a message would."""
+    if re.fullmatch(r"[a-z][a-z-]*|[A-Z][a-z]+|utf-?8|[/\w.-]*/(?:bin|tmp|app|etc|usr|home|root)/?|/?[a-z]+/?", value):
+        return False
+    return bool(re.search(r"[\d=:@#{}/\\]|[a-z][A-Z]|_|\w \w", value))
+
+
+def _held(text: str, values: Iterable[str]) -> str | None:
+    """The longest of `values` that stands in a text by itself, not as a part of a longer word."""
+    for value in sorted(values, key=len, reverse=True):
+        if value in text and re.search(rf"(?<![\w.]){re.escape(value)}(?![\w])", text):
+            return value
+    return None
+
+
+def _copied(text: str, source: str) -> str | None:
+    """A part of a lesson that stands in a source, word by word; or its beginning, where most of it is from there."""
+    mine = words(text)
+    theirs = words(source)
+    if len(mine) < 4 or len(theirs) < 4:
+        return None
+    runs = {tuple(theirs[at : at + RUN_WORDS]) for at in range(len(theirs) - RUN_WORDS + 1)}
+    for at in range(len(mine) - RUN_WORDS + 1):
+        if tuple(mine[at : at + RUN_WORDS]) in runs:
+            return " ".join(mine[at : at + RUN_WORDS])
+    pairs = set(pairwise(mine))
+    known = set(pairwise(theirs))
+    return " ".join(mine[:8]) if len(pairs & known) >= COPY_SHARE * len(pairs) else None

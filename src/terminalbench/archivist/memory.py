@@ -1,0 +1,257 @@
+"""What is done with lessons: add, edit, merge, retire, approve. Each is an entry of the log; none rewrites them all.
+
+A lesson that is added or whose text is changed is checked for leaks. One with findings is quarantined; one that could
+not be compared with the files of every task it comes from stays a candidate. Neither is shown to an agent until a
+person approves it, and that is an entry too.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from terminalbench.archivist.entries import Changes, Entry, Operation
+from terminalbench.archivist.leaks import Leak, TaskTexts, find_leaks
+from terminalbench.archivist.search import near_duplicate
+from terminalbench.archivist.store import Store
+from terminalbench.archivist.tables import find_lesson, lesson_of
+from terminalbench.errors import UserError, did_you_mean
+from terminalbench.records import Lesson, LessonScope, LessonState
+
+MOST_PER_EPISODE = 3
+LONGEST_TEXT = 1200
+"""Characters of a lesson: about 300 tokens, of the 400 that all lessons of a prompt may have."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """A lesson as it is in memory now; `merged` where one that says the same was there and took it up."""
+
+    lesson: Lesson
+    merged: bool = False
+    leaks: tuple[Leak, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The state that a lesson has after its check, and why."""
+
+    state: LessonState
+    reason: str | None = None
+
+
+def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Iterable[TaskTexts]) -> Verdict:
+    """What becomes of a lesson in which these leaks were found, compared with the texts of these tasks."""
+    if leaks:
+        return Verdict(LessonState.QUARANTINED, "; ".join(map(str, leaks)))
+    unread = sorted({task.id for task in lesson.source_tasks} - {task.id for task in tasks})
+    if unread:
+        return Verdict(LessonState.CANDIDATE, f"not compared with the files of {', '.join(unread)}")
+    return Verdict(LessonState.ACTIVE)
+
+
+def add(store: Store, draft: Lesson, *, by: str, tasks: Sequence[TaskTexts] = ()) -> Added:
+    """Add a lesson of a person's. `draft` has no id yet; `tasks` are the texts that it is compared with.
+
+    One that says the same as a lesson in use is merged into it; where that one is retired or quarantined, an error.
+    """
+
+    def refuse(known: Lesson) -> None:
+        if known.state in (LessonState.RETIRED, LessonState.QUARANTINED):
+            why = f" ({known.reason})" if known.reason else ""
+            hint = f"tbench memory approve {known.id} puts it into use again"
+            raise UserError(f"{known.id} says the same and is {known.state}{why}", hint=hint)
+
+    added = _add(store, draft, by=by, tasks=tasks, if_known=refuse)
+    assert added is not None  # only an episode has a limit
+    return added
+
+
+def add_from_episode(
+    store: Store, drafts: Iterable[Lesson], *, episode: str, by: str, tasks: Sequence[TaskTexts] = ()
+) -> list[Added]:
+    """Add what was learned from one episode: `MOST_PER_EPISODE` lessons in all, however often it is asked.
+
+    One that says the same as a known lesson becomes part of it, and leaves its state as it is: what a person has
+    retired stays retired.
+    """
+    found = [_add(store, draft, by=by, tasks=tasks, episode=episode) for draft in drafts]
+    return [added for added in found if added is not None]
+
+
+def _add(
+    store: Store,
+    draft: Lesson,
+    *,
+    by: str,
+    tasks: Sequence[TaskTexts],
+    episode: str | None = None,
+    if_known: Callable[[Lesson], None] | None = None,
+) -> Added | None:
+    check_fields(draft)
+    leaks = tuple(find_leaks(draft.text, tasks))
+    found = judge(draft, leaks, tasks)
+    made: list[Added] = []
+
+    def make() -> list[Entry]:
+        if episode is not None and _of_episode(store, episode) >= MOST_PER_EPISODE:
+            return []
+        known = near_duplicate(store.connection, draft)
+        if known is not None:
+            if if_known is not None:
+                if_known(known)
+            changes = union(known, [draft])
+            made.append(Added(changes.of(known), merged=True))
+            reason = "the same was learned again"
+            return [
+                Entry(
+                    op=Operation.MERGE,
+                    id=known.id,
+                    by=by,
+                    reason=reason,
+                    changes=changes,
+                    episode=episode,
+                )
+            ]
+        lesson = msgspec.structs.replace(
+            draft, id=_new_id(store), state=found.state, reason=found.reason, author=draft.author or by
+        )
+        made.append(Added(lesson, leaks=leaks))
+        return [Entry(op=Operation.ADD, id=lesson.id, by=by, lesson=lesson, episode=episode)]
+
+    store.write(make)
+    return made[0] if made else None
+
+
+def edit(
+    store: Store, name: str, changes: Changes, *, by: str, reason: str | None = None, tasks: Sequence[TaskTexts] = ()
+) -> Lesson:
+    """Change fields of a lesson. Where its text changes it is checked again: a leak puts it into quarantine."""
+
+    def make() -> list[Entry]:
+        before = find(store, name)
+        after = changes.of(before)
+        check_fields(after)
+        made = changes
+        if after.text != before.text and (leaks := find_leaks(after.text, tasks)):
+            found = judge(after, leaks, tasks)
+            made = msgspec.structs.replace(changes, state=found.state, reason=found.reason)
+        return [Entry(op=Operation.EDIT, id=before.id, by=by, reason=reason, changes=made)]
+
+    (entry,) = store.write(make)
+    return find(store, entry.id)
+
+
+def approve(store: Store, name: str, *, by: str, reason: str | None = None) -> Lesson:
+    """Put a lesson into use on a person's word, whatever the check found in it."""
+
+    def make() -> list[Entry]:
+        before = find(store, name)
+        if before.superseded_by is not None:
+            raise UserError(
+                f"{before.id} is part of {before.superseded_by} now", hint=f"approve {before.superseded_by}"
+            )
+        if before.state is LessonState.ACTIVE:
+            raise UserError(f"{before.id} is active already")
+        said = f"approved by {by}" + (f": {reason}" if reason else "")
+        changes = Changes(state=LessonState.ACTIVE, reason=said)
+        return [Entry(op=Operation.EDIT, id=before.id, by=by, reason=said, changes=changes)]
+
+    (entry,) = store.write(make)
+    return find(store, entry.id)
+
+
+def retire(store: Store, name: str, *, by: str, reason: str) -> Lesson:
+    """Take a lesson out of use. It stays in memory, so that the same is not learned again."""
+
+    def make() -> list[Entry]:
+        before = find(store, name)
+        if before.state is LessonState.RETIRED:
+            raise UserError(f"{before.id} is retired already", hint=before.reason)
+        return [Entry(op=Operation.RETIRE, id=before.id, by=by, reason=reason)]
+
+    (entry,) = store.write(make)
+    return find(store, entry.id)
+
+
+def merge(store: Store, into: str, names: Sequence[str], *, by: str, reason: str) -> Lesson:
+    """Let one lesson take up others: it has their evidence, tags and source tasks too, and they are retired."""
+
+    def make() -> list[Entry]:
+        kept = find(store, into)
+        others = list({lesson.id: lesson for lesson in (find(store, name) for name in names)}.values())
+        if any(lesson.id == kept.id for lesson in others):
+            raise UserError("a lesson cannot be merged into itself", where=kept.id)
+        absorbed = [lesson.id for lesson in others]
+        changes = union(kept, others)
+        return [
+            Entry(
+                op=Operation.MERGE,
+                id=kept.id,
+                by=by,
+                reason=reason,
+                changes=changes,
+                absorbed=absorbed,
+            )
+        ]
+
+    (entry,) = store.write(make)
+    return find(store, entry.id)
+
+
+def union(kept: Lesson, others: Iterable[Lesson]) -> Changes:
+    """What a lesson has after it took up others. Its text, state and measured utility stay its own."""
+    all_of = [kept, *others]
+    return Changes(
+        tags=list(dict.fromkeys(tag for lesson in all_of for tag in lesson.tags)),
+        importance=max(lesson.importance for lesson in all_of),
+        evidence=_each_once(found for lesson in all_of for found in lesson.evidence),
+        source_tasks=_each_once(task for lesson in all_of for task in lesson.source_tasks),
+    )
+
+
+def find(store: Store, name: str) -> Lesson:
+    """The lesson of that id, or whose id alone begins so; an error names the closest."""
+    exact = find_lesson(store.connection, name)
+    if exact is not None:
+        return exact
+    query = "SELECT id, record FROM lessons WHERE substr(id, 1, ?) = ? ORDER BY id LIMIT 3"
+    rows = store.connection.execute(query, (len(name), name)).fetchall() if name else []
+    if len(rows) == 1:
+        return lesson_of(rows[0]["record"])
+    if rows:
+        raise UserError(f'"{name}" begins several ids: {", ".join(row["id"] for row in rows)}, ...')
+    ids = [row[0] for row in store.connection.execute("SELECT id FROM lessons ORDER BY number DESC LIMIT 10000")]
+    hint = did_you_mean(name, ids, limit=5) if ids else "memory is empty; tbench memory add writes one"
+    raise UserError(f'no lesson is called "{name}"', hint=hint)
+
+
+def check_fields(lesson: Lesson) -> None:
+    """Refuse a lesson that says nothing, says too much, or whose scope, tags or importance cannot be."""
+    if not (lesson.do or "").strip() and not (lesson.avoid or "").strip():
+        raise UserError("a lesson says what to do, what to avoid, or both")
+    if len(lesson.text) > LONGEST_TEXT:
+        raise UserError(f"the text has {len(lesson.text)} characters, of at most {LONGEST_TEXT}", hint="say one thing")
+    if (lesson.scope is LessonScope.GLOBAL) != (lesson.scope_value is None):
+        wanted = "has no value" if lesson.scope is LessonScope.GLOBAL else f"needs a value: {lesson.scope}:NAME"
+        raise UserError(f"the scope {lesson.scope} {wanted}")
+    if not 0 <= lesson.importance <= 1:
+        raise UserError(f"importance is from 0 to 1, not {lesson.importance}")
+    if wrong := next((tag for tag in lesson.tags if not tag or tag != tag.strip().lower() or " " in tag), None):
+        raise UserError(f'"{wrong}" is no tag', hint="a tag is one word in lower case")
+
+
+def _of_episode(store: Store, episode: str) -> int:
+    return store.connection.execute("SELECT count(*) FROM entries WHERE episode = ?", (episode,)).fetchone()[0]
+
+
+def _each_once[T](found: Iterable[T]) -> list[T]:
+    return list({msgspec.json.encode(one): one for one in found}.values())
+
+
+def _new_id(store: Store) -> str:
+    while True:
+        name = f"l-{os.urandom(5).hex()}"
+        if find_lesson(store.connection, name) is None:
+            return name

@@ -1,0 +1,100 @@
+"""The tables of memory.db, and how a lesson and an entry of the log stand in them."""
+
+import sqlite3
+
+import msgspec
+
+from terminalbench.archivist.entries import Entry
+from terminalbench.archivist.utility import weight
+from terminalbench.archivist.words import words
+from terminalbench.records import Lesson
+
+MIGRATIONS: list[tuple[str, str]] = [
+    (
+        "001_lessons",
+        """
+        CREATE TABLE lessons (
+            number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, kind TEXT NOT NULL,
+            scope TEXT NOT NULL, scope_value TEXT, weight REAL NOT NULL, words TEXT NOT NULL, record BLOB NOT NULL
+        );
+        CREATE INDEX lessons_by_scope ON lessons (scope, scope_value, state, weight DESC);
+        CREATE INDEX lessons_by_state ON lessons (state);
+        CREATE TABLE tags (
+            tag TEXT NOT NULL, state TEXT NOT NULL, weight REAL NOT NULL, lesson INTEGER NOT NULL,
+            PRIMARY KEY (tag, state, weight DESC, lesson)
+        ) WITHOUT ROWID;
+        CREATE VIRTUAL TABLE lesson_words USING fts5 (
+            words, content = 'lessons', content_rowid = 'number', tokenize = "ascii tokenchars '_./:+=-'''"
+        );
+        CREATE VIRTUAL TABLE vocabulary USING fts5vocab (lesson_words, row);
+        CREATE TABLE entries (
+            seq INTEGER PRIMARY KEY, episode TEXT, record BLOB NOT NULL
+        );
+        CREATE INDEX entries_by_episode ON entries (episode) WHERE episode IS NOT NULL;
+        CREATE TABLE entry_lessons (
+            lesson TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (lesson, seq)
+        ) WITHOUT ROWID;
+        CREATE TABLE reading (
+            one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL, offset INTEGER NOT NULL, mark TEXT NOT NULL
+        );
+        INSERT INTO reading VALUES (1, 0, 0, '');
+        CREATE TABLE problems (kind TEXT NOT NULL, what TEXT NOT NULL);
+        """,
+    ),
+]
+"""Applied once each, in order. Never edit one that was released; add another. All of it can be made from the log again:
+a migration that needs more of a lesson empties the tables and sets `reading` back.
+"""
+
+_DECODER = msgspec.json.Decoder(Lesson)
+
+
+def lesson_of(record: bytes) -> Lesson:
+    """A lesson as it stands in its row."""
+    return _DECODER.decode(record)
+
+
+def find_lesson(connection: sqlite3.Connection, name: str) -> Lesson | None:
+    """The lesson called exactly `name`."""
+    row = connection.execute("SELECT record FROM lessons WHERE id = ?", (name,)).fetchone()
+    return lesson_of(row[0]) if row is not None else None
+
+
+def put_lesson(connection: sqlite3.Connection, lesson: Lesson) -> None:
+    """Write a lesson over what stands of it, with its words and tags."""
+    before = connection.execute("SELECT number, words, record FROM lessons WHERE id = ?", (lesson.id,)).fetchone()
+    number: int | None = None
+    if before is not None:
+        number = before["number"]
+        _take_out(connection, before)
+    indexed = " ".join(words(f"{lesson.do or ''} {lesson.avoid or ''}"))
+    worth = weight(lesson)
+    row = (lesson.state, lesson.kind, lesson.scope, lesson.scope_value, worth, indexed, msgspec.json.encode(lesson))
+    if number is None:
+        number = connection.execute(
+            "INSERT INTO lessons (id, state, kind, scope, scope_value, weight, words, record) VALUES (?,?,?,?,?,?,?,?)",
+            (lesson.id, *row),
+        ).lastrowid
+    else:
+        connection.execute(
+            "UPDATE lessons SET state=?, kind=?, scope=?, scope_value=?, weight=?, words=?, record=? WHERE number=?",
+            (*row, number),
+        )
+    connection.execute("INSERT INTO lesson_words (rowid, words) VALUES (?, ?)", (number, indexed))
+    tags = ((tag, lesson.state, worth, number) for tag in dict.fromkeys(lesson.tags))
+    connection.executemany("INSERT INTO tags VALUES (?, ?, ?, ?)", tags)
+
+
+def _take_out(connection: sqlite3.Connection, row: sqlite3.Row) -> None:
+    number, lesson = row["number"], lesson_of(row["record"])
+    delete = "INSERT INTO lesson_words (lesson_words, rowid, words) VALUES ('delete', ?, ?)"
+    connection.execute(delete, (number, row["words"]))
+    tags = ((tag, lesson.state, weight(lesson), number) for tag in dict.fromkeys(lesson.tags))
+    connection.executemany("DELETE FROM tags WHERE tag = ? AND state = ? AND weight = ? AND lesson = ?", tags)
+
+
+def put_entry(connection: sqlite3.Connection, entry: Entry) -> None:
+    """Keep an entry, so that the history of a lesson and the lessons of an episode are found."""
+    connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.seq, entry.episode, msgspec.json.encode(entry)))
+    about = ((name, entry.seq) for name in dict.fromkeys((entry.id, *entry.absorbed)))
+    connection.executemany("INSERT INTO entry_lessons VALUES (?, ?)", about)

@@ -1,0 +1,39 @@
+"""The texts of a task's folder that no lesson may repeat: its instruction, tests and solution, those of steps too."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from terminalbench.archivist.leaks import TaskTexts
+from terminalbench.errors import UserError
+from terminalbench.files import read_plain
+
+_LARGEST = 512 << 10
+_MOST_FILES = 400
+
+
+def read_task(folder: Path, task: str | None = None) -> TaskTexts:
+    """What stands in the folder of a task, which is called as its folder unless told."""
+    if not (folder / "task.toml").is_file():
+        raise UserError("is not the folder of a task", where=str(folder), hint="it has a task.toml")
+    instructions = [_text(file) for file in (folder / "instruction.md", *sorted(folder.glob("steps/*/instruction.md")))]
+    return TaskTexts(
+        id=task or folder.resolve().name,
+        instruction="\n".join(filter(None, instructions)),
+        tests=tuple(_texts(folder, "tests")),
+        solution=tuple(_texts(folder, "solution")),
+    )
+
+
+def _texts(folder: Path, part: str) -> Iterator[str]:
+    places = (folder / part, *sorted(folder.glob(f"steps/*/{part}")))
+    files = [file for place in places for file in sorted(place.rglob("*"))][:_MOST_FILES]
+    yield from filter(None, map(_text, files))
+
+
+def _text(file: Path) -> str | None:
+    """A file as text; None of what is no plain file, large or not text."""
+    data = read_plain(file, _LARGEST)
+    try:
+        return data.decode() if data is not None and b"\0" not in data else None
+    except UnicodeDecodeError:
+        return None

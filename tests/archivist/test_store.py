@@ -1,0 +1,197 @@
+"""The log and the store: what is acknowledged is never lost, and both say the same, whatever happens in between."""
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from support.lessons import PERSON, assert_whole, contents, draft
+from terminalbench.archivist.entries import Changes, Entry, Operation
+from terminalbench.archivist.memory import add, edit, find, merge, retire
+from terminalbench.archivist.store import MemoryFolder, ProblemKind, open_store
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.files import encode_line, read_jsonl
+from terminalbench.records import LessonState
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A memory with some of every operation."""
+    with open_store(tmp_path / "m", write=True) as store:
+        kept = add(store, draft("Read the build log from its first error on.", tags=["build"]), by=PERSON).lesson
+        other = add(store, draft("Look for the first error in the output of make.", tags=["make"]), by=PERSON).lesson
+        third = add(store, draft(avoid="Installing packages without pinning them."), by=PERSON).lesson
+        edit(store, third.id, Changes(importance=0.9, tags=["pip"]), by=PERSON)
+        merge(store, kept.id, [other.id], by=PERSON, reason="one thing")
+        retire(store, third.id, by=PERSON, reason="not true")
+    return tmp_path / "m"
+
+
+def log_of(folder: Path) -> Path:
+    return MemoryFolder(folder).log
+
+
+def problems(folder: Path) -> list[str]:
+    with open_store(folder) as store:
+        return [problem.what for problem in store.problems() if problem.kind is ProblemKind.LOST]
+
+
+def test_the_store_comes_back_from_the_log(folder: Path) -> None:
+    before = contents(folder)
+    assert len(before["lessons"]) == 3
+    for file in folder.glob("memory.db*"):
+        file.unlink()
+    assert contents(folder) == before
+
+
+def test_killed_writers_lose_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "lessons.py"), "20", str(tmp_path / "m")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert "20 kills" in ran.stdout, ran.stderr
+    assert assert_whole(tmp_path / "m", []) > 20
+
+
+def test_a_log_that_ends_anywhere_is_read_up_to_there(folder: Path) -> None:
+    data = log_of(folder).read_bytes()
+    start = data.rstrip(b"\n").rfind(b"\n") + 1
+    for end in range(start, len(data), 17):
+        place = folder.parent / f"cut-{end}"
+        place.mkdir()
+        log_of(place).write_bytes(data[:end])
+        with open_store(place, write=True) as store:
+            assert add(store, draft("Write the smallest program that shows the fault."), by=PERSON).lesson
+        assert not problems(place)
+        assert [entry.seq for entry in read_jsonl(log_of(place), Entry).records] == [1, 2, 3, 4, 5, 6]
+        assert_whole(place, [])
+
+
+def test_a_whole_line_without_its_newline_counts_once(folder: Path) -> None:
+    log_of(folder).write_bytes(log_of(folder).read_bytes().rstrip(b"\n"))
+    for file in folder.glob("memory.db*"):
+        file.unlink()
+    with open_store(folder, write=True) as store:
+        add(store, draft("Ask git which commit changed the line."), by=PERSON)
+    assert assert_whole(folder, []) == 7
+
+
+@pytest.mark.parametrize("wreck", ["garbage", "zeros", "truncated"])
+def test_a_damaged_database_is_set_aside_and_made_again(folder: Path, wreck: str) -> None:
+    before = contents(folder)
+    database = MemoryFolder(folder).database
+    data = database.read_bytes()
+    database.write_bytes({"garbage": b"no database" * 500, "zeros": bytes(len(data)), "truncated": data[:5000]}[wreck])
+    for file in folder.glob("memory.db-*"):
+        file.unlink()
+    with contextlib.suppress(TbenchError):  # where it is noticed only in the middle of a question
+        contents(folder)
+    assert contents(folder) == before
+    assert database.with_name("memory.db.damaged").exists()
+
+
+def test_a_line_that_cannot_be_read_is_named_and_the_rest_counts(folder: Path) -> None:
+    lines = log_of(folder).read_bytes().splitlines(keepends=True)
+    lines[1] = b'{"op": "add", nonsense\n'
+    log_of(folder).write_bytes(b"".join(lines))
+    for file in folder.glob("memory.db*"):
+        file.unlink()
+    said = problems(folder)
+    assert any(what.startswith("line 2 cannot be read") for what in said)
+    assert "entry 2 is missing" in said
+    assert any(what.startswith("entry 5 cannot be applied") for what in said)  # the merge of the lost lesson
+    assert len(contents(folder)["lessons"]) == 2
+
+
+def test_an_entry_that_is_there_twice_is_applied_once(folder: Path) -> None:
+    first = log_of(folder).read_bytes().splitlines(keepends=True)[0]
+    with log_of(folder).open("ab") as stream:
+        stream.write(first)
+    assert problems(folder) == ["entry 1 is there again, and was not applied again"]
+    assert len(contents(folder)["lessons"]) == 3
+
+
+@pytest.mark.parametrize("change", ["gone", "shorter", "other"])
+def test_another_log_is_never_taken_silently(folder: Path, change: str) -> None:
+    data = log_of(folder).read_bytes()
+    if change == "gone":
+        log_of(folder).unlink()
+    else:
+        log_of(folder).write_bytes(
+            data[: len(data) // 2] if change == "shorter" else data.replace(b"not true", b"not TRUE")
+        )
+    with pytest.raises(TbenchError, match="is not the log that memory.db has read"), open_store(folder, write=True):
+        pass
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    with open_store(tmp_path / "none") as store:
+        assert store.connection.execute("SELECT count(*) FROM lessons").fetchone()[0] == 0
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_memory_that_cannot_be_written_is_read(folder: Path) -> None:
+    before = contents(folder)
+    folder.chmod(0o500)
+    try:
+        assert contents(folder) == before
+    finally:
+        folder.chmod(0o700)
+
+
+def test_what_does_not_fit_never_reaches_the_log(folder: Path) -> None:
+    before = log_of(folder).read_bytes()
+    with open_store(folder, write=True) as store:
+        lost = Entry(op=Operation.EDIT, id="l-none", by=PERSON, changes=Changes(importance=1.0))
+        with pytest.raises(UserError, match="there is no lesson l-none"):
+            store.write(lambda: [lost])
+    assert log_of(folder).read_bytes() == before
+
+
+def test_many_writers_number_their_entries_without_gaps(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from support.lessons import draft; "
+        "from terminalbench.archivist.memory import add; from terminalbench.archivist.store import open_store\n"
+        "with open_store(Path(sys.argv[1]), write=True) as store:\n"
+        "    for n in range(10): print('add', add(store, draft(f'Look at p{sys.argv[2]}n{n} first.'), by='x').lesson.id)"
+    )
+    tests = Path(__file__).parents[1]
+
+    def write(number: int) -> list[str]:
+        command = [sys.executable, "-c", code, str(tmp_path / "m"), str(number)]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tests, check=True)
+        return ran.stdout.splitlines()
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [line for lines in pool.map(write, range(4)) for line in lines]
+    assert len(done) == 40
+    assert assert_whole(tmp_path / "m", done) == 40
+
+
+def test_the_time_and_the_number_are_the_stores(folder: Path) -> None:
+    entries = read_jsonl(log_of(folder), Entry).records
+    assert [entry.op for entry in entries] == ["add", "add", "add", "edit", "merge", "retire"]
+    assert all(entry.time.endswith("Z") and entry.by == PERSON for entry in entries)
+    with open_store(folder) as store:
+        absorbed = find(store, entries[1].id)
+    assert (absorbed.state, absorbed.superseded_by) == (LessonState.RETIRED, entries[0].id)
+
+
+def test_a_later_version_of_an_entry_is_still_read(folder: Path) -> None:
+    entry = msgspec.json.decode(encode_line(Entry(op=Operation.RETIRE, id="x", by="b", seq=7, time="t")))
+    kept = read_jsonl(log_of(folder), Entry).records[0].id
+    with log_of(folder).open("ab") as stream:
+        stream.write(encode_line({**entry, "id": kept, "mood": "good"}))
+    with open_store(folder) as store:
+        assert find(store, kept).state is LessonState.RETIRED
+
+
+def test_the_database_is_private(folder: Path) -> None:
+    assert {oct(file.stat().st_mode & 0o777) for file in folder.glob("memory.*")} == {"0o600"}
+    with sqlite3.connect(MemoryFolder(folder).database) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"

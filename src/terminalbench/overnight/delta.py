@@ -13,7 +13,7 @@ import msgspec
 from terminalbench.analytics.stats import fisher_p, holm, mean_interval, paired
 from terminalbench.analytics.strata import Stratum, stratified
 from terminalbench.overnight.measured import IterationResults, ProfileResult, TaskResult
-from terminalbench.records import TaskRef
+from terminalbench.records import Outcome, TaskRef
 from terminalbench.text.numbers import p_equation, p_value, percent, plural, some
 
 ALPHA = 0.05
@@ -70,7 +70,8 @@ class Count(msgspec.Struct, frozen=True):
 class TaskDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One task. `before` is the iteration before, `earlier` all of them; `p` is Fisher's of now against `earlier`.
 
-    `noise` is None where nothing is compared, or nothing changed. The trials are paths below the night's folder.
+    `noise` is None where nothing is compared, or nothing changed. The trials are paths below the night's folder, those
+    that show the change first.
     """
 
     task_id: str
@@ -222,7 +223,14 @@ def _task(now: TaskResult, before: TaskResult | None, earlier: Count | None, kno
     up = (count.rate or 0.0) > (older.rate or 0.0)
     total = earlier or older
     p = fisher_p((count.passed, count.measured - count.passed), (total.passed, total.measured - total.passed))
-    return msgspec.structs.replace(found, change=TaskChange.IMPROVED if up else TaskChange.REGRESSED, p=p)
+    shows = (Outcome.PASSED, Outcome.FAILED) if up else (Outcome.FAILED, Outcome.PASSED)
+    return msgspec.structs.replace(
+        found,
+        change=TaskChange.IMPROVED if up else TaskChange.REGRESSED,
+        p=p,
+        trials=_paths(now, shows[0]),
+        trials_before=_paths(before, shows[1]),
+    )
 
 
 def _judged(tasks: Sequence[TaskDelta]) -> list[TaskDelta]:
@@ -250,8 +258,10 @@ def _gone(task: TaskResult) -> TaskDelta:
     )
 
 
-def _paths(task: TaskResult) -> list[str]:
-    return [trial.path for trial in task.trials if trial.path is not None]
+def _paths(task: TaskResult, first: Outcome | None = None) -> list[str]:
+    """The folders of its trials, those that ended as `first` before the others."""
+    trials = sorted(task.trials, key=lambda trial: trial.outcome is not first)
+    return [trial.path for trial in trials if trial.path is not None]
 
 
 def _stratum(now: Count, before: Count | None) -> Stratum:
@@ -287,7 +297,7 @@ def _alert(found: ProfileDelta, p: float, asked: float, number: int) -> Regressi
     message = (
         f"{found.profile}: iteration {number} passed {passed} of {measured}, where the "
         f"{plural(len(found.earlier), 'iteration')} before it would pass {usual:.1f} (exact {p_equation(p)}, "
-        f"needed {p_value(asked)}); fell: {some(fell, 8)}"
+        f"needed {p_value(asked)}); fell: {some(fell, 3)}"
     )
     return RegressionAlert(message, p, asked, fell)
 

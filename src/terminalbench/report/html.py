@@ -36,7 +36,7 @@ def render_html(report: Report) -> str:
     return template.render(
         report=report,
         comparison=report.comparison,
-        css=Markup(_text("report.css")),  # noqa: S704  our own file
+        css=Markup(template_text("report.css")),  # noqa: S704  our own file
         chart_css=Markup(chart_css()),  # noqa: S704  our own file
         headlines=sentences.headlines(report),
         names=report.profile_names(),
@@ -67,7 +67,7 @@ def _chart(picture: pictures.Picture) -> dict[str, Any]:
 
 def _environment(metric: Metric) -> jinja2.Environment:
     environment = templates(
-        jinja2.FunctionLoader(_text), finalize=lambda value: visible(value) if type(value) is str else value
+        jinja2.FunctionLoader(template_text), finalize=lambda value: visible(value) if type(value) is str else value
     )
     environment.filters |= {
         "rate": numbers.percent,
@@ -102,7 +102,8 @@ def interval_text(interval: Interval | None, metric: Metric) -> str:
     return numbers.NOTHING if interval is None else numbers.between(interval.low, interval.high, metric)
 
 
-def _text(name: str) -> str:
+def template_text(name: str) -> str:
+    """A file of the templates of reports: also their style, which other pages share."""
     return files("terminalbench.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 

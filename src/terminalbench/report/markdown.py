@@ -35,10 +35,10 @@ _SPECIAL = re.compile(r"([\\`*_\[\]>|#!~])")
 def render_markdown(report: Report) -> str:
     """The whole text."""
     parts = [
-        f"# {_text(report.title)}",
-        f"Batch {_text(report.batch)}{f', {moment(report.created_at)}' if report.created_at else ''}. "
-        f"{_text(report.facts[0][1])}. The same with pictures: [report.html](report.html).",
-        "\n".join(f"- **{line.kind}**: {_text(line.text)}" for line in headlines(report)),
+        f"# {escaped(report.title)}",
+        f"Batch {escaped(report.batch)}{f', {moment(report.created_at)}' if report.created_at else ''}. "
+        f"{escaped(report.facts[0][1])}. The same with pictures: [report.html](report.html).",
+        "\n".join(f"- **{line.kind}**: {escaped(line.text)}" for line in headlines(report)),
         "## Profiles\n\n" + _profiles(report),
         *(_contrast(contrast, report.comparison.metric) for contrast in report.contrasts),
         "## Tasks\n\n" + _tasks(report),
@@ -62,7 +62,7 @@ def render_markdown(report: Report) -> str:
             [f.label, f.profile, f"{f.passed} of {f.measured}", percents(*f.interval) if f.interval else NOTHING]
             for f in report.flaky
         ]
-        parts.append("## Flaky tasks\n\n" + _table(["task", "profile", "passed", "interval"], rows))
+        parts.append("## Flaky tasks\n\n" + table(["task", "profile", "passed", "interval"], rows))
     if report.delivery:
         parts.append("## Did the treatment arrive?\n\n" + _delivery(report))
     if report.suspects:
@@ -71,9 +71,9 @@ def render_markdown(report: Report) -> str:
         parts.append("## Not measured\n\n" + _groups(report, report.not_measured))
     if report.superseded:
         rows = [[item.profile, str(item.count), item.cost] for item in report.superseded]
-        parts.append("## Run again\n\n" + _table(["profile", "trials", "cost"], rows))
-    facts = [f"- {name}: {_text(value)}" for name, value in report.facts]
-    facts += [f"- {_text(short(note, 400))}" for note in report.notes[:ROWS]]
+        parts.append("## Run again\n\n" + table(["profile", "trials", "cost"], rows))
+    facts = [f"- {name}: {escaped(value)}" for name, value in report.facts]
+    facts += [f"- {escaped(short(note, 400))}" for note in report.notes[:ROWS]]
     parts.append("## Plan\n\n" + "\n".join(facts))
     return "\n\n".join(parts) + "\n"
 
@@ -101,11 +101,16 @@ def _profiles(report: Report) -> str:
             f"{s.measured}/{s.planned}", str(s.passed), str(s.measured - s.passed), line.cost, each,
             duration(s.mean_agent_sec),
         ])  # fmt: skip
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _contrast(contrast: Contrast, metric: Metric) -> str:
-    lines = [f"## {_text(contrast.new)} vs {_text(contrast.old)}: {contrast.verdict}", "", _text(contrast.sentence), ""]
+    lines = [
+        f"## {escaped(contrast.new)} vs {escaped(contrast.old)}: {contrast.verdict}",
+        "",
+        escaped(contrast.sentence),
+        "",
+    ]
     ways = ("measured trials only", "all planned trials")
     names = ways if contrast.rule == "exclude" else ways[::-1]
     rows = [
@@ -120,9 +125,9 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
         for name, e in zip(names, (contrast.estimate, contrast.other_way), strict=True)
     ]
     head = ["counting", "difference", "tasks like these", "these tasks", "p", "better, worse, equal"]
-    lines.append(_table(head, rows))
-    notes = [f"Cannot be compared: {_text(reason)}." for reason in contrast.refused]
-    notes += [_text(looks_sentence(contrast))] if contrast.sequential else []
+    lines.append(table(head, rows))
+    notes = [f"Cannot be compared: {escaped(reason)}." for reason in contrast.refused]
+    notes += [escaped(looks_sentence(contrast))] if contrast.sequential else []
     if contrast.p_adjusted is not None:
         notes.append(f"p after Holm: {p_value(contrast.p_adjusted)}.")
     if contrast.smallest_detectable is not None:
@@ -132,8 +137,8 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
     if contrast.trials_needed is not None and contrast.effect is not None:
         wanted = amount(abs(contrast.effect), metric, sign=False)
         notes.append(f"To show one of {wanted}: about {plural(contrast.trials_needed, 'trial')}.")
-    notes += [f"{_text(note[:1].upper() + note[1:])}." for note in contrast.notes]
-    notes += [f"Warning: {_text(warning)}." for warning in contrast.warnings]
+    notes += [f"{escaped(note[:1].upper() + note[1:])}." for note in contrast.notes]
+    notes += [f"Warning: {escaped(warning)}." for warning in contrast.warnings]
     return "\n".join([*lines, "", " ".join(notes)]) if notes else "\n".join(lines)
 
 
@@ -143,7 +148,7 @@ def _tasks(report: Report) -> str:
     rows = [[task.label, *(shown([ref.outcome for ref in cell]) for cell in task.cells)] for task in report.tasks]
     legend = ", ".join(f"`{outcomes.mark(o)}` {outcomes.word(o)}" for o in (outcomes.LOST if many else Outcome))
     said = f"Passed/measured, then how many were not measured: {legend}." if many else f"Marks: {legend}."
-    return f"{_table(['task', *report.profile_names()], rows)}\n\n{said}"
+    return f"{table(['task', *report.profile_names()], rows)}\n\n{said}"
 
 
 def _trend(report: Report) -> str:
@@ -152,7 +157,7 @@ def _trend(report: Report) -> str:
         for line in report.trend
         for point in line.points
     ]
-    return _table(["batch", "profile", "pass rate", "coverage"], rows)
+    return table(["batch", "profile", "pass rate", "coverage"], rows)
 
 
 def _groups(report: Report, groups: Sequence[Group]) -> str:
@@ -163,7 +168,7 @@ def _groups(report: Report, groups: Sequence[Group]) -> str:
         shown = ", ".join(tasks[:4]) + (" and more" if len(tasks) > 4 or group.count > len(group.trials) else "")
         people = f" ({group.labelled} by a person)" if group.labelled else ""
         rows.append([str(group.count), names[group.profile], short(group.what, 160) + people, shown])
-    return _table(["trials", "profile", "what", "on"], rows)
+    return table(["trials", "profile", "what", "on"], rows)
 
 
 def _tools(report: Report) -> str:
@@ -176,7 +181,7 @@ def _tools(report: Report) -> str:
         ]
         for use in report.tools
     ]
-    return _table(["profile", "calls by kind", "trials"], rows)
+    return table(["profile", "calls by kind", "trials"], rows)
 
 
 def _workflows(report: Report) -> str:
@@ -185,8 +190,8 @@ def _workflows(report: Report) -> str:
         [names[use.profile], *map(str, (use.trials, use.given_up, use.retries, use.escalations, use.helped))]
         for use in report.workflows
     ]
-    table = _table(["profile", "trials", "given up", "retries", "escalations", "that helped"], rows)
-    return f"{table}\n\n{_groups(report, report.given_up)}" if report.given_up else table
+    rendered = table(["profile", "trials", "given up", "retries", "escalations", "that helped"], rows)
+    return f"{rendered}\n\n{_groups(report, report.given_up)}" if report.given_up else rendered
 
 
 def _delivery(report: Report) -> str:
@@ -195,19 +200,20 @@ def _delivery(report: Report) -> str:
         [names[item.profile], item.part, f"{item.reached} of {item.known}", str(item.unknown), item.detail]
         for item in report.delivery
     ]
-    return _table(["profile", "part", "in trials", "unknown", "detail"], rows)
+    return table(["profile", "part", "in trials", "unknown", "detail"], rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of somebody's words; rows beyond `ROWS` are counted."""
     lines = [
-        [_text(name) for name in head],
+        [escaped(name) for name in head],
         ["---"] * len(head),
-        *([_text(field) for field in row] for row in rows[:ROWS]),
+        *([escaped(field) for field in row] for row in rows[:ROWS]),
     ]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return text if len(rows) <= ROWS else f"{text}\n\nand {plural(len(rows) - ROWS, 'more row')}, in report.html"
 
 
-def _text(value: str) -> str:
+def escaped(value: str) -> str:
     """Somebody else's words on one line, with nothing that Markdown or a browser would act on."""
     return _SPECIAL.sub(r"\\\1", short(value, 100_000)).replace("<", "&lt;").replace("://", ":\u200b//")

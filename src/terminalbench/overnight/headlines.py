@@ -1,0 +1,130 @@
+"""The first lines of the morning, and what to do next. Pure."""
+
+from collections import Counter
+from pathlib import Path
+from shlex import quote
+
+from terminalbench.analytics.power import fewest_units
+from terminalbench.overnight.delta import ALPHA, level
+from terminalbench.overnight.night import Happening, Status
+from terminalbench.overnight.summary_model import ModelSummary, NightSummary
+from terminalbench.records import Outcome
+from terminalbench.text.numbers import cost, percent, percents, plural, some
+
+_MOST = 3
+_KINDS = {
+    Happening.WORKER_LOST: ("worker lost", "workers lost"),
+    Happening.INCIDENT: ("incident", "incidents"),
+    Happening.QUARANTINED: ("task quarantined", "tasks quarantined"),
+    Happening.RESUMED: ("resume", "resumes"),
+}
+
+
+def headlines(summary: NightSummary) -> list[str]:
+    """What a person reads first; they stand by themselves, for a message."""
+    lines = [_what_ran(summary), *(model_line(model) for model in summary.models)]
+    lines += summary.alerts or [_no_alert(summary)]
+    lines += [f"{one.profile}: {one.earlier.sentence}" for one in summary.models if one.earlier is not None]
+    if summary.validation is not None:
+        lines.append(f"validation {summary.validation.sentence}")
+        lines += [one.sentence for one in summary.validation.against]
+    if summary.incidents:
+        counts = Counter(one.kind for one in summary.incidents)
+        lines.append(", ".join(plural(n, *_KINDS[kind]) for kind, n in counts.items()))
+    return lines
+
+
+def _what_ran(summary: NightSummary) -> str:
+    planned = f" of {summary.iterations_planned}" if summary.iterations_planned is not None else ""
+    stopped = f" ({summary.stopped})" if summary.stopped else ""
+    return (
+        f"{summary.suite_name} {summary.suite_version}, run {summary.run_id}: {summary.status}{stopped}; "
+        f"{summary.over}{planned} iterations over, {summary.measured} of {plural(summary.total, 'trial')} measured, "
+        f"cost {_spent(summary)}"
+    )
+
+
+def _spent(summary: NightSummary) -> str:
+    free = bool(summary.models) and all(one.no_model for one in summary.models) and summary.validation is None
+    return cost(summary.cost_usd, summary.cost_unknown, no_model=free)
+
+
+def model_line(model: ModelSummary) -> str:
+    """One model in a line: its pass rate, and on what it rests."""
+    name = f"{model.model}{' (simulated)' if model.simulated else ''}"
+    if model.pass_rate is None or model.low is None or model.high is None:
+        return f"{name}: nothing was measured yet"
+    return (
+        f"{name}: {percent(model.pass_rate)} ({model.passed} of {model.passed + model.failed} measured trials passed "
+        f"in {plural(model.iterations, 'iteration')}; {percents(model.low, model.high)} on tasks like these)"
+    )
+
+
+def _no_alert(summary: NightSummary) -> str:
+    compared = sum(len(line.profiles) for line in summary.iterations if line.number > 1)
+    return "no regression alert" if compared else "no regression alert: there are no two iterations to compare yet"
+
+
+def next_steps(summary: NightSummary, place: Path) -> list[str]:
+    """Commands and advice, the most urgent first. `place` is the folder of the night."""
+    return [
+        *_go_on(summary, place),
+        *_alarmed(summary, place),
+        *_broken(summary, place),
+        *_quarantined(summary),
+        *_uncertain(summary),
+        f"look at every trial: tbench view --results {quote(str(place / 'batches'))}",
+    ]
+
+
+def _go_on(summary: NightSummary, place: Path) -> list[str]:
+    if summary.status in ("finished", "running"):
+        return []
+    return [f"go on with it: tbench overnight --resume {quote(str(place / 'state.json'))}"]
+
+
+def _alarmed(summary: NightSummary, place: Path) -> list[str]:
+    worse = [line for line in summary.iterations if line.batch and any(one.alert for one in line.profiles)]
+    return [
+        f"see why iteration {line.number} got worse: tbench errors {quote(str(place / 'batches' / (line.batch or '')))}"
+        for line in worse[:_MOST]
+    ]
+
+
+def _broken(summary: NightSummary, place: Path) -> list[str]:
+    lines = []
+    for line in summary.iterations:
+        broken = sum(one.errored for one in line.profiles)
+        if broken and line.batch and line.status is not Status.LEASED:
+            batch = quote(str(place / "batches" / line.batch))
+            lines.append(
+                f"run what broke in iteration {line.number} again ({plural(broken, 'trial')}): "
+                f"tbench resume {batch} --retry-errors"
+            )
+    more = [f"and {plural(len(lines) - _MOST, 'more iteration')} with broken trials"] if len(lines) > _MOST else []
+    stuck = [one for one in summary.lost if one.outcome is Outcome.ERRORED and one.count >= _MOST]
+    causes = [f"{plural(one.count, 'trial')} of {one.profile} broke alike: {one.reason}" for one in stuck[:_MOST]]
+    return [*causes, *lines[:_MOST], *more]
+
+
+def _quarantined(summary: NightSummary) -> list[str]:
+    names = [f"{one.dataset}/{one.task}" for one in summary.quarantined]
+    return [f"repair before the next night what was quarantined: {some(names)}"] if names else []
+
+
+def _uncertain(summary: NightSummary) -> list[str]:
+    lines = []
+    for model in summary.models:
+        wide = model.noise.p is not None and model.noise.p <= ALPHA
+        if wide:
+            lines.append(f"find out what differs between iterations of {model.profile}: their spread is more than luck")
+        if model.flaky:
+            names = [one.task_id for one in model.flaky]
+            lines.append(f"give flaky tasks of {model.profile} more attempts (--attempts): {some(names)}")
+        asked = level(max(1, model.iterations - 1), summary.iterations_planned, len(summary.models))
+        if model.tasks and len(model.tasks) * summary.attempts < fewest_units(2 * asked):
+            lines.append(
+                f"no alert can be raised for {model.profile}: {plural(len(model.tasks), 'task')} are too few to tell a "
+                f"regression from luck; {fewest_units(2 * asked)} attempts an iteration are the least"
+            )
+    return lines

@@ -1,0 +1,272 @@
+"""The morning report, as Markdown and as one HTML file: what ran, what changed and how sure, what to do next. Pure."""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from terminalbench.overnight.delta import Count
+from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary
+from terminalbench.report.markdown import escaped, table
+from terminalbench.text.foreign import flat, short
+from terminalbench.text.numbers import cost, dollars, moment, percent, percents, plural
+from terminalbench.text.outcomes import word
+
+if TYPE_CHECKING:
+    import jinja2
+
+SHOWN = 60
+"""Rows of a list in the reports; `summary.json` has all."""
+FLIPS = 20
+"""Flips of a kind in the text."""
+MESSAGE_LINES = 4
+"""Headlines in a message."""
+
+
+def first_lines(summary: NightSummary) -> str:
+    """What a message about the night says: the first headlines, in one line each."""
+    return "\n".join(flat(line, 300) for line in summary.headlines[:MESSAGE_LINES])
+
+
+def render_markdown(summary: NightSummary) -> str:
+    """The whole text. Its first lines stand by themselves."""
+    parts = [
+        f"# Night {escaped(summary.run_id)}: {escaped(summary.suite_name)} {escaped(summary.suite_version)}",
+        _list(summary.headlines),
+        "## Next\n\n" + _list(summary.next_steps),
+        "## Models\n\n" + table(_MODELS, [model_row(one) for one in summary.models]),
+        "## Iterations\n\n" + _iterations(summary.iterations),
+        "## What changed\n\n" + _changed(summary),
+        *_noise(summary),
+        *_tasks(summary),
+        *_validation(summary),
+        *_incidents(summary),
+        *_lost(summary),
+        "## The night\n\n" + table(("what", "is"), facts(summary)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_MODELS = ("model", "pass rate", "on tasks like these", "passed", "failed", "errored", "not run", "coverage", "cost")
+
+
+def model_row(one: ModelSummary) -> tuple[str, ...]:
+    """A model in the table of models."""
+    ends = percents(one.low, one.high) if one.low is not None and one.high is not None else "-"
+    name = f"{one.model} (simulated)" if one.simulated else one.model
+    spent = cost(one.cost_usd, one.cost_unknown, no_model=one.no_model)
+    counts = (one.passed, one.failed, one.errored, one.not_run)
+    return (name, percent(one.pass_rate), ends, *map(str, counts), percent(one.coverage), spent)
+
+
+def facts(summary: NightSummary) -> list[tuple[str, str]]:
+    """What was asked for, and with what."""
+    planned = "as many as fit" if summary.iterations_planned is None else str(summary.iterations_planned)
+    found = [
+        ("suite", f"{summary.suite_name} {summary.suite_version} ({summary.suite}), {summary.suite_digest[:12]}"),
+        ("started", f"{moment(summary.created_at)} UTC"),
+        ("status", summary.status + (f": {summary.stopped}" if summary.stopped else "")),
+        ("iterations", f"{planned}, {plural(summary.attempts, 'attempt')} at each task"),
+        ("until", summary.until or "no deadline"),
+        ("budget", dollars(summary.budget_usd) if summary.budget_usd is not None else "none"),
+        ("workers", f"{summary.workers}; {summary.workers_started} were started"),
+        ("seed", str(summary.seed)),
+        ("code under test", summary.code),
+    ]
+    for one in summary.models:
+        told = "".join(f", {name} {value}" for name, value in one.facts.items())
+        found.append((f"model {one.model}", f"profile {one.profile}, {one.profile_id}{told}"))
+    return found
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {escaped(line)}" for line in lines)
+
+
+def _iterations(lines: Sequence[IterationLine]) -> str:
+    if not lines:
+        return "None has begun."
+    rows = []
+    for line in lines[-SHOWN:]:
+        status = word(line.status) if line.status is not None else "unknown"
+        again = f", {line.starts} workers" if line.starts > 1 else ""
+        for one in line.profiles:
+            spent = cost(one.cost_usd, one.cost_unknown)
+            counted = f"{one.passed}/{one.measured}"
+            rows.append(
+                (
+                    str(line.number),
+                    status + again,
+                    one.profile,
+                    percent(one.pass_rate),
+                    counted,
+                    percent(one.coverage),
+                    spent,
+                )
+            )
+        if not line.profiles:
+            rows.append((str(line.number), status + again, line.reason or "-", "-", "-", "-", "-"))
+    left = f"\n\nThe last {SHOWN} of {len(lines)}; all are in summary.json." if len(lines) > SHOWN else ""
+    return table(("iteration", "status", "profile", "pass rate", "passed", "coverage", "cost"), rows) + left
+
+
+def _changed(summary: NightSummary) -> str:
+    said = _list(summary.alerts) if summary.alerts else "No regression alert was raised."
+    sure = [flip for flip in summary.flips if not flip.noise]
+    noisy = [flip for flip in summary.flips if flip.noise]
+    parts = [said, escaped(summary.alert_rule)]
+    for title, found in (("More than noise", sure), ("Within noise", noisy)):
+        if found:
+            lines = [
+                f"- iteration {flip.iteration}, {escaped(flip.profile)}, {escaped(flip.task_id)}: {flip.change.value}, "
+                f"{_linked(flip.before, flip.trials_before)} to {_linked(flip.now, flip.trials)}"
+                for flip in found[-FLIPS:]
+            ]
+            more = f", the last {FLIPS}; report.html has more" if len(found) > FLIPS else ""
+            parts.append(f"### {title} ({plural(len(found), 'flip')}{more})\n\n" + "\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _linked(count: Count, trials: Sequence[str]) -> str:
+    return f"[{count}]({href(trials[0])})" if trials else str(count)
+
+
+def href(path: str) -> str:
+    """A link from the report to a folder of the night."""
+    return f"{quote(path)}/"
+
+
+def _noise(summary: NightSummary) -> list[str]:
+    lines = [f"{one.profile}: {one.noise.sentence}" for one in summary.models]
+    return ["## Noise floor\n\n" + _list(lines)] if lines else []
+
+
+def _tasks(summary: NightSummary) -> list[str]:
+    parts = []
+    for model in summary.models:
+        if model.flaky:
+            rows = [
+                (one.task_id, str(one.count), percent(one.count.rate), f"{one.flips} in {one.iterations}")
+                for one in model.flaky
+            ]
+            parts.append(
+                f"## Flaky tasks of {escaped(model.profile)}\n\n" + table(("task", "passed", "rate", "flips"), rows)
+            )
+        if model.tasks:
+            rows = [(one.task_id, str(one.count), one.marks[-SHOWN:]) for one in model.tasks]
+            said = "A letter an iteration: + passed, x failed, ~ both, . not measured."
+            title = f"## Tasks of {escaped(model.profile)}\n\n{said}\n\n"
+            parts.append(title + table(("task", "passed", "iterations"), rows))
+    return parts
+
+
+def _validation(summary: NightSummary) -> list[str]:
+    found = summary.validation
+    if found is None:
+        return []
+    lines = [found.sentence]
+    for one in found.against:
+        lines.append(one.sentence)
+        for who, side in ((one.profile, one.only_profile), (one.validator, one.only_validator)):
+            if side:
+                lines.append(f"only {who} solved: {', '.join(f'{s.task_id} ({s.pairs})' for s in side)}")
+    return ["## Validation\n\n" + _list(lines)]
+
+
+def _incidents(summary: NightSummary) -> list[str]:
+    parts = []
+    if summary.incidents:
+        rows = [
+            (moment(one.time), word(one.kind), str(one.iteration or "-"), one.said, one.cause or "-")
+            for one in summary.incidents[-SHOWN:]
+        ]
+        parts.append("## Incidents\n\n" + table(("UTC", "what", "iteration", "said", "cause"), rows))
+    if summary.quarantined:
+        rows = [(f"{one.dataset}/{one.task}", one.reason) for one in summary.quarantined]
+        parts.append("## Quarantined tasks\n\n" + table(("task", "why"), rows))
+    if summary.scaling:
+        rows = [
+            (moment(one.time), str(one.workers) if one.workers is not None else "-", one.said)
+            for one in summary.scaling[-SHOWN:]
+        ]
+        parts.append("## Workers\n\n" + table(("UTC", "workers", "why"), rows))
+    if summary.problems:
+        parts.append("## What could not be read\n\n" + _list(summary.problems))
+    return parts
+
+
+def _lost(summary: NightSummary) -> list[str]:
+    if not summary.lost:
+        return []
+    rows = [
+        (str(one.count), one.profile, word(one.outcome), one.error_class or "-", short(one.reason, 160))
+        for one in summary.lost[:SHOWN]
+    ]
+    return ["## Not measured\n\n" + table(("trials", "profile", "outcome", "class", "why"), rows)]
+
+
+def render_html(summary: NightSummary) -> str:
+    """The same as one page, with the trend; no script, no network, what agents wrote is text."""
+    from markupsafe import Markup
+
+    from terminalbench.report.charts import chart_css
+    from terminalbench.report.html import template_text
+
+    return _environment().get_template("night.html").render(
+        night=summary,
+        css=Markup(template_text("report.css")),  # noqa: S704  our own file
+        chart_css=Markup(chart_css()),  # noqa: S704  our own file
+        trend=Markup(trend_chart(summary) or ""),  # noqa: S704  charts escape every text: see charts/svg.py
+        shown=SHOWN,
+        facts=facts(summary),
+        models=[model_row(one) for one in summary.models],
+        model_columns=_MODELS,
+    )  # fmt: skip
+
+
+def trend_chart(summary: NightSummary) -> str | None:
+    """The pass rate from iteration to iteration, a line a profile; None before there is one."""
+    from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
+
+    lines = [line for line in summary.iterations if line.profiles]
+    if not lines:
+        return None
+    series = [
+        TrendSeries(
+            model.profile,
+            tuple(
+                TrendPoint(place, one.pass_rate)
+                for place, line in enumerate(lines)
+                for one in line.profiles
+                if one.profile == model.profile
+            ),
+        )
+        for model in summary.models
+    ]
+    return trend([str(line.number) for line in lines], series, "Pass rate by iteration")
+
+
+@cache
+def _environment() -> "jinja2.Environment":
+    import jinja2
+
+    from terminalbench.report.jinja_templates import templates
+    from terminalbench.text.foreign import visible
+
+    made = templates(
+        jinja2.FunctionLoader(
+            lambda name: files("terminalbench.overnight").joinpath("templates", name).read_text("utf-8")
+        ),
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    made.filters |= {
+        "percent": percent,
+        "cost": cost,
+        "moment": moment,
+        "word": word,
+        "plural": plural,
+        "short": short,
+        "href": href,
+    }
+    return made

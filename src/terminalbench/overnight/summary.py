@@ -1,0 +1,351 @@
+"""A night as one summary and two reports, made at any moment from what lies in its folder.
+
+Valid in the middle of a night, and of one without any finished iteration. Made again it is the same.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import fsum
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.analytics.stats import paired
+from terminalbench.analytics.summary import rate_interval
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.files import JsonLines, living_owner, read_json, read_jsonl
+from terminalbench.index.totals import Spend
+from terminalbench.overnight.delta import ALPHA, RULE, Count, ProfileDelta, TaskChange
+from terminalbench.overnight.earlier_nights import against_earlier, pooled
+from terminalbench.overnight.episodes import EpisodeStore
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.headlines import headlines, next_steps
+from terminalbench.overnight.measured import ProfileResult, TrialResult
+from terminalbench.overnight.morning import render_html, render_markdown
+from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightModel, NightState, Role, Status, Work
+from terminalbench.overnight.noise import flaky_tasks, noise_floor
+from terminalbench.overnight.results import Projected, keep, labelled, project_iterations, view_of
+from terminalbench.overnight.summary_model import (
+    Flip,
+    Incident,
+    IterationLine,
+    IterationRate,
+    Lost,
+    ModelSummary,
+    NightSummary,
+    Scaling,
+    TaskLine,
+)
+from terminalbench.overnight.validation import Validation, validate
+from terminalbench.records import TaskRef
+from terminalbench.text.numbers import plural, some
+
+CUT_OFF = "cut off"
+"""The status of a night that says it runs while no process does: its supervisor was killed."""
+_INCIDENTS = (Happening.WORKER_LOST, Happening.INCIDENT, Happening.QUARANTINED, Happening.RESUMED)
+
+
+def project_night(folder: NightFolder) -> NightSummary:
+    """Write `summary.json`, `report.md`, `report.html`, and each `results.json` and `delta.json`, from the batches."""
+    summary = summarise(folder)
+    keep(folder.summary_json, summary)
+    keep(folder.report_md, render_markdown(summary).encode())
+    keep(folder.report_html, render_html(summary).encode())
+    return summary
+
+
+def read_config(folder: NightFolder) -> NightConfig:
+    """What was asked for. Raises UserError where there is no night."""
+    try:
+        return read_json(folder.config_json, NightConfig)
+    except FileNotFoundError:
+        raise UserError("is not the folder of a night: it holds no config.json", where=str(folder.folder)) from None
+
+
+def summarise(folder: NightFolder) -> NightSummary:
+    """The summary of a night."""
+    config = read_config(folder)
+    state, problems = _state(folder)
+    events = read_jsonl(folder.events_jsonl, NightEvent)
+    projected = project_iterations(folder, config)
+    validation = _validation(folder, config)
+    models = [_model(model, projected, config) for model in config.models]
+    spent = Spend.total(
+        Spend(one.cost_usd, one.cost_unknown) for one in (*models, *([validation] if validation is not None else ()))
+    )
+    deltas = [one for each in projected for one in each.delta.profiles]
+    said = NightSummary(
+        run_id=config.run_id,
+        suite=config.suite,
+        suite_name=config.suite_name,
+        suite_version=config.suite_version,
+        suite_digest=config.suite_digest,
+        created_at=config.created_at,
+        status=_status(folder, state),
+        stopped=state.stopped if state is not None else None,
+        iterations_planned=config.iterations,
+        attempts=config.attempts,
+        seed=config.seed,
+        workers=str(config.workers),
+        until=config.until,
+        budget_usd=config.budget_usd,
+        code=_code(config),
+        cost_usd=spent.cost_usd,
+        cost_unknown=spent.cost_unknown,
+        headlines=[],
+        models=models,
+        iterations=_lines(state, projected),
+        alerts=[one.alert.message for one in deltas if one.alert is not None],
+        alert_rule=RULE,
+        flips=_flips(projected),
+        incidents=[_incident(event) for event in events.records if event.kind in _INCIDENTS],
+        scaling=[_scaling(event) for event in events.records if event.kind is Happening.SCALED],
+        workers_started=sum(event.kind is Happening.WORKER_STARTED for event in events.records),
+        quarantined=state.quarantine if state is not None else [],
+        lost=_lost(projected),
+        next_steps=[],
+        validation=validation,
+        problems=[*problems, *_unread(events), *_not_alike(projected)],
+    )
+    said = msgspec.structs.replace(said, next_steps=next_steps(said, folder.folder.resolve()))
+    return msgspec.structs.replace(said, headlines=headlines(said))
+
+
+def _state(folder: NightFolder) -> tuple[NightState | None, list[str]]:
+    try:
+        return read_json(folder.state_json, NightState), []
+    except FileNotFoundError:
+        return None, ["there is no state.json: how far its iterations are is not known"]
+    except TbenchError as error:
+        return None, [str(error)]
+
+
+def _status(folder: NightFolder, state: NightState | None) -> str:
+    if state is None:
+        return "unknown"
+    return CUT_OFF if state.status == "running" and living_owner(folder.lock) is None else state.status
+
+
+def _code(config: NightConfig) -> str:
+    pin = config.code
+    commit = f" at {pin.commit[:12]}" if pin.commit is not None else ""
+    return f"{pin.kind}{commit}{', with changes that were not committed' if pin.dirty else ''}"
+
+
+def _validation(folder: NightFolder, config: NightConfig) -> Validation | None:
+    found = sorted(
+        (
+            (number, batch)
+            for (role, number), batch in labelled(folder, config.run_id).items()
+            if role is Role.VALIDATION
+        ),
+        key=lambda one: one[0],
+    )
+    return validate(config, [view_of(folder, batch) for _, batch in found])
+
+
+def _model(model: NightModel, projected: Sequence[Projected], config: NightConfig) -> ModelSummary:
+    found = _of_profile(model.profile, projected)
+    same = _same_content(found)
+    counts = pooled(same)
+    rates = [count.rate for count in counts.values() if count.rate is not None]
+    measured = sum(one.measured for one in found)
+    total = sum(one.total for one in found)
+    interval = rate_interval(paired(rates), measured, ALPHA) if rates else None
+    spent = Spend.total(Spend(one.cost_usd, one.cost_unknown, one.tokens, one.tokens_unknown) for one in found)
+    store = EpisodeStore.of_project(Path(config.project_root)) if config.project_root else None
+    return ModelSummary(
+        model=model.spec,
+        profile=model.profile,
+        profile_id=model.profile_id,
+        facts=model.facts,
+        simulated=any(one.simulated for one in found),
+        no_model=bool(found) and all(one.no_model for one in found),
+        iterations=sum(one.measured > 0 for one in found),
+        total=total,
+        passed=sum(one.passed for one in found),
+        failed=sum(one.failed for one in found),
+        errored=sum(one.errored for one in found),
+        not_run=sum(one.not_run for one in found),
+        pass_rate=fsum(rates) / len(rates) if rates else None,
+        low=interval.low if interval is not None else None,
+        high=interval.high if interval is not None else None,
+        coverage=measured / total if total else None,
+        cost_usd=spent.cost_usd,
+        cost_unknown=spent.cost_unknown,
+        tokens=spent.tokens,
+        tokens_unknown=spent.tokens_unknown,
+        noise=noise_floor(same),
+        flaky=flaky_tasks(same),
+        tasks=_tasks(same),
+        earlier=against_earlier(store, found, run_id=config.run_id, before=config.created_at) if store else None,
+    )
+
+
+def _of_profile(profile: str, projected: Sequence[Projected]) -> list[ProfileResult]:
+    """What a profile did in each iteration, as long as it was the same treatment as in the first."""
+    found = [one for each in projected for one in each.results.profiles if one.profile == profile]
+    return [one for one in found if one.profile_id == found[0].profile_id]
+
+
+def _contents(found: Sequence[ProfileResult]) -> dict[TaskRef, set[str]]:
+    """The contents that each task had."""
+    contents: dict[TaskRef, set[str]] = {}
+    for one in found:
+        for task in one.tasks:
+            contents.setdefault(task.ref, set()).update({task.digest} if task.digest is not None else set())
+    return contents
+
+
+def _same_content(found: Sequence[ProfileResult]) -> list[dict[TaskRef, Count]]:
+    """What each iteration measured of the tasks that were the same in all of them."""
+    contents = _contents(found)
+    return [
+        {task.ref: Count(task.passed, task.measured) for task in one.tasks if len(contents[task.ref]) <= 1}
+        for one in found
+    ]
+
+
+def _not_alike(projected: Sequence[Projected]) -> list[str]:
+    """What was not the same in all iterations."""
+    first: dict[str, str] = {}
+    lines = []
+    for each in projected:
+        for one in each.results.profiles:
+            if first.setdefault(one.profile, one.profile_id) != one.profile_id:
+                lines.append(f"{one.profile} was another treatment in iteration {each.results.iteration}: left out")
+    found = _contents([one for each in projected for one in each.results.profiles])
+    changed = sorted(f"{ref.dataset}/{ref.id}" for ref, contents in found.items() if len(contents) > 1)
+    if not changed:
+        return lines
+    return [
+        *lines,
+        f"the content of {some(changed)} changed during the night: it is in no rate over several iterations",
+    ]
+
+
+def _tasks(same: Sequence[dict[TaskRef, Count]]) -> list[TaskLine]:
+    return [
+        TaskLine(task_id=ref.id, dataset=ref.dataset, count=count, marks="".join(_mark(one.get(ref)) for one in same))
+        for ref, count in pooled(same).items()
+    ]
+
+
+def _mark(count: Count | None) -> str:
+    if count is None or not count.measured:
+        return "."
+    return "~" if count.mixed else "+" if count.passed else "x"
+
+
+def _lines(state: NightState | None, projected: Sequence[Projected]) -> list[IterationLine]:
+    works = {one.number: one for one in (state.work if state is not None else []) if one.role is Role.ITERATION}
+    found = {each.results.iteration: each for each in projected}
+    begun = [n for n, work in works.items() if work.status is not Status.WAITING or work.starts]
+    return [_line(number, works.get(number), found.get(number)) for number in sorted({*begun, *found})]
+
+
+def _line(number: int, work: Work | None, projected: Projected | None) -> IterationLine:
+    profiles = projected.results.profiles if projected is not None else []
+    started = [one.started_at for one in profiles if one.started_at is not None]
+    finished = [one.finished_at for one in profiles if one.finished_at is not None]
+    told = {one.profile: one for one in projected.delta.profiles} if projected is not None else {}
+    return IterationLine(
+        number=number,
+        status=work.status if work is not None else None,
+        reason=work.reason if work is not None else None,
+        batch=projected.results.batch if projected is not None else None,
+        starts=work.starts if work is not None else 0,
+        started_at=min(started, default=None),
+        finished_at=max(finished, default=None),
+        profiles=[_rate(one, told[one.profile]) for one in profiles],
+    )
+
+
+def _rate(one: ProfileResult, delta: ProfileDelta) -> IterationRate:
+    return IterationRate(
+        profile=one.profile,
+        total=one.total,
+        passed=one.passed,
+        measured=one.measured,
+        errored=one.errored,
+        not_run=one.not_run,
+        pass_rate=one.pass_rate,
+        coverage=one.coverage,
+        cost_usd=one.cost_usd,
+        cost_unknown=one.cost_unknown,
+        sentence=delta.sentence,
+        alert=delta.alert.message if delta.alert is not None else None,
+    )
+
+
+def _flips(projected: Sequence[Projected]) -> list[Flip]:
+    return [
+        Flip(
+            iteration=each.results.iteration,
+            previous=profile.previous,
+            profile=profile.profile,
+            task_id=task.task_id,
+            dataset=task.dataset,
+            change=task.change,
+            noise=task.noise,
+            before=task.before,
+            now=task.now,
+            trials_before=task.trials_before,
+            trials=task.trials,
+        )
+        for each in projected
+        for profile in each.delta.profiles
+        for task in profile.tasks
+        if profile.previous is not None and task.noise is not None and task.before is not None
+        if task.change in (TaskChange.IMPROVED, TaskChange.REGRESSED, TaskChange.FLAKY)
+    ]
+
+
+def _incident(event: NightEvent) -> Incident:
+    return Incident(
+        time=event.time,
+        kind=event.kind,
+        said=event.said,
+        cause=event.cause,
+        iteration=event.iteration,
+        worker=event.worker,
+    )
+
+
+def _scaling(event: NightEvent) -> Scaling:
+    return Scaling(time=event.time, workers=event.workers, said=event.said or event.cause or "")
+
+
+def _lost(projected: Sequence[Projected]) -> list[Lost]:
+    """Why trials were not measured, the most frequent reasons first; the last of each is named."""
+    counts: Counter[tuple[str, str, str | None, str]] = Counter()
+    last: dict[tuple[str, str, str | None, str], tuple[int, TrialResult]] = {}
+    for each in projected:
+        for profile in each.results.profiles:
+            for trial in (trial for task in profile.tasks for trial in task.trials if not trial.outcome.measured):
+                key = (
+                    profile.profile,
+                    trial.outcome.value,
+                    trial.error_class,
+                    trial.reason or "no reason was recorded",
+                )
+                counts[key] += 1
+                last[key] = (each.results.iteration, trial)
+    return [
+        Lost(
+            profile=key[0],
+            count=count,
+            outcome=last[key][1].outcome,
+            error_class=key[2],
+            reason=key[3],
+            iteration=last[key][0],
+            trial=last[key][1].path,
+        )
+        for key, count in sorted(counts.items(), key=lambda one: (-one[1], one[0][0], one[0][3]))
+    ]
+
+
+def _unread(events: JsonLines) -> list[str]:
+    if not events.bad:
+        return []
+    return [f"{plural(len(events.bad), 'line')} of events.jsonl cannot be read, the first is {events.bad[0].number}"]

@@ -1,0 +1,190 @@
+"""All that a night has to say: the content of `summary.json`, from which both reports are written.
+
+`None` is unknown. Rates are fractions. Nothing in it tells when it was written: made again it is the same.
+"""
+
+import msgspec
+
+from terminalbench.overnight.delta import Count, TaskChange
+from terminalbench.overnight.night import Happening, Quarantined, Status
+from terminalbench.overnight.noise import Flaky, Noise
+from terminalbench.overnight.validation import Validation
+from terminalbench.records import Outcome
+
+
+class IterationRate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One profile in one iteration; `sentence` is what its delta says."""
+
+    profile: str
+    total: int
+    passed: int
+    measured: int
+    errored: int
+    not_run: int
+    pass_rate: float | None
+    coverage: float | None
+    cost_usd: float | None
+    cost_unknown: int
+    sentence: str
+    alert: str | None = None
+
+
+class IterationLine(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One iteration: how far it is, and what it measured so far. `starts` counts the workers it took."""
+
+    number: int
+    status: Status | None = None
+    reason: str | None = None
+    batch: str | None = None
+    starts: int = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+    profiles: list[IterationRate] = []
+
+
+class TaskLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One task over the night. `marks` has a letter an iteration: `+` passed, `x` failed, `~` both, `.` neither."""
+
+    task_id: str
+    dataset: str
+    count: Count
+    marks: str
+
+
+class EarlierNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A profile against the night its baseline is of; without `p` the results of that night are gone."""
+
+    episode: str
+    run_id: str
+    iterations: int
+    pass_rate: float | None
+    sentence: str
+    p: float | None = None
+
+
+class ModelSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One profile over the night: all its iterations together, its noise, and what it was before this night."""
+
+    model: str
+    profile: str
+    profile_id: str
+    facts: dict[str, str]
+    simulated: bool
+    no_model: bool
+    iterations: int
+    total: int
+    passed: int
+    failed: int
+    errored: int
+    not_run: int
+    pass_rate: float | None
+    low: float | None
+    high: float | None
+    coverage: float | None
+    cost_usd: float | None
+    cost_unknown: int
+    tokens: int | None
+    tokens_unknown: int
+    noise: Noise
+    flaky: list[Flaky]
+    tasks: list[TaskLine]
+    earlier: EarlierNight | None = None
+
+
+class Flip(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that came to something else than in the iteration before, with the trials that show it."""
+
+    iteration: int
+    previous: int
+    profile: str
+    task_id: str
+    dataset: str
+    change: TaskChange
+    noise: bool
+    before: Count
+    now: Count
+    trials_before: list[str]
+    trials: list[str]
+
+
+class Incident(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Something that went wrong or was put right, and why."""
+
+    time: str
+    kind: Happening
+    said: str
+    cause: str | None = None
+    iteration: int | None = None
+    worker: int | None = None
+
+
+class Scaling(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The number of workers changed."""
+
+    time: str
+    workers: int | None
+    said: str
+
+
+class Lost(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Trials of a profile that were not measured for one reason, and one of them."""
+
+    profile: str
+    count: int
+    outcome: Outcome
+    reason: str
+    error_class: str | None = None
+    iteration: int | None = None
+    trial: str | None = None
+
+
+class NightSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """`summary.json`. `status` is that of the night; `cut off`: it says that it runs, and no process does."""
+
+    run_id: str
+    suite: str
+    suite_name: str
+    suite_version: str
+    suite_digest: str
+    created_at: str
+    status: str
+    stopped: str | None
+    iterations_planned: int | None
+    attempts: int
+    seed: int
+    workers: str
+    until: str | None
+    budget_usd: float | None
+    code: str
+    cost_usd: float | None
+    cost_unknown: int
+    headlines: list[str]
+    models: list[ModelSummary]
+    iterations: list[IterationLine]
+    alerts: list[str]
+    alert_rule: str
+    flips: list[Flip]
+    incidents: list[Incident]
+    scaling: list[Scaling]
+    workers_started: int
+    quarantined: list[Quarantined]
+    lost: list[Lost]
+    next_steps: list[str]
+    validation: Validation | None = None
+    problems: list[str] = []
+    schema_version: int = 1
+
+    @property
+    def total(self) -> int:
+        """Trials of all iterations that have a batch."""
+        return sum(model.total for model in self.models)
+
+    @property
+    def measured(self) -> int:
+        """Those with a verdict."""
+        return sum(model.passed + model.failed for model in self.models)
+
+    @property
+    def over(self) -> int:
+        """Iterations to which nothing more happens."""
+        return sum(line.status is not None and line.status.over for line in self.iterations)

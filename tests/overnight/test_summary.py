@@ -1,0 +1,248 @@
+"""The summary and the reports of a night: at any moment, the same again, and true."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from support.nights import Marks, Night, harbor_rewards, make_night
+from terminalbench.errors import UserError
+from terminalbench.files import lock, read_json
+from terminalbench.overnight.episodes import EpisodeStore
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.morning import first_lines
+from terminalbench.overnight.night import Happening, NightEvent, NightModel, Quarantined, Role, Status, Work
+from terminalbench.overnight.results import project_iteration
+from terminalbench.overnight.summary import project_night
+from terminalbench.overnight.summary_model import NightSummary
+
+
+def rounds(seed: int, count: int, tasks: int = 6) -> list[Marks]:
+    luck = Random(seed)
+    rates = [luck.choice((0.2, 0.5, 0.9)) for _ in range(tasks)]
+
+    def marks() -> dict[str, str]:
+        return {f"t{n}": luck.choices("+xE", (rate, 1 - rate, 0.1))[0] for n, rate in enumerate(rates)}
+
+    return [{"p": marks(), "q": marks()} for _ in range(count)]
+
+
+def night_of(tmp_path: Path, marks: list[Marks], **config: Any) -> Night:
+    return make_night(tmp_path / "night", marks, **config)
+
+
+def written(night: Night) -> dict[str, bytes]:
+    names = ("summary.json", "report.md", "report.html", "iterations/*/results.json", "iterations/*/delta.json")
+    return {str(f): f.read_bytes() for name in names for f in sorted(night.folder.folder.glob(name))}
+
+
+def test_the_numbers_are_those_of_harbors_files(tmp_path: Path) -> None:
+    night = night_of(tmp_path, rounds(1, 5))
+    summary = project_night(night.folder)
+    for model in summary.models:
+        by_task: dict[str, list[float]] = {}
+        lost = 0
+        for batch in night.folder.batches():
+            for task, rewards in harbor_rewards(batch, model.profile).items():
+                by_task.setdefault(task, []).extend(r for r in rewards if r is not None)
+                lost += rewards.count(None)
+        told = [reward for found in by_task.values() for reward in found]
+        means = [sum(found) / len(found) for found in by_task.values() if found]
+        assert (model.passed, model.failed, model.errored) == (told.count(1.0), told.count(0.0), lost)
+        assert model.pass_rate == pytest.approx(sum(means) / len(means))
+        assert model.coverage == pytest.approx(len(told) / (5 * 6))
+        flaky = {task for task, found in by_task.items() if 0 < sum(found) < len(found)}
+        assert {one.task_id for one in model.flaky} == flaky
+        row = next(
+            line
+            for line in night.folder.report_md.read_text().splitlines()
+            if line.startswith(f"| spec-{model.profile} ")
+        )
+        rate = f"{100 * sum(means) / len(means):.1f} %"
+        fields = [field.strip() for field in row.split("|")]
+        assert (fields[2], fields[4:7]) == (rate, [str(told.count(1.0)), str(told.count(0.0)), str(lost)])
+        assert (
+            f"{rate} ({told.count(1.0)} of {len(told)} measured trials passed" in night.folder.report_html.read_text()
+        )
+    assert read_json(night.folder.summary_json, NightSummary) == summary
+
+
+def test_deleted_it_comes_back_the_same(tmp_path: Path) -> None:
+    night = night_of(tmp_path, rounds(2, 4))
+    night.say(
+        NightEvent("2026-01-23T17:00:00Z", Happening.WORKER_LOST, "it stopped beating", iteration=2, cause="SIGKILL")
+    )
+    project_night(night.folder)
+    before = written(night)
+    assert len(before) == 11
+    for file in before:
+        Path(file).unlink()
+    (night.folder.results_root / "index.db").unlink()
+    project_night(night.folder)
+    assert written(night) == before
+
+
+def test_a_night_without_anything_has_a_report(tmp_path: Path) -> None:
+    night = night_of(tmp_path, [])
+    summary = project_night(night.folder)
+    assert summary.headlines[1:] == [
+        "spec-p: nothing was measured yet",
+        "no regression alert: there are no two iterations to compare yet",
+    ]
+    night.folder.state_json.unlink()
+    assert project_night(night.folder).status == "unknown"
+    assert "None has begun." in night.folder.report_md.read_text()
+    assert "None has begun." in night.folder.report_html.read_text()
+
+
+def test_a_night_in_the_middle_says_how_far_it_is(tmp_path: Path) -> None:
+    night = night_of(tmp_path, rounds(3, 2), iterations=9)
+    night.batch(3, {"p": {"t0": "."}, "q": {"t0": "."}})
+    works = [Work(n, Role.ITERATION, n, Status.DONE) for n in (1, 2)]
+    works += [Work(3, Role.ITERATION, 3, Status.LEASED, starts=2), Work(4, Role.ITERATION, 4)]
+    night.state(works)
+    with lock(night.folder.lock, "the tests"):
+        summary = project_night(night.folder)
+    assert (summary.status, summary.over, [line.number for line in summary.iterations]) == ("running", 2, [1, 2, 3])
+    assert "2 of 9 iterations over" in summary.headlines[0]
+    assert summary.iterations[2].starts == 2
+    cut = project_night(night.folder)
+    assert cut.status == "cut off", "no process holds the night any more"
+    assert any("tbench overnight --resume" in step for step in cut.next_steps)
+    assert not any("--resume" in step for step in summary.next_steps)
+
+
+def test_each_next_step_names_what_is_there(tmp_path: Path) -> None:
+    night = night_of(tmp_path, rounds(4, 3))
+    for step in project_night(night.folder).next_steps:
+        for path in re.findall(r"/\S+", step):
+            if not path.startswith("//"):
+                assert Path(path).exists(), step
+
+
+def test_incidents_scaling_and_quarantine_are_told_with_their_cause(tmp_path: Path) -> None:
+    night = night_of(tmp_path, rounds(5, 1))
+    night.say(
+        NightEvent("2026-01-23T17:00:00Z", Happening.WORKER_STARTED, worker=1),
+        NightEvent(
+            "2026-01-23T17:01:00Z",
+            Happening.WORKER_LOST,
+            "worker 1 stopped beating",
+            iteration=1,
+            worker=1,
+            cause="signal 9",
+        ),
+        NightEvent("2026-01-23T17:02:00Z", Happening.SCALED, "memory is short", workers=2),
+    )
+    with night.folder.events_jsonl.open("ab") as file:
+        file.write(b'{"time": "torn\n')
+    night.state(
+        status="stopped", stopped="the budget is used up", quarantine=[Quarantined("t1", "d", "killed two workers")]
+    )
+    summary = project_night(night.folder)
+    for text in (night.folder.report_md.read_text(), night.folder.report_html.read_text()):
+        for said in (
+            "worker 1 stopped beating",
+            "signal 9",
+            "memory is short",
+            "killed two workers",
+            "the budget is used up",
+        ):
+            assert said in text
+    assert [one.workers for one in summary.scaling] == [2]
+    assert (summary.workers_started, summary.problems) == (1, ["1 line of events.jsonl cannot be read, the first is 4"])
+    assert summary.headlines[-1] == "1 worker lost"
+
+
+def test_flips_link_to_the_trials_that_show_them(tmp_path: Path) -> None:
+    night = night_of(tmp_path, [{"p": {"a": "++"}}, {"p": {"a": "+x"}}])
+    project_night(night.folder)
+    links = re.findall(r"\[\d/\d\]\(([^)]+)\)", night.folder.report_md.read_text())
+    assert len(links) == 2
+    outcomes = [
+        json.loads((night.folder.folder / link / "result.json").read_text())["verifier_result"]["rewards"]
+        for link in links
+    ]
+    assert outcomes == [{"reward": 1.0}, {"reward": 0.0}]
+    html = night.folder.report_html.read_text()
+    assert all(f'href="{link}"' in html for link in links)
+
+
+def test_the_first_lines_stand_by_themselves(tmp_path: Path) -> None:
+    night = night_of(tmp_path, rounds(6, 2))
+    summary = project_night(night.folder)
+    said = first_lines(summary)
+    assert said.splitlines() == summary.headlines[:4]
+    assert said.startswith("small 1, run tbrun-1: finished; 2 of 2 iterations over, ")
+    assert night.folder.report_md.read_text().split("\n\n")[1].startswith("- small 1, run tbrun-1")
+
+
+def test_the_night_before_is_the_measure(tmp_path: Path) -> None:
+    tasks = [f"t{n}" for n in range(8)]
+    good, bad = ({"p": dict.fromkeys(tasks, mark)} for mark in "+x")
+    first = make_night(tmp_path / "first", [good] * 4, run_id="first", project=tmp_path)
+    store = EpisodeStore.of_project(tmp_path)
+    for number in range(1, 5):
+        for episode in project_iteration(first.folder, first.config, number).episodes:
+            store.record(episode)
+    assert project_night(first.folder).models[0].earlier is None, "not against itself"
+    again = make_night(
+        tmp_path / "again", [bad] * 2, run_id="again", project=tmp_path, created_at="2026-01-24T16:00:00Z"
+    )
+    earlier = project_night(again.folder).models[0].earlier
+    assert earlier is not None
+    assert (earlier.run_id, earlier.iterations, earlier.pass_rate) == ("first", 4, 1.0)
+    assert earlier.p is not None
+    assert earlier.p < 0.001
+    assert earlier.sentence.startswith("worse than run first (4 iterations, 100.0 %)")
+    other = make_night(
+        tmp_path / "other", [{"p": {"t0": "+"}}], run_id="other", project=tmp_path, created_at="2026-01-24T16:00:00Z"
+    )
+    assert project_night(other.folder).models[0].earlier is None, "another set of tasks has no baseline here"
+    shutil.rmtree(first.folder.folder)
+    gone = project_night(again.folder).models[0].earlier
+    assert gone is not None
+    assert (gone.p, "can no longer be read" in gone.sentence) == (None, True)
+
+
+def test_tasks_and_profiles_that_became_others_are_left_out_and_said(tmp_path: Path) -> None:
+    night = night_of(tmp_path, [{"p": {"a": "+", "b": "+"}}, {"p": {"a": "x", "b": "+"}}])
+    for file in night.folder.batches()[1].runs.glob("*/a__*/result.json"):
+        file.write_text(file.read_text().replace("c" * 64, "e" * 64))
+    summary = project_night(night.folder)
+    assert summary.problems == ["the content of d/a changed during the night: it is in no rate over several iterations"]
+    assert (summary.models[0].pass_rate, [one.task_id for one in summary.models[0].tasks]) == (1.0, ["b"])
+
+
+def test_hostile_words_stay_words(tmp_path: Path) -> None:
+    night = night_of(tmp_path, [{"p": {"a": "+"}}], suite_name="<script>alert(1)</script>")
+    night.say(
+        NightEvent(
+            "2026-01-23T17:00:00Z", Happening.INCIDENT, "<img src=x onerror=y>\x1b[2J | a", cause="[x](http://evil)"
+        )
+    )
+    project_night(night.folder)
+    html, text = night.folder.report_html.read_text(), night.folder.report_md.read_text()
+    assert "<script>" not in html
+    assert "<img" not in html + text
+    assert "://" not in text
+    assert "\x1b" not in html + text
+
+
+def test_validation_is_in_the_report(tmp_path: Path) -> None:
+    claude = NightModel("claude-code", "claude-code", "id-c")
+    night = night_of(tmp_path, [{"p": {"a": "+", "b": "x"}}], validation=claude, validation_rate=0.5)
+    night.batch(1, {"p": {"b": "x"}, "claude-code": {"b": "+"}}, role=Role.VALIDATION, cost=0.5)
+    summary = project_night(night.folder)
+    assert "only claude-code solved: b (1)" in night.folder.report_md.read_text()
+    assert summary.cost_usd == pytest.approx(1.0), "what the validation cost is part of the night"
+    assert "Only claude-code solved: b (1)." in night.folder.report_html.read_text()
+
+
+def test_a_folder_that_is_no_night_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not the folder of a night"):
+        project_night(NightFolder(tmp_path))

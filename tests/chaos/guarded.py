@@ -20,7 +20,7 @@ from typing import override
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])
 
-from chaos.chaos import LIMIT_SEC, TBENCH, Round, Tally, _send
+from chaos.chaos import TBENCH, Round, Tally, _send
 from servers.workflow import Answer, Asked, WorkflowServer
 from support.aftermath import orphanage
 from support.tasks import write_repository_task
@@ -33,6 +33,7 @@ from terminalbench.workflow.trace import Ending, Happened, TraceEvent, read_trac
 ARMS = ("singleshot", "s1_direct", "s1_tdd_verified")
 WORKERS = 2
 PACE_SEC = 0.3
+AT_WORK_SEC, FINISH_SEC = 120.0, 1200.0
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
 
 
@@ -108,7 +109,7 @@ class GuardedRound(Round):
     @override
     def _until_at_work(self, runner: subprocess.Popen[bytes]) -> None:
         """Some moments after the model was asked something new."""
-        before, deadline = len(self.server.asked), time.monotonic() + 30.0
+        before, deadline = len(self.server.asked), time.monotonic() + AT_WORK_SEC
         while runner.poll() is None and len(self.server.asked) == before and time.monotonic() < deadline:
             time.sleep(0.02)
         self._pause(runner, self.luck.uniform(0.0, 2.0))
@@ -122,7 +123,7 @@ class GuardedRound(Round):
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=LIMIT_SEC,
+            timeout=FINISH_SEC,
         )
         self._nothing_left()
         self.check_safe()

@@ -5,13 +5,13 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import REPO
+from support.guards import artifact, asked, create, patch
 from support.workspace import FolderWorkspace, repository
 from terminalbench import registry
 from terminalbench.workflow.generators import (
@@ -20,15 +20,12 @@ from terminalbench.workflow.generators import (
     Edit,
     Issue,
     Localisation,
-    Patch,
     Place,
     Plan,
     Review,
     WrittenTest,
     answer_of,
-    content_of,
 )
-from terminalbench.workflow.guards.result import FEEDBACK_CHARS
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
 
 PYTHON = {
@@ -43,34 +40,6 @@ FIX = Edit(action="modify", path="shop/cart.py", search="sum(items) - 1", replac
 SYSTEM = "/usr/bin:/bin"
 if shutil.which("python3", path=SYSTEM) is None:
     SYSTEM = f"{Path(sys.executable).parent}:{SYSTEM}"
-KINDS = {Analysis: Kind.ANALYSIS, Localisation: Kind.LOCALISATION, Plan: Kind.PLAN, WrittenTest: Kind.TEST, Patch: Kind.PATCH, Review: Kind.REVIEW}  # fmt: skip
-
-
-def artifact(answer) -> Artifact:
-    kind, content = KINDS[type(answer)], content_of(answer)
-    return Artifact(id=Artifact.name_of(kind, content), kind=kind, step="s", cycle=1, attempt=1, content=content)
-
-
-def asked(
-    space: FolderWorkspace, guard: str, answer, inputs: Sequence = (), options: Mapping | None = None, language: str = ""
-) -> GuardResult:  # fmt: skip
-    given = {KINDS[type(one)]: artifact(one) for one in inputs}
-    context = GuardContext(workspace=space, inputs=given, language=language, options=options or {})
-    made = answer if isinstance(answer, Artifact) else artifact(answer)
-    result = asyncio.run(registry.resolve("guards", guard)().check(made, context))
-    assert result.guard == guard
-    assert len(result.feedback) <= FEEDBACK_CHARS
-    assert all(line.isprintable() for line in result.feedback.replace("\t", " ").split("\n"))
-    assert (result.signature is None) == result.passed
-    return result
-
-
-def patch(*edits: Edit) -> Patch:
-    return Patch(edits=edits)
-
-
-def create(path: str, content: str) -> Edit:
-    return Edit(action="create", path=path, content=content)
 
 
 @pytest.fixture(scope="module")

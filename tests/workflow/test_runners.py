@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from support.guards import run, verdicts
 from support.workspace import FolderWorkspace, repository
-from terminalbench.workflow import checks, languages, programs
+from terminalbench.workflow import checks, programs
 from terminalbench.workflow.languages import Language, Repository, Runner
 from terminalbench.workflow.model import Ran
 from terminalbench.workflow.runners import go, node, python
 from terminalbench.workflow.runners.report import MARK, Report, Verdict
-from terminalbench.workflow.runners.run import run_test
 
 NODE = {
     "package.json": '{"name": "shop", "scripts": {"test": "node --test"}}',
@@ -33,15 +33,6 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not inst
 def shop(tmp_path_factory: pytest.TempPathFactory) -> FolderWorkspace:
     root = repository(tmp_path_factory.mktemp("node") / "repo", NODE)
     return FolderWorkspace(root, root.parent / "keep", {"PATH": "/usr/bin:/bin"})
-
-
-def verdicts(report: Report) -> dict[str, Verdict]:
-    return {case.id.rsplit("::", 1)[-1]: case.verdict for case in report.cases}
-
-
-def run(space: FolderWorkspace, path: str, code: str) -> Report:
-    found = asyncio.run(languages.look(space, "js"))
-    return asyncio.run(run_test(space, found, path, {path: code.encode()}, 60))
 
 
 @needs_node

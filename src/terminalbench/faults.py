@@ -4,9 +4,16 @@ The reader of results, retries, `resume --retry-errors`, the watchdog, `errors`,
 it from here; a test compares the docs.
 """
 
+import re
 from enum import StrEnum
 
 import msgspec
+
+TOO_LONG = re.compile(
+    r"(?i)\bprompt is too long\b|context[_ ](?:length|window)[_ ]exceeded|maximum context length|"
+    r"exceeds? the (?:model's )?(?:maximum )?context (?:length|window)"
+)
+"""How providers say that a prompt does not fit the model's window."""
 
 
 class Fault(StrEnum):

@@ -17,7 +17,7 @@ from servers.base import Refusal
 from servers.workflow import STALL, Answer, Asked, WorkflowServer
 from support.experiments import Project
 from support.tasks import write_repository_task
-from terminalbench.workflow.trace import Happened, TraceEvent, patch_file, read_trace
+from terminalbench.workflow.trace import Happened, TraceEvent, answer_file, patch_file, read_trace
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -288,6 +288,8 @@ def test_malformed_replies_are_repaired_and_counted(batch: Ran) -> None:
     assert (
         "That answer cannot be used" in [asked for asked in batch.server.asked if asked.scenario == "mended"][-1].prompt
     )
+    assert [len(event.rejected) for event in attempts] == [0, 1]
+    assert answer_file(batch.trial("mended"), attempts[1].rejected[0]).read_text(), "the malformed reply is kept"
 
 
 def test_a_step_that_repeats_its_error_sends_the_run_back_and_all_are_told(batch: Ran) -> None:

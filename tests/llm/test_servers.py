@@ -338,6 +338,69 @@ def test_an_openai_compatible_server_is_asked_in_the_form_it_takes(
     assert {(body["temperature"], body["seed"], body["max_tokens"]) for body in bodies} == {(0.5, 7, 900)}
 
 
+class Cold(OpenAIServer):
+    """Takes no temperature, as models that reason do."""
+
+    def reply(self, to: Handler, request: Request) -> None:
+        wrong = "temperature" in request.body
+        said = "Unsupported value: 'temperature' does not support 0.0 with this model."
+        self.refusal = Refusal(400, "invalid_request_error", said) if wrong else None
+        super().reply(to, request)
+
+
+def test_a_server_that_takes_no_temperature_is_asked_without_one(openai) -> None:
+    with Cold([GOOD, GOOD]) as server:
+        openai(server)
+        model = chat_model("openai/mine")
+        replies = [ask(model, ASKED, SCHEMA, Patience(tries=1)) for _ in range(2)]
+        sent = ["temperature" in chat.body for chat in server.chats]
+    assert [(reply.parsed, reply.own_temperature) for reply in replies] == [(Verdict("fine"), True)] * 2
+    assert sent == [True, False, False], "what it refused once it is not sent again"
+
+
+class Bare(OpenAIServer):
+    """Answers without what is left out."""
+
+    without = "usage"
+
+    def _whole(self, to: Handler, request: Request, turn: Turn) -> None:
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": turn.text}}
+        answer = {**self._envelope(request, "chat.completion", [choice]), "usage": {}}
+        to.send_json({**answer, self.without: []} if self.without == "choices" else answer)
+
+
+def test_tokens_that_a_server_does_not_tell_are_unknown(openai) -> None:
+    with Bare([GOOD]) as server:
+        usage = ask(openai(server), ASKED, SCHEMA).usage
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens, usage.cost_usd) == (None, None, None, None)
+
+
+def test_an_answer_without_choices_is_the_servers_fault(openai) -> None:
+    with Bare([GOOD]) as server:
+        server.without = "choices"
+        assert refused(openai(server)).fault is Fault.SERVER
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.",
+        "input exceeds the context window of this model",
+    ],
+)
+def test_a_prompt_that_is_too_long_is_told_by_the_servers_words(openai, said: str) -> None:
+    with OpenAIServer(refusal=Refusal(400, "invalid_request_error", said)) as server:
+        openai(server)
+        assert refused(chat_model("openai/mine")).fault is Fault.TOO_LONG
+
+
+def test_half_a_character_in_an_answer_is_replaced(openai) -> None:
+    broken = Turn('{"grade": "\ud800fine \ud83d\ude00"}')
+    with OpenAIServer([broken]) as server:
+        reply = ask(openai(server), ASKED, SCHEMA)
+    assert reply.parsed == Verdict("\ufffdfine \U0001f600")
+
+
 def test_a_request_that_is_bad_in_every_form_is_one_error(openai) -> None:
     with OpenAIServer(refusal=Refusal(400, "bad", "no")) as server:
         openai(server)

@@ -36,12 +36,16 @@ class Memory(Sink):
         super().__init__(lambda: datetime(2026, 1, 1, tzinfo=UTC))
         self.events: list[TraceEvent] = []
         self.artifacts: dict[str, Artifact] = {}
+        self.answers: dict[str, str] = {}
 
     def put(self, event: TraceEvent) -> None:
         self.events.append(event)
 
     def keep(self, artifact: Artifact) -> None:
         self.artifacts.setdefault(artifact.id, artifact)
+
+    def put_answer(self, name: str, text: str) -> None:
+        self.answers[name] = text
 
 
 @dataclass

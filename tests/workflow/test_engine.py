@@ -110,9 +110,27 @@ def test_equal_errors_of_one_guard_are_a_stagnation_even_with_others_in_between(
     assert (stagnation.guard, stagnation.signature, stagnation.attempt) == ("green", "same", 4)
 
 
+def test_a_model_that_swings_between_two_errors_stagnates() -> None:
+    workflow = tdd(rmax=5, patience=2, e_max=0)
+    bench = Bench(workflow, verdicts=Verdicts({"green": ["one", "two", "one", "two", "one", "two"]}))
+    assert bench.run().ending is Ending.EXHAUSTED
+    told = [(event.signature, event.attempt) for event in bench.of(Happened.STAGNATION)]
+    assert told == [("one", 3), ("two", 4)], "each once in a cycle"
+
+
+def test_a_server_that_takes_no_temperature_is_traced_as_such() -> None:
+    class Own(ScriptedModel):
+        async def ask(self, messages, schema, temperature):
+            return msgspec.structs.replace(await super().ask(messages, schema, temperature), own_temperature=True)
+
+    bench = Bench(ONE, model=Own())
+    bench.run()
+    assert [event.temperature for event in bench.of(Happened.ATTEMPT)] == [None]
+
+
 def test_different_errors_are_none() -> None:
     workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("test",))
-    bench = Bench(workflow, verdicts=Verdicts({"green": ["one", "two", "one", "two"]}))
+    bench = Bench(workflow, verdicts=Verdicts({"green": ["one", "two", "three", "four"]}))
     assert bench.run().ending is Ending.EXHAUSTED
     assert not bench.of(Happened.STAGNATION)
     assert bench.of(Happened.STEP_FAIL)[0].failure is StepFailure.RMAX
@@ -268,7 +286,10 @@ def test_a_review_chooses_among_its_targets_within_their_budgets() -> None:
 
 def test_an_unusable_answer_is_an_attempt_with_feedback_and_its_tokens_count() -> None:
     bad = ModelError(
-        Fault.BAD_ANSWER, "the answer does not fit its form, twice: no edits", usage=Usage(30, 0, 0, 7, 0.25)
+        Fault.BAD_ANSWER,
+        "the answer does not fit its form, twice: no edits",
+        usage=Usage(30, 0, 0, 7, 0.25),
+        rejected=("Sure!", "{}"),
     )
     refused = ModelError(Fault.REFUSED, "the provider's filter refused it")
     bench = Bench(ONE, model=ScriptedModel({Kind.PATCH: [bad, refused]}))
@@ -276,7 +297,8 @@ def test_an_unusable_answer_is_an_attempt_with_feedback_and_its_tokens_count() -
     assert result.ending is Ending.DONE
     first, second, third = bench.of(Happened.ATTEMPT)
     assert (first.artifact, first.reason, first.usage and first.usage.input_tokens) == (None, bad.what, 30)
-    assert second.artifact is None
+    assert [bench.sink.answers[name] for name in first.rejected] == ["Sure!", "{}"], "what was said is kept"
+    assert (second.artifact, second.rejected) == (None, ())
     assert third.artifact is not None
     assert "does not fit its form, twice: no edits" in bench.model.prompts(Kind.PATCH)[1]
     assert "refused it" in bench.model.prompts(Kind.PATCH)[2]

@@ -63,15 +63,22 @@ def ask(
         second = _with_retries(model, again, schema, patience, stop)
     except ModelError as error:
         error.usage = _both(first.usage, error.usage) if error.usage else first.usage
+        error.rejected = (first.text, *error.rejected)
         raise
     usage = _both(first.usage, second.usage)
     try:
         parsed = _checked(second, schema)
     except BadAnswer as error:
-        raise ModelError(Fault.BAD_ANSWER, f"the answer does not fit its form, twice: {error}", usage=usage) from None
-    latency = first.latency_sec + second.latency_sec
+        said = (first.text, second.text)
+        what = f"the answer does not fit its form, twice: {error}"
+        raise ModelError(Fault.BAD_ANSWER, what, usage=usage, rejected=said) from None
     return msgspec.structs.replace(
-        second, parsed=parsed, usage=usage, latency_sec=latency, tries=first.tries + second.tries
+        second,
+        parsed=parsed,
+        usage=usage,
+        latency_sec=first.latency_sec + second.latency_sec,
+        tries=first.tries + second.tries,
+        rejected=(first.text,),
     )
 
 
@@ -161,7 +168,12 @@ def _with_retries(
             if stop.is_set():
                 raise _stopped() from None
         else:
-            return msgspec.structs.replace(reply, tries=failed + 1)
+            return msgspec.structs.replace(reply, tries=failed + 1, text=_whole(reply.text))
+
+
+def _whole(text: str) -> str:
+    """An answer without half characters, which JSON can escape and no file can hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _checked(reply: Reply, schema: Schema) -> object:

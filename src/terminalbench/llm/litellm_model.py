@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, override
 
+from terminalbench.faults import TOO_LONG
 from terminalbench.llm.ask import retry_after, status_fault
 from terminalbench.llm.model import (
     OUTPUT_TOKENS,
@@ -49,12 +50,13 @@ class LiteLLMModel(ChatModel):
     """A model by its LiteLLM name. Keys and addresses come from the environment, as LiteLLM documents them.
 
     A server that speaks OpenAI's protocol is asked for structured output; one that refuses a form of it is asked in the
-    next simpler form, and never again in the one it refused.
+    next simpler form, and never again in the one it refused. So with a temperature, which some models do not take.
     """
 
     def __init__(self, name: str, options: Options | None = None, timeout_sec: float = TIMEOUT_SEC) -> None:
         self.options = options or Options()
         self._forms: tuple[str, ...] | None = None
+        self._own_temperature = False
         self.name = name
         self.timeout_sec = timeout_sec
         self._longest = self.options.output_tokens or OUTPUT_TOKENS
@@ -83,6 +85,8 @@ class LiteLLMModel(ChatModel):
     def ask(self, messages: Sequence[Message], schema: Schema | None = None) -> Reply:
         started = time.monotonic()
         answer = self._answer(messages, schema)
+        if not answer.choices:
+            raise ModelError(Fault.SERVER, f"{self.name} answered without any choice")
         choice = answer.choices[0]
         return Reply(
             text=choice.message.content or "",
@@ -90,6 +94,7 @@ class LiteLLMModel(ChatModel):
             usage=self._usage(load(), answer),
             latency_sec=time.monotonic() - started,
             cut_off=choice.finish_reason == "length",
+            own_temperature=self._own_temperature,
         )
 
     def _answer(self, messages: Sequence[Message], schema: Schema | None) -> Any:
@@ -120,6 +125,19 @@ class LiteLLMModel(ChatModel):
         return ("",)
 
     def _complete(self, messages: Sequence[Message], form: Mapping[str, Any]) -> Any:
+        try:
+            return self._request(messages, form)
+        except ModelError as error:
+            if self._own_temperature or error.fault is not Fault.BAD_REQUEST or "temperature" not in error.what:
+                raise
+        self._own_temperature = True  # models that reason often take none
+        try:
+            return self._request(messages, form)
+        except ModelError:
+            self._own_temperature = False
+            raise
+
+    def _request(self, messages: Sequence[Message], form: Mapping[str, Any]) -> Any:
         litellm = load()
         more: dict[str, Any] = {} if self.options.seed is None else {"seed": self.options.seed}
         if self.options.base_url is not None:
@@ -131,7 +149,7 @@ class LiteLLMModel(ChatModel):
                 model=self.name,
                 messages=[{"role": m.role, "content": m.content} for m in messages],
                 max_tokens=min(self._longest, self._info().get("max_output_tokens") or self._longest),
-                temperature=self.options.temperature,
+                temperature=None if self._own_temperature else self.options.temperature,
                 drop_params=True,
                 num_retries=0,
                 max_retries=0,
@@ -175,7 +193,7 @@ class LiteLLMModel(ChatModel):
     def _usage(self, litellm: Any, answer: Any) -> Usage:
         used = getattr(answer, "usage", None)
         prompt, output = getattr(used, "prompt_tokens", None), getattr(used, "completion_tokens", None)
-        if prompt is None or output is None:
+        if not prompt or output is None:  # LiteLLM writes zeros where a server told nothing
             return Usage()
         cached = getattr(getattr(used, "prompt_tokens_details", None), "cached_tokens", None) or 0
         cost = None
@@ -227,6 +245,8 @@ def _failure(litellm: Any, error: Exception) -> ModelError:
     fault = next((fault for kind, fault in table if isinstance(error, kind)), None)
     if fault is None:
         fault = status_fault(status if isinstance(status, int) else 0)
+    if fault is Fault.BAD_REQUEST and TOO_LONG.search(str(error)):  # LiteLLM knows the words of some servers only
+        fault = Fault.TOO_LONG
     if _has_cause(error, "ConnectError"):  # some providers call a closed port a server error
         fault = Fault.UNREACHABLE
     return ModelError(

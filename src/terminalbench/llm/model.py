@@ -40,7 +40,10 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a model answered. `parsed` is the answer after its check; `usage.cost_usd` is None when nobody knows it."""
+    """What a model answered. `parsed` is the answer after its check; `usage.cost_usd` is None when nobody knows it.
+
+    `rejected` are answers that did not fit, before this one; `own_temperature`: the server takes none and used its own.
+    """
 
     text: str
     model: str
@@ -49,6 +52,8 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     parsed: Any = None
     cut_off: bool = False
     tries: int = 1
+    rejected: tuple[str, ...] = ()
+    own_temperature: bool = False
 
 
 class Fault(StrEnum):
@@ -85,6 +90,7 @@ class ModelError(TbenchError):
         hint: str | None = None,
         retry_after_sec: float | None = None,
         usage: Usage | None = None,
+        rejected: tuple[str, ...] = (),
     ) -> None:
         super().__init__(what, hint=hint)
         self.fault = fault
@@ -92,6 +98,8 @@ class ModelError(TbenchError):
         self.retry_after_sec = retry_after_sec
         self.usage = usage
         """What the failed answer was billed, when it was."""
+        self.rejected = rejected
+        """Answers that were given and did not fit."""
 
 
 class BadAnswer(Exception):

@@ -111,7 +111,8 @@ def _details(node: Node) -> str:
     attempt = node.attempt
     head = f"{attempt.step}, cycle {attempt.cycle}, attempt {attempt.attempt}: {_WORDS[node.status]}"
     told = [duration(attempt.duration_sec), f"{tokens(attempt.usage.total_tokens)} tokens"]
-    told += [dollars(attempt.usage.cost_usd)]
+    cost = attempt.usage.cost_usd
+    told += [dollars(cost) if cost is not None else "cost unknown"]
     rows = "".join(
         f"<tr><th>{_esc(check.guard)}</th><td>{'passed' if check.passed else 'rejected'}"
         f"{' (fatal)' if check.fatal else ''}</td><td>{_esc(flat(check.feedback, 600))}</td></tr>"

@@ -6,6 +6,7 @@ that arms, model and instances are the same, and says what differs when they are
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from terminalbench.swebench_pro.instances import TaskInstance
 from terminalbench.swebench_pro.output import SLUG as BATCH_SLUG
 from terminalbench.swebench_pro.output import Output
 from terminalbench.swebench_pro.projections import Projected, project
+from terminalbench.swebench_pro.rows import BASELINE
 from terminalbench.swebench_pro.workers import Sharing, at_start
 from terminalbench.text.numbers import plural, some
 
@@ -130,7 +132,7 @@ def document(wanted: Wanted, output: Output) -> dict[str, Any]:
         },
         "profiles": profiles,
     }
-    return found
+    return found | ({"analysis": {"baseline": BASELINE}} if BASELINE in keys else {})
 
 
 def _profile(wanted: Wanted, arm: str) -> dict[str, Any]:
@@ -185,8 +187,14 @@ def _written(wanted: Wanted, output: Output) -> Experiment:
     write_project_file(new, tomlkit.dumps(document(wanted, output)))
     try:
         text = experiment_toml(load(new))
+    except UserError as error:
+        if error.where == str(new):  # that file is gone when this is read
+            error.where = "the experiment that was asked for"
+        raise
     finally:
         new.unlink()
+        with suppress(OSError):  # not empty: it was there before
+            output.folder.rmdir()
     write_project_file(file, text)
     return load(file)
 

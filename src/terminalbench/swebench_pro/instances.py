@@ -1,5 +1,6 @@
 """A folder of instance tasks, as `tbench swebench-pro tasks` writes it: what is in it, and which of it is wanted."""
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,8 @@ from terminalbench.swebench_pro.dataset import is_wanted
 
 MARK = "swebench_pro"
 """The key of `[metadata]` that says that a task is an instance."""
+_ID = re.compile(r"instance_(.+)-([0-9a-f]{40})(?:-v\w+)?")
+_DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,12 @@ class Named(Protocol):
     def language(self) -> str:
         """Its language, by its full name."""
         ...
+
+
+def short_id(instance_id: str) -> str:
+    """An instance as tables and charts name it: its repository and the first digits of its commit."""
+    found = _ID.fullmatch(instance_id)
+    return f"{found[1]}-{found[2][:_DIGITS]}" if found is not None else instance_id
 
 
 def read_folder(folder: Path) -> list[TaskInstance]:

@@ -17,6 +17,8 @@ from terminalbench.errors import UserError
 from terminalbench.records import Outcome
 
 RESULTS = "results.jsonl"
+BASELINE = "singleshot"
+"""The arm that others are compared with, where it is among them; else the first."""
 
 
 class Standing(StrEnum):

@@ -26,12 +26,12 @@ from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
 from terminalbench.report.charts.intervals import RateRow, SpreadRow, rates, spread
 from terminalbench.report.charts.scatter import pareto
 from terminalbench.report.pictures import COST_AXIS, HEAT_ROWS, forest_chart, front_points
-from terminalbench.swebench_pro.rows import ResultRow, Standing
+from terminalbench.swebench_pro.instances import short_id
+from terminalbench.swebench_pro.rows import BASELINE, ResultRow, Standing
 from terminalbench.text.foreign import visible
 from terminalbench.text.numbers import plural, some, tokens
 
 DATASET = "swebench-pro"
-BASELINE = "singleshot"
 FOLDER = "charts"
 
 
@@ -210,7 +210,7 @@ def _heat(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
         cells[row.instance_id][row.arm].append(_outcome(row))
     order = sorted(cells, key=lambda name: (-_resolved(cells[name]), name))
     shown = order if len(order) <= HEAT_ROWS else sorted(order, key=lambda name: -_differs(cells[name]))[:HEAT_ROWS]
-    made = [HeatRow(name, tuple(HeatCell(tuple(cells[name].get(arm, ()))) for arm in arms)) for name in shown]
+    made = [HeatRow(short_id(name), tuple(HeatCell(tuple(cells[name].get(arm, ()))) for arm in arms)) for name in shown]
     note = f"The {HEAT_ROWS} instances on which arms differ most, of {len(order):,}." if len(shown) < len(order) else ""
     return Chart(
         "outcomes", "Outcome of each instance", heat_map(arms, made, "Instances by arm") if made else None, note

@@ -100,19 +100,24 @@ class Asker:
             if error.fault not in UNUSABLE and error.fault is not Fault.TOO_LONG:
                 raise
             told["reason"] = error.what[:_LONGEST_REASON]
+            told["rejected"] = self._kept(error.rejected)
             made = GuardResult(
                 passed=False, guard=ANSWER, feedback=_unusable(error), fatal=error.fault is Fault.TOO_LONG
             )
         else:
             kind, content = GENERATORS[step.generator].kind, content_of(reply.parsed)
             made = Artifact(id=Artifact.name_of(kind, content), kind=kind, content=content, **about, **edges)
-            told |= {"artifact": made.id, "tries": reply.tries}
+            told |= {"artifact": made.id, "tries": reply.tries, "rejected": self._kept(reply.rejected)}
+            temperature = None if reply.own_temperature else temperature
             self._ports.sink.keep(made)
         usage, seconds = _added(self._usages[spent:]), round(self._ports.clock() - started, 3)
         self._ports.sink.write(
             Happened.ATTEMPT, **about, **edges, **told, temperature=temperature, usage=usage, duration_sec=seconds
         )
         return made
+
+    def _kept(self, answers: Sequence[str]) -> tuple[str, ...]:
+        return tuple(map(self._ports.sink.keep_answer, answers))
 
     async def _scene(
         self, name: str, inputs: Sequence[Artifact], previous: Artifact | None, stuck: str | None
@@ -152,7 +157,7 @@ class Asker:
             else:
                 self._usages.append(reply.usage)
                 if reply.cut_off or reply.parsed is None:
-                    raise ModelError(Fault.BAD_ANSWER, "the answer was cut off before its end")
+                    raise ModelError(Fault.BAD_ANSWER, "the answer was cut off before its end", rejected=(reply.text,))
                 return reply
 
     async def _files(self, artifacts: Sequence[Artifact]) -> dict[str, str]:

@@ -143,10 +143,11 @@ class Engine:
         self._step = name
         state.cycles[name] += 1
         self._write(Happened.STEP_START, step=name, cycle=state.cycles[name])
-        stuck: tuple[str, str] | None = None
+        stuck: str | None = None
+        told: set[tuple[str, str]] = set()
         previous: Artifact | None = None
         for attempt in range(1, step.rmax + 2):
-            made = await self._asker.attempt(name, attempt, previous, stuck[0] if stuck is not None else None)
+            made = await self._asker.attempt(name, attempt, previous, stuck)
             if isinstance(made, Artifact):
                 previous, rejected = made, await self._check(name, made)
                 if rejected is None:
@@ -160,8 +161,9 @@ class Engine:
             if rejected.back is not None and state.targets(name, rejected):
                 return self._escalate(name, rejected)
             if state.stagnates(name, tried):
-                if stuck != (tried.guard, tried.signature):
-                    stuck = (tried.guard, tried.signature)
+                stuck = tried.guard
+                if (tried.guard, tried.signature) not in told:
+                    told.add((tried.guard, tried.signature))
                     self._write(
                         Happened.STAGNATION,
                         step=name,

@@ -53,12 +53,12 @@ class State:
         return tried
 
     def stagnates(self, name: str, last: Tried) -> bool:
-        """Whether the last errors of this guard in this cycle are all the same one."""
+        """Whether this guard has said the same often enough in this cycle, in a row or not."""
         patience = self.step(name).patience
         if patience is None:
             return False
-        same = [one.signature for one in self.this_cycle(name) if one.guard == last.guard][-patience:]
-        return len(same) == patience and len(set(same)) == 1
+        error = (last.guard, last.signature)
+        return sum((one.guard, one.signature) == error for one in self.this_cycle(name)) >= patience
 
     def targets(self, name: str, rejected: GuardResult) -> tuple[str, ...]:
         """Where the errors of a guard send the run: as told for it, for a part of it that rejects, or for all."""

@@ -4,6 +4,7 @@
 read it. Artifacts lie beside it, named by their content.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.files import BadLine, append_jsonl, decode_plain, read_jsonl, write_json
+from terminalbench.files import BadLine, append_jsonl, decode_plain, read_jsonl, write_json, write_text
 from terminalbench.records import Usage, stamp
 from terminalbench.workflow.model import Artifact
 
@@ -33,6 +34,11 @@ def trace_file(trial: Path) -> Path:
 def object_file(trial: Path, artifact: str) -> Path:
     """An artifact of a trial."""
     return trial / FOLDER / "objects" / artifact[:2] / f"{artifact}.json"
+
+
+def answer_file(trial: Path, name: str) -> Path:
+    """What a model said that did not fit its form, as it was given."""
+    return trial / FOLDER / "objects" / name[:2] / f"{name}.txt"
 
 
 def patch_file(trial: Path) -> Path:
@@ -78,12 +84,13 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of a trace. `number` counts from 1 without a gap; `cycle` counts the runs of a step from 1.
 
     run_start: `config` (digest of the workflow), `workflow`, `model`, `context` (hash). attempt: `attempt` from 1,
-    `artifact` (None: the answer was unusable, `reason` says why), its edges (`previous`, `uses`, `escalated_from`: see
-    Artifact), `usage` of all requests, `tries`, `temperature`, `duration_sec`. guard: `guard`, `passed`, `fatal`,
-    `signature`, `feedback`, `parts` (the guards that a composite one asked, and whether each passed), `duration_sec`,
-    `artifact`. step_pass: `artifact`. step_fail: `failure`, `guard`, `reason`. stagnation: `guard`, `signature`.
-    escalate: `guard`, `targets`, `escalations` so far, `summary`. invalidate: `targets`. run_end: `ending`, `reason`,
-    `step`, `guard`, `artifact` (the patch that is left: accepted, or the best at a time limit), `usage` of all.
+    `artifact` (None: the answer was unusable, `reason` says why), `rejected` (answers that did not fit, as they were
+    given), its edges (`previous`, `uses`, `escalated_from`: see Artifact), `usage` of all requests, `tries`,
+    `temperature` (None: the model's own), `duration_sec`. guard: `guard`, `passed`, `fatal`, `signature`, `feedback`,
+    `parts` (the guards that a composite one asked, and whether each passed), `duration_sec`, `artifact`. step_pass:
+    `artifact`. step_fail: `failure`, `guard`, `reason`. stagnation: `guard`, `signature`. escalate: `guard`, `targets`,
+    `escalations` so far, `summary`. invalidate: `targets`. run_end: `ending`, `reason`, `step`, `guard`, `artifact`
+    (the patch that is left: accepted, or the best at a time limit), `usage` of all.
     """
 
     number: int
@@ -118,6 +125,7 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     uses: Mapping[str, str] = msgspec.field(default_factory=dict)
     escalated_from: str | None = None
     parts: Mapping[str, bool] = msgspec.field(default_factory=dict)
+    rejected: tuple[str, ...] = ()
 
 
 def _utc() -> datetime:
@@ -145,6 +153,16 @@ class Sink(ABC):
     def keep(self, artifact: Artifact) -> None:
         """Keep an artifact; one that is kept already stays as it is."""
 
+    def keep_answer(self, text: str) -> str:
+        """Keep an answer that did not fit its form: evidence, and never the work of a step. Its name is returned."""
+        name = hashlib.sha256(text.encode()).hexdigest()
+        self.put_answer(name, text)
+        return name
+
+    @abstractmethod
+    def put_answer(self, name: str, text: str) -> None:
+        """Keep such an answer under its name."""
+
 
 class TraceFolder(Sink):
     """The trace in the folder of a trial. A further run in the same folder counts on from the last."""
@@ -160,6 +178,9 @@ class TraceFolder(Sink):
         file = object_file(self._trial, artifact.id)
         if not file.exists():
             write_json(file, artifact)
+
+    def put_answer(self, name: str, text: str) -> None:
+        write_text(answer_file(self._trial, name), text)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from harbor.models.trajectories import (
 from terminalbench.files import write_json
 from terminalbench.records import Progress, Usage
 from terminalbench.workflow.model import Artifact
-from terminalbench.workflow.trace import Happened, TraceEvent, TraceFolder
+from terminalbench.workflow.trace import ANSWER, Happened, TraceEvent, TraceFolder
 
 _SHOWN_FEEDBACK = 20_000
 _SHOWN_ID = 12
@@ -60,6 +60,11 @@ class Tape(TraceFolder):
         super().keep(artifact)
         self._contents[artifact.id] = artifact.content
 
+    @override
+    def put_answer(self, name: str, text: str) -> None:
+        super().put_answer(name, text)
+        self._contents[name] = text
+
     def _move(self, event: TraceEvent) -> None:
         """Say where the run is when an event changes that: in a step, in its next attempt."""
         if event.step is None or event.cycle is None:
@@ -80,26 +85,31 @@ class Tape(TraceFolder):
         return Step(step_id=len(self._steps) + 1, timestamp=event.at, extra=known, **fields)
 
     def _attempt(self, event: TraceEvent) -> None:
-        content = self._contents.get(event.artifact or "")
+        said = [self._contents[name] for name in (*event.rejected, event.artifact) if name in self._contents]
         step = self._step(
             event,
             source="agent",
             model_name=self._agent.model_name,
-            message=content if content is not None else f"(no usable answer: {event.reason})",
+            message=said[-1] if said else f"(no usable answer: {event.reason})",
             llm_call_count=event.tries,
             metrics=_metrics(event.usage or Usage()),
         )
         self._steps.append(step)
+        if event.artifact is None:  # its form is checked before every guard
+            self._checked(event, ANSWER, "rejected", event.reason)
 
     def _guard(self, event: TraceEvent) -> None:
         verdict = "passed" if event.passed else "fatal" if event.fatal else "rejected"
-        said = f"{event.guard}: {verdict}" + (f"\n{event.feedback[:_SHOWN_FEEDBACK]}" if event.feedback else "")
+        self._checked(event, event.guard or "", verdict, event.feedback)
+
+    def _checked(self, event: TraceEvent, guard: str, verdict: str, feedback: str | None) -> None:
+        said = f"{guard}: {verdict}" + (f"\n{feedback[:_SHOWN_FEEDBACK]}" if feedback else "")
         call = f"guard-{event.number}"
         about = {"artifact": (event.artifact or "")[:_SHOWN_ID], "attempt": event.attempt, "cycle": event.cycle}
-        result = ObservationResult(source_call_id=call, content=said, extra={"passed": event.passed})
+        result = ObservationResult(source_call_id=call, content=said, extra={"passed": bool(event.passed)})
         step = self._steps[-1]
         # What the model says is acted on by guards, and by nothing else: they are its tools.
-        tool = ToolCall(tool_call_id=call, function_name=f"guard {event.guard}", arguments=about)
+        tool = ToolCall(tool_call_id=call, function_name=f"guard {guard}", arguments=about)
         step.tool_calls = [*(step.tool_calls or ()), tool]
         step.observation = Observation(results=[*(step.observation.results if step.observation else ()), result])
 

@@ -6,6 +6,7 @@ brings a new one cannot pass unnoticed.
 
 import re
 
+from terminalbench.faults import TOO_LONG
 from terminalbench.records import ErrorClass
 
 
@@ -104,10 +105,6 @@ _NO_CREDIT = re.compile(
     r"(?i)credit balance is too low|\binsufficient[_ ](?:quota|credits?|funds|balance)\b|"
     r"\bbilling_(?:error|hard_limit)|no credits remaining|unpaid invoice|payment required"
 )
-_TOO_LONG = re.compile(
-    r"(?i)\bprompt is too long\b|context[_ ](?:length|window)[_ ]exceeded|maximum context length|"
-    r"exceeds? the (?:model's )?(?:maximum )?context (?:length|window)"
-)
 _TOO_MANY = re.compile(
     r"(?i)\brate_limit_error\b|\btoo many requests\b|^429\b|\b(?:error|status|code|http)\b\W{0,3}(?:code\W{0,3})?429\b"
 )
@@ -171,7 +168,7 @@ def refusal_class(text: str) -> ErrorClass | None:
     """The class that the words of a provider's refusal give it, whatever its status; None: they say nothing special."""
     if _NO_CREDIT.search(text):
         return ErrorClass.CREDIT
-    return ErrorClass.AGENT_LIMIT if _TOO_LONG.search(text) else None
+    return ErrorClass.AGENT_LIMIT if TOO_LONG.search(text) else None
 
 
 def _own_words(message: str) -> str:

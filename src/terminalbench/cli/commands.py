@@ -35,6 +35,9 @@ SECTIONS = {
         "export": "Write trials as CSV, JSON, Parquet or JUnit XML.",
         "index": "Bring the index up to date with what is on disk.",
     },
+    "Overnight": {
+        "episodes": "Look into the episodes: every iteration of every night.",
+    },
     "SWE-Bench Pro": {
         "swebench-pro": "Make tasks of SWE-Bench Pro, and evaluate patches on them.",
     },
@@ -44,6 +47,14 @@ SECTIONS = {
 }
 
 GROUPS = {
+    "episodes": {
+        "Look": {
+            "list": "List episodes, newest first.",
+            "show": "Show one episode and its tasks.",
+            "baseline": "Say what an episode is measured against, and how it compares.",
+            "export": "Write episodes as JSON lines or CSV.",
+        },
+    },
     "swebench-pro": {
         "Instances": {
             "tasks": "Make Harbor tasks of a dataset file, or of Hugging Face.",

@@ -224,6 +224,32 @@ def _refuse_unproven(episode: Episode, file: Path) -> None:
         raise UserError(f"episode {episode.id} says something else than its results", where=str(file))
 
 
+def export_csv(episodes: Sequence[Episode]) -> bytes:
+    """Episodes as a table: the fields of the JSON, those of its parts as `summary.passed`; unknown is empty."""
+    import csv
+    import io
+
+    names = _flat_names(Episode)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for one in episodes:
+        told = msgspec.to_builtins(one)
+        flat = {f"{name}.{part}": value for name in ("summary", "cost") for part, value in told.get(name, {}).items()}
+        writer.writerow([(told | flat).get(name) for name in names])
+    return out.getvalue().encode()
+
+
+def _flat_names(kind: type[msgspec.Struct]) -> list[str]:
+    """The names of all fields in JSON, those of a struct in a struct with its own before them."""
+    found: list[str] = []
+    for field in msgspec.structs.fields(kind):
+        inner = field.type
+        parts = _flat_names(inner) if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else []
+        found += [f"{field.encode_name}.{part}" for part in parts] or [field.encode_name]
+    return found
+
+
 def export_lines(episodes: Sequence[Episode]) -> bytes:
     """Episodes as lines of JSON."""
     return b"".join(map(encode_line, episodes))

@@ -1,0 +1,11 @@
+"""`tbench episodes`: one file per command, each loaded when it is used."""
+
+import click
+
+from terminalbench.cli.commands import GROUPS
+from terminalbench.cli.lazy import CommandTable
+
+
+@click.group("episodes", cls=CommandTable, sections=GROUPS["episodes"], package=__name__, no_args_is_help=True)
+def command() -> None:
+    """The episodes of a project: each iteration of every night, by profile."""

@@ -15,6 +15,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     "agents": {
         "claude-code": "terminalbench.harbor.agents.claude_code:ClaudeCodeAgent",
         "guarded": "terminalbench.harbor.agents.guarded:GuardedAgent",
+        "ollama": "terminalbench.harbor.agents.ollama:OllamaAgent",
         "patch": "terminalbench.harbor.agents.patch:PatchAgent",
         "simulated": "terminalbench.harbor.agents.simulated:SimulatedAgent",
     },

@@ -18,7 +18,8 @@ from terminalbench.files import start_ticks
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.claude_code import ClaudeCodeModel
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Fault, Message, ModelError, Options, chat_model, schema_of
-from terminalbench.llm.ollama import OllamaModel, server_url
+from terminalbench.llm.ollama import OllamaModel
+from terminalbench.llm.ollama_server import server_url
 from terminalbench.llm.replay import request_digest
 
 CANARY = "sk-canary-0123456789abcdef"

@@ -25,7 +25,7 @@ class Turn:
     """One answer of the model: text, then the tools it calls as `(name, arguments)`."""
 
     text: str = ""
-    tools: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    tools: Sequence[tuple[str, Any]] = ()
     tokens: Tokens = Tokens()
 
 

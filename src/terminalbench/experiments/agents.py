@@ -54,6 +54,10 @@ class AgentRecord:
         "`options`.",
         factory=dict,
     )
+    asks_from_host: bool = key(
+        "Its model is asked by Harbor's process on this machine: commands in the sandbox need no way to it.",
+        default=False,
+    )
     workflow: bool = key(
         "It runs a guarded workflow: its profiles must name one, whose texts are handed to its option `workflow`.",
         default=False,

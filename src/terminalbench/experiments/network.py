@@ -84,7 +84,7 @@ def model_endpoints(profile: Profile) -> list[str]:
     model is asked from the host: what runs in its sandbox has no use for it.
     """
     servers = [entry["url"] for entry in profile.mcp.servers.values() if isinstance(entry.get("url"), str)]
-    if not profile.agent.model or profile.agent.simulated or profile.agent.workflow:
+    if not profile.agent.model or profile.agent.simulated or _from_host(profile):
         return servers
     bases = [base for name in _BASES if isinstance(base := profile.options.get(name), str)]
     if bases:
@@ -102,9 +102,13 @@ def model_endpoints(profile: Profile) -> list[str]:
     return list(dict.fromkeys([*found, *own, *servers]))
 
 
+def _from_host(profile: Profile) -> bool:
+    return profile.agent.workflow or profile.agent.asks_from_host
+
+
 def declared_addresses(profile: Profile) -> list[str]:
     """Other addresses that a profile names: in its variables, its options, and the source of its MCP servers."""
-    if profile.agent.workflow:
+    if _from_host(profile):
         return []
     texts = [*profile.env.values(), *_texts(profile.options), *filter(None, [profile.mcp_git_source])]
     return list(dict.fromkeys(text for text in texts if "://" in text or text.startswith("${")))

@@ -1,0 +1,315 @@
+"""The agent `ollama`: a model of an Ollama server that works with a shell in the trial's environment.
+
+The model is asked from this process by the server's own API, with an explicit window, seed and temperature; commands
+run in the environment, each with a limit. It ends when the model calls `finish`, stops to act, goes in circles, or has
+used what it may: the task's tests judge what it leaves. What the server does is no attempt of the model: one that is
+dead, silent or refuses ends the trial as an error of the bench.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+from typing import Any, ClassVar, override
+
+from harbor.agents.base import BaseAgent
+from harbor.agents.capabilities import AgentCapabilities
+from harbor.agents.options import AgentOptions
+from harbor.environments.base import BaseEnvironment
+from harbor.models.agent.context import AgentContext
+from harbor.models.trajectories import (
+    Agent,
+    FinalMetrics,
+    Metrics,
+    Observation,
+    ObservationResult,
+    Step,
+    ToolCall,
+    Trajectory,
+)
+from pydantic import Field
+
+from terminalbench.files import write_json
+from terminalbench.harbor.agent_watch import current_watch
+from terminalbench.harbor.agents.chat import in_thread, provider_error
+from terminalbench.harbor.agents.dialogue import Call, Dialogue, Limits, Message
+from terminalbench.harbor.agents.shell_tools import TOOLS, ShellTools
+from terminalbench.harbor.attempts import ATTEMPT
+from terminalbench.llm.ask import Patience
+from terminalbench.llm.model import RETRYABLE, Fault, ModelError, count_text
+from terminalbench.llm.ollama_server import ChatReply, OllamaServer, ServedModel, server_url
+from terminalbench.version import __version__
+
+WINDOW = 32_768
+"""The window without `num_ctx`: at most this much of what the model was made for."""
+_ANSWER = 4096
+_SYSTEM = """\
+You solve a task in a Linux environment by running commands. Work until the task is done: look around, act, check the
+result of what you did. Nobody answers questions. Each command runs in a new shell, without a terminal, in the same
+folder to begin with; it is ended after {command_sec:g} seconds. Only the beginning and the end of a long output are
+shown. When everything that the task asks for is done and checked, call finish."""
+
+
+class OllamaOptions(AgentOptions):
+    """The options of the agent."""
+
+    base_url: str | None = Field(default=None, description="Where the server is. Default: $OLLAMA_HOST of the profile.")
+    digest: str | None = Field(
+        default=None, description="The only model that is meant: another one under its name is refused."
+    )
+    num_ctx: int | None = Field(
+        default=None, ge=2048, description="The window in tokens. Default: the model's, up to 32768."
+    )
+    keep_alive: str = Field(
+        default="30m", description="How long the server keeps the model in memory between questions."
+    )
+    seed: int | None = Field(default=None, description="Each attempt at a task has another one. `run.seed` sets it.")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="Default: the model's own.")
+    think: bool | str | None = Field(default=None, description="Whether a model that can think does. Default: its own.")
+    tools: bool | None = Field(
+        default=None, description="Give tools by the API, or tell of them in words. Default: as the server says it can."
+    )
+    max_turns: int = Field(default=100, ge=1, description="Answers of the model in a trial.")
+    max_tokens: int | None = Field(default=None, ge=1, description="Tokens in a trial, read and written. Default: any.")
+    max_sec: float | None = Field(default=None, gt=0, description="Seconds of work. Default: what the task allows.")
+    answer_tokens: int = Field(
+        default=_ANSWER, ge=64, description="The longest answer; at most a quarter of the window."
+    )
+    command_sec: float = Field(default=120.0, gt=0, description="Seconds that a command may take.")
+    output_chars: int = Field(default=8000, ge=200, description="What is shown of a command's output.")
+    silence_sec: float = Field(default=900.0, gt=0, description="Seconds that the server may stay silent.")
+    tries: int = Field(default=5, ge=1, le=100, description="How often a question is put to a server that fails.")
+
+
+class OllamaAgent(BaseAgent):
+    """Works on a task with a local model. See the module."""
+
+    AGENT_INFO: ClassVar = {
+        "mcp": False, "skills": False, "usage": "harbor", "seeded": "seed", "asks_from_host": True,
+        "provider": "ollama_chat", "base_url_env": "OLLAMA_HOST", "example_model": "qwen3:8b",
+    }  # fmt: skip
+    capabilities: ClassVar[AgentCapabilities] = AgentCapabilities(atif=True)
+    options_model: ClassVar[type[AgentOptions] | None] = OllamaOptions
+    options: OllamaOptions
+
+    def __init__(self, logs_dir: Path, *args: Any, **kwargs: Any) -> None:
+        super().__init__(logs_dir, *args, **kwargs)
+        self._stop = Event()
+        self._served: ServedModel | None = None
+        self._record: _Record | None = None
+        self._patience = Patience(tries=self.options.tries)
+
+    @staticmethod
+    @override
+    def name() -> str:
+        return "ollama"
+
+    @override
+    def version(self) -> str:
+        return __version__
+
+    @property
+    def _server(self) -> OllamaServer:
+        host = self.options.base_url or self.extra_env.get("OLLAMA_HOST") or os.environ.get("OLLAMA_HOST")
+        return OllamaServer(server_url(host), self.options.silence_sec)
+
+    @property
+    def _window(self) -> int:
+        made_for = self._served.context_tokens if self._served is not None else None
+        return self.options.num_ctx or min(made_for or WINDOW, WINDOW)
+
+    @override
+    async def setup(self, environment: BaseEnvironment) -> None:
+        """Find out whether the server has this model, and no other under its name."""
+        if not self.model_name:
+            raise RuntimeError("the agent ollama needs a model: name it in the profile, as `ollama list` shows it")
+        name = self.model_name
+        try:
+            served = self._served = await self._patiently(lambda: self._server.find(name))
+        except ModelError as error:
+            raise provider_error(error) from error
+        wanted = self.options.digest
+        if wanted is not None and served.digest != wanted:
+            raise RuntimeError(
+                f"{served.name} was pulled again: its digest is {served.digest[:12]}, the profile means {wanted[:12]}"
+            )
+
+    @override
+    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
+        """Work until it is over; `context` and the trajectory grow with each answer."""
+        dialogue = self._dialogue(instruction)
+        record = self._record = _Record(self, instruction, context)
+        record.metadata |= {"model_digest": self._served.digest if self._served else None, "num_ctx": self._window}
+        shell = ShellTools(environment, self.options.command_sec, min(self.options.output_chars, self._window))
+        began = time.monotonic()
+        try:
+            while (messages := dialogue.request(time.monotonic() - began)) is not None:
+                reply = await self._ask(dialogue, messages)
+                calls = dialogue.heard(reply)
+                record.heard(reply, calls)
+                for call in calls:
+                    shown = dialogue.answered(call, await shell.perform(call))
+                    record.answered(call, shown)
+                    if dialogue.ending is not None:
+                        break
+                record.save()
+        except ModelError as error:
+            record.metadata |= {"ending": "error", "reason": str(error)}
+            raise provider_error(error) from error
+        except asyncio.CancelledError:
+            self._stop.set()
+            record.metadata["ending"] = "cancelled"
+            raise
+        finally:
+            told = {"turns": dialogue.turns, "steps_left_out": dialogue.left_out, "native_tools": dialogue.native}
+            record.metadata |= told | ({"ending": dialogue.ending.value} if dialogue.ending is not None else {})
+            record.save()
+
+    def _dialogue(self, instruction: str) -> Dialogue:
+        options = self.options
+        native = options.tools if options.tools is not None else self._served is None or self._served.tools
+        return Dialogue(
+            system=_SYSTEM.format(command_sec=options.command_sec),
+            instruction=instruction,
+            tools=TOOLS,
+            limits=Limits(self._window - self._answer, options.max_turns, options.max_tokens, options.max_sec),
+            count=count_text,
+            native=native,
+        )
+
+    @property
+    def _answer(self) -> int:
+        return min(self.options.answer_tokens, self._window // 4)
+
+    async def _ask(self, dialogue: Dialogue, messages: list[Message]) -> ChatReply:
+        """One answer. What does not fit the window is shortened; a model that takes no tools is told of them."""
+        sent: list[Message] | None = messages
+        while True:
+            body = self._body(dialogue, sent)
+            try:
+                return await self._patiently(lambda body=body: self._server.chat(body, self._stop))
+            except ModelError as error:
+                no_tools = error.fault is Fault.BAD_REQUEST and "does not support tools" in error.what
+                if no_tools and dialogue.native:
+                    dialogue.without_tools()
+                elif error.fault is not Fault.TOO_LONG or not dialogue.too_long():
+                    raise
+            sent = dialogue.request()
+            if sent is None:
+                raise ModelError(Fault.TOO_LONG, "what is left of the conversation exceeds the context window")
+
+    def _body(self, dialogue: Dialogue, messages: list[Message] | None) -> dict[str, Any]:
+        options: dict[str, Any] = {"num_ctx": self._window, "num_predict": self._answer, "seed": self._seed}
+        if self.options.temperature is not None:
+            options["temperature"] = self.options.temperature
+        body: dict[str, Any] = {
+            "model": self.model_name,
+            "messages": messages,
+            "options": options,
+            "keep_alive": self.options.keep_alive,
+            "truncate": False,
+        }
+        if tools := dialogue.schemas():
+            body["tools"] = tools
+        if self.options.think is not None:
+            body["think"] = self.options.think
+        return body
+
+    @property
+    def _seed(self) -> int:
+        return ((self.options.seed or 0) + int(self.extra_env.get(ATTEMPT, "1")) - 1) % 2**31
+
+    async def _patiently[T](self, work: Callable[[], T]) -> T:
+        """What the server answers, asked again while its failure may pass. Raises ModelError."""
+        watch, failed = current_watch(), 0
+        while True:
+            if watch is not None:
+                watch.asks(stream=False)
+            try:
+                answer = await in_thread(work)
+            except ModelError as error:
+                failed += 1
+                if watch is not None:
+                    watch.refused(provider_error(error))
+                if error.fault not in RETRYABLE or failed >= self._patience.tries:
+                    raise
+                await asyncio.sleep(self._patience.pause(failed, error.retry_after_sec))
+            else:
+                if watch is not None:
+                    watch.answered()
+                return answer
+
+    @override
+    def populate_context_post_run(self, context: AgentContext) -> None:
+        """Called by Harbor when it has fetched the environment's log folder, over which ours is written."""
+        if self._record is not None:
+            self._record.save()
+
+
+class _Record:
+    """Tells Harbor what happens: tokens as the server counted them, and the trajectory."""
+
+    def __init__(self, agent: OllamaAgent, instruction: str, context: AgentContext) -> None:
+        self._agent, self._context = agent, context
+        self.metadata: dict[str, Any] = {}
+        self._steps = [Step(step_id=1, timestamp=_now(), source="user", message=instruction)]
+
+    def heard(self, reply: ChatReply, calls: list[Call]) -> None:
+        """An answer of the model."""
+        used, context = reply.usage, self._context
+        step = Step(
+            step_id=len(self._steps) + 1,
+            timestamp=_now(),
+            source="agent",
+            model_name=self._agent.model_name,
+            message=reply.content,
+            reasoning_content=reply.thinking or None,
+            llm_call_count=1,
+            metrics=Metrics(prompt_tokens=used.input_tokens, completion_tokens=used.output_tokens),
+        )
+        if calls:
+            step.tool_calls = [
+                ToolCall(tool_call_id=call.id, function_name=call.name or "unknown", arguments=dict(call.arguments))
+                for call in calls
+            ]
+        self._steps.append(step)
+        first = len(self._steps) == 2
+        context.n_input_tokens = _sum(context.n_input_tokens, used.input_tokens, first=first)
+        context.n_output_tokens = _sum(context.n_output_tokens, used.output_tokens, first=first)
+
+    def answered(self, call: Call, output: str) -> None:
+        """The result of one of its calls."""
+        step = self._steps[-1]
+        result = ObservationResult(source_call_id=call.id, content=output)
+        step.observation = Observation(results=[*(step.observation.results if step.observation else ()), result])
+
+    def save(self) -> None:
+        """Write the trajectory as it is now."""
+        agent, context = self._agent, self._context
+        context.metadata = {name: value for name, value in self.metadata.items() if value is not None}
+        document = Trajectory(
+            session_id=agent.session_id,
+            agent=Agent(name=agent.name(), version=agent.version(), model_name=agent.model_name),
+            steps=self._steps,
+            final_metrics=FinalMetrics(
+                total_prompt_tokens=context.n_input_tokens,
+                total_completion_tokens=context.n_output_tokens,
+                total_steps=len(self._steps),
+            ),
+            extra=dict(context.metadata),
+        )
+        write_json(agent.logs_dir / "trajectory.json", document.to_json_dict())
+
+
+def _sum(before: int | None, more: int | None, *, first: bool) -> int | None:
+    """A sum of which a part is unknown is unknown."""
+    if first:
+        return more
+    return None if before is None or more is None else before + more
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

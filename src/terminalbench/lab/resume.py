@@ -9,6 +9,7 @@ from terminalbench.lab.run import Ended, Told, ended, listener_of
 from terminalbench.lab.select import Named, find_target
 from terminalbench.lab.top_up import top_up as topped_up
 from terminalbench.runner import resume as runner
+from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.runner.resume import ALL_ERRORS, ResumeRequest
 
 
@@ -36,9 +37,13 @@ def resume(
     if top_up:
         if attempts is not None or retry_errors is not None:
             raise UserError("--top-up goes alone: its rule decides what runs")
-        return ended(topped_up(target.batch, target.experiment, told, accept_changed=accept_changed), told)
+        with harbor_loaded_once():
+            result = topped_up(target.batch, target.experiment, told, accept_changed=accept_changed)
+        return ended(result, told)
     request = ResumeRequest(attempts, retry_errors, strict=strict, accept_changed=accept_changed)
-    return ended(runner.resume(target.batch, request, target.experiment, told), told)
+    with harbor_loaded_once():
+        result = runner.resume(target.batch, request, target.experiment, told)
+    return ended(result, told)
 
 
 def _refuse_unknown_class(name: str | None) -> None:

@@ -28,6 +28,7 @@ from terminalbench.records import Event, Outcome
 from terminalbench.report.text import batch_money
 from terminalbench.runner import run as runner
 from terminalbench.runner.control import stopped_by_gate
+from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.preflight import refuse_left_out
 from terminalbench.runner.run import Listener, RunResult, prepare_run
@@ -93,11 +94,13 @@ def run(
     one deadline, one set of rate limits and orders.
     """
     opened, told = open_experiment(experiment, root), listener_of(listener)
-    prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}))
-    if strict:
-        refuse_left_out(prepared.plan.excluded, str(opened.file))
-    shared = Path(gate) if gate is not None else None
-    return ended(runner.run(opened, prepared, told, executor=executor, gate=shared), told)
+    with harbor_loaded_once():
+        prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}))
+        if strict:
+            refuse_left_out(prepared.plan.excluded, str(opened.file))
+        shared = Path(gate) if gate is not None else None
+        result = runner.run(opened, prepared, told, executor=executor, gate=shared)
+    return ended(result, told)
 
 
 def listener_of(told: Told | None) -> Listener:

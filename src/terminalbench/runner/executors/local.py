@@ -20,6 +20,7 @@ from terminalbench.modes import child_umask, make_file, make_folder
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors import tie
 from terminalbench.runner.executors.base import JobRun
+from terminalbench.runner.executors.forked import Forked, fork
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
 
@@ -33,8 +34,13 @@ def tied(argv: list[str], number: int = signal.SIGKILL) -> list[str]:
 
 def spawn(
     argv: list[str], env: Mapping[str, str], number: int = signal.SIGKILL, **files: Any
-) -> subprocess.Popen[bytes]:
-    """Start `argv` as a tied process in a group of its own; `files` are its standard files."""
+) -> subprocess.Popen[bytes] | Forked:
+    """Start `argv` as a tied process in a group of its own; `files` are its standard files, and perhaps its folder.
+
+    Where a process has loaded Harbor for us, it is forked from that one.
+    """
+    if (forked := fork(argv, env, number, **files)) is not None:
+        return forked
     return subprocess.Popen[bytes](tied(argv, number), env=env, start_new_session=True, umask=child_umask(), **files)
 
 
@@ -60,7 +66,7 @@ class LocalExecutor:
     """Runs jobs on this machine. A recorded pid counts only with the start time that was recorded with it."""
 
     def __init__(self) -> None:
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: dict[int, subprocess.Popen[bytes] | Forked] = {}
 
     def start(self, job: JobRun) -> Worker:
         """Start Harbor with its output in the job's log."""

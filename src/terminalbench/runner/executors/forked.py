@@ -1,0 +1,223 @@
+"""Processes forked from one that has loaded Harbor (`loaded`): what an ordinary process would be, without its start-up.
+
+`LoadedHarbor` starts that process, and tells its address to all that is started after it by a variable of the
+environment. A process with that variable asks there; where a fork would not be the same, or nothing answers, it starts
+an ordinary process.
+"""
+
+import array
+import contextlib
+import os
+import resource
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from terminalbench.runner.environment import process_environment
+from terminalbench.runner.executors.loaded import HEAD, REFUSED, Asked, exactly
+
+ADDRESS = "TBENCH_LOADED_HARBOR"
+"""The variable with the path of the socket. Harbor's own environment does not have it."""
+OWN_PROCESSES = "TERMINALBENCH_OWN_PROCESSES"
+"""The variable that has every Harbor process load Harbor itself."""
+_STANDARD = ("stdin", "stdout", "stderr")
+_ANSWER_SEC = 60.0
+
+
+class Forked:
+    """What the callers of `spawn` use of `subprocess.Popen`, of a process that is not our child."""
+
+    def __init__(self, pid: int, told: int, files: Mapping[str, int], connection: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._told, self._files = told, files
+        self._connection = connection  # when it is closed, the process gets its signal
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end. Without the loaded process, which tells it, the process has been killed."""
+        if self.returncode is None:
+            with selectors.DefaultSelector() as ready:
+                ready.register(self._told, selectors.EVENT_READ)
+                if not ready.select(timeout):
+                    raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+            said = os.read(self._told, HEAD.size)
+            os.close(self._told)
+            self._connection.close()
+            self.returncode = os.waitstatus_to_exitcode(HEAD.unpack(said)[0]) if said else -signal.SIGKILL
+        return self.returncode
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def communicate(self, question: bytes = b"", timeout: float = 300) -> tuple[bytes, bytes]:
+        """Write the question, read both answers to their ends, as far as they are pipes."""
+        if "stdin" in self._files:
+            with contextlib.suppress(BrokenPipeError), os.fdopen(self._files["stdin"], "wb") as stdin:
+                stdin.write(question)
+        found = {"stdout": bytearray(), "stderr": bytearray()}
+        end = time.monotonic() + timeout
+        with selectors.DefaultSelector() as ready:
+            for name in found.keys() & self._files.keys():
+                ready.register(self._files[name], selectors.EVENT_READ, name)
+            while ready.get_map():
+                events = ready.select(end - time.monotonic())
+                if not events:
+                    raise subprocess.TimeoutExpired("a forked process", timeout)
+                for key, _ in events:
+                    data = os.read(key.fd, 65536)
+                    found[key.data] += data
+                    if not data:
+                        ready.unregister(key.fd)
+                        os.close(key.fd)
+        self.wait(max(0.0, end - time.monotonic()))
+        return bytes(found["stdout"]), bytes(found["stderr"])
+
+
+def fork(argv: list[str], env: Mapping[str, str], number: int, **files: Any) -> Forked | None:
+    """Start `argv` by the loaded process; None where an ordinary process has to be started instead.
+
+    `files` are its standard files, and perhaps its folder (`cwd`), as `subprocess` has them.
+    """
+    if _wanted:
+        _wanted.pop().start()
+    address = os.environ.get(ADDRESS)
+    if address is None:
+        return None
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_ANSWER_SEC)
+    with contextlib.ExitStack() as opened:
+        theirs, ours = _standard_files(files, opened)
+        told, tell = os.pipe()
+        opened.callback(os.close, tell)
+        open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        data = msgspec.json.encode(Asked(argv, dict(env), str(files.get("cwd") or Path.cwd()), int(number), open_files))
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [*theirs, tell]))
+        try:
+            connection.connect(address)
+            connection.sendmsg([HEAD.pack(len(data))], [rights])
+            connection.sendall(data)
+            pid = HEAD.unpack(exactly(connection, HEAD.size))[0]
+        except (OSError, EOFError):
+            pid = REFUSED
+    if pid != REFUSED:
+        return Forked(pid, told, ours, connection)
+    connection.close()
+    for handle in (told, *ours.values()):
+        os.close(handle)
+    return None
+
+
+def _standard_files(files: Mapping[str, Any], opened: contextlib.ExitStack) -> tuple[list[int], dict[str, int]]:
+    """The standard files of a process as it gets them, and our ends of those that are pipes."""
+    theirs: list[int] = []
+    ours: dict[str, int] = {}
+    for name in _STANDARD:
+        given = files[name]
+        if given == subprocess.PIPE:
+            read, write = os.pipe()
+            ours[name], other = (write, read) if name == "stdin" else (read, write)
+            opened.callback(os.close, other)
+            theirs.append(other)
+        elif given == subprocess.DEVNULL:
+            theirs.append(os.open(os.devnull, os.O_RDWR))
+            opened.callback(os.close, theirs[-1])
+        else:
+            theirs.append(theirs[1] if given == subprocess.STDOUT else given.fileno())
+    return theirs, ours
+
+
+class LoadedHarbor:
+    """The loaded process, as long as a block lasts: `with LoadedHarbor(): ...`. There is one on Linux only."""
+
+    def __init__(self, log: Path | None = None, modules: Sequence[str] = ()) -> None:
+        """`log` takes what it complains of; `modules` are loaded besides Harbor."""
+        self.log, self.modules = log, modules
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: str | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked; if not, ordinary processes are started."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it, unless it runs. What is asked for before it is ready waits."""
+        if sys.platform != "linux" or self.alive:
+            return
+        self.end()
+        self._folder = tempfile.mkdtemp(prefix="tbench-loaded-")  # this user's alone, and short: it is a socket's path
+        address = f"{self._folder}/socket"
+        with socket.socket(socket.AF_UNIX) as listener, (self.log or Path(os.devnull)).open("ab") as log:
+            listener.bind(address)
+            listener.listen(64)
+            command = [sys.executable, "-P", "-u", "-m", "terminalbench.runner.executors.loaded"]
+            self._process = subprocess.Popen(
+                [*command, str(listener.fileno()), str(os.getpid()), *self.modules],
+                env=process_environment((), None, None, os.environ),
+                pass_fds=(listener.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+        os.environ[ADDRESS] = address
+
+    def end(self) -> None:
+        """End it, if it runs."""
+        if self._folder is None:
+            return
+        os.environ.pop(ADDRESS, None)
+        if self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = self._process = None
+
+
+_wanted: list[LoadedHarbor] = []
+
+
+@contextlib.contextmanager
+def harbor_loaded_once() -> Generator[None]:
+    """One process loads Harbor for all that a block starts, when the first is started; unless there is one already."""
+    if ADDRESS in os.environ or os.environ.get(OWN_PROCESSES):
+        yield
+        return
+    loaded = LoadedHarbor()
+    _wanted.append(loaded)
+    try:
+        yield
+    finally:
+        _wanted.clear()
+        loaded.end()

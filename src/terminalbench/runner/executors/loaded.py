@@ -1,0 +1,253 @@
+"""A process that has loaded Harbor, and forks from itself what needs it: loading takes longer than a small job.
+
+`python -P -u -m terminalbench.runner.executors.loaded LISTENER OWNER [MODULE ...]` serves who connects to a listening
+socket until its owner ends; further modules are loaded too. A forked process is made what a fresh one would be:
+session, files, folder, environment, umask, limits, signals, `sys.argv` and `sys.path`. Where that cannot be (`why_not`)
+it is refused, and who asked starts an ordinary process. See `forked` for the other side.
+
+This process has one thread and keeps nothing of those that it has forked. When it dies they are killed; when the
+process that asked for one ends, that one gets the signal it was asked for with, and has a guard as it has with `tie`.
+"""
+
+import array
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import resource
+import selectors
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from terminalbench.harbor.load import load
+from terminalbench.modes import child_umask
+from terminalbench.runner.executors import tie
+
+HEAD = struct.Struct("!I")
+"""Before a request: how long it is. As an answer: a pid, or `REFUSED`. As an end: the status of a process."""
+REFUSED = 0
+_DEATH_SIGNAL, _SET_NAME = 1, 15
+_CREDENTIALS = struct.Struct("3i")
+_NAMES = ("HOME", "TZ", "LANG", "LANGUAGE", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+_PREFIXES = ("PYTHON", "HARBOR_", "LITELLM_", "LC_", "SSL_CERT_")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A process that is asked for. Its standard files, and where its end is told, come as descriptors."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    signal: int
+    open_files: int
+
+
+def why_not(asked: Asked, own: Mapping[str, str]) -> str | None:
+    """Why a fork would not be what a fresh process is: its program, or variables that are read while modules load."""
+    if asked.argv[1:2] != ["-m"] and Path(asked.argv[0]).name != "harbor":
+        return "neither Harbor nor a module"
+    names = (name for name in (*own, *asked.env) if name.startswith(_PREFIXES) or name in _NAMES)
+    other = sorted({name for name in names if own.get(name) != asked.env.get(name)})
+    return f"another {', '.join(other)}" if other else None
+
+
+@dataclass(frozen=True)
+class _Child:
+    """A forked process: where its end is told, who asked for it, and the signal it gets when that one ends."""
+
+    told: int
+    client: socket.socket
+    signal: int
+
+
+class _Server:
+    def __init__(self, listener: socket.socket, owner: int) -> None:
+        self.listener, self.owner, self.env = listener, os.pidfd_open(owner), dict(os.environ)
+        self.running: dict[int, _Child] = {}
+        self.ready = selectors.DefaultSelector()
+        self.woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)  # its owner decides when this process ends
+        for file in (listener, self.owner, self.woken):
+            self.ready.register(file, selectors.EVENT_READ)
+
+    def serve(self) -> Callable[[], Any]:
+        """Fork what is asked for; returns in each forked process, with its program."""
+        while True:
+            for key, _ in self.ready.select():
+                if key.fileobj == self.owner:
+                    self._end()
+                elif key.fileobj == self.woken:
+                    os.read(self.woken, 4096)
+                    self._tell()
+                elif key.fileobj is self.listener:
+                    self._accept()
+                elif (program := self._answer(key.fileobj)) is not None:
+                    return program
+
+    def _accept(self) -> None:
+        client = self.listener.accept()[0]
+        if _credentials(client)[1] == os.geteuid():
+            self.ready.register(client, selectors.EVENT_READ)
+        else:
+            client.close()
+
+    def _answer(self, client: Any) -> Callable[[], Any] | None:
+        received = _receive(client)
+        if received is None:
+            self._leave(client)
+            return None
+        asked, descriptors = received
+        pid = REFUSED
+        if len(descriptors) == 4 and why_not(asked, self.env) is None:
+            asker, parent = _credentials(client)[0], os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                for key in self.ready.get_map().values():
+                    if isinstance(key.fileobj, socket.socket):
+                        key.fileobj.detach()  # closed with all others; the object must not close the number again
+                self.ready.close()
+                return _become(asked, descriptors, asker, parent)
+            self.running[pid] = _Child(descriptors.pop(), client, asked.signal)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):  # its end is seen at the next turn
+            client.sendall(HEAD.pack(pid))
+        return None
+
+    def _leave(self, client: socket.socket) -> None:
+        """Who asked has ended: so do its processes. None of them is reaped yet, so that their numbers are theirs."""
+        self.ready.unregister(client)
+        client.close()
+        for pid, child in self.running.items():
+            if child.client is client:
+                os.kill(pid, child.signal)
+
+    def _tell(self) -> None:
+        while self.running:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            child = self.running.pop(pid)
+            with contextlib.suppress(OSError):
+                os.write(child.told, HEAD.pack(status))
+            os.close(child.told)
+
+    def _end(self) -> NoReturn:
+        """The owner is gone: every process gets its signal, and the time that its guard gives it."""
+        for pid, child in self.running.items():
+            os.kill(pid, child.signal)
+        address = Path(self.listener.getsockname())
+        with contextlib.suppress(OSError):
+            address.unlink()
+            address.parent.rmdir()
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
+        os._exit(0)
+
+
+def _credentials(client: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group of the other side."""
+    pid, user, group = _CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, user, group
+
+
+def _receive(client: socket.socket) -> tuple[Asked, list[int]] | None:
+    """A request with its descriptors; None when the other side has ended."""
+    descriptors: list[int] = []
+    try:
+        head, rights, _, _ = client.recvmsg(HEAD.size, socket.CMSG_SPACE(16))
+        descriptors = [number for right in rights for number in array.array("i", right[2])]
+        data = exactly(client, HEAD.unpack(head)[0]) if len(head) == HEAD.size else b""
+        return msgspec.json.decode(data, type=Asked), descriptors
+    except (OSError, EOFError, msgspec.DecodeError):
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return None
+
+
+def exactly(source: socket.socket, size: int) -> bytes:
+    """So many bytes from a socket; `EOFError` when the other side ends before."""
+    data = b""
+    while len(data) < size:
+        more = source.recv(size - len(data))
+        if not more:
+            raise EOFError("the other side has ended")
+        data += more
+    return data
+
+
+def _become(asked: Asked, descriptors: list[int], asker: int, parent: int) -> Callable[[], Any]:
+    """Make this forked process what a fresh one would be; returns its program."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we asked for the signal
+        os._exit(1)
+    os.setsid()
+    for number, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (asked.open_files, limit))
+    if (mask := child_umask()) >= 0:
+        os.umask(mask)
+    os.chdir(asked.cwd)
+    os.environ.clear()
+    os.environ.update(asked.env)
+    if asked.signal != signal.SIGKILL:
+        mark = os.urandom(16).hex()
+        tie.guard(asker, mark)
+        os.environ[tie.MARK] = mark
+    os.environ.pop(tie.ORPHANED, None)
+    program, *arguments = asked.argv
+    sys.argv = [Path(program).name, *arguments]
+    libc.prctl(_SET_NAME, Path(program).name.encode())
+    if arguments[0] != "-m":
+        sys.path.insert(0, str(Path(program).parent))
+        return _HARBOR
+    sys.argv = arguments[1:]
+    sys.path.insert(0, asked.cwd)
+    return importlib.import_module(arguments[1]).main
+
+
+def _run(program: Callable[[], Any]) -> NoReturn:
+    try:
+        code = program()
+    except SystemExit as error:
+        code = error.code
+    if isinstance(code, str):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
+if __name__ == "__main__":
+    _HARBOR = load()
+    for name in sys.argv[3:]:
+        importlib.import_module(name)
+    if len(os.listdir("/proc/self/task")) != 1:  # noqa: PTH208
+        sys.exit("something that was loaded has started a thread: forks would not be whole")
+    gc.collect()
+    gc.freeze()  # a forked process would copy each page that a collection looks at
+    _run(_Server(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).serve())

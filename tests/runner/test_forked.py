@@ -1,0 +1,183 @@
+"""Processes forked from one that has loaded Harbor: what a fresh one would be, and gone when it should be."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from terminalbench.files import start_ticks
+from terminalbench.runner.environment import process_environment
+from terminalbench.runner.executors import local
+from terminalbench.runner.executors.forked import ADDRESS, Forked, LoadedHarbor, fork
+from terminalbench.runner.executors.loaded import Asked, why_not
+
+PROBE = """
+import json, os, resource, signal, sys, threading, time
+def main():
+    if sys.argv[1] == "tell":
+        print(json.dumps({
+            "argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "path": sys.path[0],
+            "leader": os.getsid(0) == os.getpid() == os.getpgrp(), "said": sys.stdin.read(),
+            "files": sorted(os.listdir("/proc/self/fd")), "limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            "umask": os.umask(0), "threads": threading.active_count(), "harbor": "harbor.job" in sys.modules,
+            "interrupt": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+            "child": signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL,
+        }))
+    elif sys.argv[1] == "exit":
+        sys.exit(int(sys.argv[2]))
+    elif sys.argv[1] == "fail":
+        raise ValueError("broken")
+    elif sys.argv[1] == "wait":
+        print("here", flush=True)
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            open(sys.argv[2], "w").write("interrupted")
+            sys.exit(7)
+"""
+ASKER = """
+import os, subprocess, sys, time
+from terminalbench.runner.executors.forked import fork
+from terminalbench.runner.environment import process_environment
+with open(os.devnull, "r+b") as nowhere:
+    process = fork([sys.executable, "-m", "probe", "wait", sys.argv[1]], process_environment((), None, None, os.environ), 2,
+                   stdin=nowhere, stdout=subprocess.DEVNULL, stderr=nowhere)
+print(process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Generator[LoadedHarbor]:
+    with LoadedHarbor(tmp_path_factory.mktemp("loaded") / "log") as server:
+        yield server
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the process, with the module that it runs."""
+    (tmp_path / "probe.py").write_text(PROBE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def usual() -> dict[str, str]:
+    return process_environment((), None, None, os.environ)
+
+
+def started(*arguments: str, number: int = signal.SIGKILL, env: dict[str, str] | None = None) -> Forked:
+    files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    found = fork([sys.executable, "-m", "probe", *arguments], {**usual(), **(env or {})}, number, **files)
+    assert found is not None
+    return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_forked_process_is_what_a_fresh_one_would_be(loaded: LoadedHarbor, place: Path) -> None:
+    asked = started("tell", "a b", env={"KEY": "value"}, number=signal.SIGINT)
+    out, err = asked.communicate(b"question")
+    assert err == b""
+    told = json.loads(out)
+    assert (told["argv"], told["cwd"], told["path"]) == (["tell", "a b"], str(place), str(place))
+    assert told["said"] == "question"
+    mark = told["env"].pop("TBENCH_JOB_MARK")
+    assert (told["env"], len(mark)) == ({**usual(), "KEY": "value"}, 32)
+    assert told["leader"]
+    assert told["interrupt"]
+    assert told["child"]
+    assert (told["threads"], told["harbor"]) == (1, True)
+    assert told["files"][:3] == ["0", "1", "2"]
+    assert len(told["files"]) == 4, "only the one that lists them"
+    assert told["umask"] == 0o077
+    assert asked.poll() == 0
+
+
+def test_it_ends_as_it_says(loaded: LoadedHarbor, place: Path) -> None:
+    assert started("exit", "3").wait(60) == 3
+    failing = started("fail")
+    assert b"ValueError: broken" in failing.communicate()[1]
+    assert failing.returncode == 1
+    waiting = started("wait", "x")
+    assert waiting.poll() is None
+    waiting.kill()
+    assert waiting.wait(60) == -signal.SIGKILL
+
+
+def test_an_interrupt_reaches_it(loaded: LoadedHarbor, place: Path) -> None:
+    process = started("wait", str(place / "said"))
+    until(lambda: os.read(process._files["stdout"], 10).startswith(b"here"))
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(60) == 7
+    assert (place / "said").read_text() == "interrupted"
+
+
+def test_it_gets_its_signal_when_the_process_that_asked_is_killed(loaded: LoadedHarbor, place: Path) -> None:
+    asker = subprocess.Popen([sys.executable, "-c", ASKER, str(place / "said")], stdout=subprocess.PIPE)
+    assert asker.stdout is not None
+    pid = int(asker.stdout.readline())
+    time.sleep(0.2)
+    assert start_ticks(pid) is not None
+    asker.kill()
+    asker.wait()
+    asker.stdout.close()
+    until(lambda: start_ticks(pid) is None)
+    assert (place / "said").read_text() == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "reason"),
+    [
+        (["/bin/harbor", "run"], {}, None),
+        (["/bin/python", "-m", "x"], {"ANTHROPIC_API_KEY": "k"}, None),
+        (["/bin/python", "-m", "x"], {"HOME": "/elsewhere"}, "another HOME"),
+        (["/bin/python", "-m", "x"], {"PYTHONPATH": "/p", "LITELLM_LOG": "x"}, "another LITELLM_LOG, PYTHONPATH"),
+        (["/bin/sh", "-c", "x"], {}, "neither Harbor nor a module"),
+    ],
+)
+def test_what_would_not_be_the_same_is_not_forked(argv: list[str], env: dict[str, str], reason: str | None) -> None:
+    assert why_not(Asked(argv, {"HOME": "/h", **env}, "/", 9, 1024), {"HOME": "/h", "PATH": "/bin"}) == reason
+
+
+def test_what_is_not_forked_is_an_ordinary_process(loaded: LoadedHarbor, place: Path) -> None:
+    env = {**usual(), "PYTHONPATH": str(place)}
+    files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    ordinary = local.spawn([sys.executable, "-m", "json.tool", "--help"], env, **files)
+    assert isinstance(ordinary, subprocess.Popen)
+    assert b"json" in ordinary.communicate()[0]
+
+
+def test_without_the_loaded_process_its_processes_are_gone_and_ordinary_ones_are_started(place: Path) -> None:
+    with LoadedHarbor(place / "log") as server:
+        process = started("wait", "x")
+        assert server._process is not None
+        server._process.kill()
+        assert process.wait(60) == -signal.SIGKILL
+        until(lambda: start_ticks(process.pid) is None)
+        assert not server.alive
+        files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        assert isinstance(local.spawn([sys.executable, "-c", ""], usual(), **files), subprocess.Popen)
+    assert ADDRESS not in os.environ
+
+
+def test_it_ends_with_its_owner(place: Path) -> None:
+    code = "from pathlib import Path; import time\nfrom terminalbench.runner.executors.forked import LoadedHarbor\n"
+    code += "server = LoadedHarbor(Path('log')).__enter__(); print(server._process.pid, flush=True); time.sleep(60)"
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    pid = int(owner.stdout.readline())
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    until(lambda: start_ticks(pid) is None)

@@ -88,7 +88,7 @@ def contents(folder: Path, *, rebuilt: bool = False) -> dict[str, list[tuple[Any
     queries = {
         "lessons": "SELECT id, state, scope, scope_value, weight, words, record FROM lessons ORDER BY id",
         "tags": "SELECT tag, t.state, t.weight, id FROM tags t JOIN lessons l ON l.number = t.lesson ORDER BY 1, 2, 3, 4",
-        "words": "SELECT * FROM vocabulary ORDER BY term",
+        "words": "SELECT * FROM word_counts WHERE lessons > 0 ORDER BY word",
         "entries": "SELECT * FROM entries ORDER BY seq",
         "about": "SELECT * FROM entry_lessons ORDER BY lesson, seq",
     }

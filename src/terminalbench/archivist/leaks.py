@@ -128,16 +128,15 @@ def _of_task(text: str, task: TaskTexts) -> Iterable[Leak]:
         (LeakKind.COPIED, task.read, "what its agent read"),
     ):
         if copied := next(filter(None, (_copied(text, source) for source in sources)), None):
-            yield Leak(
-                kind, copied, f"a copy of {name} of {task.id}" if kind != LeakKind.COPIED else f"a copy of {name}"
-            )
+            yield Leak(kind, copied, f"a copy of {name}")
 
 
 def _task_id(name: str, text: str) -> str | None:
     """The id of a task as it stands in a text, with any separators; of one plain word, only where it is marked."""
     parts = re.findall(r"[^\W_]+", name)
     if len(parts) < 2:
-        match = re.search(rf"(?:task |[\"'`/]){re.escape(name)}(?:[\"'`/]| task\b|$)", text, re.IGNORECASE)
+        word = re.escape(name)
+        match = re.search(rf"\btask:? {word}\b|\b{word} task\b|[\"'`]{word}[\"'`]", text, re.IGNORECASE)
     else:
         match = re.search(rf"\b{r'[\W_]?'.join(map(re.escape, parts))}\b", text, re.IGNORECASE)
         if match and len(parts) == 2 and " " in match.group():

@@ -2,38 +2,33 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from terminalbench.archivist.tables import lesson_of
 from terminalbench.archivist.words import same_lesson, words
-from terminalbench.records import Lesson, LessonScope, LessonState
+from terminalbench.records import Lesson, LessonScope
 
-MOST_WORDS = 24
+MOST_WORDS = 12
 """No more words than these are asked for; the rarest first."""
-MOST_POSTINGS = 4000
+MOST_POSTINGS = 2000
 """No more places than these are looked at for the words of one question; the rarest word is always asked for."""
 _LONGEST_QUERY = 200
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(NamedTuple):
     """A scope of lessons, as `repository` with its value."""
 
     kind: LessonScope
     value: str | None = None
 
 
-def by_words(connection: sqlite3.Connection, text: str, limit: int, state: LessonState | None = None) -> list[int]:
+def by_words(connection: sqlite3.Connection, text: str, limit: int) -> list[int]:
     """The numbers of the lessons that have most to do with a text (BM25), best first."""
     query = _query(connection, text)
     if query is None:
         return []
-    where = "" if state is None else "AND rowid IN (SELECT number FROM lessons WHERE state = :state)"
-    found = connection.execute(
-        f"SELECT rowid FROM lesson_words WHERE lesson_words MATCH :query {where} ORDER BY rank LIMIT :limit",  # noqa: S608
-        {"query": query, "limit": limit, "state": state},
-    )
-    return [row[0] for row in found]
+    statement = "SELECT rowid FROM lesson_words WHERE lesson_words MATCH ? ORDER BY rank LIMIT ?"
+    return [row[0] for row in connection.execute(statement, (query, limit))]
 
 
 def by_tags(connection: sqlite3.Connection, tags: Iterable[str], limit: int) -> list[int]:
@@ -96,5 +91,5 @@ def _query(connection: sqlite3.Connection, text: str) -> str | None:
 def _counts(connection: sqlite3.Connection, asked: Sequence[str]) -> dict[str, int]:
     """In how many lessons each word stands; words that stand in none are left out."""
     marks = ",".join("?" * len(asked))
-    rows = connection.execute(f"SELECT term, doc FROM vocabulary WHERE term IN ({marks})", asked)  # noqa: S608  marks
-    return {row["term"]: row["doc"] for row in rows}
+    query = f"SELECT word, lessons FROM word_counts WHERE word IN ({marks}) AND lessons > 0"  # noqa: S608  marks alone
+    return {row["word"]: row["lessons"] for row in connection.execute(query, asked)}

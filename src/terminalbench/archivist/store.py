@@ -28,6 +28,8 @@ from terminalbench.modes import make_file, make_folder
 from terminalbench.records import Lesson, stamp
 
 _MARK_BYTES = 256
+_CACHE_KB = 64_000
+"""Questions read lessons from all over the file: more of it is kept than SQLite does by default."""
 
 
 class ProblemKind(StrEnum):
@@ -152,6 +154,7 @@ def _in_file(place: MemoryFolder) -> sqlite3.Connection:
     connection = opened(f"{place.database.absolute().as_uri()}?mode=rwc")
     try:
         write_ahead(connection)
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
     except sqlite3.Error:
         connection.close()
         raise

@@ -26,7 +26,7 @@ MIGRATIONS: list[tuple[str, str]] = [
         CREATE VIRTUAL TABLE lesson_words USING fts5 (
             words, content = 'lessons', content_rowid = 'number', tokenize = "ascii tokenchars '_./:+=-'''"
         );
-        CREATE VIRTUAL TABLE vocabulary USING fts5vocab (lesson_words, row);
+        CREATE TABLE word_counts (word TEXT PRIMARY KEY, lessons INTEGER NOT NULL) WITHOUT ROWID;
         CREATE TABLE entries (
             seq INTEGER PRIMARY KEY, episode TEXT, record BLOB NOT NULL
         );
@@ -81,6 +81,7 @@ def put_lesson(connection: sqlite3.Connection, lesson: Lesson) -> None:
             (*row, number),
         )
     connection.execute("INSERT INTO lesson_words (rowid, words) VALUES (?, ?)", (number, indexed))
+    _count_words(connection, indexed, 1)
     tags = ((tag, lesson.state, worth, number) for tag in dict.fromkeys(lesson.tags))
     connection.executemany("INSERT INTO tags VALUES (?, ?, ?, ?)", tags)
 
@@ -89,8 +90,15 @@ def _take_out(connection: sqlite3.Connection, row: sqlite3.Row) -> None:
     number, lesson = row["number"], lesson_of(row["record"])
     delete = "INSERT INTO lesson_words (lesson_words, rowid, words) VALUES ('delete', ?, ?)"
     connection.execute(delete, (number, row["words"]))
+    _count_words(connection, row["words"], -1)
     tags = ((tag, lesson.state, weight(lesson), number) for tag in dict.fromkeys(lesson.tags))
     connection.executemany("DELETE FROM tags WHERE tag = ? AND state = ? AND weight = ? AND lesson = ?", tags)
+
+
+def _count_words(connection: sqlite3.Connection, indexed: str, by: int) -> None:
+    """Keep in how many lessons each word stands: fts5vocab would count that anew for each question, for 30 ms."""
+    upsert = "INSERT INTO word_counts VALUES (?1, ?2) ON CONFLICT (word) DO UPDATE SET lessons = lessons + ?2"
+    connection.executemany(upsert, ((word, by) for word in dict.fromkeys(indexed.split())))
 
 
 def put_entry(connection: sqlite3.Connection, entry: Entry) -> None:

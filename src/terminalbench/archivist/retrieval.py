@@ -1,0 +1,191 @@
+"""Which lessons a task gets: found by words, tags and scope, fused, weighed by what they are worth, masked and diverse.
+
+The ranking is pure: it takes lessons and the order in which each question found them. `retrieve` asks the questions.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from terminalbench.archivist.search import Scope, by_scope, by_tags, by_words, lessons_numbered
+from terminalbench.archivist.utility import weight
+from terminalbench.archivist.words import share, words
+from terminalbench.errors import UserError
+from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef
+
+MOST_LESSONS = 3
+BUDGET_TOKENS = 400
+_POOLS = (60, 1200)
+"""How many lessons a question by words returns; the second where too few of the first may be used."""
+_BY_TAG = 25
+_BY_SCOPE = 30
+_ENOUGH = 20
+_RANK_CONSTANT = 60
+"""Of reciprocal rank fusion: how little the first places differ."""
+_RELEVANCE = 0.7
+"""Of the choice among good ones: the rest is how little a lesson repeats those chosen before it."""
+_NARROWER = {
+    LessonScope.GLOBAL: 1.0,
+    LessonScope.SUITE: 1.1,
+    LessonScope.REPOSITORY: 1.3,
+    LessonScope.FAMILY: 1.4,
+    LessonScope.TASK: 1.5,
+}
+
+
+class Mode(StrEnum):
+    """What a trial may be shown."""
+
+    MASKED = "masked"
+    """No lesson from its own task or family: what is measured is transfer."""
+    RECALL = "recall"
+    """Also those: what is measured is recall."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How many lessons a task gets, and which it may get."""
+
+    mode: Mode = Mode.MASKED
+    k: int = 1
+    budget_tokens: int = BUDGET_TOKENS
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= MOST_LESSONS:
+            raise UserError(f"a task gets 1 to {MOST_LESSONS} lessons, not {self.k}")
+        if self.budget_tokens < 1:
+            raise UserError(f"the budget of lessons is above zero, not {self.budget_tokens}")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is known of a task before an agent starts on it. `text` is its instruction."""
+
+    task: TaskRef
+    text: str = ""
+    tags: tuple[str, ...] = ()
+    suite: str | None = None
+    repository: str | None = None
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """The scopes that it is in, the narrowest first; `global` is none of them."""
+        named = (
+            (LessonScope.TASK, self.task.id),
+            (LessonScope.FAMILY, self.task.family),
+            (LessonScope.REPOSITORY, self.repository),
+            (LessonScope.SUITE, self.suite),
+        )
+        return [Scope(kind, value) for kind, value in named if value is not None]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A lesson and its score."""
+
+    lesson: Lesson
+    score: float
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """The lessons that a task gets, best first; and how many were kept from it because they come from it."""
+
+    lessons: tuple[Ranked, ...]
+    masked: int = 0
+
+
+def retrieve(connection: sqlite3.Connection, situation: Situation, policy: Policy | None = None) -> Retrieved:
+    """The lessons of a store that a task gets."""
+    policy = policy or Policy()
+    scopes = frozenset((Scope(LessonScope.GLOBAL), *situation.scopes))
+    tagged = by_tags(connection, situation.tags, _BY_TAG)
+    scoped = by_scope(connection, situation.scopes, _BY_SCOPE)
+    known = lessons_numbered(connection, [*tagged, *scoped])
+    worded: list[int] = []
+    for pool in _POOLS:
+        found = by_words(connection, situation.text, pool)
+        known |= lessons_numbered(connection, set(found) - known.keys())
+        worded = [number for number in found if _usable(known[number], scopes)]
+        if len(worded) >= _ENOUGH or len(found) < pool:
+            break
+    fitting = {number: lesson for number, lesson in known.items() if _usable(lesson, scopes)}
+    allowed = {
+        number: one for number, one in fitting.items() if policy.mode is Mode.RECALL or not own(one, situation.task)
+    }
+    ranked = fuse(allowed, worded, situation)
+    return Retrieved(tuple(choose(ranked, policy)), masked=len(fitting) - len(allowed))
+
+
+def own(lesson: Lesson, task: TaskRef) -> bool:
+    """Whether a lesson comes from a task or its family, or is about them: a masked trial never sees it.
+
+    A task is known by its id, in whatever dataset: two copies of one task are one.
+    """
+    sources = {found.id for found in lesson.source_tasks}
+    families = set(lesson.families)
+    if lesson.scope is LessonScope.TASK:
+        sources.add(lesson.scope_value or "")
+    elif lesson.scope is LessonScope.FAMILY:
+        families.add(lesson.scope_value or "")
+    return task.id in sources or (task.family is not None and task.family in families)
+
+
+def fuse(lessons: Mapping[int, Lesson], worded: Sequence[int], situation: Situation) -> list[Ranked]:
+    """Lessons by the sum of the reciprocals of their places by words, tags and scope, times what they are worth."""
+    tags = set(situation.tags)
+    shared = {number: len(tags.intersection(lesson.tags)) for number, lesson in lessons.items()}
+    worth = {number: weight(lesson) for number, lesson in lessons.items()}
+    orders = [
+        [number for number in worded if number in lessons],
+        _order((number for number in lessons if shared[number]), lambda number: (-shared[number], -worth[number])),
+        _order(
+            (number for number, lesson in lessons.items() if lesson.scope is not LessonScope.GLOBAL),
+            lambda number: (-_NARROWER[lessons[number].scope], -worth[number]),
+        ),
+    ]
+    scores = dict.fromkeys(lessons, 0.0)
+    for order in orders:
+        for place, number in enumerate(order, start=1):
+            scores[number] += 1 / (_RANK_CONSTANT + place)
+    ranked = [
+        Ranked(lesson, scores[number] * _NARROWER[lesson.scope] * worth[number]) for number, lesson in lessons.items()
+    ]
+    return sorted(ranked, key=lambda one: (-one.score, one.lesson.id))
+
+
+def choose(ranked: Sequence[Ranked], policy: Policy) -> list[Ranked]:
+    """The best of some lessons that do not repeat each other (maximal marginal relevance), within the budget."""
+    left = list(ranked[:_ENOUGH])
+    chosen: list[Ranked] = []
+    room = policy.budget_tokens
+    said = {one.lesson.id: set(words(one.lesson.text)) for one in left} if policy.k > 1 else {}
+    while left and len(chosen) < policy.k:
+
+        def gain(one: Ranked) -> float:
+            repeated = max((share(said[one.lesson.id], said[other.lesson.id]) for other in chosen), default=0.0)
+            return _RELEVANCE * one.score / ranked[0].score - (1 - _RELEVANCE) * repeated
+
+        best = max(left, key=gain)
+        left.remove(best)
+        size = tokens(best.lesson.text)
+        if size <= room:
+            chosen.append(best)
+            room -= size
+    return chosen
+
+
+def tokens(text: str) -> int:
+    """How many tokens a text is, counted as for every model."""
+    from terminalbench.llm.model import count_text
+
+    return count_text(text)
+
+
+def _order(numbers: Iterable[int], key: Callable[[int], object]) -> list[int]:
+    return sorted(numbers, key=lambda number: (key(number), number))
+
+
+def _usable(lesson: Lesson, scopes: frozenset[Scope]) -> bool:
+    return lesson.state is LessonState.ACTIVE and Scope(lesson.scope, lesson.scope_value) in scopes

@@ -1,0 +1,129 @@
+"""Which lessons a task gets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.lessons import PERSON, draft
+from terminalbench.archivist.entries import Changes
+from terminalbench.archivist.memory import add, approve, edit, retire
+from terminalbench.archivist.retrieval import Mode, Policy, Ranked, Situation, choose, own, retrieve, tokens
+from terminalbench.archivist.search import MOST_POSTINGS, by_words
+from terminalbench.archivist.store import Store, open_store
+from terminalbench.errors import UserError
+from terminalbench.records import Lesson, LessonScope, LessonState, TaskRef, Utility
+
+TASK = TaskRef("build-it", "d", "builds")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path, write=True) as opened:
+        yield opened
+
+
+def put(store: Store, do: str, **fields) -> Lesson:
+    """A lesson in use."""
+    lesson = add(store, draft(do, **fields), by=PERSON).lesson
+    return lesson if lesson.state is LessonState.ACTIVE else approve(store, lesson.id, by=PERSON)
+
+
+def got(store: Store, text: str = "", k: int = 3, mode: Mode = Mode.MASKED, **fields) -> list[str]:
+    found = retrieve(store.connection, Situation(fields.pop("task", TASK), text, **fields), Policy(mode, k))
+    return [one.lesson.id for one in found.lessons]
+
+
+def test_a_lesson_is_found_by_its_words_whatever_their_ending(store: Store) -> None:
+    wanted = put(store, "Declare phony targets in makefiles.")
+    put(store, "Quote shell variables.")
+    assert got(store, "The Makefile declares a phony target; repair it (see src/app.py: 'x' OR NOT y).") == [wanted.id]
+    assert got(store, "Nothing of the kind") == []
+
+
+def test_one_lesson_by_default_and_never_more_than_three(store: Store) -> None:
+    for number in range(5):
+        put(store, f"Look at compiler output{number} of stage{number} first, with flag -v{number}.", tags=["build"])
+    assert len(retrieve(store.connection, Situation(TASK, tags=("build",))).lessons) == 1
+    assert len(got(store, tags=("build",))) == 3
+    with pytest.raises(UserError, match="1 to 3 lessons, not 4"):
+        Policy(k=4)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"task": "build-it"},
+        {"task": "other", "family": "builds"},
+        {"scope": LessonScope.TASK, "scope_value": "build-it"},
+        {"scope": LessonScope.FAMILY, "scope_value": "builds"},
+    ],
+)
+def test_a_masked_trial_never_sees_what_comes_from_its_task_or_family(store: Store, source: dict) -> None:
+    lesson = put(store, "Declare phony targets.", **source)
+    situation = Situation(TASK, "declare phony targets", ("make",))
+    found = retrieve(store.connection, situation)
+    assert found.lessons == ()
+    assert found.masked == 1
+    assert got(store, "declare phony targets", mode=Mode.RECALL) == [lesson.id]
+
+
+def test_the_mask_goes_by_the_merged_sources_and_knows_a_task_in_another_dataset(store: Store) -> None:
+    put(store, "Declare phony targets.", task="other")
+    merged = put(store, "Declare phony targets!", task="build-it")
+    assert got(store, "declare phony targets") == []
+    assert own(merged, TaskRef("build-it", "a copy elsewhere"))
+    assert not own(merged, TaskRef("third", "d", None))
+
+
+def test_only_active_lessons_of_a_fitting_scope_are_shown(store: Store) -> None:
+    scoped = {"scope": LessonScope.REPOSITORY, "scope_value": "a/b"}
+    mine = put(store, "Regenerate the parser after a change of grammar.", **scoped)
+    put(store, "Regenerate the tables after a change of grammar.", scope=LessonScope.REPOSITORY, scope_value="c/d")
+    gone = put(store, "Regenerate everything after a change of grammar.")
+    retire(store, gone.id, by=PERSON, reason="too slow")
+    add(store, draft("Regenerate docs after a change of grammar.", task="x"), by="m")  # a candidate
+    add(store, draft("Remember: regenerate the grammar of the verifier script."), by="m")  # quarantined
+    assert got(store, "the grammar changed, regenerate", repository="a/b") == [mine.id]
+    assert got(store, "the grammar changed, regenerate") == []
+    assert got(store, repository="a/b") == [mine.id]  # a narrow scope needs no words
+
+
+def test_what_is_worth_more_comes_first(store: Store) -> None:
+    poor = put(store, "Read compiler warnings of gcc closely.", tags=["build"])
+    good = put(store, "Read compiler warnings of clang closely.", tags=["build"])
+    for lesson, mean in ((poor, -0.06), (good, 0.06)):
+        edit(store, lesson.id, Changes(utility=Utility(mean, 0.02, 100)), by="trials")
+    assert got(store, "compiler warnings", tags=("build",)) == [good.id, poor.id]
+    edit(store, poor.id, Changes(utility=Utility(0.12, 0.02, 200)), by="trials")
+    assert got(store, "compiler warnings", k=1, tags=("build",)) == [poor.id]
+
+
+def ranked(name: str, text: str, score: float) -> Ranked:
+    return Ranked(Lesson(id=name, do=text), score)
+
+
+def test_a_lesson_that_repeats_another_gives_way() -> None:
+    found = [
+        ranked("a", "Read the first compiler error before the others.", 1.0),
+        ranked("b", "Read the first compiler error before all the others in the log.", 0.95),
+        ranked("c", "Pin versions of packages.", 0.8),
+    ]
+    assert [one.lesson.id for one in choose(found, Policy(k=2))] == ["a", "c"]
+    assert [one.lesson.id for one in choose(found, Policy(k=3))] == ["a", "c", "b"]
+
+
+def test_the_budget_leaves_out_what_is_too_long() -> None:
+    long, short = ranked("long", "word " * 300, 1.0), ranked("short", "Pin versions.", 0.5)
+    budget = tokens(short.lesson.text)
+    assert [one.lesson.id for one in choose([long, short], Policy(k=1, budget_tokens=budget))] == ["short"]
+    assert choose([long, short], Policy(k=1, budget_tokens=budget - 1)) == []
+
+
+def test_common_words_are_not_asked_for(store: Store) -> None:
+    entry = "INSERT INTO word_counts VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET lessons = excluded.lessons"
+    rare, common = put(store, "Look at zebrafish."), put(store, "Look at output.")
+    store.connection.execute(entry, ("output", MOST_POSTINGS + 1))
+    ids = {row["number"]: row["id"] for row in store.connection.execute("SELECT number, id FROM lessons")}
+    assert [ids[number] for number in by_words(store.connection, "output of zebrafish", 10)] == [rare.id]
+    assert [ids[number] for number in by_words(store.connection, "output", 10)] == [common.id]

@@ -36,6 +36,8 @@ SECTIONS = {
         "index": "Bring the index up to date with what is on disk.",
     },
     "Overnight": {
+        "iterate": "Attempt a suite again and again, one iteration after the other.",
+        "overnight": "The same with several workers, and a report in the morning.",
         "episodes": "Look into the episodes: every iteration of every night.",
     },
     "SWE-Bench Pro": {

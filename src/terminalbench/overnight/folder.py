@@ -15,7 +15,8 @@ class NightFolder:
     """Where everything of one night is. No other module joins these paths.
 
     <folder>/
-      config.json      what was asked for, and what the models and the code were when it was: never changed
+      config.json      what was asked for, and what the models and the code were when it was; only limits are extended
+      experiment.toml  all tasks and profiles of the night: what iterations are made from
       state.json       the iterations and who works on them; written by the supervisor alone
       events.jsonl     what happened, append-only: workers, iterations, scaling, incidents
       gate.json        budget, deadline and rate limits of all batches; its orders beside it
@@ -35,6 +36,11 @@ class NightFolder:
     def config_json(self) -> Path:
         """What was asked for."""
         return self.folder / "config.json"
+
+    @property
+    def base_toml(self) -> Path:
+        """All tasks and profiles of the night."""
+        return self.folder / "experiment.toml"
 
     @property
     def state_json(self) -> Path:

@@ -20,7 +20,10 @@ class Role(StrEnum):
 
 
 class Status(StrEnum):
-    """How far an iteration is, in one role. `incomplete`: its batch has ended with trials that were not measured."""
+    """How far an iteration is, in one role.
+
+    `incomplete`: its batch has ended with trials that were not measured; a resume of the night tries them again.
+    """
 
     WAITING = "waiting"
     LEASED = "leased"
@@ -80,17 +83,57 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     beat_at: float
 
 
+class Phase(StrEnum):
+    """What a worker does: only while it is `running` does its loop beat, elsewhere it has a deadline."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class WorkEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker says when it has ended: its exit code, and the trials of its batch.
+
+    `errors` are those that ended by the bench's fault and may be tried again; `cut_off` those that did not run for a
+    reason that may pass by itself (a full disk, a signal). `closed`: the gate let nothing start.
+    """
+
+    code: int
+    trials: int = 0
+    measured: int = 0
+    passed: int = 0
+    errors: int = 0
+    cut_off: int = 0
+    cost_usd: float | None = None
+    closed: bool = False
+    said: str | None = None
+
+
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A heartbeat: written by a worker about once a second, while its loop goes round."""
+    """A heartbeat: written by a worker about once a second, while its loop goes round. `at` is of the night's clock.
+
+    `progress` counts what its trials did; `limit_sec` is the longest time that one of those that run may take. The
+    events of its batch from byte `events_from` on are of its time.
+    """
 
     pid: int
     start_ticks: int | None
     at: float
+    phase: Phase = Phase.STARTING
     batch: str | None = None
+    events_from: int = 0
+    progress: int = 0
+    limit_sec: float = 0.0
+    end: WorkEnd | None = None
 
 
 class Work(msgspec.Struct, omit_defaults=True):
-    """One iteration in one role: one batch, in the folder `batch` below `batches/`. `starts` counts its workers."""
+    """One iteration in one role: one batch, in the folder `batch` below `batches/`.
+
+    `starts` counts its workers, `failures` those in a row that brought nothing, `rounds` how often its errors were
+    tried again. `alone`: one trial at a time, to learn which task ends workers. `end` is what the last worker said.
+    """
 
     number: int
     role: Role
@@ -98,10 +141,15 @@ class Work(msgspec.Struct, omit_defaults=True):
     status: Status = Status.WAITING
     batch: str | None = None
     starts: int = 0
+    failures: int = 0
+    rounds: int = 0
+    alone: bool = False
     lease: Lease | None = None
     not_before: float | None = None
     reason: str | None = None
-    killed_by: dict[str, int] = {}
+    started_at: str | None = None
+    finished_at: str | None = None
+    end: WorkEnd | None = None
 
 
 class Quarantined(msgspec.Struct, frozen=True):
@@ -113,13 +161,17 @@ class Quarantined(msgspec.Struct, frozen=True):
 
 
 class NightState(msgspec.Struct, omit_defaults=True):
-    """How far a night is. Its times are those of its clock."""
+    """How far a night is. Its times are those of its clock.
+
+    `suspects` are tasks (`dataset/id`) that were running when a worker died, and how often in a row.
+    """
 
     run_id: str
     clock: SharedClock
     status: Literal["running", "finished", "stopped", "interrupted"] = "running"
     work: list[Work] = []
     quarantine: list[Quarantined] = []
+    suspects: dict[str, int] = {}
     workers: int = 1
     deadline: float | None = None
     stopped: str | None = None

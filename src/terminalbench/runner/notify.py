@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from terminalbench.experiments.plan import ExclusionKind, Plan
+from terminalbench.experiments.tables import NotifyTable
 from terminalbench.harbor.limits.gate import Refusal
 from terminalbench.runner.watchdog import Alert
 from terminalbench.text.foreign import flat
@@ -60,16 +61,19 @@ class Notifier:
     @classmethod
     def of(cls, plan: Plan, env: Mapping[str, str] | None = None) -> "Notifier":
         """That of a plan; without `[notify]`, or without its variables, it sends nothing."""
-        name = f"{plan.slug} batch {plan.batch}"
-        if plan.notify is None:
+        return cls.by(plan.notify, f"{plan.slug} batch {plan.batch}", env)
+
+    @classmethod
+    def by(cls, table: NotifyTable | None, name: str, env: Mapping[str, str] | None = None) -> "Notifier":
+        """That of a `[notify]` table; what it sends begins with the name."""
+        if table is None:
             return cls(name)
         variables = os.environ if env is None else env
-        urls = plan.notify.urls
-        missing = missing_variables(urls, variables)
+        missing = missing_variables(table.urls, variables)
         if missing:
             return cls(name, problems=[f"notify: {', '.join(missing)} is not set; nothing was sent"])
-        ready = [_VARIABLE.sub(lambda match: variables[match[1]], url) for url in urls]
-        return cls(name, ready, frozenset(plan.notify.on))
+        ready = [_VARIABLE.sub(lambda match: variables[match[1]], url) for url in table.urls]
+        return cls(name, ready, frozenset(table.on))
 
     def wants(self, kind: str) -> bool:
         """Whether somebody wants to be told of this kind."""

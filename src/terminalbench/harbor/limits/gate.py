@@ -44,6 +44,14 @@ def share_gate(path: Path, budget_usd: float | None = None, run_timeout_sec: flo
     shared_control(path).unlink(missing_ok=True)
 
 
+def change_shared(path: Path, budget_usd: float | None, deadline: float | None) -> None:
+    """Set what the batches of a shared gate may spend, and until when by its clock; all else stays as it is."""
+    with changing(path):
+        state = _shared_state(path)
+        state.budget_usd, state.deadline = budget_usd, deadline
+        write_json(path, state)
+
+
 def read_shared(path: Path) -> SharedState:
     """The state of a shared gate; a file that is missing sets no limits. Raises a `UserError` when it is none."""
     if not path.absolute().parent.is_dir():

@@ -1,0 +1,144 @@
+"""What `tbench overnight` says while a night runs, and at its end."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.output import print_json
+from terminalbench.cli.progress import Line
+from terminalbench.overnight.decisions import eta_sec
+from terminalbench.overnight.loop import Listener, NightEnd
+from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Role
+from terminalbench.records import known_total
+from terminalbench.text.foreign import printable
+from terminalbench.text.numbers import count, dollars, duration, percent, plural
+from terminalbench.text.paths import from_here, typed
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from terminalbench.overnight.begin import Night
+    from terminalbench.overnight.supervisor import Supervisor
+
+_ALWAYS = (Happening.QUARANTINED, Happening.INCIDENT, Happening.WORKER_LOST, Happening.NOTE)
+_SPOKEN = (*_ALWAYS, Happening.ITERATION_ENDED, Happening.SCALED, Happening.RESUMED)
+
+
+class NightTeller(Line):
+    """Tells of a night: a line that renews itself and one for each iteration on a terminal, little when piped.
+
+    With `watch` everything that happens is a line, on a terminal or not.
+    """
+
+    def __init__(self, *, quiet: bool, watch: bool = False) -> None:
+        super().__init__(quiet=quiet, refresh_sec=0.5)
+        self.quiet, self.watch = quiet, watch
+        self.config: NightConfig | None = None
+
+    def __enter__(self) -> "Self":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()
+
+    def listener(self) -> Listener:
+        """What the night tells."""
+        return Listener(self.begun, self.event, self.tick)
+
+    def begun(self, night: "Night") -> None:
+        """Say what runs, and where."""
+        self.config = night.config
+        for note in night.notes:
+            self._say(f"note: {note}")
+        config = night.config
+        tasks, models = plural(len(config.tasks), "task"), ", ".join(model.spec for model in config.models)
+        much = plural(config.iterations, "iteration") if config.iterations is not None else "iterations"
+        until = f" until {config.until[:16].replace('T', ' ')}" if config.until is not None else ""
+        self._say(f"{config.suite_name}: {much} of {tasks} with {models}{until} in {from_here(night.folder.folder)}")
+        if config.validation_off is not None:
+            self._say(f"no validation by Claude: {config.validation_off}")
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            self.done()
+            click.echo(printable(text), err=True)
+
+    def event(self, event: NightEvent) -> None:
+        """Say what has happened, as far as it is of interest here."""
+        spoken = tuple(Happening) if self.watch else _SPOKEN if self.live else _ALWAYS
+        if event.kind in spoken and event.kind is not Happening.STARTED:
+            self._say(f"{event.time[11:19]}  {event.said}")
+
+    def tick(self, night: "Supervisor") -> None:
+        """Renew the line."""
+        if self.is_time():
+            self.renew(night_line(night.config, night.state, night.standing.spent_usd, night.state.clock.now()))
+
+    def show_end(self, ended: NightEnd, *, as_json: bool) -> int:
+        """Print what came of a night; its exit code."""
+        for problem in ended.problems:
+            click.echo(printable(problem), err=True)
+        if as_json:
+            print_json(_document(ended))
+            return ended.exit_code
+        state, place = ended.state, typed(ended.folder.folder)
+        click.echo(printable(_summary(ended)))
+        if state.stopped:
+            click.echo(printable(f"stopped: {state.stopped}"))
+        for held in state.quarantine:
+            click.echo(printable(f"left out: {held.task} ({held.reason})"))
+        if ended.exit_code:
+            click.echo(f"to go on: tbench overnight --resume {place}")
+        click.echo(f"the report: {from_here(ended.folder.report_md)}, {from_here(ended.folder.report_html)}")
+        click.echo(f"its batches: tbench list --results {typed(ended.folder.results_root)}")
+        return ended.exit_code
+
+
+def night_line(config: NightConfig, state: NightState, spent_usd: float, now: float) -> str:
+    """How far a night is, in one line."""
+    own = [work for work in state.work if work.role is Role.ITERATION]
+    over = sum(work.status.over for work in own)
+    ends = [work.end for work in own if work.end is not None and work.status.over]
+    passed, measured = sum(end.passed for end in ends), sum(end.measured for end in ends)
+    of = f" of {config.iterations}" if config.iterations is not None else ""
+    parts = [f"iteration {over}{of}", f"{passed}/{measured} passed"]
+    if spent_usd:
+        parts.append(dollars(spent_usd))
+    running = sum(work.lease is not None for work in state.work)
+    parts.append(plural(running, "worker"))
+    left = eta_sec(state, config.iterations, state.deadline, now)
+    if left is not None:
+        parts.append(f"{duration(left)} left")
+    return ", ".join(parts)
+
+
+def _summary(ended: NightEnd) -> str:
+    """The end of a night in one line."""
+    found = _document(ended)
+    rate = percent(found["passed"] / found["measured"]) if found["measured"] else "-"
+    cost = dollars(found["cost_usd"]) if found["cost_usd"] is not None else "unknown cost"
+    of = f" of {found['asked_for']}" if found["asked_for"] is not None else ""
+    return (
+        f"{ended.state.status}: {found['done']}{of} iterations complete; {count(found['passed'])} of "
+        f"{count(found['measured'])} measured trials passed ({rate}), {cost}"
+    )
+
+
+def _document(ended: NightEnd) -> dict:
+    own = [work for work in ended.state.work if work.role is Role.ITERATION]
+    ends = [work.end for work in own if work.end is not None]
+    return {
+        "run_id": ended.config.run_id,
+        "folder": str(ended.folder.folder.resolve()),
+        "status": ended.state.status,
+        "stopped": ended.state.stopped,
+        "asked_for": ended.config.iterations,
+        "done": sum(work.status == "done" for work in own),
+        "trials": sum(end.trials for end in ends),
+        "measured": sum(end.measured for end in ends),
+        "passed": sum(end.passed for end in ends),
+        "cost_usd": known_total(end.cost_usd for end in ends),
+        "iterations": ended.state.work,
+        "quarantine": ended.state.quarantine,
+        "exit_code": ended.exit_code,
+    }

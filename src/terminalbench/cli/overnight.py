@@ -1,0 +1,126 @@
+"""`tbench overnight`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from terminalbench.cli.options import PATH, ListCommand, json_option, root_option, watch_option
+
+if TYPE_CHECKING:
+    pass
+
+
+def _workers(_context: click.Context, _option: click.Parameter, given: str | None) -> int | str | None:
+    if given is None or given == "auto":
+        return given
+    if not given.isdecimal() or not 1 <= int(given) <= 64:
+        raise click.BadParameter(f'must be a number from 1 to 64, or auto; not "{given}"')
+    return int(given)
+
+
+workers_option: Any = click.option(
+    "--workers",
+    metavar="N|auto",
+    callback=_workers,
+    help="Iterations side by side; auto: as many as memory and load allow. Default: 1.",
+)
+
+
+def night_options(command: Callable[..., Any]) -> Any:
+    """The options of a night, but for `--workers`."""
+    for option in reversed(
+        [
+            click.option(
+                "--suite",
+                type=PATH,
+                metavar="FILE",
+                help="What to attempt: an experiment TOML, a JSON suite, or a shipped one (starter, tb-2.0).",
+            ),
+            click.option("--output", type=PATH, metavar="DIR", help="Folder of the night. Default: results/YYYYMMDD."),
+            click.option(
+                "--iterations",
+                type=click.IntRange(min=1, max=100_000),
+                metavar="N",
+                help="Passes over the suite. Default: 10; with --until as many as there is time for.",
+            ),
+            click.option(
+                "--until", metavar="TIME", help="Start nothing after this time of day, as 07:00, or date and time."
+            ),
+            click.option(
+                "--budget-usd",
+                type=click.FloatRange(min=0, min_open=True),
+                metavar="USD",
+                help="What the whole night may spend.",
+            ),
+            click.option("--tasks", multiple=True, metavar="GLOB...", help="Only these tasks of the suite."),
+            click.option(
+                "--attempts", type=click.IntRange(min=1), metavar="K", help="Trials of each task in an iteration."
+            ),
+            click.option(
+                "--model",
+                "models",
+                multiple=True,
+                metavar="SPEC",
+                help="claude-code[:MODEL], ollama:MODEL:TAG, PROVIDER/MODEL, oracle, nop or simulated; repeatable.",
+            ),
+            click.option("--ollama-endpoint", metavar="URL", help="The Ollama server. Default: this machine's own."),
+            click.option(
+                "--claude-validation-rate",
+                "validation_rate",
+                type=click.FloatRange(0, 1),
+                metavar="R",
+                help="Have Claude Code attempt this share of the trials too, and compare.",
+            ),
+            click.option(
+                "--validation-budget-usd",
+                type=click.FloatRange(min=0, min_open=True),
+                metavar="USD",
+                help="What the validation may spend, within the budget of the night.",
+            ),
+            click.option("--seed", type=click.IntRange(min=0), help="Seed of the night; each iteration has its own."),
+            click.option(
+                "--dirty",
+                type=click.Choice(["capture", "refuse"]),
+                default="capture",
+                show_default=True,
+                help="What to do with changes that are not committed: pin them too, or refuse to start.",
+            ),
+            click.option(
+                "--resume", type=PATH, metavar="DIR", help="Go on with the night in this folder (or its state.json)."
+            ),
+            watch_option,
+            json_option,
+            root_option,
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("overnight", cls=ListCommand)
+@night_options
+@workers_option
+def command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> int:
+    """Attempt a suite again and again, with several workers, and have a report in the morning.
+
+    Each iteration is a batch in the folder of the night. A worker that hangs or dies is ended, and its batch goes on; a
+    task that ends workers is left out by name. kill -9, then --resume: nothing is lost, nothing runs twice. --resume
+    takes what the night was begun with; --iterations, --until, --budget-usd and --workers may be given anew.
+
+    Exit code 0: everything was measured; 3: not everything; 1: nothing; 130: interrupted.
+    """
+    return run_night(resume, watch=watch, as_json=as_json, **asked)
+
+
+def run_night(resume: Path | None, *, watch: bool, as_json: bool, **asked: Any) -> int:
+    """Run a night and tell how it goes."""
+    from terminalbench.cli.night_progress import NightTeller
+    from terminalbench.overnight import loop
+    from terminalbench.overnight.begin import Request
+
+    request: Request = Request(**asked)
+    with NightTeller(quiet=as_json, watch=watch) as teller:
+        ended = loop.run_night(request, resume, listener=teller.listener())
+    return teller.show_end(ended, as_json=as_json)

@@ -1,0 +1,280 @@
+"""Beginning a night, and going on with one: what was asked for becomes `config.json`, which alone counts later.
+
+Everything is checked before the first byte is written: the suite, each model by a real request, the code.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.write import write_experiment
+from terminalbench.files import read_json, write_json
+from terminalbench.overnight import limits
+from terminalbench.overnight.decisions import until_moment
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.iteration import load_base, make_base
+from terminalbench.overnight.models import ModelSpec, check_model, parse_model, parse_models, profile_of
+from terminalbench.overnight.night import NightConfig, NightModel, NightState
+from terminalbench.overnight.suite import Suite, load_suite
+from terminalbench.runner.control import check_orders
+from terminalbench.runner.named_files import named_files, unpinned
+from terminalbench.runner.worktree import CodePin, ensure, pin, pinned_path
+from terminalbench.text.numbers import dollars
+from terminalbench.text.paths import typed
+
+DEFAULT_ITERATIONS = 10
+VALIDATOR = "claude-code"
+"""The model that checks the others."""
+
+type Dirty = Literal["capture", "refuse"]
+type Workers = int | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for; None: as usual, or of a night that goes on, as it was."""
+
+    suite: Path | None = None
+    output: Path | None = None
+    iterations: int | None = None
+    until: str | None = None
+    budget_usd: float | None = None
+    tasks: tuple[str, ...] = ()
+    attempts: int | None = None
+    models: tuple[str, ...] = ()
+    ollama_endpoint: str | None = None
+    validation_rate: float | None = None
+    validation_budget_usd: float | None = None
+    workers: Workers | None = None
+    seed: int | None = None
+    dirty: Dirty = "capture"
+    root: Path | None = None
+
+
+@dataclass(frozen=True)
+class Night:
+    """A night that can be run. `extended` says which limits were changed by a resume."""
+
+    folder: NightFolder
+    config: NightConfig
+    state: NightState
+    notes: tuple[str, ...] = ()
+    extended: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A model that answers, and what was found out about it."""
+
+    model: ModelSpec
+    facts: dict[str, str]
+
+
+def night_at(place: Path) -> NightFolder:
+    """The night that `--resume` names: by its folder, or by its state."""
+    folder = NightFolder(place.parent if place.name == "state.json" else place)
+    if not folder.config_json.is_file():
+        hint = "name the folder of a night, or its state.json"
+        raise UserError("no night was begun there", where=str(place), hint=hint)
+    return folder
+
+
+def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
+    """Make the folder of a new night. The caller holds its lock."""
+    if folder.config_json.exists():
+        hint = f"tbench overnight --resume {typed(folder.folder)} goes on with it; or choose another --output"
+        raise UserError("holds a night already", where=str(folder.folder), hint=hint)
+    if request.suite is None:
+        raise UserError(
+            "--suite is missing", hint="--suite FILE, or --suite starter; --resume DIR goes on with a night"
+        )
+    suite = load_suite(request.suite, request.tasks, request.root)
+    until = until_moment(request.until, now).isoformat() if request.until is not None else None
+    checked = [_check(model) for model in parse_models(request.models)]
+    validator, off = _validator(request)
+    made = _experiment(suite, [*checked, *([validator] if validator is not None else [])], request)  # all that is wrong
+    code = pin(suite.root, folder.code, dirty=request.dirty, named=named_files(made))
+    pinned = load_suite(pinned_path(code, suite.file), request.tasks, Path(code.root))
+    made = _experiment(pinned, [*checked, *([validator] if validator is not None else [])], request)
+    write_experiment(make_base(made, folder, request.attempts), folder.base_toml)
+    config = _config(request, suite, code, now, until)
+    base = load_base(folder, config)
+    own = [one for one in base.profiles if validator is None or one.key != validator.model.key]
+    facts = {one.model.key: one for one in checked}
+    models = [
+        NightModel(facts[p.key].model.spec, p.key, p.id, facts[p.key].facts)
+        if p.key in facts
+        else NightModel(p.model or p.agent.name, p.key, p.id)
+        for p in own
+    ]
+    config = msgspec.structs.replace(
+        config,
+        models=models,
+        tasks=[f"{task.dataset}/{task.id}" for task in base.tasks],
+        attempts=base.run.attempts,
+        validation=_as_model(base, validator),
+        validation_off=off,
+    )
+    limits.put_up(folder.gate_json, config)
+    state = NightState(config.run_id, limits.clock_of(folder.gate_json), workers=_at_first(config.workers))
+    write_json(folder.state_json, state)
+    write_json(folder.config_json, config)
+    return Night(folder, config, state, (*suite.notes, *code.notes, *unpinned(base, code)))
+
+
+def _experiment(suite: Suite, checked: list[_Checked], request: Request) -> Experiment:
+    """The tasks of the suite with the profiles of the models, or with its own."""
+    tables = {
+        one.model.key: profile_of(one.model, ollama_endpoint=request.ollama_endpoint, facts=one.facts)
+        for one in checked
+    }
+    if request.models:
+        return suite.with_profiles(tables)
+    if suite.experiment is None:
+        raise UserError("this suite brings no profiles", where=str(suite.file), hint="name at least one --model")
+    return suite.experiment
+
+
+def _check(model: ModelSpec) -> _Checked:
+    return _Checked(model, check_model(model))
+
+
+def _validator(request: Request) -> tuple[_Checked | None, str | None]:
+    """Who validates; or why nobody does, when that was asked for."""
+    if not request.validation_rate:
+        return None, None
+    try:
+        return _check(parse_model(VALIDATOR)), None
+    except UserError as error:
+        return None, error.what
+
+
+def _as_model(base: Experiment, validator: _Checked | None) -> NightModel | None:
+    if validator is None:
+        return None
+    profile = next(p for p in base.profiles if p.key == validator.model.key)
+    return NightModel(validator.model.spec, profile.key, profile.id, validator.facts)
+
+
+def _config(request: Request, suite: Suite, code: CodePin, now: datetime, until: str | None) -> NightConfig:
+    iterations = request.iterations
+    if iterations is None and until is None:
+        iterations = DEFAULT_ITERATIONS
+    return NightConfig(
+        run_id=f"tbrun-{now.astimezone(UTC):%Y%m%d-%H%M%S}-{os.urandom(2).hex()}",
+        created_at=now.astimezone(UTC).isoformat(timespec="seconds"),
+        suite=str(suite.file.resolve()),
+        suite_name=suite.name,
+        suite_version=suite.version,
+        suite_digest=suite.digest,
+        models=[],
+        tasks=[],
+        iterations=iterations,
+        attempts=0,
+        seed=request.seed if request.seed is not None else int.from_bytes(os.urandom(4), "big") >> 1,
+        workers=request.workers if request.workers is not None else 1,
+        code=code,
+        until=until,
+        budget_usd=request.budget_usd,
+        validation_rate=request.validation_rate or 0.0,
+        validation_budget_usd=request.validation_budget_usd,
+        ollama_endpoint=request.ollama_endpoint,
+        project_root=str(suite.root.resolve()),
+    )
+
+
+def _at_first(workers: Workers) -> int:
+    return workers if isinstance(workers, int) else 1
+
+
+def go_on(request: Request, folder: NightFolder, now: datetime) -> Night:
+    """Open a night to go on with it. The caller holds its lock. What differs from what it is, is refused by name."""
+    config: NightConfig = read_json(folder.config_json, NightConfig)
+    differences = list(_differences(request, folder, config))
+    if differences:
+        listed = "\n  ".join(differences)
+        raise UserError(
+            f"is not the night that is asked for now:\n  {listed}",
+            where=str(folder.folder),
+            hint="leave these options out, or begin another night",
+        )
+    changed = dict(_extensions(request, now))
+    config, extended = _extended(config, changed)
+    until = limits.until_of(config)
+    if until is not None and until <= now.timestamp():
+        hint = "--until with a later time extends it"
+        raise UserError(
+            f"the night was to end at {config.until}, which has passed", where=str(folder.folder), hint=hint
+        )
+    ensure(folder.code)
+    list(check_orders(folder.gate_json.absolute()))
+    if extended:
+        write_json(folder.config_json, config)
+    limits.renew(folder.gate_json, config)
+    state: NightState = read_json(folder.state_json, NightState)
+    if isinstance(config.workers, int):
+        state.workers = config.workers
+    return Night(folder, config, state, extended=extended)
+
+
+def _differences(request: Request, folder: NightFolder, config: NightConfig) -> Iterator[str]:
+    """What is asked for otherwise than the night is; limits are another matter."""
+    if request.output is not None and request.output.resolve() != folder.folder.resolve():
+        yield f"--output: it is in {folder.folder}"
+    if (
+        request.suite is not None
+        and request.suite.resolve() != Path(config.suite)
+        and str(request.suite) != config.suite_name
+    ):
+        yield f"--suite: it is {config.suite}"
+    specs = [model.spec for model in config.models]
+    if request.models and list(request.models) != specs:
+        yield f"--model: it is {', '.join(specs)}"
+    if request.tasks:
+        chosen = [f"{task.dataset}/{task.id}" for task in load_suite(Path(config.suite), request.tasks).tasks]
+        if chosen != config.tasks:
+            yield f"--tasks: they are {', '.join(config.tasks)}"
+    for name, option, is_now in (
+        ("attempts", "--attempts", config.attempts),
+        ("seed", "--seed", config.seed),
+        ("ollama_endpoint", "--ollama-endpoint", config.ollama_endpoint),
+        ("validation_rate", "--claude-validation-rate", config.validation_rate),
+    ):
+        wanted = getattr(request, name)
+        if wanted is not None and wanted != is_now:
+            yield f"{option}: it is {is_now}, not {wanted}"
+    yield from _shortened(request, config)
+
+
+def _shortened(request: Request, config: NightConfig) -> Iterator[str]:
+    """Limits may only be extended: what has been done cannot be taken back."""
+    if request.iterations is not None and config.iterations is not None and request.iterations < config.iterations:
+        yield f"--iterations: it has {config.iterations} already"
+    if request.budget_usd is not None and config.budget_usd is not None and request.budget_usd < config.budget_usd:
+        yield f"--budget-usd: it has {dollars(config.budget_usd)} already"
+
+
+def _extensions(request: Request, now: datetime) -> Iterator[tuple[str, Any]]:
+    if request.iterations is not None:
+        yield "iterations", request.iterations
+    if request.until is not None:
+        yield "until", until_moment(request.until, now).isoformat()
+    if request.budget_usd is not None:
+        yield "budget_usd", request.budget_usd
+    if request.validation_budget_usd is not None:
+        yield "validation_budget_usd", request.validation_budget_usd
+    if request.workers is not None:
+        yield "workers", request.workers
+
+
+def _extended(config: NightConfig, changed: dict[str, Any]) -> tuple[NightConfig, tuple[str, ...]]:
+    differing = {name: value for name, value in changed.items() if value != getattr(config, name)}
+    said = tuple(f"{name}: {getattr(config, name)} -> {value}" for name, value in differing.items())
+    return msgspec.structs.replace(config, **differing), said

@@ -1,0 +1,124 @@
+"""The workers of a night: started, watched, ended; and what trials were running when one of them died."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.files import decode_plain, start_ticks, tail_jsonl
+from terminalbench.index.plans import plan_or_none
+from terminalbench.overnight.decisions import Watch
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.launch import Assignment, Process, start_worker
+from terminalbench.overnight.night import Beat, Lease, Role, Work
+from terminalbench.records import Event, EventKind, Outcome, stamp
+
+_BEAT_BYTES = 1 << 16
+
+
+@dataclass
+class Hand:
+    """A worker at work. `stopping` says why it was asked to end."""
+
+    number: int
+    work: Work
+    process: Process
+    watch: Watch
+    stopping: str | None = None
+    killed: str | None = None
+
+    def stop(self, reason: str, now: float) -> None:
+        """Ask it to end its trials and to record them."""
+        if self.stopping is None:
+            self.stopping, self.watch.asked_at = reason, now
+            _send(self.process.pid, signal.SIGTERM)
+
+    def kill(self, reason: str) -> None:
+        """End it at once; its Harbor processes end with it (`runner.executors.tie`)."""
+        self.killed = self.killed or reason
+        _send(self.process.pid, signal.SIGKILL, group=True)
+
+
+def hire(folder: NightFolder, work: Work, number: int, now: float) -> Hand:
+    """Start a worker on an iteration."""
+    folder.heartbeat(work.number, work.role).unlink(missing_ok=True)
+    assigned = Assignment(folder, work.number, work.role, work.starts > 1, work.alone, work.rounds > 0)
+    process = start_worker(assigned, folder.worker_log(work.number, work.role))
+    return Hand(number, work, process, Watch(now))
+
+
+def lease_of(hand: Hand, at: float) -> Lease:
+    """What the state says of a worker."""
+    pid = hand.process.pid
+    since = stamp(datetime.now(UTC))
+    return Lease(hand.number, pid, start_ticks(pid), socket.gethostname(), since, at)
+
+
+def read_beat(folder: NightFolder, number: int, role: Role) -> Beat | None:
+    """The last heartbeat of whoever works, or worked, on an iteration; None while there is none."""
+    return decode_plain(folder.heartbeat(number, role), Beat, _BEAT_BYTES)
+
+
+def orphan_of(folder: NightFolder, work: Work) -> int | None:
+    """The process of a worker whose supervisor is gone, if it still lives: by its pid and the time of its start."""
+    beat = read_beat(folder, work.number, work.role)
+    found = [(work.lease.pid, work.lease.start_ticks)] if work.lease is not None else []
+    found += [(beat.pid, beat.start_ticks)] if beat is not None else []
+    if work.lease is not None and work.lease.host != socket.gethostname():
+        return None
+    return next((pid for pid, ticks in found if ticks is not None and start_ticks(pid) == ticks), None)
+
+
+def end_orphan(pid: int) -> None:
+    """End a worker that nobody looks after any more."""
+    _send(pid, signal.SIGKILL, group=True)
+
+
+def _send(pid: int, number: signal.Signals, *, group: bool = False) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        if group and os.getpgid(pid) == pid:
+            os.killpg(pid, number)
+        else:
+            os.kill(pid, number)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The tasks (`dataset/id`) whose trials were running when a worker died, and those that had finished under it."""
+
+    running: frozenset[str] = frozenset()
+    finished: frozenset[str] = field(default_factory=frozenset)
+
+
+def seen_in(batch: Batch, events_from: int) -> Seen:
+    """What the events of a batch tell of the time of a worker."""
+    plan = plan_or_none(batch)
+    datasets = {task.label: task.ref.dataset for job in plan.jobs for task in job.tasks} if plan is not None else {}
+    return told_by(tail_jsonl(batch.events_jsonl, events_from, Event).records, datasets)
+
+
+def told_by(events: Iterable[Event], datasets: dict[str, str]) -> Seen:
+    """The same from events; `datasets` are by the label that events have. Pure.
+
+    A trial that was cancelled had not come to its end: its Harbor was told to stop when the worker was gone.
+    """
+    running: dict[str, str] = {}
+    finished: set[str] = set()
+    for event in events:
+        label = event.dataset or ""
+        task, trial = f"{datasets.get(label, label)}/{event.task}", event.trial or ""
+        if event.kind == EventKind.TRIAL_STARTED:
+            running[trial] = task
+        elif event.kind == EventKind.TRIAL_ENDED and event.outcome != Outcome.CANCELLED:
+            running.pop(trial, None)
+            finished.add(task)
+    return Seen(frozenset(running.values()), frozenset(finished))
+
+
+def batch_of(folder: NightFolder, place: str | None) -> Batch | None:
+    """The batch that a heartbeat names."""
+    return Batch(folder.results_root / place) if place is not None else None

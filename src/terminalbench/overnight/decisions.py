@@ -1,0 +1,263 @@
+"""What the supervisor of a night decides: pure functions, with the time as an argument."""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from terminalbench.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, UserError
+from terminalbench.overnight.night import Beat, NightState, Phase, Role, Status, Work, WorkEnd
+from terminalbench.text.numbers import duration
+
+_TIME = re.compile(r"(\d{1,2}):(\d{2})")
+_SEEDS = 2**31
+POISON_DEATHS = 2
+"""A task that runs when so many workers in a row die, more often than all beside it, is not run any more."""
+SURE_DEATHS = 3
+"""The same whatever ran beside it."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a night waits, in seconds: for a worker to begin, to beat, to end; and before it tries again."""
+
+    start_sec: float = 2100.0
+    silent_sec: float = 60.0
+    ending_sec: float = 600.0
+    progress_sec: float = 3600.0
+    finish_sec: float = 900.0
+    drain_sec: float = 90.0
+    backoff_sec: float = 1.0
+    most_backoff_sec: float = 600.0
+    retry_sec: float = 60.0
+    failures: int = 12
+    rounds: int = 2
+
+
+class Verdict(StrEnum):
+    """What is to be done about a worker that has not ended."""
+
+    LEAVE = "leave"
+    STOP = "stop"
+    KILL = "kill"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is to be done about a worker, and why."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass
+class Watch:
+    """What is known of a worker that runs, by the seconds in which the supervisor was awake.
+
+    Only a beat that differs from the one before is a sign of life: whatever a clock says, it was written since.
+    """
+
+    started: float
+    beat: Beat | None = None
+    beat_at: float = 0.0
+    progress_at: float = 0.0
+    asked_at: float | None = None
+
+    def see(self, beat: Beat | None, now: float) -> None:
+        """Take a beat into account."""
+        if beat is None or beat == self.beat:
+            return
+        before, self.beat, self.beat_at = self.beat, beat, now
+        if before is None or (before.progress, before.phase) != (beat.progress, beat.phase):
+            self.progress_at = now
+
+
+def judge(watch: Watch, now: float, patience: Patience, *, waits: bool = False) -> Judged:
+    """Whether a worker is dead in all but name. One that beats is left alone, however long its trials take.
+
+    `waits`: something holds its trials back (a pause, a rate limit), so that no progress is not its fault.
+    """
+    if watch.asked_at is not None:
+        late = now - watch.asked_at > patience.drain_sec
+        return Judged(Verdict.KILL, f"did not end within {duration(patience.drain_sec)}") if late else _LEFT
+    phase = watch.beat.phase if watch.beat is not None else Phase.STARTING
+    quiet = now - (watch.beat_at if watch.beat is not None else watch.started)
+    limit = {Phase.STARTING: patience.start_sec, Phase.RUNNING: patience.silent_sec}.get(phase, patience.ending_sec)
+    if quiet > limit:
+        said = {
+            Phase.STARTING: "did not start its batch within",
+            Phase.RUNNING: "has not beaten for",
+        }.get(phase, "did not come to its end within")
+        return Judged(Verdict.KILL, f"{said} {duration(limit)}")
+    if phase is not Phase.RUNNING or watch.beat is None or waits:
+        return _LEFT
+    allowed = watch.beat.limit_sec + patience.progress_sec
+    if now - watch.progress_at > allowed:
+        return Judged(Verdict.STOP, f"no trial of it has moved for {duration(allowed)}")
+    return _LEFT
+
+
+_LEFT = Judged(Verdict.LEAVE)
+
+
+@dataclass(frozen=True)
+class Next:
+    """What becomes of an iteration whose worker has ended: `wait_sec` before it runs again; `lost`: it died."""
+
+    status: Status
+    wait_sec: float = 0.0
+    failures: int = 0
+    rounds: int = 0
+    lost: bool = False
+    reason: str | None = None
+
+
+def after(work: Work, end: WorkEnd | None, patience: Patience, *, asked: bool, said: str = "") -> Next:
+    """What becomes of an iteration by what its worker said at its end; None: it died without a word.
+
+    `asked`: the supervisor had asked it to stop. `said` is how it ended, for one that died.
+    """
+    kept = work.rounds
+    if asked and (end is None or end.code == EXIT_INTERRUPTED):
+        return Next(Status.WAITING, rounds=kept)
+    if end is None:
+        return _again(work, patience, said or "its worker died", lost=True)
+    if end.closed:
+        return Next(Status.WAITING if not end.trials else Status.INCOMPLETE, reason=end.said, rounds=kept)
+    if end.code in (EXIT_OK, EXIT_GATE):
+        return Next(Status.DONE, reason=end.said, rounds=kept)
+    if end.code == EXIT_INTERRUPTED:
+        return Next(Status.WAITING, patience.backoff_sec, reason="its worker was interrupted", rounds=kept)
+    if not end.trials:
+        return _again(work, patience, end.said or "its worker could not run it")
+    if end.cut_off:
+        return _again(work, patience, end.said or f"{end.cut_off} of {end.trials} trials did not run")
+    if end.errors and work.rounds < patience.rounds:
+        wait = patience.retry_sec * 4**work.rounds
+        said = f"{end.errors} of {end.trials} trials ended by an error of the bench; they are tried again"
+        return Next(Status.WAITING, wait, rounds=work.rounds + 1, reason=said)
+    return Next(
+        Status.INCOMPLETE, reason=end.said or f"{end.measured} of {end.trials} trials were measured", rounds=kept
+    )
+
+
+def _again(work: Work, patience: Patience, reason: str, *, lost: bool = False) -> Next:
+    failures = work.failures + 1
+    if failures >= patience.failures:
+        return Next(Status.GIVEN_UP, failures=failures, rounds=work.rounds, lost=lost, reason=reason)
+    wait = min(patience.backoff_sec * 2 ** (failures - 1), patience.most_backoff_sec)
+    return Next(Status.WAITING, wait, failures, work.rounds, lost, reason)
+
+
+def next_work(work: Iterable[Work], now: float) -> Work | None:
+    """What to lease next: what has been begun first, then by its number, a validation after its iteration.
+
+    One validation runs at a time: what it may spend depends on what the ones before it have.
+    """
+    found = list(work)
+    validating = any(one.status is Status.LEASED and one.role is Role.VALIDATION for one in found)
+    ready = [
+        one
+        for one in found
+        if one.status is Status.WAITING
+        and (one.not_before is None or one.not_before <= now)
+        and not (validating and one.role is Role.VALIDATION)
+    ]
+    return min(ready, key=lambda one: (not one.starts, one.number, one.role is Role.VALIDATION), default=None)
+
+
+def may_add(state: NightState, iterations: int | None) -> bool:
+    """Whether one more iteration may be begun: there is no limit, or it has not been reached."""
+    begun = sum(work.role is Role.ITERATION for work in state.work)
+    return iterations is None or begun < iterations
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Who is suspected of ending workers now, and which tasks are left out from here on."""
+
+    suspects: dict[str, int]
+    poison: tuple[str, ...]
+
+
+def blame(suspects: Mapping[str, int], running: Collection[str], finished: Collection[str]) -> Blame:
+    """A worker has died while tasks were `running`; those that `finished` under it are innocent.
+
+    Deaths count in a row, without a finished trial in between: a machine that ends processes at random does so to all
+    tasks alike, and they finish the next time. Two that ran side by side each time are told apart by running them
+    alone.
+    """
+    kept = {task: count for task, count in suspects.items() if task not in finished or task in running}
+    kept |= {task: kept.get(task, 0) + 1 for task in running}
+    worst = max((kept[task] for task in running), default=0)
+    told_apart = sum(kept[task] == worst for task in set(running)) == 1
+    enough = worst >= (POISON_DEATHS if told_apart else SURE_DEATHS)
+    poison = [task for task in running if enough and kept[task] == worst]
+    return Blame({task: count for task, count in kept.items() if task not in poison}, tuple(dict.fromkeys(poison)))
+
+
+def cleared(suspects: Mapping[str, int], finished: Collection[str]) -> dict[str, int]:
+    """The suspects without those that have finished a trial."""
+    return {task: count for task, count in suspects.items() if task not in finished}
+
+
+def until_moment(text: str, now: datetime) -> datetime:
+    """When `--until` is: a time of day means the next such moment where `now` is, else a date and time."""
+    match = _TIME.fullmatch(text.strip())
+    if match is not None and int(match[1]) < 24 and int(match[2]) < 60:
+        moment = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+        return moment if moment > now else moment + timedelta(days=1)
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        hint = 'a time of day such as "07:00", or "2026-11-18 07:00"'
+        raise UserError(f'--until: "{text}" is no time', hint=hint) from None
+    found = found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)
+    if found <= now:
+        raise UserError(f"--until: {text} has passed already")
+    return found
+
+
+def deadline_of(until: float | None, wall: float, now: float) -> float | None:
+    """When `--until` (a moment of the wall clock) comes by the night's own clock, which no jump of the former moves.
+
+    A wall clock that is set forward brings the end nearer, one that is set back moves it away: at seven is seven on
+    the clock that people look at. Nothing else of a night goes by it.
+    """
+    return None if until is None else now + (until - wall)
+
+
+def seed_of(night_seed: int, number: int, role: Role) -> int:
+    """The seed of an iteration: another for each, the same whenever it is asked for."""
+    digest = hashlib.sha256(f"{night_seed}/{number}/{role}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % _SEEDS
+
+
+def eta_sec(state: NightState, iterations: int | None, until: float | None, now: float) -> float | None:
+    """How long the night probably takes yet: by the mean time of what has ended, and no longer than its deadline."""
+    times = [seconds for work in state.work if (seconds := _lasted(work)) is not None]
+    left = None if until is None else max(0.0, until - now)
+    if iterations is None or not times:
+        return left
+    open_work = sum(not work.status.over for work in state.work)
+    begun = sum(work.role is Role.ITERATION for work in state.work)
+    rest = sum(times) / len(times) * (open_work + iterations - begun) / max(1, state.workers)
+    return rest if left is None else min(rest, left)
+
+
+def _lasted(work: Work) -> float | None:
+    if work.status not in (Status.DONE, Status.INCOMPLETE) or not work.started_at or not work.finished_at:
+        return None
+    lasted = datetime.fromisoformat(work.finished_at) - datetime.fromisoformat(work.started_at)
+    return max(0.0, lasted.total_seconds())
+
+
+def reopened(work: Work) -> Work:
+    """An iteration as a resume of its night finds it: what was not completed is tried again, whoever ran it."""
+    if work.status is Status.DONE:
+        return work
+    return msgspec.structs.replace(work, status=Status.WAITING, lease=None, not_before=None, failures=0, rounds=0)

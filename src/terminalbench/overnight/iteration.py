@@ -1,0 +1,95 @@
+"""An iteration as an experiment file: all that its batch is made from, and the batch found again by its labels."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import Experiment, load
+from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
+from terminalbench.experiments.write import experiment_toml
+from terminalbench.files import write_project_file
+from terminalbench.index.plans import plan_or_none
+from terminalbench.overnight.folder import SLUG, NightFolder
+from terminalbench.overnight.night import (
+    ITERATION_LABEL,
+    ROLE_LABEL,
+    RUN_LABEL,
+    NightConfig,
+    Quarantined,
+    Role,
+    Work,
+)
+
+
+def labels_of(run_id: str, number: int, role: Role) -> dict[str, str]:
+    """The labels of the batch of an iteration in a role."""
+    return {RUN_LABEL: run_id, ITERATION_LABEL: str(number), ROLE_LABEL: str(role)}
+
+
+def load_base(folder: NightFolder, config: NightConfig) -> Experiment:
+    """All tasks and profiles of a night; what they name is read from the pinned code."""
+    return load(folder.base_toml, config.code.root)
+
+
+def make_base(experiment: Experiment, folder: NightFolder, attempts: int | None) -> Experiment:
+    """The experiment of a night as it is kept in its folder: its batches land there too."""
+    run = replace(experiment.run, results_root=str(folder.results_root.resolve()))
+    if attempts is not None:
+        run = replace(run, attempts=attempts)
+    return replace(experiment, slug=SLUG, run=run)
+
+
+def write_iteration(
+    folder: NightFolder,
+    config: NightConfig,
+    base: Experiment,
+    work: Work,
+    quarantine: Iterable[Quarantined] = (),
+    *,
+    tasks: Sequence[str] | None = None,
+    budget_usd: float | None = None,
+) -> Path:
+    """Write what the batch of an iteration is made from, unless it is there; tasks in quarantine are written again.
+
+    Of a validation `tasks` (`dataset/id`) are those drawn, and `budget_usd` is what it may spend.
+    """
+    file = folder.experiment_toml(work.number, work.role)
+    if not file.exists():
+        made = _experiment(config, base, work, tasks=tasks, budget_usd=budget_usd)
+        write_project_file(file, experiment_toml(made))
+    held = [QuarantinedTask(one.task, one.dataset, one.reason) for one in quarantine]
+    if held:
+        write_quarantine(file, held)
+    return file
+
+
+def _experiment(
+    config: NightConfig, base: Experiment, work: Work, *, tasks: Sequence[str] | None, budget_usd: float | None
+) -> Experiment:
+    wanted = [model.profile for model in config.models]
+    if work.role is Role.VALIDATION and config.validation is not None:
+        wanted.append(config.validation.profile)
+    run = replace(base.run, seed=work.seed)
+    if budget_usd is not None:
+        run = replace(run, budget_usd=budget_usd)
+    chosen = base.tasks if tasks is None else [t for t in base.tasks if f"{t.dataset}/{t.id}" in tasks]
+    return replace(
+        base,
+        name=f"{config.suite_name}: {work.role} {work.number}",
+        run=run,
+        tasks=tuple(chosen),
+        profiles=tuple(profile for profile in base.profiles if profile.key in wanted),
+        labels={**base.labels, **labels_of(config.run_id, work.number, work.role)},
+        notify=None,
+    )
+
+
+def find_batch(folder: NightFolder, run_id: str, number: int, role: Role) -> Batch | None:
+    """The batch of an iteration in a role, whoever started it; None while it has no plan."""
+    wanted = labels_of(run_id, number, role).items()
+    for batch in reversed(folder.batches()):
+        plan = plan_or_none(batch)
+        if plan is not None and wanted <= plan.labels.items():
+            return batch
+    return None

@@ -1,0 +1,69 @@
+"""Starting a worker: the one place that knows how its process comes to be."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from terminalbench.modes import make_file, make_folder
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.night import Role
+from terminalbench.runner.executors import local
+
+MODULE = "terminalbench.overnight.worker"
+PROGRAM = [sys.executable, "-m", MODULE]
+"""The command of a worker, before its arguments."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker is to do: `again` when an earlier one may have begun, `alone` for one trial at a time.
+
+    `retry`: errors of the bench are tried again.
+    """
+
+    folder: NightFolder
+    number: int
+    role: Role
+    again: bool = False
+    alone: bool = False
+    retry: bool = False
+
+    def arguments(self) -> list[str]:
+        """The same as the arguments of a worker's command line."""
+        flags = [f"--{name}" for name in ("again", "alone", "retry") if getattr(self, name)]
+        return [str(self.folder.folder), str(self.number), str(self.role), *flags]
+
+    @classmethod
+    def of(cls, arguments: list[str]) -> "Assignment":
+        """From the arguments of a worker's command line."""
+        folder, number, role, *flags = arguments
+        given = {flag.removeprefix("--"): True for flag in flags}
+        return cls(NightFolder(Path(folder)), int(number), Role(role), **given)
+
+
+class Process(Protocol):
+    """What the supervisor uses of a worker's process."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+
+
+def start_worker(assigned: Assignment, log: Path) -> Process:
+    """Start a worker with its output in a log. It drains, by SIGTERM, should this process die, and is then ended."""
+    make_folder(log.parent)
+    make_file(log)
+    with log.open("ab") as output:
+        return local.spawn(
+            [*PROGRAM, *assigned.arguments()],
+            os.environ,
+            signal.SIGTERM,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )

@@ -1,0 +1,136 @@
+"""A night from its beginning, or from where it was left, to its report: the function behind the commands."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from terminalbench.errors import (
+    EXIT_FAILURE,
+    EXIT_INCOMPLETE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    TbenchError,
+)
+from terminalbench.files import LockHeld, lock
+from terminalbench.modes import make_folder
+from terminalbench.overnight.begin import Night, Request, begin, go_on, night_at
+from terminalbench.overnight.decisions import Patience
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.iteration import load_base
+from terminalbench.overnight.morning import first_lines
+from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Status
+from terminalbench.overnight.projections import project
+from terminalbench.overnight.summary_model import NightSummary
+from terminalbench.overnight.supervisor import Supervisor
+from terminalbench.runner.notify import Notifier
+from terminalbench.text.paths import typed
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who is told how a night goes: of its beginning, of each event, and several times a second."""
+
+    begun: Callable[[Night], None] = lambda _night: None
+    event: Callable[[NightEvent], None] = lambda _event: None
+    tick: Callable[[Supervisor], None] = lambda _night: None
+
+
+@dataclass(frozen=True)
+class NightEnd:
+    """A night that is over, for now. `problems` are lines about what went wrong beside it."""
+
+    folder: NightFolder
+    config: NightConfig
+    state: NightState
+    problems: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0: all that was asked for was measured; 3: not all of it; 1: nothing; 130: interrupted.
+
+        A night without a number of iterations ends by its deadline or its budget: what these cut off was not asked for.
+        """
+        if self.state.status == "interrupted":
+            return EXIT_INTERRUPTED
+        work = self.state.work
+        if not any(one.end is not None and one.end.measured for one in work):
+            return EXIT_FAILURE
+        if self.config.iterations is None:
+            work = [one for one in work if one.end is None or not one.end.closed]
+            done = all(one.status is not Status.GIVEN_UP and one.status is not Status.INCOMPLETE for one in work)
+        else:
+            done = self.state.status == "finished" and all(one.status is Status.DONE for one in work)
+        return EXIT_OK if done else EXIT_INCOMPLETE
+
+
+def default_output(now: datetime) -> Path:
+    """Where a night goes that is given no place: a folder of its day."""
+    return Path("results") / f"{now:%Y%m%d}"
+
+
+def run_night(
+    request: Request,
+    resume: Path | None = None,
+    *,
+    listener: Listener | None = None,
+    patience: Patience | None = None,
+) -> NightEnd:
+    """Run a night, or go on with one, and write its report. Returns when it is over, or was interrupted."""
+    told, now = listener or Listener(), datetime.now().astimezone()
+    folder = night_at(resume) if resume is not None else NightFolder(request.output or default_output(now))
+    with _only_here(folder):
+        night = go_on(request, folder, now) if resume is not None else begin(request, folder, now)
+        told.begun(night)
+        supervisor = Supervisor(night.folder, night.config, night.state, patience or Patience(), told.event, told.tick)
+        _tell_beginning(supervisor, night, resumed=resume is not None)
+        try:
+            state = supervisor.run()
+        finally:
+            written = project(night.folder, night.config, night.state)
+        sent = _notify(night, written.summary)
+        return NightEnd(folder, night.config, state, (*written.problems, *sent))
+
+
+def _tell_beginning(supervisor: Supervisor, night: Night, *, resumed: bool) -> None:
+    config, tell = night.config, supervisor.journal.tell
+    if resumed:
+        changed = f"; {'; '.join(night.extended)}" if night.extended else ""
+        tell(Happening.RESUMED, f"the night goes on{changed}", workers=night.state.workers)
+    else:
+        specs = ", ".join(model.spec for model in config.models)
+        tell(Happening.STARTED, f"{config.suite_name} with {specs}", workers=night.state.workers)
+        if config.validation_off is not None:
+            tell(Happening.NOTE, f"no validation by Claude: {config.validation_off}", cause="validation")
+
+
+@contextmanager
+def _only_here(folder: NightFolder) -> Generator[None]:
+    """Hold the folder of a night; a folder that was only made for it, and holds nothing, is taken away again."""
+    made = not folder.folder.exists()
+    make_folder(folder.folder)
+    try:
+        with lock(folder.lock, f"tbench overnight {folder.folder.name}"):
+            yield
+    except LockHeld as error:
+        error.where = str(folder.folder)
+        error.hint = f"tbench watch {typed(folder.folder)} follows it"
+        raise
+    except BaseException:
+        if made and [entry.name for entry in folder.folder.iterdir()] == [folder.lock.name]:
+            folder.lock.unlink()
+            folder.folder.rmdir()
+        raise
+
+
+def _notify(night: Night, summary: NightSummary | None) -> list[str]:
+    """Send the first lines of the report to whom `[notify]` of the suite names."""
+    try:
+        table = load_base(night.folder, night.config).notify
+    except TbenchError as error:
+        return [str(error)]
+    notifier = Notifier.by(table, night.config.run_id)
+    if summary is not None:
+        notifier.tell("finished", first_lines(summary))
+    return notifier.finish()

@@ -1,0 +1,43 @@
+"""The files of a night that are made from its batches, and its episodes: at any moment, as often as wanted."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.errors import TbenchError
+from terminalbench.overnight.episodes import EpisodeStore
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.night import NightConfig, NightState, Role
+from terminalbench.overnight.results import Projected, project_iteration, project_iterations
+from terminalbench.overnight.summary import project_night
+from terminalbench.overnight.summary_model import NightSummary
+
+
+def project_one(folder: NightFolder, config: NightConfig, number: int) -> None:
+    """Write what came of one iteration that is over, and record its episodes."""
+    _record(config, project_iteration(folder, config, number))
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written: the night in numbers, or what went wrong."""
+
+    summary: NightSummary | None = None
+    problems: tuple[str, ...] = ()
+
+
+def project(folder: NightFolder, config: NightConfig, state: NightState) -> Written:
+    """Write everything anew, and record what is over."""
+    over = {work.number for work in state.work if work.role is Role.ITERATION and work.status.over}
+    try:
+        for projected in project_iterations(folder, config):
+            if projected.results.iteration in over:
+                _record(config, projected)
+        return Written(project_night(folder))
+    except (TbenchError, OSError) as error:
+        return Written(problems=(f"the report could not be written: {error}",))
+
+
+def _record(config: NightConfig, projected: Projected) -> None:
+    store = EpisodeStore.of_project(Path(config.project_root))
+    for episode in projected.episodes:
+        store.record(episode)

@@ -1,0 +1,330 @@
+"""The supervisor of a night: leases iterations to workers, looks after them, and brings the night to its end.
+
+Every trial is in a batch, and a batch is found again by its labels: whatever is killed here, a resume goes on from
+what is on disk. What is decided is in `decisions`; the supervisor carries it out and writes it down.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from terminalbench.errors import TbenchError
+from terminalbench.experiments.config import Experiment
+from terminalbench.harbor.limits.clock import AwakeClock
+from terminalbench.overnight import limits
+from terminalbench.overnight.crew import Hand, batch_of, end_orphan, hire, lease_of, orphan_of, read_beat, seen_in
+from terminalbench.overnight.decisions import (
+    Next,
+    Patience,
+    Verdict,
+    after,
+    blame,
+    cleared,
+    judge,
+    may_add,
+    next_work,
+    reopened,
+    seed_of,
+)
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.iteration import find_batch, load_base, write_iteration
+from terminalbench.overnight.journal import Journal
+from terminalbench.overnight.night import (
+    Beat,
+    Happening,
+    NightConfig,
+    NightEvent,
+    NightState,
+    Quarantined,
+    Role,
+    Status,
+    Work,
+    WorkEnd,
+)
+from terminalbench.records import stamp
+from terminalbench.runner.preflight import disk_is_full
+from terminalbench.runner.signals import heard
+
+POLL_SEC = 0.1
+_LOOK_SEC = 1.0
+
+type Ending = Literal["finished", "stopped", "interrupted"]
+
+
+@dataclass
+class Supervisor:
+    """Runs a night whose folder is there. The caller holds its lock. `told` hears of every event, `tick` of the time.
+
+    `wanted` says how many workers there are to be now.
+    """
+
+    folder: NightFolder
+    config: NightConfig
+    state: NightState
+    patience: Patience = field(default_factory=Patience)
+    told: Callable[[NightEvent], None] = lambda _event: None
+    tick: Callable[["Supervisor"], None] = lambda _night: None
+    hands: list[Hand] = field(default_factory=list)
+    standing: limits.Standing = field(default_factory=lambda: limits.Standing(0.0, 0))
+    signals: int = 0
+    _awake: AwakeClock = field(default_factory=AwakeClock)
+    _looked: float = 0.0
+    _ended_at: float | None = None
+    _full: str | None = None
+    _base: Experiment | None = None
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.folder, self.state, self.told)
+
+    def run(self) -> NightState:
+        """Run it to its end; the state says how it ended. A signal drains it, a second one ends it at once."""
+        with heard(self._note_signal):
+            self._reclaim()
+            try:
+                while not self._over():
+                    self._round()
+                    time.sleep(POLL_SEC)
+            except BaseException:
+                self._abandon()
+                raise
+        self._close()
+        return self.state
+
+    def _note_signal(self) -> None:
+        self.signals += 1
+
+    def _round(self) -> None:
+        for hand in list(self.hands):
+            self._look_after(hand)
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_SEC:
+            self._looked = now
+            self._look_around()
+        self._end_by_time()
+        while self._may_lease() and (work := self._next()) is not None:
+            self._lease(work)
+        self.journal.save()
+        self.tick(self)
+
+    def _over(self) -> bool:
+        """Whether nothing runs, and nothing is to be started any more; what only waits for its time is waited for."""
+        if self.hands:
+            return False
+        if self.signals or self.stopped is not None:
+            return True
+        more = may_add(self.state, self.config.iterations)
+        return not more and all(work.status.over for work in self.state.work)
+
+    @property
+    def stopped(self) -> str | None:
+        """Why no iteration is leased any more, besides signals."""
+        return self.state.stopped or self.standing.shut
+
+    # Leases ---------------------------------------------------------------------------------------------------------
+
+    def _may_lease(self) -> bool:
+        free = len(self.hands) < self.state.workers
+        return free and not self.signals and self.stopped is None and self._full is None
+
+    def _next(self) -> Work | None:
+        found = next_work(self.state.work, self.state.clock.now())
+        if found is None and may_add(self.state, self.config.iterations):
+            number = max((work.number for work in self.state.work), default=0) + 1
+            found = self._add(number, Role.ITERATION)
+        return found
+
+    def _add(self, number: int, role: Role) -> Work:
+        work = Work(number, role, seed_of(self.config.seed, number, role))
+        self.state.work.append(work)
+        return work
+
+    def _lease(self, work: Work) -> None:
+        """Write down that it is begun, then begin: an unrecorded worker would be one too many."""
+        work.status, work.starts = Status.LEASED, work.starts + 1
+        work.alone = bool(self.state.suspects)  # until it is known which of them ends workers
+        work.started_at, work.not_before = work.started_at or stamp(datetime.now(UTC)), None
+        number = next(n for n in range(1, len(self.hands) + 2) if n not in {hand.number for hand in self.hands})
+        try:
+            write_iteration(self.folder, self.config, self._experiment, work, self.state.quarantine)
+            if not self.journal.save():
+                raise OSError("the state of the night cannot be written")
+            hand = hire(self.folder, work, number, self._awake())
+        except OSError as error:  # a full disk, no processes left: it is tried again
+            self._settle(work, after(work, WorkEnd(1, said=str(error)), self.patience, asked=False))
+            return
+        work.lease = lease_of(hand, self.state.clock.now())
+        self.hands.append(hand)
+        again = " again" if work.starts > 1 else ""
+        said = f"{_name(work)} is started{again}"
+        self.journal.tell(Happening.WORKER_STARTED, said, work, worker=number, pid=hand.process.pid)
+
+    @property
+    def _experiment(self) -> Experiment:
+        self._base = self._base or load_base(self.folder, self.config)
+        return self._base
+
+    # Workers --------------------------------------------------------------------------------------------------------
+
+    def _look_after(self, hand: Hand) -> None:
+        now = self._awake()
+        code = hand.process.poll()
+        beat = read_beat(self.folder, hand.work.number, hand.work.role)
+        hand.watch.see(beat, now)
+        if beat is not None and hand.work.lease is not None:
+            hand.work.batch = beat.batch or hand.work.batch
+        if code is not None:
+            self.hands.remove(hand)
+            self._ended(hand, code, beat)
+            return
+        judged = judge(hand.watch, now, self.patience, waits=self.standing.waits)
+        if judged.verdict is Verdict.KILL and hand.killed is None:
+            self._lost(hand.work, f"worker {hand.number} {judged.reason}; it is ended", hand)
+            hand.kill(judged.reason)
+        elif judged.verdict is Verdict.STOP and hand.stopping is None:
+            said = f"worker {hand.number} on {_name(hand.work)}: {judged.reason}; it is stopped and started again"
+            self.journal.tell(Happening.INCIDENT, said, hand.work, worker=hand.number, cause="no progress")
+            hand.stop(judged.reason, now)
+
+    def _lost(self, work: Work, said: str, hand: Hand | None = None) -> None:
+        number, pid = (hand.number, hand.process.pid) if hand is not None else (None, None)
+        self.journal.tell(Happening.WORKER_LOST, said, work, worker=number, pid=pid, cause=said)
+
+    def _ended(self, hand: Hand, code: int, beat: Beat | None) -> None:
+        work = hand.work
+        end = beat.end if beat is not None and beat.pid == hand.process.pid and hand.killed is None else None
+        said = hand.killed or _how(code)
+        became = after(work, end, self.patience, asked=hand.stopping is not None, said=said)
+        work.end = end or work.end
+        if became.lost:
+            if hand.killed is None:
+                self._lost(work, f"worker {hand.number} on {_name(work)} died: {said}", hand)
+            self._blame(work, beat)
+        elif end is not None and end.trials and beat is not None:
+            self._exonerate(beat)
+        if end is not None and end.closed:
+            self.state.stopped = end.said
+        said = f"worker {hand.number} on {_name(work)} has ended"
+        self.journal.tell(Happening.WORKER_ENDED, said, work, worker=hand.number, pid=hand.process.pid)
+        self._settle(work, became)
+
+    def _settle(self, work: Work, became: Next) -> None:
+        """Write down what becomes of an iteration without a worker."""
+        work.lease, work.status, work.reason = None, became.status, became.reason
+        work.failures, work.rounds = became.failures, became.rounds
+        now = self.state.clock.now()
+        work.not_before = now + became.wait_sec if became.status is Status.WAITING and became.wait_sec else None
+        if became.status.over:
+            work.finished_at = stamp(datetime.now(UTC))
+            self.journal.tell(Happening.ITERATION_ENDED, _ending_said(work), work, cause=became.reason)
+        elif became.reason and not became.lost:
+            self.journal.tell(Happening.INCIDENT, f"{_name(work)}: {became.reason}", work, cause=became.reason)
+        self.journal.save()
+
+    def _blame(self, work: Work, beat: Beat | None) -> None:
+        batch = batch_of(self.folder, beat.batch if beat is not None else None)
+        if batch is None or beat is None:
+            return
+        seen = seen_in(batch, beat.events_from)
+        found = blame(self.state.suspects, seen.running, seen.finished)
+        self.state.suspects = found.suspects
+        for name in found.poison:
+            dataset, _, task = name.rpartition("/")
+            reason = "a worker died each time that it ran"
+            self.state.quarantine.append(Quarantined(task, dataset, reason))
+            said = f"{task} is left out from here on: {reason}"
+            self.journal.tell(Happening.QUARANTINED, said, work, cause=name)
+
+    def _exonerate(self, beat: Beat) -> None:
+        batch = batch_of(self.folder, beat.batch)
+        if batch is not None and self.state.suspects:
+            self.state.suspects = cleared(self.state.suspects, seen_in(batch, beat.events_from).finished)
+
+    # Around ---------------------------------------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        """Once a second: the gate, the wall clock, the disk."""
+        try:
+            moved = limits.follow(self.folder.gate_json, limits.until_of(self.config))
+            self.standing = limits.standing(self.folder.gate_json)
+        except (OSError, TbenchError, msgspec.DecodeError):
+            moved = None  # a person is just writing it, or the disk is full: the next look tells
+        self.state.deadline = self.standing.deadline
+        if moved is not None:
+            self.journal.tell(Happening.NOTE, moved, cause="clock")
+        full = disk_is_full(self.folder.folder)
+        if full is not None and self._full is None:
+            self.journal.tell(Happening.INCIDENT, f"{full}; no iteration is started", cause="disk")
+        elif full is None and self._full is not None:
+            self.journal.tell(Happening.NOTE, "the disk has room again", cause="disk")
+        self._full = full
+
+    def _end_by_time(self) -> None:
+        """Running trials may finish after the deadline, for a while; a signal asks at once, a second one kills."""
+        now = self._awake()
+        if self.stopped is not None and self._ended_at is None:
+            self._ended_at = now
+        late = self._ended_at is not None and now - self._ended_at > self.patience.finish_sec
+        for hand in self.hands:
+            if self.signals > 1:
+                hand.kill("interrupted twice")
+            elif self.signals:
+                hand.stop("interrupted", now)
+            elif late:
+                hand.stop(self.stopped or "", now)
+
+    # Beginning and end ----------------------------------------------------------------------------------------------
+
+    def _reclaim(self) -> None:
+        """Take over what an earlier supervisor left: its workers are ended, their batches go on."""
+        for index, work in enumerate(self.state.work):
+            if work.status is Status.LEASED:
+                pid = orphan_of(self.folder, work)
+                if pid is not None:
+                    self._lost(work, f"the worker on {_name(work)} had no supervisor any more; it is ended")
+                    end_orphan(pid)
+                found = find_batch(self.folder, self.config.run_id, work.number, work.role)
+                work.batch = f"{found.folder.parent.name}/{found.number}" if found is not None else None
+            self.state.work[index] = reopened(work)
+        self.state.status, self.state.stopped = "running", None
+        self._look_around()
+        self.journal.save()
+
+    def _abandon(self) -> None:
+        """We cannot go on: nothing of ours is left running."""
+        for hand in self.hands:
+            hand.stop("the supervisor failed", self._awake())
+        deadline = time.monotonic() + self.patience.drain_sec
+        while any(hand.process.poll() is None for hand in self.hands) and time.monotonic() < deadline:
+            time.sleep(POLL_SEC)
+        for hand in self.hands:
+            hand.kill("the supervisor failed")
+
+    def _close(self) -> None:
+        complete = all(work.status.over for work in self.state.work) and not may_add(self.state, self.config.iterations)
+        if self.signals:
+            self.state.status = "interrupted"
+        else:
+            self.state.status = "finished" if complete else "stopped"
+        self.state.stopped = None if complete else self.stopped
+        why = f": {self.state.stopped}" if self.state.stopped else ""
+        self.journal.tell(Happening.ENDED, f"the night is {self.state.status}{why}", cause=self.state.stopped)
+
+
+def _how(code: int) -> str:
+    return f"it was killed by signal {-code}" if code < 0 else f"it ended with code {code} and said nothing"
+
+
+def _name(work: Work) -> str:
+    return f"{work.role} {work.number}"
+
+
+def _ending_said(work: Work) -> str:
+    if work.status is Status.GIVEN_UP:
+        return f"{_name(work)} is given up: {work.reason}"
+    end = work.end or WorkEnd(1)
+    of = f" of {end.trials}" if end.measured < end.trials else ""
+    return f"{_name(work)}: {end.passed} passed of {end.measured} measured{of}"

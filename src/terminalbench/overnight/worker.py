@@ -1,0 +1,205 @@
+"""A worker: one process that runs, or goes on with, the batch of one iteration, and says that it lives.
+
+    python -m terminalbench.overnight.worker FOLDER ITERATION ROLE [--again] [--alone] [--retry]
+
+It beats from the loop of the run itself: one that hangs, or is stopped, is silent. It writes no state of the night,
+only its own heartbeat, whose last one says what came of it. `--again` when an earlier worker may have begun the batch,
+`--alone` for one trial at a time, `--retry` to try errors of the bench again.
+"""
+
+import os
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from terminalbench.errors import (
+    EXIT_FAILURE,
+    EXIT_GATE,
+    EXIT_INCOMPLETE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    TbenchError,
+)
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.config import load
+from terminalbench.experiments.plan import ExclusionKind, Plan
+from terminalbench.experiments.quarantine import quarantine_file
+from terminalbench.files import read_json, start_ticks, write_json
+from terminalbench.harbor.limits.control import ALL, ControlFile
+from terminalbench.harbor.limits.gate import gate_of, read_shared
+from terminalbench.index.queries import BatchView, Rerun
+from terminalbench.lab.resume import resume
+from terminalbench.lab.run import Ended, run
+from terminalbench.lab.select import Target
+from terminalbench.overnight.iteration import find_batch
+from terminalbench.overnight.launch import Assignment
+from terminalbench.overnight.night import Beat, NightConfig, NightState, Phase, Role, WorkEnd
+from terminalbench.overnight.projections import project_one
+from terminalbench.records import Event, EventKind, Outcome, known_total
+from terminalbench.runner.growth import is_quarantined
+from terminalbench.runner.resume import ALL_ERRORS
+from terminalbench.runner.run import Listener
+from terminalbench.runner.signals import not_ignored, take
+from terminalbench.text.foreign import printable
+
+BEAT_SEC = 1.0
+_MOVES = (EventKind.TRIAL_STARTED, EventKind.TRIAL_PHASE, EventKind.TRIAL_ENDED, EventKind.TRIAL_HELD)
+_MAY_PASS = (None, ExclusionKind.DISK_FULL, ExclusionKind.INTERRUPTED, ExclusionKind.NOT_STARTED)
+"""Why a trial did not run that another try may find changed; what a gate or an order holds back is not among them."""
+
+
+@dataclass
+class Heart:
+    """Writes the heartbeat of this process."""
+
+    file: Path
+    state: NightState
+    beat: Beat = field(init=False)
+    _written: float = 0.0
+    _limits: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        pid = os.getpid()
+        self.beat = Beat(pid, start_ticks(pid), self.state.clock.now())
+        self.write()
+
+    def write(self, **changes: object) -> None:
+        """Beat now, with these changes."""
+        self.beat = msgspec.structs.replace(self.beat, at=self.state.clock.now(), **changes)
+        self._written = time.monotonic()
+        try:
+            write_json(self.file, self.beat)
+        except OSError:  # a full disk: the run sees it too, and ends by itself
+            return
+
+    def tick(self) -> None:
+        """Beat, if the last time was a while ago."""
+        if time.monotonic() - self._written >= BEAT_SEC:
+            self.write()
+
+    def event(self, event: Event) -> None:
+        """Count what trials do."""
+        if event.kind not in _MOVES:
+            return
+        if event.kind == EventKind.TRIAL_STARTED:
+            self._limits[event.trial or ""] = float(event.detail.get("limit_sec") or 0.0)
+        elif event.kind != EventKind.TRIAL_PHASE:
+            self._limits.pop(event.trial or "", None)
+        limit = max(self._limits.values(), default=0.0)
+        self.beat = msgspec.structs.replace(self.beat, progress=self.beat.progress + 1, limit_sec=limit)
+
+
+def work(assigned: Assignment) -> WorkEnd:
+    """Do it; what came of it."""
+    folder = assigned.folder
+    config: NightConfig = read_json(folder.config_json, NightConfig)
+    heart = Heart(folder.heartbeat(assigned.number, assigned.role), read_json(folder.state_json, NightState))
+    try:
+        end = _ended(_run(assigned, config, heart))
+    except KeyboardInterrupt:
+        end = WorkEnd(EXIT_INTERRUPTED)
+    except TbenchError as error:
+        print(error, file=sys.stderr)
+        said = printable(error.lines()[0])
+        end = WorkEnd(error.exit_code, closed=error.where == str(folder.gate_json.absolute()), said=said)
+    except Exception as error:  # noqa: BLE001  it is told to the supervisor, which tries again
+        traceback.print_exc()
+        end = WorkEnd(EXIT_FAILURE, said=printable(f"{type(error).__name__}: {error}"))
+    heart.write(phase=Phase.ENDED, end=end)
+    return end
+
+
+def _run(assigned: Assignment, config: NightConfig, heart: Heart) -> Ended:
+    folder = assigned.folder
+
+    def prepared(plan: Plan, batch: Batch, trials: int) -> None:
+        print(f"{plan.name}: {trials} trials in batch {batch.number}", flush=True)
+        known = batch.events_jsonl.stat().st_size if batch.events_jsonl.exists() else 0
+        heart.write(phase=Phase.RUNNING, batch=_place(batch), events_from=known)
+        if assigned.alone:
+            ControlFile(batch.control_json).change(lambda control: control.parallel.update({ALL: 1}))
+
+    def note(text: str) -> None:
+        print(printable(text), flush=True)
+
+    listener = Listener(prepared, heart.tick, heart.event, note, note)
+    file = folder.experiment_toml(assigned.number, assigned.role)
+    batch = find_batch(folder, config.run_id, assigned.number, assigned.role) if assigned.again else None
+    if batch is None:
+        ended = run(load(file, config.code.root), listener=listener, gate=folder.gate_json.absolute())
+    else:
+        experiment = load(file, config.code.root) if quarantine_file(file).exists() else None
+        errors = ALL_ERRORS if assigned.retry else None
+        ended = resume(Target(batch, experiment), retry_errors=errors, listener=listener)
+    heart.write(phase=Phase.ENDING, batch=_place(ended.batch))
+    for problem in ended.problems:
+        note(problem)
+    if assigned.role is Role.ITERATION and not ended.interrupted:
+        try:
+            project_one(folder, config, assigned.number)
+        except (TbenchError, OSError) as error:  # the supervisor writes them at the end once more
+            note(f"results could not be written: {error}")
+    return ended
+
+
+def _place(batch: Batch) -> str:
+    return f"{batch.folder.parent.name}/{batch.number}"
+
+
+def _ended(ended: Ended) -> WorkEnd:
+    view, excluded = ended.view, ended.view.plan.exclusions()
+    why = [(cell, excluded(cell.profile, cell.task)) for cell in view.cells]
+    counted = [(cell, held.kind if held is not None else None) for cell, held in why if not is_quarantined(held)]
+    left = [(cell, kind) for cell, kind in counted if not cell.measured]
+    not_run = [kind for cell, kind in left if cell.rerun is Rerun.RESUME]
+    errors = sum(cell.rerun is Rerun.RETRY for cell, _ in left) + not_run.count(ExclusionKind.ABORTED)
+    return WorkEnd(
+        _code(ended, measured=len(counted) - len(left), trials=len(counted)),
+        trials=len(view.cells),
+        measured=ended.measured,
+        passed=sum(cell.outcome is Outcome.PASSED for cell in view.cells),
+        errors=errors,
+        cut_off=sum(kind in _MAY_PASS for kind in not_run),
+        cost_usd=known_total(row.usage.cost_usd for row in view.rows()),
+        closed=bool(not_run) and _gate_is_closed(ended.batch, view),
+        said=next((cell.reason for cell, _ in left if cell.reason), None),
+    )
+
+
+def _code(ended: Ended, *, measured: int, trials: int) -> int:
+    """The exit code, as that of `tbench run`; what is in quarantine is not waited for."""
+    if ended.interrupted:
+        return EXIT_INTERRUPTED
+    if measured == trials:
+        return EXIT_GATE if ended.over_budget else EXIT_OK
+    return EXIT_INCOMPLETE if measured else EXIT_FAILURE
+
+
+def _gate_is_closed(batch: Batch, view: BatchView) -> bool:
+    """Whether the gate of the night lets no trial of any profile start any more."""
+    gate = gate_of(batch, view.plan)
+    if gate.shared is None or not batch.gate_json.exists():
+        return False
+    shared = read_shared(gate.shared)
+    seen, now = gate.all_batches(gate.read(), shared), shared.clock.now()
+    return all(seen.why_closed(job.profile, now) is not None for job in view.plan.jobs)
+
+
+def _interrupted(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main(arguments: list[str]) -> int:
+    """Work, and return the exit code."""
+    take(not_ignored(), _interrupted)
+    code = work(Assignment.of(arguments)).code
+    take(not_ignored(), lambda _number, _frame: os._exit(code))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

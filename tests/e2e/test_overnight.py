@@ -1,0 +1,262 @@
+"""Nights end to end: workers and supervisor killed, hung, interrupted; whatever happens, every trial counts once."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from test_run import wait_for
+
+from support.tasks import AGENTS
+from support.warm import Warm
+from terminalbench.files import read_json, read_jsonl, start_ticks
+from terminalbench.index.views import open_view
+from terminalbench.overnight import launch
+from terminalbench.overnight.begin import Request
+from terminalbench.overnight.decisions import Patience
+from terminalbench.overnight.episodes import EpisodeStore
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.loop import NightEnd, run_night
+from terminalbench.overnight.night import Beat, Happening, NightConfig, NightEvent, NightState, Phase, Role, Status
+
+HELD = '''
+
+import json
+import signal
+
+
+class Held(Scripted):
+    """Notes each try in the project, and waits there for the file `go`; kills its worker on task b when told to."""
+
+    async def run(self, instruction, environment, context) -> None:
+        here, trial = Path("{root}"), self.logs_dir.parent
+        with open(here / "ledger", "a") as book:
+            book.write(trial.name + "\\n")
+        if trial.name.startswith("b__") and (here / "poison").exists():
+            os.kill(json.loads((trial.parents[2] / ".lock").read_text())["pid"], signal.SIGKILL)
+        while not (here / "go").exists():
+            await asyncio.sleep(0.02)
+        await super().run(instruction, environment, context)
+'''
+SOLVER = '[profiles.p]\nagent = "lab_agents:Held"\noptions = { script = "echo forty-two > /app/answer.txt", cost_usd = 0.5 }\n'
+
+
+class Nights:
+    """A lab with a suite whose agents wait for the test, and the night that runs it."""
+
+    def __init__(self, lab: Any) -> None:
+        self.lab = lab
+        lab.project.write("lab_agents.py", AGENTS + HELD.replace("{root}", str(lab.root)))
+        self.suite = lab.experiment(SOLVER, run="parallel = 2")
+        self.folder = NightFolder(lab.root / "night")
+
+    def start(self, *arguments: str | Path, command: str = "overnight"):
+        return self.lab.start(command, *arguments)
+
+    def begin(self, *arguments: str):
+        return self.start("--suite", self.suite, "--output", self.folder.folder, *arguments)
+
+    @property
+    def state(self) -> NightState:
+        return read_json(self.folder.state_json, NightState)
+
+    @property
+    def config(self) -> NightConfig:
+        return read_json(self.folder.config_json, NightConfig)
+
+    def events(self, *kinds: Happening) -> list[NightEvent]:
+        return [one for one in read_jsonl(self.folder.events_jsonl, NightEvent).records if one.kind in kinds]
+
+    def tries(self) -> Counter[str]:
+        book = self.lab.root / "ledger"
+        return Counter(line.split("__")[0] for line in book.read_text().split()) if book.exists() else Counter()
+
+    def beat(self, number: int = 1) -> Beat | None:
+        with contextlib.suppress(Exception):
+            return read_json(self.folder.heartbeat(number, Role.ITERATION), Beat)
+        return None
+
+    def at_work(self, tries: int) -> None:
+        wait_for(lambda: sum(self.tries().values()) >= tries)
+
+    def counted(self) -> dict[tuple[int, str], list[str]]:
+        """By iteration and task the outcomes of planned trials; two batches of one iteration would be an error."""
+        found: dict[tuple[int, str], list[str]] = {}
+        seen = set()
+        for batch in self.folder.batches():
+            view = open_view(batch, self.folder.results_root)
+            number = int(view.plan.labels["iteration"])
+            assert number not in seen, "an iteration has two batches"
+            seen.add(number)
+            for cell in view.cells:
+                found.setdefault((number, cell.task.id), []).append(str(cell.outcome))
+        return found
+
+
+@pytest.fixture
+def nights(lab: Any) -> Nights:
+    return Nights(lab)
+
+
+def ended(process) -> tuple[int, str]:
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out + err
+
+
+def alive(pid: int) -> bool:
+    return start_ticks(pid) is not None
+
+
+def test_a_night_whose_worker_supervisor_and_all_are_killed_goes_on_as_if_nothing_had_happened(nights: Nights) -> None:
+    first = nights.begin("--iterations", "2", "--workers", "2", "--seed", "5")
+    nights.at_work(4)
+    refused = nights.start("--resume", nights.folder.folder)
+    code, said = ended(refused)
+    assert code == 1, said
+    assert f"in use by tbench overnight night (pid {first.pid}" in said
+
+    beat = nights.beat(1)
+    assert beat is not None
+    os.kill(beat.pid, signal.SIGKILL)
+    wait_for(lambda: (again := nights.beat(1)) and again.pid != beat.pid and again.phase is Phase.RUNNING)
+    assert "killed by signal 9" in nights.events(Happening.WORKER_LOST)[0].said
+
+    workers = [pid for number in (1, 2) if (one := nights.beat(number)) is not None for pid in [one.pid]]
+    first.kill()
+    first.communicate(timeout=60)
+    (nights.lab.root / "go").touch()
+    code, said = ended(nights.start("--resume", nights.folder.state_json, "--iterations", "3"))
+    assert code == 0, said
+    assert not any(map(alive, workers))
+    assert nights.counted() == {(number, task): ["passed"] for number in (1, 2, 3) for task in "ab"}
+    assert nights.state.status == "finished"
+    assert [work.status for work in nights.state.work] == [Status.DONE] * 3
+    assert len({batch_seed(nights, number) for number in (1, 2, 3)}) == 3
+    assert len({profile_id(nights, number) for number in (1, 2, 3)}) == 1
+    assert nights.folder.report_md.exists()
+    assert nights.folder.summary_json.exists()
+    assert sorted(one.iteration for one in EpisodeStore.of_project(nights.lab.root).read().episodes) == [1, 2, 3]
+
+    code, said = ended(nights.begin("--iterations", "3"))
+    assert code == 2
+    assert "--resume" in said
+
+
+def batch_seed(nights: Nights, number: int) -> int | None:
+    plans = [json.loads(batch.plan_json.read_text()) for batch in nights.folder.batches()]
+    return next(plan["settings"]["seed"] for plan in plans if plan["labels"]["iteration"] == str(number))
+
+
+def profile_id(nights: Nights, number: int) -> str:
+    plans = [json.loads(batch.plan_json.read_text()) for batch in nights.folder.batches()]
+    return next(plan["jobs"][0]["profile_id"] for plan in plans if plan["labels"]["iteration"] == str(number))
+
+
+@contextlib.contextmanager
+def in_here(nights: Nights) -> Generator[None]:
+    """This process as the supervisor of a night; its workers have warm Harbor processes."""
+    program = [sys.executable, str(Path(__file__).parents[1] / "support/night_worker.py"), Warm().tbench()[-1]]
+    with (
+        mock.patch.object(launch, "PROGRAM", program),
+        mock.patch.dict(os.environ, nights.lab.env, clear=True), contextlib.chdir(nights.lab.root),
+    ):  # fmt: skip
+        yield
+
+
+def test_a_worker_that_hangs_is_ended_and_one_that_is_slow_is_not(nights: Nights) -> None:
+    stopped: list[int] = []
+
+    def meddle() -> None:
+        nights.at_work(4)
+        beat = nights.beat(2)
+        assert beat is not None
+        stopped.append(beat.pid)
+        os.kill(beat.pid, signal.SIGSTOP)
+        wait_for(lambda: (again := nights.beat(2)) and again.pid != beat.pid and again.phase is Phase.RUNNING)
+        time.sleep(2.0)  # the other one is slow all this time
+        (nights.lab.root / "go").touch()
+
+    other = threading.Thread(target=meddle)
+    with in_here(nights):
+        other.start()
+        request = Request(suite=nights.suite, output=nights.folder.folder, iterations=2, workers=2)
+        end: NightEnd = run_night(request, patience=Patience(silent_sec=5.0))
+    other.join()
+    assert end.exit_code == 0
+    lost = nights.events(Happening.WORKER_LOST)
+    assert [(one.iteration, one.pid) for one in lost] == [(2, stopped[0])]
+    assert "has not beaten for" in lost[0].said
+    assert nights.counted() == {(number, task): ["passed"] for number in (1, 2) for task in "ab"}
+    starts = {work.number: work.starts for work in nights.state.work}
+    assert starts == {1: 1, 2: 2}
+
+
+def test_a_task_that_kills_workers_twice_is_left_out_by_name(nights: Nights) -> None:
+    (nights.lab.root / "go").touch()
+    (nights.lab.root / "poison").touch()
+    code, said = ended(nights.begin("--iterations", "2"))
+    assert code == 0, said
+    assert [(held.task, held.dataset) for held in nights.state.quarantine] == [("b", "tasks")]
+    assert "b is left out" in said
+    found = nights.counted()
+    assert [found[number, "a"] for number in (1, 2)] == [["passed"], ["passed"]]
+    assert {outcome for number in (1, 2) for outcome in found[number, "b"]} <= {"cancelled", "not_run"}
+    assert nights.tries()["b"] == 2
+
+
+def test_an_interrupt_drains_and_the_rest_is_run_by_a_resume_that_extends_it(nights: Nights) -> None:
+    running = nights.begin("--iterations", "1", "--tasks", "a", "--budget-usd", "1.2", "--workers", "1")
+    nights.at_work(1)
+    running.send_signal(signal.SIGINT)
+    code, said = ended(running)
+    assert code == 130, said
+    assert nights.state.status == "interrupted"
+    assert nights.folder.report_md.exists()
+    (nights.lab.root / "go").touch()
+
+    code, said = ended(nights.start("--resume", nights.folder.folder, "--attempts", "2", "--iterations", "3"))
+    assert code == 2
+    assert "--attempts: it is 1, not 2" in said
+    code, said = ended(nights.start("--resume", nights.folder.folder, "--iterations", "3"))
+    assert code == 3, said  # the second half dollar does not fit into the budget
+    assert "budget" in (nights.state.stopped or "")
+    assert nights.config.iterations == 3
+    assert "iterations: 1 -> 3" in nights.events(Happening.RESUMED)[0].said
+    assert nights.counted()[1, "a"] == ["passed"]
+    assert len(nights.counted()) == 1  # one task, one iteration: 1 of 1, not 1 of 2
+    code, said = ended(nights.start("--resume", nights.folder.folder, "--budget-usd", "5", "--json"))
+    assert code == 0, said
+    document = json.loads(said[said.index("{") :])
+    assert (document["trials"], document["measured"], document["passed"], document["done"]) == (3, 3, 3, 3)
+
+
+def test_nothing_starts_after_until_and_a_clock_that_is_set_moves_it(nights: Nights) -> None:
+    (nights.lab.root / "go").touch()
+    real, moved = time.time, []
+
+    def wall() -> float:
+        """Once the first iteration is done, somebody sets the clock an hour forward."""
+        if moved or (nights.folder.state_json.exists() and any(one.status.over for one in nights.state.work)):
+            moved.append(True)
+        return real() + 3600.0 * bool(moved)
+
+    with in_here(nights), mock.patch("terminalbench.overnight.limits.time.time", wall):
+        until = (datetime.now().astimezone() + timedelta(minutes=30)).isoformat()
+        request = Request(suite=nights.suite, output=nights.folder.folder, tasks=("a",), until=until)
+        end = run_night(request)
+    assert end.exit_code == 0  # nothing more was asked for
+    assert end.state.status == "stopped"
+    assert "deadline" in (end.state.stopped or "")
+    notes = [one.said for one in nights.events(Happening.NOTE)]
+    assert any("the wall clock went forward by 60.0 min" in said for said in notes), notes
+    assert 1 <= len(nights.counted()) <= 2

@@ -14,6 +14,7 @@ from terminalbench.dashboard.pages.compare import choose_page, compare_page
 from terminalbench.dashboard.pages.experiments import experiment_page, experiments_page
 from terminalbench.dashboard.pages.files import batch_file, file_page, raw_file
 from terminalbench.dashboard.pages.home import home_page
+from terminalbench.dashboard.pages.nights import night_page, nights_page
 from terminalbench.dashboard.pages.side import side_page
 from terminalbench.dashboard.pages.trial import raw_step, trial_page
 from terminalbench.dashboard.pages.trials import trials_page
@@ -43,6 +44,8 @@ PAGES: dict[str, Handler] = {
     f"{_TRIAL}steps/{{document}}/{{page}}/": trial_page,
     "/compare/": choose_page,
     "/compare/{slug}/{number}/{profile}/{slug2}/{number2}/{profile2}/": compare_page,
+    "/nights/": nights_page,
+    "/nights/{night}/": night_page,
     _PAIR: side_page,
     f"{_PAIR}{{page}}/": side_page,
 }
@@ -113,7 +116,7 @@ def answer(site: Site, path: str, query: Mapping[str, str], *, static: bool = Fa
     route, parts = find_page(path, query)
     file = path.rpartition("/")[2] if route.name in ("json", "csv") else ""
     ask = Ask(path.removesuffix(file), parts, query, static)
-    seen = "" if static else site.state(ask.batch if {"slug", "number"} <= parts.keys() else "")
+    seen = "" if static else site.state(ask.feed)
     try:
         found = route.endpoint(site, ask)
     except Moved as to:

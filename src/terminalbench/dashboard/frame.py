@@ -45,7 +45,16 @@ class Ask:
         """The key of the batch in the path."""
         return "." if self.parts["slug"] == FOREIGN else f"{self.parts['slug']}/{self.parts['number']}"
 
+    @property
+    def feed(self) -> str:
+        """Of what a page of this path tells changes: a batch, the nights, or "" for the list of batches."""
+        if self.path.startswith(NIGHTS):
+            return NIGHTS
+        return self.batch if {"slug", "number"} <= self.parts.keys() else ""
 
+
+NIGHTS = "nights/"
+"""The path of the nights, and what the feed is called that tells when one of them changes."""
 FOREIGN = "~"
 """Stands in a path for a folder of Harbor jobs that belong to no experiment."""
 

@@ -23,6 +23,11 @@ def experiment_path(slug: str) -> str:
     return f"experiments/{_segment(slug)}/"
 
 
+def night_path(name: str) -> str:
+    """The page of a night, by what it is called."""
+    return f"nights/{_segment(name)}/"
+
+
 def trial_path(batch: str, job: str, name: str) -> str:
     """The page of a trial."""
     return f"{batch_path(batch)}trials/{_segment(job)}/{_segment(name)}/"

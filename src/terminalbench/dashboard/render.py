@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
     from terminalbench.dashboard.site import Site
 
-NAVIGATION = (("Batches", ""), ("Experiments", "experiments/"), ("Trials", "trials/"), ("Compare", "compare/"))
+NAVIGATION = (
+    ("Batches", ""),
+    ("Experiments", "experiments/"),
+    ("Trials", "trials/"),
+    ("Compare", "compare/"),
+    ("Nights", "nights/"),
+)
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
-from terminalbench.dashboard.frame import NotFound
+from terminalbench.dashboard.frame import NIGHTS, NotFound
 from terminalbench.dashboard.live import LiveFeed, ShownState
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
@@ -22,6 +22,7 @@ from terminalbench.index.places import ForeignJobs
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, TrialRow, view_batch
 from terminalbench.index.store import index_mark, open_for_reading
+from terminalbench.overnight.nights import night_stamps
 from terminalbench.records import Finding
 from terminalbench.secrets.values import Secrets
 
@@ -72,8 +73,10 @@ class Site:
             del self._local.index
 
     def state(self, batch: str) -> str:
-        """A word that changes when there is something new to see of a batch, or with "" in the list of batches."""
-        if batch:
+        """A word that changes when there is something new to see: of a batch, of the nights, with "" in the list."""
+        if batch == NIGHTS:
+            found = tuple(night_stamps(self.root))
+        elif batch:
             row = self.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
             running = batch in self.live
             seen = self.feed(batch).version() if running else None

@@ -106,8 +106,13 @@ def find_jobs(folder: Path) -> ForeignJobs | None:
 
 
 def is_job(folder: str) -> bool:
-    """Whether a folder is a Harbor job, also one that was cut off or has lost its own files: trials lie in it."""
-    return not _has(folder, _TRIAL_SIGNS) and any(is_trial(entry.path) for entry in _children(folder))
+    """Whether a folder is a Harbor job, also one that was cut off or has lost its own files: trials lie in it.
+
+    The folder of a night is none, whatever the code under test in it looks like.
+    """
+    return not _has(folder, (*_TRIAL_SIGNS, "events.jsonl")) and any(
+        is_trial(entry.path) for entry in _children(folder)
+    )
 
 
 def is_trial(folder: str) -> bool:

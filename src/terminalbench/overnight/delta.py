@@ -4,6 +4,7 @@ Only trials of one profile id on one content of a task are compared. A change of
 test, over all its attempts before, says otherwise after Holm's adjustment for all tasks of the iteration.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from math import fsum
@@ -100,7 +101,7 @@ class ProfileDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     """One profile against the `previous` iteration that measured it, and against all `earlier` ones.
 
     `difference` is the mean over the common tasks of the change since the previous one, with Student's interval over
-    tasks. The p values are exact, two-sided. `sentence` is what a person reads.
+    tasks. The p values are exact, two-sided. `sentence` is what a person reads, `since` the part of it on what changed.
     """
 
     profile: str
@@ -108,6 +109,7 @@ class ProfileDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     previous: int | None
     earlier: list[int]
     tasks: list[TaskDelta]
+    since: str
     sentence: str
     compared: int = 0
     difference: float | None = None
@@ -168,6 +170,7 @@ def _profile(
         previous=previous[0] if previous is not None else None,
         earlier=[iteration for iteration, _ in measured],
         tasks=tasks,
+        since="",
         sentence="",
         compared=len(compared),
     )
@@ -184,6 +187,7 @@ def _profile(
             level=asked,
             alert=_alert(found, exact.fewer, asked, number) if exact.fewer <= asked else None,
         )
+    found = msgspec.structs.replace(found, since=_since(found, now))
     return msgspec.structs.replace(found, sentence=_sentence(found, now))
 
 
@@ -302,22 +306,23 @@ def _alert(found: ProfileDelta, p: float, asked: float, number: int) -> Regressi
     return RegressionAlert(message, p, asked, fell)
 
 
-def _sentence(found: ProfileDelta, now: ProfileResult) -> str:
+def _since(found: ProfileDelta, now: ProfileResult) -> str:
+    """What became of the tasks, and how sure that is."""
     if not now.measured:
-        return f"{found.profile}: nothing was measured"
-    rate = f"{found.profile}: {percent(now.pass_rate)} ({now.passed} of {plural(now.measured, 'measured trial')})"
+        return "nothing was measured"
     if found.previous is None:
-        return f"{rate}; no earlier iteration to compare with"
+        return "no earlier iteration to compare with"
     if not found.compared:
-        return f"{rate}; no task can be compared with iteration {found.previous}"
-    by = {change: sum(one.change is change for one in found.tasks) for change in TaskChange}
-    moved = [
-        f"{by[change]} {change.value.replace('_', ' ')}"
-        for change in TaskChange
-        if by[change] and change is not TaskChange.UNCHANGED
-    ]
+        return f"no task can be compared with iteration {found.previous}"
+    by = Counter(one.change for one in found.tasks if one.change is not TaskChange.UNCHANGED)
+    moved = [f"{by[change]} {change.value.replace('_', ' ')}" for change in TaskChange if by[change]]
     sure = [one.task_id for one in found.tasks if one.noise is False]
     said = f"more than noise: {some(sure)}" if sure else "all of it within noise"
     changed = ", ".join(moved) if moved else "no task changed"
     tail = "a regression alert" if found.alert is not None else said
-    return f"{rate}; since iteration {found.previous}: {changed}" + (f"; {tail}" if moved or found.alert else "")
+    return f"since iteration {found.previous}: {changed}" + (f"; {tail}" if moved or found.alert else "")
+
+
+def _sentence(found: ProfileDelta, now: ProfileResult) -> str:
+    counted = f"{now.passed} of {plural(now.measured, 'measured trial')}"
+    return f"{found.profile}: {percent(now.pass_rate)} ({counted}); {found.since}"

@@ -26,6 +26,7 @@ from terminalbench.overnight.night import Happening, NightConfig, NightEvent, Ni
 from terminalbench.overnight.noise import flaky_tasks, noise_floor
 from terminalbench.overnight.results import Projected, keep, labelled, project_iterations, view_of
 from terminalbench.overnight.summary_model import (
+    CUT_OFF,
     Flip,
     Incident,
     IterationLine,
@@ -40,8 +41,6 @@ from terminalbench.overnight.validation import Validation, validate
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural, some
 
-CUT_OFF = "cut off"
-"""The status of a night that says it runs while no process does: its supervisor was killed."""
 _INCIDENTS = (Happening.WORKER_LOST, Happening.INCIDENT, Happening.QUARANTINED, Happening.RESUMED)
 
 
@@ -273,7 +272,7 @@ def _rate(one: ProfileResult, delta: ProfileDelta) -> IterationRate:
         coverage=one.coverage,
         cost_usd=one.cost_usd,
         cost_unknown=one.cost_unknown,
-        sentence=delta.sentence,
+        since=delta.since,
         alert=delta.alert.message if delta.alert is not None else None,
     )
 

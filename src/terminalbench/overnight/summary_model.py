@@ -11,9 +11,12 @@ from terminalbench.overnight.noise import Flaky, Noise
 from terminalbench.overnight.validation import Validation
 from terminalbench.records import Outcome
 
+CUT_OFF = "cut off"
+"""The status of a night that says it runs while no process does: its supervisor was killed."""
+
 
 class IterationRate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One profile in one iteration; `sentence` is what its delta says."""
+    """One profile in one iteration; `since` is what its delta says of the tasks."""
 
     profile: str
     total: int
@@ -25,7 +28,7 @@ class IterationRate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     coverage: float | None
     cost_usd: float | None
     cost_unknown: int
-    sentence: str
+    since: str
     alert: str | None = None
 
 

@@ -1,0 +1,123 @@
+"""Nights: the list of them, and one: how far it is, who works on it, what it spent, what happened, what it says."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from terminalbench.dashboard.frame import NIGHTS, Ask, Crumb, NotFound, Page, Table
+from terminalbench.dashboard.links import batch_path
+from terminalbench.dashboard.site import Site
+from terminalbench.overnight.morning import facts, trend_chart
+from terminalbench.overnight.night import Lease, NightEvent, Status, Work
+from terminalbench.overnight.nights import NightLook, find_nights
+from terminalbench.overnight.summary_model import NightSummary
+
+_EVENTS = 100
+_ITERATION_COLUMNS = (
+    "iteration", "status", "profile", "total", "measured", "passed", "errored", "not_run", "pass_rate", "coverage",
+    "cost_usd", "cost_unknown_trials", "alert", "batch",
+)  # fmt: skip
+_NIGHT_COLUMNS = (
+    "night", "run_id", "suite", "created_at", "status", "iterations_over", "iterations_planned", "trials", "measured",
+    "cost_usd", "cost_unknown_trials", "alerts", "incidents",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Leased:
+    """A worker and what it works on."""
+
+    work: Work
+    lease: Lease
+
+
+def nights_page(site: Site, _ask: Ask) -> Page:
+    """The list of nights, newest first."""
+    found = find_nights(site.root)
+    return Page(
+        title="Nights",
+        template="nights.html",
+        values={"nights": found},
+        tables={"nights": lambda: Table(_NIGHT_COLUMNS, [_night_row(night) for night in found])},
+        document=lambda: [{"night": night.name, "status": night.status, "summary": night.summary} for night in found],
+        feed=NIGHTS,
+        section=NIGHTS,
+    )
+
+
+def night_page(site: Site, ask: Ask) -> Page:
+    """One night."""
+    name = ask.parts["night"]
+    night = next((one for one in find_nights(site.root) if one.name == name), None)
+    if night is None:
+        raise NotFound(f"there is no night {name}")
+    summary, events = night.summary, night.events()
+    values: dict[str, Any] = {
+        "night": night,
+        "said": summary,
+        "iterations": summary.iterations[::-1] if summary is not None else [],
+        "workers": _workers(night),
+        "waiting": _waiting(night),
+        "events": events[-_EVENTS:][::-1],
+        "event_count": len(events),
+        "trend": trend_chart(summary) if summary is not None else None,
+        "facts": facts(summary) if summary is not None else [],
+        "batch_link": _batch_link(site, night),
+        "batches": str(night.folder.results_root),
+    }
+    return Page(
+        title=f"Night {night.config.run_id}",
+        template="night.html",
+        values=values,
+        crumbs=(Crumb("Nights", NIGHTS),),
+        tables={
+            "iterations": lambda: Table(_ITERATION_COLUMNS, _iteration_rows(summary)),
+            "events": lambda: Table.of(events, {field: field for field in NightEvent.__struct_fields__}),
+        },
+        document=lambda: {
+            "night": night.name,
+            "config": night.config,
+            "status": night.status,
+            "state": night.state,
+            "summary": summary,
+        },
+        feed=NIGHTS,
+        section=NIGHTS,
+    )
+
+
+def _workers(night: NightLook) -> list[Leased]:
+    """Who works now; what a night that is over says of workers is no longer so."""
+    if night.state is None or night.status != "running":
+        return []
+    return [Leased(work, work.lease) for work in night.state.work if work.lease is not None]
+
+
+def _waiting(night: NightLook) -> int:
+    return sum(work.status is Status.WAITING for work in night.state.work) if night.state is not None else 0
+
+
+def _batch_link(site: Site, night: NightLook) -> Any:
+    """From the batch of an iteration to its page, where these are the batches that are shown."""
+    return batch_path if night.folder.results_root.resolve() == site.root else None
+
+
+def _night_row(night: NightLook) -> tuple[object, ...]:
+    said, config = night.summary, night.config
+    head = (night.name, config.run_id, config.suite_name, config.created_at, night.status)
+    if said is None:
+        return (*head, None, config.iterations, None, None, None, None, None, None)
+    counts = (said.over, said.iterations_planned, said.total, said.measured, said.cost_usd, said.cost_unknown)
+    return (*head, *counts, len(said.alerts), len(said.incidents))
+
+
+def _iteration_rows(summary: NightSummary | None) -> list[tuple[object, ...]]:
+    if summary is None:
+        return []
+    return [
+        (
+            line.number, line.status, one.profile, one.total, one.measured, one.passed, one.errored, one.not_run,
+            one.pass_rate, one.coverage, one.cost_usd, one.cost_unknown, one.alert, line.batch,
+        )
+        for line in summary.iterations
+        for one in line.profiles
+    ]  # fmt: skip

@@ -1,0 +1,77 @@
+"""The nights of a results folder, as they are on disk now. Only reads."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from terminalbench.files import decode_plain, living_owner, read_jsonl
+from terminalbench.index.places import is_text
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.night import NightConfig, NightEvent, NightState
+from terminalbench.overnight.summary_model import CUT_OFF, NightSummary
+
+_LIMIT = 256 << 20
+HERE = "this"
+"""What a night is called whose own folder, or whose batches, are looked at."""
+
+
+@dataclass(frozen=True)
+class NightLook:
+    """A night: what was asked for, how far it is, and its summary if one was written. `name` is that of its folder."""
+
+    name: str
+    folder: NightFolder
+    config: NightConfig
+    state: NightState | None
+    summary: NightSummary | None
+
+    @property
+    def status(self) -> str:
+        """Whether it runs; by its processes, not only by its word."""
+        if self.state is None:
+            return "unknown"
+        cut = self.state.status == "running" and living_owner(self.folder.lock) is None
+        return CUT_OFF if cut else self.state.status
+
+    def events(self) -> list[NightEvent]:
+        """What happened."""
+        return read_jsonl(self.folder.events_jsonl, NightEvent).records
+
+
+def find_nights(root: Path) -> list[NightLook]:
+    """The nights below a results folder, newest first; also the one that the folder is, or whose batches it holds."""
+    found = [night for name, place in _places(root).items() if (night := look(place, name)) is not None]
+    return sorted(found, key=lambda night: (night.config.created_at, night.name), reverse=True)
+
+
+def _places(root: Path) -> dict[str, Path]:
+    """The folders that may be nights, by what the nights would be called."""
+    places = {HERE: root.parent if root.name == NightFolder(root).results_root.name else root}
+    try:
+        places |= {place.name: place for place in sorted(root.iterdir()) if place.is_dir() and is_text(place.name)}
+    except OSError:
+        pass
+    return {name: place for name, place in places.items() if NightFolder(place).config_json.is_file()}
+
+
+def night_stamps(root: Path) -> list[tuple[str, int]]:
+    """What changes with the nights of a results folder: their files, and when each was written."""
+    found = []
+    for place in _places(root).values():
+        folder = NightFolder(place)
+        for file in (folder.config_json, folder.state_json, folder.summary_json, folder.events_jsonl):
+            try:
+                found.append((str(file), file.stat().st_mtime_ns))
+            except OSError:
+                continue
+    return found
+
+
+def look(place: Path, name: str | None = None) -> NightLook | None:
+    """The night in a folder; None when there is none."""
+    folder = NightFolder(place)
+    config = decode_plain(folder.config_json, NightConfig, _LIMIT)
+    if config is None:
+        return None
+    state = decode_plain(folder.state_json, NightState, _LIMIT)
+    summary = decode_plain(folder.summary_json, NightSummary, _LIMIT)
+    return NightLook(name or place.name, folder, config, state, summary)

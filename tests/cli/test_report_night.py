@@ -1,0 +1,18 @@
+"""`tbench report` of a night."""
+
+from pathlib import Path
+
+from support.nights import make_night
+
+
+def test_the_report_of_a_night_is_written_into_its_folder(tmp_path: Path, tbench) -> None:
+    night = make_night(tmp_path / "night", [{"p": {"a": "+"}}])
+    ran = tbench("report", night.folder.folder)
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[0].startswith("small 1, run tbrun-1: finished; 1 of 1 iterations over")
+    assert night.folder.report_html.read_text().startswith("<!doctype html>")
+    before = night.folder.report_md.read_bytes()
+    night.folder.report_md.unlink()
+    assert tbench("report", night.folder.folder).code == 0
+    assert night.folder.report_md.read_bytes() == before
+    assert tbench("report", night.folder.folder, "-o", tmp_path / "out").code == 2

@@ -1,0 +1,120 @@
+"""The pages of nights: what they show, of which folders, and when they change."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from support.dashboard import Root
+from support.nights import Night, make_night
+from terminalbench.dashboard.answers import answer
+from terminalbench.dashboard.frame import NIGHTS, NotFound
+from terminalbench.dashboard.site import Site
+from terminalbench.files import lock
+from terminalbench.index.scan import scan_all
+from terminalbench.overnight.night import Happening, Lease, NightEvent, Role, Status, Work
+from terminalbench.overnight.summary import project_night
+
+TWO = [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "x", "b": "x"}}]
+
+
+@pytest.fixture
+def night(root: Root) -> Night:
+    """A night of two iterations in the results folder of the other batches."""
+    made = make_night(root.path / "20260123", TWO)
+    made.say(
+        NightEvent("2026-01-23T17:00:00Z", Happening.WORKER_LOST, "it stopped beating", iteration=2, cause="signal 9")
+    )
+    project_night(made.folder)
+    return made
+
+
+def test_nights_are_found_and_are_no_batches(root: Root, night: Night) -> None:
+    code = night.folder.code
+    code.mkdir()
+    (code / "config.json").write_text("{}")  # of the code under test
+    (root.path / "notes").mkdir()
+    (root.path / "notes" / "config.json").write_text('{"any": "thing"}')
+    before = root.text("batches.csv")
+    scan_all(root.path)
+    assert root.text("batches.csv") == before
+    (row,) = csv.DictReader(io.StringIO(root.text("nights/nights.csv")))
+    assert (row["night"], row["status"], row["iterations_over"], row["trials"], row["measured"]) == (
+        "20260123", "finished", "2", "4", "4",
+    )  # fmt: skip
+    assert (row["cost_usd"], row["cost_unknown_trials"], row["incidents"]) == ("", "4", "1")
+    page = root.text("nights/")
+    assert 'href="./20260123/"' in page
+    assert "p 25.0 %" in page
+    assert "1 incident" in page
+
+
+def test_one_night_says_what_its_report_says(root: Root, night: Night) -> None:
+    page = root.text("nights/20260123/")
+    summary = project_night(night.folder)
+    for line in summary.headlines:
+        assert line.replace("<", "&lt;") in page
+    assert "signal 9" in page
+    assert "Pass rate by iteration" in page
+    rows = list(csv.DictReader(io.StringIO(root.text("nights/20260123/iterations.csv"))))
+    assert [(row["iteration"], row["passed"], row["pass_rate"]) for row in rows] == [
+        ("1", "1", "0.5"),
+        ("2", "0", "0.0"),
+    ]
+    document = json.loads(root.text("nights/20260123/data.json"))
+    assert document["summary"]["run_id"] == document["config"]["run_id"] == "tbrun-1"
+    with pytest.raises(NotFound):
+        root.get("nights/nowhere/")
+    with pytest.raises(NotFound):
+        root.get("nights/%2e%2e/")
+
+
+def test_workers_are_shown_while_it_runs(root: Root, night: Night) -> None:
+    lease = Lease(3, 4711, 1, "machine", "2026-01-23T17:00:00Z", 0.0)
+    night.state([Work(1, Role.ITERATION, 1, Status.LEASED, lease=lease, starts=2), Work(2, Role.ITERATION, 2)])
+    with lock(night.folder.lock, "the tests"):
+        page = root.text("nights/20260123/")
+        assert "4711 on machine" in page
+        assert "<b>running</b>, 1 iteration waiting" in page
+    page = root.text("nights/20260123/")
+    assert "<b>cut off</b>" in page
+    assert "4711" not in page, "no one works any more"
+
+
+def test_a_night_without_a_summary_or_a_state_is_shown(root: Root, night: Night) -> None:
+    night.folder.summary_json.unlink()
+    night.folder.state_json.write_text("{torn")
+    assert "It has no summary yet" in root.text("nights/20260123/")
+    assert "<td>unknown" in root.text("nights/")
+
+
+def test_the_batches_of_a_night_lead_to_it_and_it_to_them(night: Night) -> None:
+    site = Site(night.folder.results_root)
+    scan_all(site.root)
+    page = answer(site, "nights/this/", {}).body
+    assert page is not None
+    assert b'href="../../batches/night/1/"' in page
+    assert answer(site, "batches/night/1/", {}).body is not None
+    own = Site(night.folder.folder)
+    assert b'href="./this/"' in (answer(own, "nights/", {}).body or b"")
+
+
+def test_a_change_of_a_night_is_told(root: Root, night: Night) -> None:
+    before, batches = root.site.state(NIGHTS), root.site.state("")
+    assert root.site.state(NIGHTS) == before
+    night.say(NightEvent("2026-01-23T18:00:00Z", Happening.NOTE, "more"))
+    assert root.site.state(NIGHTS) != before
+    assert root.site.state("") == batches
+    assert f"events?batch=nights%2F&amp;seen={root.site.state(NIGHTS)}" in root.text("nights/20260123/")
+
+
+def test_no_nights_says_how_to_make_one(root: Root) -> None:
+    assert "tbench iterate --suite" in root.text("nights/")
+
+
+def test_what_was_said_stays_text(root: Root, night: Night) -> None:
+    night.say(NightEvent("2026-01-23T18:00:00Z", Happening.INCIDENT, "<script>alert(1)</script>\x1b[2J"))
+    page = root.text("nights/20260123/")
+    assert "<script>alert" not in page
+    assert "\x1b" not in page

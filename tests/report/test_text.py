@@ -134,6 +134,14 @@ def test_the_matrix_stays_within_80_columns(profiles: int, attempts: str) -> Non
         assert f"profile-{number}" in text, "no profile is lost"
 
 
+def test_long_names_of_tasks_give_way_so_that_profiles_stand_side_by_side() -> None:
+    ids = tuple(f"instance_tiny__ring-{digit * 40}-v{'0' * 40}" for digit in "ab")
+    text = matrix(view_of(3, ids, "+"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("task ") == 1, "one block"
+    assert "instance_tiny__ring-aaaaaaa" in text
+
+
 def test_attempts_that_do_not_fit_as_marks_are_counted() -> None:
     many = "+" * 37 + "x" * 11 + "EC"
     text = matrix(view_of(1, ("csv-clean",), many))

@@ -20,7 +20,7 @@ from terminalbench.files import append_jsonl, read_json
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.records import Event, EventKind
-from terminalbench.report.run_end import next_steps
+from terminalbench.report.run_end import Ways, next_steps
 from terminalbench.runner.resume import ResumeRequest, resume
 
 
@@ -136,6 +136,10 @@ def test_a_quarantine_counts_as_it_is_now(project: Project, started: Started) ->
     assert started.cells() == {("p", "b")}
     scan_batch(batch)
     assert next_steps(view_batch(batch), "x", interrupted=False) == ["go on with it: tbench resume x"]
+    ways = Ways("this command with --resume", "this command with --retry-errors")
+    assert next_steps(view_batch(batch), "x", interrupted=False, ways=ways) == [
+        "go on with it: this command with --resume"
+    ]
 
 
 def test_errors_of_a_quarantined_task_stay_what_they_are(project: Project, started: Started) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.text.foreign import cut, flat, printable, printable_json, printable_list, short, visible
+from terminalbench.text.foreign import cut, flat, printable, printable_json, printable_list, short, shortened, visible
 from terminalbench.text.screen import Screen, driver
 
 
@@ -64,3 +64,12 @@ def test_no_text_and_no_bytes_drive_a_screen():
         screen.buffer.write(bytes([byte]))
     driver(cast(TextIO, screen)).write("\x1b[K")
     assert out.getvalue() == "a␛[2J\tb\n[U+009B]…\x1b[K"
+
+
+def test_names_of_a_table_are_shortened_and_stay_apart() -> None:
+    ids = [f"instance_tiny__ring-{digit * 40}-v{'0' * 40}" for digit in "ab"]
+    assert list(shortened(ids, 30).values()) == ["instance_tiny__ring-aaaaaaaaa…", "instance_tiny__ring-bbbbbbbbb…"]
+    ends = ["a" * 50 + "1", "a" * 50 + "2", "short"]
+    assert list(shortened(ends, 9).values()) == ["aaaa…aaa1", "aaaa…aaa2", "short"]
+    alike = ["x" * 20 + middle + "y" * 20 for middle in "12"]
+    assert shortened(alike, 9) == dict(zip(alike, alike, strict=True))

@@ -70,3 +70,13 @@ def test_a_terminal_is_left_as_it_is_and_a_broken_table_ends_no_run(tmp_path, ca
     assert not watch.in_place
     assert "watching ended: ZeroDivisionError" in capsys.readouterr().err
     assert "ARM" in shown.getvalue()
+
+
+def test_the_badge_of_an_oracle_is_shown_whole_however_long_its_name_is() -> None:
+    arm = "s1_tdd_verified_by_the_hidden_tests_with_review_and_backtracking"
+    state = replay(plan((arm, "singleshot"), ("a",)), [])
+    state.profiles[arm].oracle = True
+    line = arm_lines(state, START, 80)[1].plain
+    assert line.startswith("s1_tdd_")
+    assert "… (oracle) " in line
+    assert len(line.rstrip()) <= 80

@@ -12,6 +12,8 @@ from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 if TYPE_CHECKING:
     from terminalbench.lab.check import CheckReport
 
+_WIDTH = 80
+
 
 @click.command("check", cls=ListCommand)
 @experiment_argument
@@ -72,10 +74,14 @@ def command(
 
 
 def _text(report: "CheckReport") -> str:
+    from terminalbench.text.foreign import shortened
     from terminalbench.text.table import columns
 
+    verdicts = [[t.oracle or "-", t.nop or "-"] for t in report.tasks]
+    taken = 4 + sum(max(map(len, column)) for column in zip(("oracle", "nop"), *verdicts, strict=True))
+    names = shortened((t.task.id for t in report.tasks), _WIDTH - taken - len("  ok"))
     tasks = [["task", "oracle", "nop", ""]]
-    tasks += [[t.task.id, t.oracle or "-", t.nop or "-", t.problem or "ok"] for t in report.tasks]
+    tasks += [[names[t.task.id], *said, t.problem or "ok"] for t, said in zip(report.tasks, verdicts, strict=True)]
     profiles = [["profile", "install", "model", ""]]
     for found in report.profiles:
         install = found.install if found.install in (None, "ok") else "failed"

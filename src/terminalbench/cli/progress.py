@@ -88,7 +88,9 @@ class RunTeller(Line):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
+        if any(error):
+            self.done()  # what went wrong has a line of its own
         if self.watching is not None:
             self.watching.end()
         for text in self.later:

@@ -27,6 +27,7 @@ from terminalbench.text.paths import from_here, typed
 if TYPE_CHECKING:
     from terminalbench.lab.run import Ended
     from terminalbench.lab.select import Target
+    from terminalbench.report.run_end import Ways
 
 _STARTED = "{trials} in batch {number} ({place})"
 _RESUMED = "going on with batch {number} ({place}): {trials} to run"
@@ -113,8 +114,11 @@ def _told(work: "Callable[..., Ended]", first: str, doing: str, *, as_json: bool
     return show_end(ended, as_json=as_json, watched=watch)
 
 
-def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
-    """Print what a person or a machine wants to know of a batch that has run; its exit code."""
+def show_end(ended: "Ended", *, as_json: bool, watched: bool, ways: "Ways | None" = None) -> int:
+    """Print what a person or a machine wants to know of a batch that has run; its exit code.
+
+    `ways` are the words for how to go on with it, where that is another command than `tbench resume`.
+    """
     from terminalbench.report.run_end import end_document, next_steps
     from terminalbench.report.text import summary
 
@@ -133,7 +137,7 @@ def show_end(ended: "Ended", *, as_json: bool, watched: bool) -> int:
         where = f" --results {results}" if results else ""
         click.echo(f"\nbatch {view.plan.batch}: {printable(from_here(ended.batch.folder))}")
         how = {"interrupted": interrupted, "nothing_ran": ended.nothing_ran, "gate_stopped": ended.gate_stopped}
-        for line in (*ended.over_budget, *next_steps(view, place, **how)):
+        for line in (*ended.over_budget, *next_steps(view, place, ways=ways, **how)):
             click.echo(line)
         click.echo(f"who is better, and how sure: tbench compare {place}")
         click.echo(f"what each trial did: tbench analyze {place}, tbench show <trial>{where}")

@@ -1,5 +1,6 @@
 """The end of a run as text and as a document: how to resume a batch that is not complete. Pure."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.experiments.plan import ExclusionKind
@@ -11,13 +12,34 @@ from terminalbench.text.numbers import plural
 from terminalbench.text.paths import typed
 
 
+@dataclass(frozen=True)
+class Ways:
+    """The words for how one goes on with a batch: with what is missing, with what broke, with a larger budget."""
+
+    resume: str
+    retry: str
+    budget: str = "raise run.budget_usd in the experiment file, then: tbench resume FILE.toml"
+
+    @classmethod
+    def of_batch(cls, place: str) -> "Ways":
+        """Those of any batch: `tbench resume`."""
+        return cls(f"tbench resume {place}", f"tbench resume {place} --retry-errors")
+
+
 def next_steps(
-    view: BatchView, place: str, *, interrupted: bool, nothing_ran: bool = False, gate_stopped: bool = False
+    view: BatchView,
+    place: str,
+    *,
+    interrupted: bool,
+    nothing_ran: bool = False,
+    gate_stopped: bool = False,
+    ways: Ways | None = None,
 ) -> list[str]:
     """How to run what is missing of a batch, and what stands in the way: the budget, the quarantine, errors.
 
     `gate_stopped`: all batches of its gate were cancelled, and that was not taken back.
     """
+    ways = ways or Ways.of_batch(place)
     excluded = view.plan.exclusions()
     not_run = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)]
     open_cells = [cell for cell in not_run if not is_quarantined(excluded(cell.profile, cell.task))]
@@ -30,17 +52,17 @@ def next_steps(
         own = [] if view.plan.settings.budget_usd is None else ["run.budget_usd in the experiment file"]
         shared = [] if view.plan.gate is None else [f"budget_usd in {view.plan.gate}"]
         raised = " or ".join([*own, *shared])
-        lines.append(f"the budget is used up; raise {raised}, then: tbench resume {place if shared else 'FILE.toml'}")
+        lines.append(f"the budget is used up; {f'raise {raised}, then: {ways.resume}' if shared else ways.budget}")
     elif interrupted or open_cells:
         first = f"tbench ctl resume --gate {typed(view.plan.gate or '')} --reason TEXT, then: " if gate_stopped else ""
-        lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: {first}tbench resume {place}")
+        lines.append(f"{'interrupted; ' if interrupted else ''}go on with it: {first}{ways.resume}")
     if left_out:
         lines.append(
             f"quarantined ({plural(left_out, 'trial')}): tbench check FILE.toml --release lets go of what is in order, "
             "then: tbench resume FILE.toml"
         )
     if broken:
-        lines.append(f"run what broke again ({plural(broken, 'trial')}): tbench resume {place} --retry-errors")
+        lines.append(f"run what broke again ({plural(broken, 'trial')}): {ways.retry}")
     return lines
 
 

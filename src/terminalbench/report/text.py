@@ -9,7 +9,7 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, not_measured, profile_totals, spend
 from terminalbench.records import TAMPERING, Outcome
 from terminalbench.text import outcomes
-from terminalbench.text.foreign import printable
+from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points
 from terminalbench.text.oracle import ORACLE, named
 from terminalbench.text.table import columns
@@ -17,6 +17,8 @@ from terminalbench.text.table import columns
 COUNTED = "passed/measured, then how many were not measured (attempts as marks do not fit):"
 FOOTNOTE = "pass rate, of planned: means over tasks; wall time: mean of a trial"
 WIDTH = 80
+_NAME = 40
+"""How short the name of a task may get, so that all profiles of a matrix stand side by side."""
 """The matrix keeps within so many columns, whatever the terminal."""
 SHOWN_REASONS = 8
 FORECAST_WIDTH = 110
@@ -89,13 +91,16 @@ def matrix(view: BatchView) -> str:
         by_cell.setdefault((cell.task.dataset, cell.task.id, cell.profile), []).append(cell)
     tasks = list(dict.fromkeys((task.ref.dataset, task.ref.id) for job in view.plan.jobs for task in job.tasks))
     mixed = len({dataset for dataset, _ in tasks}) > 1
+    names = {(dataset, task): f"{dataset}/{task}" if mixed else task for dataset, task in tasks}
 
     def table(shown: Callable[[Sequence[Outcome]], str]) -> list[list[str]]:
-        rows = [["task", *profiles]]
+        rows = []
         for dataset, task in tasks:
             cells = [[cell.outcome for cell in by_cell.get((dataset, task, p), ())] for p in profiles]
-            rows.append([f"{dataset}/{task}" if mixed else task, *map(shown, cells)])
-        return rows
+            rows.append([*map(shown, cells)])
+        widths = [2 + max(map(len, column)) for column in zip(profiles, *rows, strict=True)]
+        short = shortened(names.values(), min(WIDTH - max(widths), max(_NAME, WIDTH - sum(widths))))
+        return [["task", *profiles], *([short[names[at]], *row] for at, row in zip(tasks, rows, strict=True))]
 
     marks, counts = _blocks(table(outcomes.marks)), _blocks(table(outcomes.fractions))
     if _room(marks) <= _room(counts):

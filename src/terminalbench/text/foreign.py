@@ -1,6 +1,7 @@
 """Text that agents, models, tasks and tools wrote, made fit to be shown: it must not act or hide. Pure."""
 
 import re
+from collections.abc import Iterable
 from unicodedata import category
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -50,6 +51,19 @@ def short(text: str, limit: int) -> str:
         return text
     head = (limit - 1) // 2
     return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+def shortened(names: Iterable[str], limit: int) -> dict[str, str]:
+    """Names of a table, each in at most `limit` characters, and no two alike; as they are where that cannot be.
+
+    The ends give way; where names differ only there, their middles.
+    """
+    known = list(dict.fromkeys(names))
+    for way in (cut, short):
+        made = {name: way(printable(name), limit) for name in known}
+        if len(set(made.values())) == len(known):
+            return made
+    return {name: name for name in known}
 
 
 def _shown(character: str) -> str:

@@ -3,7 +3,9 @@
 ORACLE = "is an oracle (it sees the hidden verdict): compared with no other"
 """What is said of it, after its name."""
 
+BADGE = " (oracle)"
+
 
 def named(profile: str, *, oracle: bool) -> str:
     """A profile in a table."""
-    return f"{profile} (oracle)" if oracle else profile
+    return f"{profile}{BADGE}" if oracle else profile

@@ -7,6 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from terminalbench.text.foreign import printable
+from terminalbench.text.oracle import BADGE
 
 GAP = 2
 
@@ -17,10 +18,12 @@ def clean(text: object) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """`text` in at most `width` cells, the cut marked."""
+    """`text` in at most `width` cells, the cut marked. The badge of a profile stays, where there is room for it."""
     if cell_len(text) <= width:
         return text
-    return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""
+    end = BADGE if text.endswith(BADGE) and width > len(BADGE) + 1 else ""
+    room = max(0, width - 1 - len(end))
+    return f"{set_cell_size(text.removesuffix(end), room).rstrip()}…{end}" if width > 0 else ""
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ def command(
     """
     from terminalbench.cli.run import show_end
     from terminalbench.cli.swebench_pro.teller import ArmTeller
+    from terminalbench.report.run_end import Ways
     from terminalbench.swebench_pro.experiment import Wanted, run_experiment
     from terminalbench.swebench_pro.output import Output
     from terminalbench.text.paths import typed
@@ -103,12 +104,14 @@ def command(
             wanted, output, going_on=resume or retry_errors, retry_errors=retry_errors, listener=teller.listener()
         )
         teller.done()
-    code = show_end(done.ended, as_json=False, watched=watch)
+    again = "this command with"
+    ways = Ways(f"{again} --resume", f"{again} --retry-errors", f"{again} --resume and a higher --max-cost")
+    code = show_end(done.ended, as_json=False, watched=watch, ways=ways)
     click.echo(f"results: {typed(done.projected.results)}")
     click.echo(f"why runs failed: tbench swebench-pro analyze-errors --results {typed(done.projected.results)}")
     if evaluate and not done.ended.interrupted:
-        again = _evaluate(output, folder, eval_max_workers, given["container_env"])
-        return code if code != EXIT_OK else again
+        judged = _evaluate(output, folder, eval_max_workers, given["container_env"])
+        return code if code != EXIT_OK else judged
     return code
 
 

@@ -191,7 +191,7 @@ def test_a_strangers_predictions_have_three_states(evaluated) -> None:
     assert "a stranger's: 1 prediction of no such instance: instance_of_another_dataset" in ran.stderr
     assert "a stranger's: 1 instance predicted twice" in ran.stderr
     assert "a stranger's: 1 prediction with an empty patch" in ran.stderr
-    assert "No reward file found" in ran.stderr
+    assert "the parser left no results" in ran.stderr, "what the evaluation says, not that it left no reward"
     rows = [line.split("  ") for line in ran.stdout.splitlines() if line.startswith(("ours", "a stranger's"))]
     assert [[cell.strip() for cell in row if cell.strip()][1:5] for row in rows] == [
         ["0", "2", "0", "0"],
@@ -209,6 +209,9 @@ def test_an_evaluation_that_is_run_again_keeps_verdicts_and_tries_errors_again(b
     assert states(folder) == before
     assert [path.name for path in map(Path, document["batches"])] == ["0", "0"]
     assert document["arms"]["ours"]["eval_error"] == 1
+    assert {one["reason"] for one in document["verdicts"] if one["state"] == "eval_error"} == {
+        "the parser left no results"
+    }
     tried = sorted(len(list(Path(place).glob("runs/*/*/result.json"))) for place in document["batches"])
     assert tried == [2, 4]  # the one without a verdict twice, nothing else
     wrong = bench.lab.tbench(*command, "--arms", "none")

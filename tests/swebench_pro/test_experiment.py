@@ -17,6 +17,7 @@ from terminalbench.cli.swebench_pro import command as group
 from terminalbench.cli.swebench_pro.options import log_file_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.files import lock
 from terminalbench.live.state import replay
 from terminalbench.swebench_pro import experiment as experiments
 from terminalbench.swebench_pro.experiment import (
@@ -160,6 +161,25 @@ def test_bad_usage_is_refused_before_anything_is_written(tmp_path: Path, capsys:
     assert not (tmp_path / "out").exists()
 
 
+def test_two_at_once_in_one_folder_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "_understood", lambda *_: "")
+    output = Output(tmp_path / "out")
+    with lock(output.lock, "the first"), pytest.raises(UserError, match=r"is being run by the first \(pid"):
+        run_experiment(wanted(tmp_path, provider="ollama"), output, going_on=False)
+
+
+def test_a_wrong_workflow_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("nonsense = 1\n")
+    with pytest.raises(UserError) as error:
+        run_experiment(
+            wanted(tmp_path, provider="ollama", arms=(str(tmp_path / "mine.toml"),)),
+            Output(tmp_path / "out"),
+            going_on=False,
+        )
+    assert ".toml: " not in str(error.value).replace("mine.toml", "")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(("retry_errors", "asked"), [(False, None), (True, "all")])
 def test_errors_are_run_again_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retry_errors: bool, asked: str | None
@@ -172,7 +192,8 @@ def test_errors_are_run_again_on_request(
 
     monkeypatch.setattr(experiments, "refuse_differences", lambda *_: None)
     monkeypatch.setattr(experiments, "resume", stopped)
-    monkeypatch.setattr(experiments, "_written", lambda *_: None)
+    monkeypatch.setattr(experiments, "_understood", lambda *_: "")
+    monkeypatch.setattr(experiments, "load", lambda *_: None)
     batch = Batch(tmp_path / "out" / "batches" / "swe-bench-pro" / "0")
     batch.folder.mkdir(parents=True)
     make_plan(batch, ("singleshot",), "a")

@@ -39,6 +39,8 @@ def test_patches_are_as_they_stand_and_what_is_odd_is_told(tmp_path: Path, name:
     assert found.arm == "x"
     table = read(put(tmp_path, "table.json", {"a": " kept without end", "b": {"patch": ""}}), KNOWN)
     assert table.digest == found.digest
+    twice = read(put(tmp_path, "twice.json", '{"a": "first", "b": "x", "a": "last"}'), KNOWN)
+    assert (twice.patches["a"], twice.duplicates) == ("last", ("a",))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from terminalbench.cli.main import main
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.index.views import open_view
+from terminalbench.swebench_pro.instances import short_id
 from terminalbench.swebench_pro.projections import project
 from terminalbench.swebench_pro.rows import ResultRow, read_results
 from terminalbench.swebench_pro.visualize import make_charts, with_verdicts
@@ -87,6 +88,17 @@ def test_an_arm_that_sees_the_verdict_is_left_out() -> None:
         make_charts([row for row in rows if row.oracle])
 
 
+def test_lines_that_cannot_be_read_are_said() -> None:
+    charts = make_charts([ResultRow(instance_id="i", arm="a", resolved=True)], bad_lines=10)
+    assert "10 lines of the results could not be read." in charts.notes
+
+
+def test_instances_are_named_by_repository_and_commit() -> None:
+    commit = "1077729a19c0ce902e713cf6fab42c91fb7907f1"
+    assert short_id(f"instance_element-hq__element-web-{commit}-vnan") == "element-hq__element-web-1077729a"
+    assert short_id("mine") == "mine"
+
+
 def verdicts(folder: Path, document: Any) -> Path:
     path = folder / "resolved.json"
     path.write_text(json.dumps(document))
@@ -103,5 +115,7 @@ def test_verdicts_of_an_evaluation_are_by_instance_and_arm(tmp_path: Path) -> No
     with pytest.raises(UserError, match="names no arms"):
         with_verdicts(rows, verdicts(tmp_path, {"i": True}))
     assert with_verdicts(rows[:1], verdicts(tmp_path, {"i": False}))[0].resolved is False
+    with pytest.raises(UserError, match="no verdict on any of the results: 2 runs of a, b"):
+        with_verdicts(rows, verdicts(tmp_path, {"resolved": {"other": {"i": True}}}))
     with pytest.raises(UserError, match="no verdicts"):
         with_verdicts(rows, verdicts(tmp_path, [1]))

@@ -177,7 +177,8 @@ def _by_name_only(view: BatchView) -> str | None:
         return None
     listed = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
     named = next(iter(dict(kinds.most_common())))
-    return f"errors that are what a profile does ({listed}) are run again by name only: --retry-errors {named}"
+    again = f"tbench resume --retry-errors {named}"
+    return f"errors that are what a profile does ({listed}) are run again by name only: {again}"
 
 
 def _is_retried(cell: CellState, retry_errors: str | None) -> bool:

@@ -51,7 +51,7 @@ def summary(analysis: Analysis) -> Iterator[str]:
         [short(_badged(item), 24), str(item[1].runs), *(str(item[1].standings[standing]) for standing in order)]
         for item in analysis.arms.items()
     ]
-    yield columns([head, *rows])
+    yield columns([head, *rows]) if rows else f"there is no run in {analysis.source}"
     guards = sum(analysis.guards.values(), Counter[str]())
     if guards:
         yield "given up at: " + ", ".join(f"{guard} {n}" for guard, n in guards.most_common(5))
@@ -182,6 +182,8 @@ def _runs(analysis: Analysis, standing: Standing) -> Iterator[str]:
         yield ""
         for run in runs:
             yield from _run(run, standing)
+        if not runs[-1].retries and arm != next(reversed(by_arm)):  # a table has its empty line already
+            yield ""
 
 
 def _run(run: Run, standing: Standing) -> Iterator[str]:

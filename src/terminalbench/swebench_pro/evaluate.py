@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from terminalbench.errors import UserError
+from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.tables import SLUG
-from terminalbench.files import write_bytes, write_project_file
+from terminalbench.faults import ErrorClass
+from terminalbench.files import tail_plain, write_bytes, write_project_file
+from terminalbench.index.queries import CellState
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Told, run
 from terminalbench.records import Outcome
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from terminalbench.lab.run import Ended
 
 FOLDER = "evaluation"
+_SAID = "eval_error: "
+"""How the verifier of an instance begins to say why it has no verdict."""
+_LOG_BYTES = 20_000
 
 
 @dataclass(frozen=True)
@@ -203,6 +209,17 @@ def _verifier_sec(instances: Sequence[TaskInstance]) -> float:
     return found.pop()
 
 
+def _why(batch: Batch, cell: CellState) -> str:
+    """Why there is no verdict: as the task's own evaluation says, else as the bench does."""
+    trial = cell.row.trial if cell.row is not None else None
+    if trial is not None and trial.error_class is ErrorClass.VERIFIER:
+        log = batch.job_folder(trial.job) / trial.name / "verifier" / "test-stdout.txt"
+        for line in reversed((tail_plain(log, _LOG_BYTES) or "").splitlines()):
+            if line.startswith(_SAID):
+                return line.removeprefix(_SAID).strip()
+    return cell.reason or str(cell.outcome)
+
+
 def _verdicts(predictions: Sequence[Predictions], keys: Mapping[str, str], ended: "Ended") -> list[Verdict]:
     arms = {keys[arm.arm]: arm for arm in predictions}
     found = []
@@ -222,7 +239,7 @@ def _verdicts(predictions: Sequence[Predictions], keys: Mapping[str, str], ended
                 patch=hashlib.sha256(arm.patches[name].encode()).hexdigest(),
                 patch_applied=None if applied is None else applied >= 1,
                 empty=name in arm.empty,
-                reason=(cell.reason or str(cell.outcome)) if state is State.EVAL_ERROR else None,
+                reason=_why(ended.batch, cell) if state is State.EVAL_ERROR else None,
             )
         )
     return found

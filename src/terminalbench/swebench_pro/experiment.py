@@ -18,7 +18,7 @@ from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.profiles import summaries
 from terminalbench.experiments.tables import SCHEMA_VERSION, SLUG
 from terminalbench.experiments.write import experiment_toml
-from terminalbench.files import read_json, write_project_file
+from terminalbench.files import LockHeld, lock, read_json, write_project_file
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
 from terminalbench.runner.resume import ALL_ERRORS
@@ -155,15 +155,30 @@ def run_experiment(
     Without `going_on`, a folder that holds a batch already is refused; with it, a changed workflow, model or set of
     instances is.
     """
+    if not wanted.instances:
+        raise UserError("no instance is left by --language, --instances and --max-instances", where=str(wanted.tasks))
+    hand_over_key(wanted.provider, wanted.base_url)
+    text = _understood(wanted, output)
+    try:
+        with lock(output.lock, "tbench swebench-pro experiment"):
+            return _run(wanted, output, text, going_on, retry_errors, listener)
+    except LockHeld as held:
+        hint = "wait for it, or choose another --output-dir"
+        raise UserError(
+            f"is being run by {held.owner or 'another process'}", where=str(output.folder), hint=hint
+        ) from None
+
+
+def _run(
+    wanted: Wanted, output: Output, text: str, going_on: bool, retry_errors: bool, listener: Listener | None
+) -> Done:
     batches = output.batches()
     if batches and not going_on:
         hint = "--resume goes on with it; or choose another --output-dir"
         raise UserError("holds an experiment already", where=str(output.folder), hint=hint)
-    if not wanted.instances:
-        raise UserError("no instance is left by --language, --instances and --max-instances", where=str(wanted.tasks))
-    hand_over_key(wanted.provider, wanted.base_url)
     before = output.experiment_toml.read_text() if output.experiment_toml.is_file() else None
-    experiment = _written(wanted, output)
+    write_project_file(output.experiment_toml, text)
+    experiment = load(output.experiment_toml)
     told = _with_workers(listener or Listener(), wanted.max_workers)
     if not batches:
         ended = run(experiment, listener=told)
@@ -178,15 +193,14 @@ def run_experiment(
     return Done(ended, project([ended.batch], output.folder))
 
 
-def _written(wanted: Wanted, output: Output) -> Experiment:
-    """The experiment file in the output folder, checked, and written as it was understood."""
+def _understood(wanted: Wanted, output: Output) -> str:
+    """The text of the experiment file, checked; nothing is left in the output folder when it is wrong."""
     import tomlkit
 
-    file = output.experiment_toml
-    new = file.with_name(f".{file.name}")
+    new = output.experiment_toml.with_name(f".{os.getpid()}.toml")
     write_project_file(new, tomlkit.dumps(document(wanted, output)))
     try:
-        text = experiment_toml(load(new))
+        return experiment_toml(load(new))
     except UserError as error:
         if error.where == str(new):  # that file is gone when this is read
             error.where = "the experiment that was asked for"
@@ -195,8 +209,6 @@ def _written(wanted: Wanted, output: Output) -> Experiment:
         new.unlink()
         with suppress(OSError):  # not empty: it was there before
             output.folder.rmdir()
-    write_project_file(file, text)
-    return load(file)
 
 
 def refuse_differences(experiment: Experiment, plan: Plan, output: Output) -> None:

@@ -30,6 +30,11 @@ class Output:
         return self.folder / "experiment.toml"
 
     @property
+    def lock(self) -> Path:
+        """Held by the process that runs it."""
+        return self.folder / ".lock"
+
+    @property
     def results_root(self) -> Path:
         """The results folder that its batches are in."""
         return self.folder / "batches"

@@ -111,6 +111,9 @@ def with_verdicts(rows: Sequence[ResultRow], file: Path | None) -> list[ResultRo
         table = dict.fromkeys(arms, table)
     if not isinstance(table, dict) or not all(isinstance(value, dict) for value in table.values()):
         raise UserError("holds no verdicts", where=str(file), hint="resolved.json of tbench swebench-pro evaluate does")
+    if rows and not any(row.instance_id in table.get(row.arm, {}) for row in rows):
+        where = f"{plural(len(rows), 'run')} of {some(sorted(arms))}"
+        raise UserError(f"has no verdict on any of the results: {where}", where=str(file))
     return [_judged(row, table.get(row.arm, {})) for row in rows]
 
 
@@ -123,8 +126,8 @@ def _judged(row: ResultRow, verdicts: dict[str, Any]) -> ResultRow:
     return msgspec.structs.replace(row, resolved=resolved, outcome=outcome)
 
 
-def make_charts(rows: Sequence[ResultRow]) -> Charts:
-    """Every chart of some results."""
+def make_charts(rows: Sequence[ResultRow], bad_lines: int = 0) -> Charts:
+    """Every chart of some results; `bad_lines` of them could not be read."""
     compared = [row for row in rows if not row.oracle]
     if not compared:
         raise UserError("there is nothing to draw", hint="no row is of an arm that may be compared")
@@ -134,6 +137,7 @@ def make_charts(rows: Sequence[ResultRow]) -> Charts:
     contrasts = tuple((arm, baseline) for arm in arms if arm != baseline)
     comparison = compare([analytics_row(row) for row in compared], Settings(baseline=baseline, contrasts=contrasts))
     notes = [f"Not drawn, for it sees the hidden verdict: {', '.join(oracle)}."] if oracle else []
+    notes += [f"{plural(bad_lines, 'line')} of the results could not be read."] if bad_lines else []
     pending = sum(row.standing is Standing.PENDING for row in compared)
     notes += [f"{plural(pending, 'run')} left a patch that was not tested: not measured."] if pending else []
     charts = (
@@ -174,7 +178,9 @@ def _tokens(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
     used: dict[str, dict[str, int]] = {arm: defaultdict(int) for arm in arms}
     unknown: dict[str, int] = defaultdict(int)
     runs: dict[str, int] = defaultdict(int)
+    planned: dict[str, int] = defaultdict(int)
     for row in rows:
+        planned[row.arm] += 1
         runs[row.arm] += bool(row.per_step_tokens)
         for step, many in row.per_step_tokens.items():
             used[row.arm][step] += many or 0
@@ -183,7 +189,7 @@ def _tokens(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
         Bar(
             arm,
             tuple(Part(step, many) for step, many in steps.items()),
-            f"{tokens(sum(steps.values()) / runs[arm])} a run",
+            f"{tokens(sum(steps.values()) / runs[arm])} a run, of {runs[arm]}/{planned[arm]}",
         )
         for arm, steps in used.items()
         if steps

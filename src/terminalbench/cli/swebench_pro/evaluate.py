@@ -153,7 +153,7 @@ def _show(done: "Evaluated", given: "Sequence[Predictions]", *, as_json: bool) -
         document = {"arms": counts, "predictions": told, "verdicts": done.verdicts, "file": done.file}
         print_json({**document, "batches": done.batches})
         return
-    rows = [["arm", "resolved", "unresolved", "of these not applied", "eval errors", "missing"]]
+    rows = [["arm", "resolved", "unresolved", "not applied", "errors", "missing"]]
     for arm in given:
         found = counts[arm.arm]
         numbers = (found.resolved, found.unresolved, found.not_applied, found.eval_error, len(arm.missing))

@@ -30,7 +30,9 @@ def draw(results: Path, output: Path, resolved: Path | None = None) -> None:
     from terminalbench.text.paths import typed
 
     found = read_results(results)
-    charts = make_charts(with_verdicts(found.rows, resolved))
+    charts = make_charts(with_verdicts(found.rows, resolved), found.bad_lines)
+    for note in charts.notes:
+        click.echo(note, err=True)
     page = write(charts, output / FOLDER, str(results))
     for contrast in charts.comparison.contrasts:
         click.echo(contrast.sentence)

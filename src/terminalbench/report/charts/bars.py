@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from terminalbench.report.charts.svg import SERIES, box, drawing, label, legend, linked
 from terminalbench.text.foreign import short
-from terminalbench.text.numbers import percent
+from terminalbench.text.numbers import count, percent
 
 _WIDTH = 400.0
 
@@ -48,7 +48,7 @@ def stacked_bars(rows: Sequence[Bar], title: str, unit: str) -> str:
             if width > 46:
                 text = f"{name} {share}" if width > 8.2 * (len(name) + 7) else share
                 drawn += label(x + width / 2, y + 32, text, "on m")
-            body.append(linked(part.href, f"{row.label}: {name} {part.value:g} {unit}, {share}", drawn))
+            body.append(linked(part.href, f"{row.label}: {name} {_number(part.value)} {unit}, {share}", drawn))
             x += width
         y += 48
     return _with_legend(rows, names, title, unit, body, y)
@@ -66,8 +66,8 @@ def bars(rows: Sequence[Bar], series: Sequence[str], title: str, unit: str) -> s
             index = series.index(part.name)
             width = max(1.5, (_WIDTH - 120) * part.value / most)
             drawn = box(0, y, width, 11, f"part s{index % SERIES}")
-            drawn += label(width + 5, y + 10, f"{part.value:g} {short(part.name, 14)}")
-            body.append(linked(part.href, f"{row.label}, {part.name}: {part.value:g} {unit}", drawn))
+            drawn += label(width + 5, y + 10, f"{_number(part.value)} {short(part.name, 14)}")
+            body.append(linked(part.href, f"{row.label}, {part.name}: {_number(part.value)} {unit}", drawn))
             y += 14
         y += 8
     return _with_legend(rows, series, title, unit, body, y)
@@ -77,3 +77,7 @@ def _with_legend(rows: Sequence[Bar], names: Sequence[str], title: str, unit: st
     key, y = legend(names, _WIDTH, y + 10, boxes=True)
     says = "; ".join(f"{r.label}: " + ", ".join(f"{p.name} {p.value:g}" for p in r.parts) for r in rows)
     return drawing(_WIDTH, y, title, f"{says} ({unit}).", [*body, *key])
+
+
+def _number(value: float) -> str:
+    return count(int(value)) if value == int(value) else f"{value:g}"

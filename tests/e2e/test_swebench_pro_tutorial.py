@@ -72,7 +72,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, new_lab: Any) -> Generator[Do
     with WorkflowServer(answers) as server:
         (line,) = (line for line in LINES if " experiment " in line)
         argv = shlex.split(line.replace("http://127.0.0.1:8000", server.url))[1:]
-        process = lab.start(*argv, fresh=True)
+        process = lab.start(*argv)
         wait_for(lambda: next(output.glob("batches/*/0/runs/*/*/result.json"), None), process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(LIMIT_SEC)

@@ -221,7 +221,22 @@ def _load(where: str, door: str) -> Any:
     global REAL
     REAL, attendant.spawn = attendant.spawn, warm.Attendants(where)
     app = importlib.import_module("harbor.cli.main").app
-    return importlib.import_module("typer").main.get_command(app)  # made anew by every `app()`
+    command = importlib.import_module("typer").main.get_command(app)  # made anew by every `app()`
+    _use(command)
+    return command
+
+
+def _use(command: Any) -> None:
+    """Have made here, once, what Harbor and we make at the first use: options, patterns, the read source of agents."""
+    for option in command.commands["run"].params:
+        option.get_runtime_param()
+    agents = importlib.import_module("terminalbench.experiments.agents")
+    for path in importlib.import_module("terminalbench.registry").BUILTIN["agents"].values():
+        agents.AgentClass.find(path, sys.path).options()
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        importlib.import_module("rich.console").Console(file=nowhere).print("1 of 1")
+    starter = importlib.import_module("terminalbench.starter").TASKS_DIR
+    importlib.import_module("harbor.publisher.packager").Packager.collect_files(next(starter.iterdir()))
 
 
 if __name__ == "__main__":

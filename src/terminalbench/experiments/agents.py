@@ -9,7 +9,8 @@ long as their files can be found on the search path.
 import ast
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -135,7 +136,7 @@ def class_problem(path: str, root: Path | None) -> Problem | None:
     if file is None:
         return None
     try:
-        source = _Source(module, file, ast.parse(file.read_bytes()))
+        source = _source(module, file)
     except SyntaxError as error:
         return Problem("agent", f"{file} cannot be read as Python: {error.msg} (line {error.lineno})")
     except (OSError, ValueError, RecursionError):
@@ -273,7 +274,7 @@ class _Source:
         """What each imported name stands for: `module` or `module.name`."""
         package = self.module if self.file.name == "__init__.py" else self.module.rpartition(".")[0]
         names: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in _statements(self.tree.body):
             if isinstance(node, ast.Import):
                 names |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
                           for a in node.names}  # fmt: skip
@@ -301,10 +302,31 @@ class _Source:
         return _class(module, name, search) if first in self.imported and module != self.module else None
 
 
+def _source(module: str, file: Path) -> _Source:
+    """A module's source; one that several classes are looked up in is read once, as long as its file stays as it is."""
+    status = file.stat()
+    return _parsed(module, file, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _parsed(module: str, file: Path, _mtime_ns: int, _size: int) -> _Source:
+    return _Source(module, file, ast.parse(file.read_bytes()))
+
+
+def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The statements of a block and of the blocks within; expressions, nearly all of a tree, hold no statement."""
+    waiting = deque(body)
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            waiting.extend(getattr(node, name, ()))
+
+
 def _class(module: str, name: str, search: tuple[str, ...]) -> AgentClass | None:
     file = _file(module, search)
     try:
-        source = _Source(module, file, ast.parse(file.read_bytes())) if file is not None else None
+        source = _source(module, file) if file is not None else None
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
     return source.look_up(name, search) if source is not None else None

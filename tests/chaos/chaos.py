@@ -36,7 +36,7 @@ from support.aftermath import (
     measured,
     orphanage,
 )
-from support.tasks import AGENTS, write_task
+from support.tasks import AGENTS, CLOCK, write_task
 from support.warm import Warm, session
 
 TBENCH = [sys.executable, "-m", "terminalbench.cli.main"]
@@ -59,10 +59,6 @@ agent = "lab_agents:Ledgered"
 options = {{ sleep_sec = 0.4, cost_usd = {COST}, files = {{ "sessions/sess/note.txt" = "said" }} }}
 """
 LEDGER = '''
-
-import datetime as clocks
-import time
-
 
 class Ledgered(Scripted):
     """Notes every try in a book of its own, which nobody else writes. Does the evil that a file tells, once."""
@@ -90,24 +86,11 @@ class Ledgered(Scripted):
     async def block(self) -> None:
         time.sleep(100_000)
 
-    async def ahead(self, seconds: float = 7200.0) -> None:
-        """Everything in this process that asks for the time of day gets another one."""
-        import harbor.trial.trial
-
-        import terminalbench.records
-
-        real, day = time.time, clocks.datetime
-
-        class Moved(day):
-            @classmethod
-            def now(cls, tz=None):
-                return day.now(tz) + clocks.timedelta(seconds=seconds)
-
-        time.time = lambda: real() + seconds
-        harbor.trial.trial.datetime = terminalbench.records.datetime = Moved
+    async def ahead(self) -> None:
+        move_clock(7200.0)
 
     async def back(self) -> None:
-        await self.ahead(-7200.0)
+        move_clock(-7200.0)
 '''
 PROFILES, TASKS = ("p",), ("a", "b")
 SHOTS = 1
@@ -168,7 +151,7 @@ class Round:
 
     def write_project(self) -> None:
         """What is run."""
-        (self.root / "lab_agents.py").write_text(AGENTS + LEDGER)
+        (self.root / "lab_agents.py").write_text(AGENTS + CLOCK + LEDGER)
         (self.root / "exp.toml").write_text(EXPERIMENT)
         for task in TASKS:
             write_task(self.root / "tasks" / task)

@@ -2,35 +2,16 @@
 
 import json
 
-from support.tasks import AGENTS
+from support.tasks import AGENTS, CLOCK
 from terminalbench.live.state import replay
 
-JUMPS = '''
-
-import datetime as clocks
-import time
-
+JUMPS = """
 
 class Jumps(Scripted):
-    """Everything in this process that asks for the time of day gets another one from here on."""
-
     async def run(self, instruction, environment, context) -> None:
-        import harbor.trial.trial
-
-        import terminalbench.records
-
-        seconds = {"a": 7200.0, "b": -7200.0}[self.logs_dir.parent.name[0]]
-        real, day = time.time, clocks.datetime
-
-        class Moved(day):
-            @classmethod
-            def now(cls, tz=None):
-                return day.now(tz) + clocks.timedelta(seconds=seconds)
-
-        time.time = lambda: real() + seconds
-        harbor.trial.trial.datetime = terminalbench.records.datetime = Moved
+        move_clock({"a": 7200.0, "b": -7200.0}[self.logs_dir.parent.name[0]])
         await super().run(instruction, environment, context)
-'''
+"""
 PROFILES = """
 [profiles.p]
 agent = "lab_agents:Jumps"
@@ -40,7 +21,7 @@ agent = "lab_agents:Scripted"
 
 
 def test_a_jump_makes_times_unknown_and_nothing_older(lab) -> None:
-    lab.project.write("lab_agents.py", AGENTS + JUMPS)
+    lab.project.write("lab_agents.py", AGENTS + CLOCK + JUMPS)
     file = lab.experiment(PROFILES, run="parallel = 1")
     ran = lab.tbench("run", file)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -99,6 +99,30 @@ class Scripted(BaseAgent):
 '''
 """A module `lab_agents.py` for a project root: `lab_agents:Scripted`."""
 
+CLOCK = '''
+
+import datetime as clocks
+import time
+
+
+def move_clock(seconds: float) -> None:
+    """Everything in this process that asks for the time of day gets another one from here on."""
+    import harbor.trial.trial
+
+    import terminalbench.records
+
+    real, day = time.time, clocks.datetime
+
+    class Moved(day):
+        @classmethod
+        def now(cls, tz=None):
+            return day.now(tz) + clocks.timedelta(seconds=seconds)
+
+    time.time = lambda: real() + seconds
+    harbor.trial.trial.datetime = terminalbench.records.datetime = Moved
+'''
+"""Behind `AGENTS`: `move_clock`, for an agent that sets the time of day."""
+
 CALC = "def add(a, b):\n    return a - b\n"
 """A program with a bug, in the repository of `write_repository_task`."""
 FIXED = "def add(a, b):\n    return a + b\n"

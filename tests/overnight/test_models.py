@@ -5,8 +5,22 @@ from typing import Any
 
 import pytest
 
+from servers.base import Refusal, Turn
+from servers.ollama import OllamaServer
+from servers.openai import OpenAIServer
 from terminalbench.errors import UserError
-from terminalbench.overnight.models import ModelKind, check_model, parse_model, parse_models, profile_of
+from terminalbench.llm.model import Fault, ModelError
+from terminalbench.overnight import live_check
+from terminalbench.overnight.models import (
+    ModelKind,
+    check_again,
+    check_model,
+    model_environment,
+    parse_model,
+    parse_models,
+    profile_of,
+)
+from terminalbench.overnight.probe import probe
 from terminalbench.overnight.suite import load_suite
 
 
@@ -86,3 +100,130 @@ def test_simulated_models_have_luck_of_their_own() -> None:
 
 def test_an_agent_without_a_model_needs_no_check() -> None:
     assert [check_model(parse_model(spec)) for spec in ("oracle", "nop", "simulated")] == [{}, {}, {}]
+
+
+TOKEN = Turn("ok")
+PING = Turn(tools=[("ping", {"text": "hello"})])
+
+
+def _refused(spec: str, server: OllamaServer, **more: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        check_model(parse_model(spec), ollama_endpoint=server.url, **more)
+    return str(caught.value)
+
+
+def test_an_ollama_model_is_checked_and_pinned() -> None:
+    model = parse_model("ollama:qwen3:8b,keep_alive=1h")
+    with OllamaServer([PING], model="qwen3:8b", context_length=40960) as server:
+        facts = check_model(model, ollama_endpoint=server.url)
+        one_token, tool = (request.body for request in server.native_chats)
+    assert facts == {
+        "server": server.url, "server_version": "0.0.0-scripted", "model": "qwen3:8b", "digest": "0" * 64,
+        "context": "40960", "num_ctx": "32768", "size": "0B", "quantization": "none", "tools": "shown",
+    }  # fmt: skip
+    assert one_token["options"] == {"num_ctx": 32768, "num_predict": 1, "seed": 0, "temperature": 0}
+    assert (one_token["keep_alive"], "tools" in one_token, "tools" in tool) == ("1h", False, True)
+    table = profile_of(model, facts=facts)
+    pinned = {"base_url": server.url, "digest": "0" * 64, "num_ctx": 32768, "keep_alive": "1h"}
+    assert (table["agent"], table["model"], table["price"], table["options"]) == ("ollama", "qwen3:8b", 0, pinned)
+
+
+def test_another_digest_is_another_profile() -> None:
+    model, suite = parse_model("ollama:qwen3:8b"), load_suite(Path("starter"), ["csv-clean"])
+    facts = {"server": "http://127.0.0.1:11434", "num_ctx": "8192"}
+    tables = {digest[:2]: profile_of(model, facts=facts | {"digest": digest}) for digest in ("0" * 64, "f" * 64)}
+    first, second = suite.with_profiles(tables).profiles
+    assert first.id != second.id
+    assert first.price is not None
+    assert first.price.free
+
+
+def test_the_tag_of_an_ollama_model_is_exact() -> None:
+    with OllamaServer([TOKEN], model="codellama:7b", others=["qwen3:latest"]) as server:
+        said = _refused("ollama:codellama:34b", server)
+        assert 'it has no model "codellama:34b" (ollama pull codellama:34b; did you mean "codellama:7b"?)' in said
+        assert 'no model "codellama:latest"' in _refused("ollama:codellama", server)
+        assert server.native_chats == [], "no other model is asked in its place"
+
+
+def test_an_ollama_model_that_was_pulled_again_is_refused_by_its_digest() -> None:
+    model = parse_model("ollama:qwen3:8b")
+    with OllamaServer([TOKEN], model="qwen3:8b") as server:
+        facts = check_model(model, ollama_endpoint=server.url)
+        check_again(model, facts)
+        server.digest = "ab" * 32
+        with pytest.raises(
+            UserError, match="it was pulled again: its digest is abababababab, the night began with 0000"
+        ):
+            check_again(model, facts)
+    with pytest.raises(ModelError) as caught:
+        check_again(model, facts)
+    assert caught.value.fault is Fault.UNREACHABLE, "that may pass"
+
+
+def test_an_ollama_server_that_is_not_well_is_named() -> None:
+    with OllamaServer(refusal=Refusal(500, "x", "out of memory"), model="qwen3:8b") as server:
+        assert "out of memory" in _refused("ollama:qwen3:8b", server)
+    assert "no Ollama server answers at" in _refused("ollama:qwen3:8b", server)
+    with OllamaServer([TOKEN], model="qwen3:8b", context_length=4096) as server:
+        assert "num_ctx is 16384, its window 4096" in _refused("ollama:qwen3:8b,num_ctx=16384", server)
+    with OllamaServer([TOKEN], model="qwen3:8b", loaded_context=4096) as server:
+        assert "gives it a window of 4096 tokens, not 32768" in _refused("ollama:qwen3:8b", server)
+
+
+def test_how_an_ollama_model_calls_tools_is_a_fact() -> None:
+    for script, capabilities, said in (
+        ([TOKEN], ["completion", "tools"], "declared, not shown"),
+        ([TOKEN], ["completion"], "in words"),
+    ):
+        with OllamaServer(script, model="a:b", capabilities=capabilities) as server:
+            assert check_model(parse_model("ollama:a:b"), ollama_endpoint=server.url)["tools"] == said
+
+
+def test_the_ollama_server_is_where_ollama_host_says() -> None:
+    with OllamaServer([TOKEN], model="a:b") as server:
+        environment = {"OLLAMA_HOST": server.url.removeprefix("http://")}
+        assert check_model(parse_model("ollama:a:b"), environment=environment)["server"] == server.url
+        assert profile_of(parse_model("ollama:a:b"), environment=environment)["options"] == {"base_url": server.url}
+
+
+def test_a_litellm_model_is_asked_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = parse_model("openai/scripted")
+    with OpenAIServer([TOKEN]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
+        assert check_model(model)["model"] == "scripted"
+        (chat,) = server.chats
+    assert chat.headers["authorization"] == "Bearer sk-canary-0123456789"
+    table = profile_of(model)
+    assert (table["agent"], table["env"]) == ("terminus-2", ["OPENAI_API_KEY", "OPENAI_BASE_URL"])
+    assert "canary" not in str(table)
+
+
+def test_a_litellm_model_without_its_key_or_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(live_check, "ask", lambda _module, request, *_: probe(request))
+    with pytest.raises(UserError, match='"openai/scripted": openai/scripted needs OPENAI_API_KEY'):
+        check_model(parse_model("openai/scripted"))
+    with pytest.raises(UserError, match='LiteLLM knows no provider for "antropic/claude"'):
+        check_model(parse_model("antropic/claude"))
+
+
+def test_claude_code_needs_a_key_or_a_login() -> None:
+    with pytest.raises(UserError, match="no key and no login.*CLAUDE_CODE_OAUTH_TOKEN"):
+        check_model(parse_model("claude-code"), environment={"PATH": "/nowhere"})
+    environment = {"PATH": "/nowhere", "CLAUDE_CODE_OAUTH_TOKEN": "x"}
+    facts = check_model(parse_model("claude-code"), container_env="docker", environment=environment)
+    assert facts == {
+        "login": "CLAUDE_CODE_OAUTH_TOKEN",
+        "answered": "not asked: no `claude` on PATH, and no ANTHROPIC_API_KEY",
+    }
+    assert profile_of(parse_model("claude-code"), environment=environment)["env"] == ["CLAUDE_CODE_OAUTH_TOKEN"]
+
+
+def test_the_env_file_of_a_project_counts(tmp_path: Path) -> None:
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / ".env").write_text("CLAUDE_CODE_OAUTH_TOKEN=abc\n")
+    environment = model_environment(tmp_path, {"PATH": "/x", "CLAUDE_CODE_OAUTH_TOKEN": "old"})
+    assert environment == {"PATH": "/x", "CLAUDE_CODE_OAUTH_TOKEN": "abc"}

@@ -31,6 +31,7 @@ class OllamaServer(OpenAIServer):
         breaks: int = 0,
         silent: int = 0,
         ids: bool = False,
+        loaded_context: int | None = None,
         pace_sec: float = 0.0,
     ) -> None:
         super().__init__(script, refusal, pace_sec=pace_sec)
@@ -39,6 +40,7 @@ class OllamaServer(OpenAIServer):
         self.others = others
         self.breaks, self.silent, self.ids = breaks, silent, ids
         self.over = threading.Event()
+        self.loaded_context = loaded_context or context_length
         self.model = model
         self.context_length = context_length
 
@@ -75,7 +77,7 @@ class OllamaServer(OpenAIServer):
         others = [{**listed, "name": name, "model": name, "digest": "f" * 64} for name in self.others]
         answers: dict[str, Any] = {
             "/api/tags": {"models": [{**entry, "details": _DETAILS} for entry in (listed, *others)]},
-            "/api/ps": {"models": [{**listed, "size_vram": 0, "context_length": self.context_length}]},
+            "/api/ps": {"models": [{**listed, "size_vram": 0, "context_length": self.loaded_context}]},
             "/api/version": {"version": "0.0.0-scripted"},
         }
         if path in ("", "/"):

@@ -7,10 +7,9 @@ from contextlib import suppress
 from typing import Any, override
 
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Message, ModelError, Options, Reply, Schema
-from terminalbench.llm.ollama_server import OllamaServer, longest_context, server_url, usage_of
+from terminalbench.llm.ollama_server import WINDOW, OllamaServer, longest_context, server_url, usage_of
 
 _TIMEOUT_SEC = 900.0
-_CONTEXT = 32_768
 _MARGIN = 1.25
 
 
@@ -67,8 +66,8 @@ class OllamaModel(ChatModel):
         if self._context is None:
             with suppress(ModelError):  # whoever asks it next will be told
                 self._context = longest_context(self._server.show(self.model))
-        return min(self._context or _CONTEXT, _CONTEXT)
+        return min(self._context or WINDOW, WINDOW)
 
     def _window(self, needed: int) -> int:
         # In steps of 4k: each new size makes the server load the model again.
-        return min(-(-needed // 4096) * 4096, self._context or _CONTEXT)
+        return min(-(-needed // 4096) * 4096, self._context or WINDOW)

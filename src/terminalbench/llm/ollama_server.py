@@ -23,6 +23,8 @@ from terminalbench.records import Usage
 from terminalbench.secrets.values import safe_message
 from terminalbench.text.numbers import duration
 
+WINDOW = 32_768
+"""The window of a model when nobody says otherwise: at most this much of what it was made for."""
 _LOOK_SEC = 30.0
 _CLOUD = ("remote_host", "remote_model")
 
@@ -161,6 +163,17 @@ class OllamaServer:
             size=_text(details, "parameter_size"),
             quantization=_text(details, "quantization_level"),
         )
+
+    def loaded_context(self, name: str) -> int | None:
+        """The window with which a model is in memory now; None where it is not, or the server does not tell."""
+        with suppress(ModelError):
+            running = self._get("/api/ps").get("models")
+            entries = [e for e in running if isinstance(e, Mapping)] if isinstance(running, list) else []
+            found = next(
+                (e.get("context_length") for e in entries if with_tag(name) in (e.get("name"), e.get("model"))), None
+            )
+            return found if isinstance(found, int) and found > 0 else None
+        return None
 
     def show(self, name: str) -> dict[str, Any]:
         """What the server tells of a model."""

@@ -15,10 +15,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.agents import agent_info
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 
 POSSIBLE = "claude-code[:MODEL], ollama:MODEL:TAG, PROVIDER/MODEL (any LiteLLM name), oracle, nop, simulated"
 _OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")
@@ -97,25 +99,32 @@ def parse_model(spec: str) -> ModelSpec:
 
 
 def profile_of(
-    model: ModelSpec, *, ollama_endpoint: str | None = None, facts: Mapping[str, str] | None = None
+    model: ModelSpec,
+    *,
+    ollama_endpoint: str | None = None,
+    facts: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The table of its profile. `facts` are those of `check_model`: what they pin is part of the profile."""
+    """The table of its profile. `facts` are those of `check_model`: what they pin is part of the profile.
+
+    The profile names the variables that it needs, as far as `environment` has them.
+    """
+    given = os.environ if environment is None else environment
     table: dict[str, Any] = {"agent": model.kind.agent, "description": model.spec}
     options = dict(model.options)
     if model.kind is ModelKind.SIMULATED:
         table["model"] = f"simulated/{model.key}"
     elif model.kind is ModelKind.CLAUDE_CODE:
-        table |= {"no_mcp": True, "env": _present(_CLAUDE_VARIABLES) or ["ANTHROPIC_API_KEY"]}
-        table |= {"model": _claude_model(model.model)} if model.model else {}
+        table |= {"no_mcp": True, "env": _present(_CLAUDE_VARIABLES, given) or ["ANTHROPIC_API_KEY"]}
+        table |= {"model": _claude_model(model.model, given)} if model.model else {}
     elif model.kind is ModelKind.LITELLM:
-        table |= {"model": model.model, "env": _provider_variables(model.model or "")}
+        table |= {"model": model.model, "env": _provider_variables(model.model or "", given)}
         options = {"record_terminal_session": False, **options}
     elif model.kind is ModelKind.OLLAMA:
         table["model"] = model.model
-        pinned = {name: (facts or {}).get(name) for name in ("digest", "num_ctx")}
-        known = {"base_url": ollama_endpoint, "digest": pinned["digest"]}
-        known["num_ctx"] = int(pinned["num_ctx"]) if pinned["num_ctx"] else None
-        options = {**{name: value for name, value in known.items() if value is not None}, **options}
+        known: dict[str, Any] = {"base_url": _server(ollama_endpoint, facts, given)}
+        known |= {"digest": facts["digest"], "num_ctx": int(facts["num_ctx"])} if facts else {}
+        options = {**known, **options}
     if model.free:
         table["price"] = 0
     if options:
@@ -123,14 +132,48 @@ def profile_of(
     return table
 
 
-def check_model(model: ModelSpec) -> dict[str, str]:
-    """Ask a model for a token, now; what was found out about it. Raises `UserError`: it cannot be used.
+def check_model(
+    model: ModelSpec,
+    *,
+    ollama_endpoint: str | None = None,
+    container_env: str = "local",
+    harbor_args: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Ask a model, now; what was found out about it. Raises `UserError`: it cannot be used.
 
-    `profile_of` pins what is in the facts.
+    `environment` are the variables that it will have (`model_environment`); `profile_of` pins what is in the facts.
     """
-    if model.kind in (ModelKind.ORACLE, ModelKind.NOP, ModelKind.SIMULATED):
-        return {}
-    raise _refused(model.spec, "it cannot be checked yet", "possible for now: oracle, nop, simulated")
+    from terminalbench.overnight import live_check
+
+    known = os.environ if environment is None else environment
+    name = model.model or ""
+    if model.kind is ModelKind.OLLAMA:
+        return live_check.ollama_facts(model.spec, name, ollama_endpoint, model.options, known)
+    if model.kind is ModelKind.LITELLM:
+        return live_check.litellm_facts(model.spec, name, known)
+    if model.kind is ModelKind.CLAUDE_CODE:
+        return live_check.claude_facts(model.spec, model.model, container_env, harbor_args, known)
+    return {}
+
+
+def check_again(model: ModelSpec, facts: Mapping[str, str]) -> None:
+    """Before an iteration: whether a model is still the one that `check_model` found. Raises `UserError` when not.
+
+    Raises `ModelError` for a server that does not answer now.
+    """
+    if model.kind is ModelKind.OLLAMA and facts:
+        from terminalbench.overnight.live_check import ollama_still
+
+        ollama_still(model.spec, model.model or "", facts)
+
+
+def model_environment(root: Path, shell: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that models have in a project: those of the shell, and of its env file, which wins."""
+    from terminalbench.experiments.envfile import read_env_file
+
+    file = root / DEFAULT_ENV_FILE
+    return {**(os.environ if shell is None else shell), **(read_env_file(file) if file.is_file() else {})}
 
 
 def _kind(spec: str, head: str, name: str) -> ModelKind:
@@ -176,16 +219,22 @@ def _key(spec: str) -> str:
     return _PLAIN.sub("-", spec).strip("-.")[:80] or "model"
 
 
-def _claude_model(name: str) -> str:
-    elsewhere = bool(os.environ.get("ANTHROPIC_BASE_URL"))  # Harbor sends a name as it is to a server of one's own
+def _server(endpoint: str | None, facts: Mapping[str, str] | None, environment: Mapping[str, str]) -> str:
+    from terminalbench.llm.ollama_server import server_url
+
+    return (facts or {}).get("server") or server_url(endpoint or environment.get("OLLAMA_HOST"))
+
+
+def _claude_model(name: str, environment: Mapping[str, str]) -> str:
+    elsewhere = bool(environment.get("ANTHROPIC_BASE_URL"))  # Harbor sends a name as it is to a server of one's own
     return name if "/" in name or elsewhere else f"anthropic/{name}"
 
 
-def _present(names: Sequence[str]) -> list[str]:
-    return [name for name in names if os.environ.get(name)]
+def _present(names: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    return [name for name in names if environment.get(name)]
 
 
-def _provider_variables(model: str) -> list[str]:
+def _provider_variables(model: str, environment: Mapping[str, str]) -> list[str]:
     """The key of its provider, and the address of a server of one's own where the environment has one."""
     from terminalbench.experiments.network import base_url_variables
     from terminalbench.swebench_pro.experiment import key_variable
@@ -193,4 +242,4 @@ def _provider_variables(model: str) -> list[str]:
     provider = model.partition("/")[0]
     key = None if provider in _LOCAL else key_variable(provider)
     addresses = [name for name in base_url_variables() if name.startswith(f"{provider.upper()}_")]
-    return [*([key] if key else []), *_present(addresses)]
+    return [*([key] if key else []), *_present(addresses, environment)]

@@ -40,11 +40,9 @@ from terminalbench.harbor.agents.shell_tools import TOOLS, ShellTools
 from terminalbench.harbor.attempts import ATTEMPT
 from terminalbench.llm.ask import Patience
 from terminalbench.llm.model import RETRYABLE, Fault, ModelError, count_text
-from terminalbench.llm.ollama_server import ChatReply, OllamaServer, ServedModel, server_url
+from terminalbench.llm.ollama_server import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
 from terminalbench.version import __version__
 
-WINDOW = 32_768
-"""The window without `num_ctx`: at most this much of what the model was made for."""
 _ANSWER = 4096
 _SYSTEM = """\
 You solve a task in a Linux environment by running commands. Work until the task is done: look around, act, check the

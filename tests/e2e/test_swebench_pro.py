@@ -32,7 +32,7 @@ SILENT = (
 )
 SPOIL = """
 cd /app && git config core.autocrlf true && git config diff.noprefix true
-{ env; hostname; cat /proc/1/cmdline | tr '\\0' ' '; git log --all --format=%H; git fsck --unreachable; } > /logs/artifacts/seen 2>&1
+{ env; hostname; cat /proc/1/cmdline | tr '\\0' ' '; cat /proc/self/mountinfo; git log --all --format=%H; git fsck --unreachable; } > /logs/artifacts/seen 2>&1
 git cat-file --batch-all-objects --batch='%(objectname)' >> /logs/artifacts/seen
 grep -rhoE '[0-9a-f]{40}' /app /opt /etc /logs /root /home /workspace /tests /solution 2> /dev/null >> /logs/artifacts/seen
 git apply /dev/stdin <<'GOLDEN'
@@ -132,6 +132,7 @@ def test_an_agent_cannot_see_the_fix_nor_spoil_what_is_read_of_its_work(bench: B
     note = read_safety(folders["cheat"])
     assert note is not None
     assert note.test_config == ["conftest"]
+    assert one.fixes[0][:4] not in folders["spoiler"].name, "a container is named by it, and its folder is mounted"
     left = folders["spoiler"] / "artifacts" / "logs" / "artifacts"
     patch = (left / "model.patch").read_text()
     assert '"b/a file \\"of mine\\".txt"' in patch

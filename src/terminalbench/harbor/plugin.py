@@ -49,6 +49,7 @@ from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.seen import SEEN, Seen
 from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.harbor.read.usage import best
+from terminalbench.harbor.trial_names import hide_commits
 from terminalbench.harbor.tries import Tries
 from terminalbench.records import COMPLETED_JOB, HUNG_JOB, Event, Progress
 from terminalbench.sandbox.network.trial import PHASES, enter_phase, phases_are_told
@@ -119,10 +120,11 @@ class EventPlugin(BaseJobPlugin):
             self._planned = len(job)
             self._writer.start()
             atexit.register(self._at_exit)
+            hide_commits(job._remaining_trial_configs)  # Harbor has no public list
             self._attempts = await asyncio.to_thread(number_planned, job, Batch(self._path.parent))
             self._tries.follow(job, self._attempts, self._at)
             planned = await asyncio.to_thread(planned_limits, Batch(self._path.parent).plan_json)
-            await asyncio.to_thread(bound_agents, job._remaining_trial_configs, planned)  # Harbor has no public list
+            await asyncio.to_thread(bound_agents, job._remaining_trial_configs, planned)
             told = {"trials": self._planned, "resumed": bool(job.is_resuming), "job_id": str(job.id), "boot": boot_id()}
             self._write("job_started", detail=told)
         except Exception as error:  # noqa: BLE001 - a plugin must not end the job it watches

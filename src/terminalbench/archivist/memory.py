@@ -68,6 +68,13 @@ def add(store: Store, draft: Lesson, *, by: str, tasks: Sequence[TaskTexts] = ()
     return added
 
 
+def add_imported(store: Store, draft: Lesson, *, by: str) -> Added:
+    """Add a lesson from elsewhere: a candidate at best, until a person approves it here."""
+    added = _add(store, draft, by=by, held="imported; approve it to use it here")
+    assert added is not None  # only an episode has a limit
+    return added
+
+
 def add_from_episode(
     store: Store, drafts: Iterable[Lesson], *, episode: str, by: str, tasks: Sequence[TaskTexts] = ()
 ) -> list[Added]:
@@ -85,13 +92,16 @@ def _add(
     draft: Lesson,
     *,
     by: str,
-    tasks: Sequence[TaskTexts],
+    tasks: Sequence[TaskTexts] = (),
     episode: str | None = None,
+    held: str | None = None,
     if_known: Callable[[Lesson], None] | None = None,
 ) -> Added | None:
     check_fields(draft)
     leaks = tuple(find_leaks(draft.text, tasks))
     found = judge(draft, leaks, tasks)
+    if held is not None and found.state is LessonState.ACTIVE:
+        found = Verdict(LessonState.CANDIDATE, held)
     made: list[Added] = []
 
     def make() -> list[Entry]:
@@ -216,12 +226,13 @@ def find(store: Store, name: str) -> Lesson:
     exact = find_lesson(store.connection, name)
     if exact is not None:
         return exact
-    query = "SELECT id, record FROM lessons WHERE substr(id, 1, ?) = ? ORDER BY id LIMIT 3"
+    query = "SELECT id, record FROM lessons WHERE substr(id, 1, ?) = ? ORDER BY id LIMIT 4"
     rows = store.connection.execute(query, (len(name), name)).fetchall() if name else []
     if len(rows) == 1:
         return lesson_of(rows[0]["record"])
     if rows:
-        raise UserError(f'"{name}" begins several ids: {", ".join(row["id"] for row in rows)}, ...')
+        shown = [row["id"] for row in rows[:3]] + (["..."] if len(rows) > 3 else [])
+        raise UserError(f'"{name}" begins several ids: {", ".join(shown)}')
     ids = [row[0] for row in store.connection.execute("SELECT id FROM lessons ORDER BY number DESC LIMIT 10000")]
     hint = did_you_mean(name, ids, limit=5) if ids else "memory is empty; tbench memory add writes one"
     raise UserError(f'no lesson is called "{name}"', hint=hint)

@@ -40,6 +40,9 @@ SECTIONS = {
         "overnight": "The same with several workers, and a report in the morning.",
         "episodes": "Look into the episodes: every iteration of every night.",
     },
+    "Memory": {
+        "memory": "Read, write and veto the lessons that memory holds.",
+    },
     "SWE-Bench Pro": {
         "swebench-pro": "Make tasks of SWE-Bench Pro, and evaluate patches on them.",
     },
@@ -55,6 +58,26 @@ GROUPS = {
             "show": "Show one episode and its tasks.",
             "baseline": "Say what an episode is measured against, and how it compares.",
             "export": "Write episodes as JSON lines or CSV.",
+        },
+    },
+    "memory": {
+        "Look": {
+            "list": "List lessons, newest first.",
+            "show": "Show one lesson, what supports it, and its history.",
+            "search": "Find lessons by words; or those that a task would get.",
+            "stats": "Count what memory holds.",
+            "log": "Show the operations, newest first.",
+        },
+        "Decide": {
+            "add": "Add a lesson.",
+            "edit": "Change a lesson.",
+            "approve": "Put a quarantined, retired or candidate lesson into use.",
+            "retire": "Take a lesson out of use.",
+            "merge": "Let one lesson take up others.",
+        },
+        "Take along": {
+            "export": "Write lessons as JSON lines.",
+            "import": "Add the lessons of an export, as candidates.",
         },
     },
     "swebench-pro": {

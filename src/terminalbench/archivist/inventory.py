@@ -1,0 +1,123 @@
+"""What memory holds, for people: lists, histories, counts; and taking lessons along to another project."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from terminalbench.archivist.entries import Entry
+from terminalbench.archivist.memory import Added, add_imported, find
+from terminalbench.archivist.search import by_words, lessons_numbered
+from terminalbench.archivist.store import LogProblem, Store
+from terminalbench.archivist.tables import lesson_of
+from terminalbench.errors import InvalidFile, Problem
+from terminalbench.files import BadLine, each_jsonl
+from terminalbench.records import Lesson, LessonKind, LessonScope, LessonState
+
+
+@dataclass(frozen=True)
+class LessonFilter:
+    """Which lessons are wanted; what is None does not matter."""
+
+    state: LessonState | None = None
+    kind: LessonKind | None = None
+    scope: LessonScope | None = None
+    tag: str | None = None
+
+    def fits(self, lesson: Lesson) -> bool:
+        """Whether a lesson is one of them."""
+        wanted = ((self.state, lesson.state), (self.kind, lesson.kind), (self.scope, lesson.scope))
+        return all(asked is None or asked == has for asked, has in wanted) and self.tag in (None, *lesson.tags)
+
+
+def each_lesson(store: Store, wanted: LessonFilter | None = None) -> Iterator[Lesson]:
+    """The lessons, newest first."""
+    wanted = wanted or LessonFilter()
+    for row in store.connection.execute("SELECT record FROM lessons ORDER BY number DESC"):
+        lesson = lesson_of(row[0])
+        if wanted.fits(lesson):
+            yield lesson
+
+
+def search(store: Store, text: str, wanted: LessonFilter, limit: int) -> list[Lesson]:
+    """The lessons that have most to do with a text, whatever their state unless it is asked for."""
+    numbers = by_words(store.connection, text, 20 * limit)
+    known = lessons_numbered(store.connection, numbers)
+    return [known[number] for number in numbers if wanted.fits(known[number])][:limit]
+
+
+def history(store: Store, lesson: str | None = None, limit: int | None = None) -> list[Entry]:
+    """The entries of the log, newest first: all, or those about one lesson."""
+    where, values = "", []
+    if lesson is not None:
+        where, values = "WHERE seq IN (SELECT seq FROM entry_lessons WHERE lesson = ?)", [find(store, lesson).id]
+    query = f"SELECT record FROM entries {where} ORDER BY seq DESC LIMIT ?"  # noqa: S608  our own words
+    decode = msgspec.json.Decoder(Entry).decode
+    return [decode(row[0]) for row in store.connection.execute(query, (*values, -1 if limit is None else limit))]
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """How much memory holds. `measured` are lessons whose effect was measured."""
+
+    lessons: int
+    states: dict[str, int]
+    kinds: dict[str, int]
+    scopes: dict[str, int]
+    tags: dict[str, int]
+    authors: dict[str, int]
+    measured: int
+    entries: int
+    problems: list[LogProblem]
+
+
+def stats(store: Store) -> Stats:
+    """Counts of everything; tags and authors by how many lessons have them."""
+    found = list(each_lesson(store))
+    return Stats(
+        lessons=len(found),
+        states=_counted(lesson.state for lesson in found),
+        kinds=_counted(lesson.kind for lesson in found),
+        scopes=_counted(lesson.scope for lesson in found),
+        tags=_counted(tag for lesson in found for tag in lesson.tags),
+        authors=_counted(lesson.author or "unknown" for lesson in found),
+        measured=sum(lesson.utility is not None for lesson in found),
+        entries=store.connection.execute("SELECT count(*) FROM entries").fetchone()[0],
+        problems=store.problems(),
+    )
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[str(name)] = counts.get(str(name), 0) + 1
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of the lessons in a file; `left_out` were retired or quarantined there."""
+
+    added: tuple[Added, ...]
+    left_out: int
+
+
+def import_lessons(store: Store, file: Path, *, by: str) -> Imported:
+    """Add the lessons that a file of `export` holds, as candidates: they were measured and approved elsewhere.
+
+    Every line is read before the first is added. Those that say the same as one that is here become part of it.
+    """
+    lessons: list[Lesson] = []
+    problems: list[Problem] = []
+    for found in each_jsonl(file, Lesson):
+        if isinstance(found, BadLine):
+            problems.append(Problem(f"line {found.number}", f"is no lesson: {found.reason}"))
+        else:
+            lessons.append(found)
+    if problems:
+        raise InvalidFile(str(file), problems)
+    wanted = [one for one in lessons if one.state in (LessonState.ACTIVE, LessonState.CANDIDATE)]
+    drafts = [replace(one, id="", utility=None, superseded_by=None, reason=None) for one in wanted]
+    added = [add_imported(store, draft, by=by) for draft in drafts]
+    return Imported(tuple(added), len(lessons) - len(wanted))

@@ -1,0 +1,11 @@
+"""`tbench memory`: one file per command, each loaded when it is used."""
+
+import click
+
+from terminalbench.cli.commands import GROUPS
+from terminalbench.cli.lazy import CommandTable
+
+
+@click.group("memory", cls=CommandTable, sections=GROUPS["memory"], package=__name__, no_args_is_help=True)
+def command() -> None:
+    """The lessons of a project: .terminalbench/memory.jsonl, a log that every command here only appends to."""

@@ -1,0 +1,39 @@
+"""`tbench memory import`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.memory.options import by_option, on_memory, told
+from terminalbench.cli.options import PATH, json_option
+from terminalbench.cli.output import print_json
+from terminalbench.errors import UserError
+
+if TYPE_CHECKING:
+    from terminalbench.archivist.store import Store
+
+
+@click.command("import")
+@click.argument("file", type=PATH)
+@by_option
+@on_memory(write=True)
+@json_option
+def command(store: "Store", file: Path, by: str, as_json: bool) -> None:
+    """Add the lessons of an export, as candidates: what was approved and measured elsewhere does not count here.
+
+    To move a whole memory, copy memory.jsonl instead.
+    """
+    from terminalbench.archivist.inventory import import_lessons
+    from terminalbench.text.numbers import plural
+
+    if not file.is_file():
+        raise UserError("no such file", where=str(file), hint="tbench memory export writes one")
+    found = import_lessons(store, file, by=by)
+    if as_json:
+        print_json(found)
+        return
+    for added in found.added:
+        click.echo(told(added))
+    out = f"; {found.left_out} left out that were retired or quarantined there" if found.left_out else ""
+    click.echo(f"{plural(len(found.added), 'lesson')} read{out}")

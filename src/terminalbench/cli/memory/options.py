@@ -1,0 +1,131 @@
+"""What the commands on memory share: where it is, who speaks, which lessons are meant, and how they are written."""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from terminalbench.cli.options import PATH, root_option
+from terminalbench.errors import UserError
+
+if TYPE_CHECKING:
+    from terminalbench.archivist.memory import Added
+    from terminalbench.records import Lesson
+
+STATES = ("candidate", "active", "retired", "quarantined")
+KINDS = ("strategy", "pitfall", "tool", "environment", "checking")
+SCOPES = ("global", "suite", "repository", "family", "task")
+
+
+def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], Any]:
+    """A command on the memory of a project: `--root` becomes `store`. What of the log cannot be read is said."""
+
+    def wrapped(command: Callable[..., int | None]) -> Any:
+        @wraps(command)
+        def called(root: Path | None, **rest: Any) -> int | None:
+            from terminalbench.archivist.store import ProblemKind, open_store
+            from terminalbench.experiments.config import project_root
+
+            folder = project_root(Path.cwd() / "any.toml", root) / ".terminalbench"
+            with open_store(folder, write=write) as store:
+                for problem in store.problems():
+                    if problem.kind is ProblemKind.LOST:
+                        click.echo(f"warning: {store.place.log}: {problem.what}", err=True)
+                return command(store=store, **rest)
+
+        return root_option(called)
+
+    return wrapped
+
+
+def _speaker(_context: click.Context, _option: click.Parameter, given: str | None) -> str:
+    import getpass
+
+    name = given if given is not None else os.environ.get("USER") or getpass.getuser()
+    if not name.strip():
+        raise click.BadParameter("is empty")
+    return name
+
+
+by_option: Any = click.option("--by", metavar="NAME", callback=_speaker, help="Who says so. Default: your user name.")
+task_folders_option: Any = click.option(
+    "--task-folder",
+    "task_folders",
+    multiple=True,
+    type=PATH,
+    metavar="DIR",
+    help="Folder of a task that the lesson comes from: it is compared with its instruction, tests and solution.",
+)
+
+
+def filter_options(command: Callable[..., int | None]) -> Any:
+    """The options that pick lessons become `wanted`."""
+
+    @wraps(command)
+    def called(state: str | None, kind: str | None, scope: str | None, tag: str | None, **rest: Any) -> int | None:
+        from terminalbench.archivist.inventory import LessonFilter
+        from terminalbench.records import LessonKind, LessonScope, LessonState
+
+        wanted = LessonFilter(
+            state=LessonState(state) if state else None,
+            kind=LessonKind(kind) if kind else None,
+            scope=LessonScope(scope) if scope else None,
+            tag=tag,
+        )
+        return command(wanted=wanted, **rest)
+
+    for name, values in (("scope", SCOPES), ("kind", KINDS), ("state", STATES)):
+        called = click.option(f"--{name}", type=click.Choice(values), help=f"Only of this {name}.")(called)
+    return click.option("--tag", metavar="TAG", help="Only with this tag.")(called)
+
+
+def scope_of(text: str) -> dict[str, Any]:
+    """The fields of a lesson that `KIND` or `KIND:VALUE` means."""
+    from terminalbench.errors import did_you_mean
+    from terminalbench.records import LessonScope
+
+    kind, _, value = text.partition(":")
+    if kind not in SCOPES:
+        raise UserError(f'"{kind}" is no scope', hint=did_you_mean(kind, SCOPES))
+    return {"scope": LessonScope(kind), "scope_value": value or None}
+
+
+def table(lessons: "Sequence[Lesson]", width: int) -> str:
+    """Lessons as a table of at most `width` columns, a line each."""
+    from terminalbench.text.foreign import flat, short
+    from terminalbench.text.table import columns
+
+    rows = [["lesson", "state", "scope", "effect"]]
+    for one in lessons:
+        rows.append([one.id, one.state, short(scope_text(one), 20), effect_text(one, brief=True)])
+    lines = columns(rows, left=(0, 1, 2)).split("\n")
+    room = max(20, width - max(map(len, lines)) - 2)
+    texts = ["text", *(flat(one.text, room) for one in lessons)]
+    wide = max(map(len, lines))
+    return "\n".join(f"{line:<{wide}}  {text}" for line, text in zip(lines, texts, strict=True))
+
+
+def scope_text(lesson: "Lesson") -> str:
+    """A scope as it is given: `global`, `repository:NAME`."""
+    return lesson.scope if lesson.scope_value is None else f"{lesson.scope}:{lesson.scope_value}"
+
+
+def effect_text(lesson: "Lesson", *, brief: bool = False) -> str:
+    """The measured effect of a lesson on the pass rate."""
+    from terminalbench.text.numbers import plural, points
+
+    if lesson.utility is None:
+        return "-" if brief else "not measured"
+    mean, sd = points(lesson.utility.mean), points(lesson.utility.sd, sign=False)
+    return mean if brief else f"{mean} (sd {sd}, {plural(lesson.utility.n, 'trial')})"
+
+
+def told(added: "Added") -> str:
+    """What became of a lesson that was added, in words."""
+    lesson = added.lesson
+    if added.merged:
+        return f"{lesson.id} says the same: it took this up ({lesson.state})"
+    return f"{lesson.id} is {lesson.state}" + (f": {lesson.reason}" if lesson.reason else "")

@@ -1,0 +1,67 @@
+"""`tbench memory show`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from terminalbench.cli.memory.options import effect_text, on_memory, scope_text
+from terminalbench.cli.options import json_option
+from terminalbench.cli.output import print_json
+
+if TYPE_CHECKING:
+    from terminalbench.archivist.entries import Entry
+    from terminalbench.archivist.store import Store
+    from terminalbench.records import Lesson
+
+
+@click.command("show")
+@click.argument("lesson")
+@on_memory()
+@json_option
+def command(store: "Store", lesson: str, as_json: bool) -> None:
+    """Show one lesson, what supports it, and its history. LESSON is its id, or how that begins."""
+    from terminalbench.archivist.inventory import history
+    from terminalbench.archivist.memory import find
+
+    found = find(store, lesson)
+    entries = history(store, found.id)
+    if as_json:
+        print_json({"lesson": found, "log": entries})
+        return
+    click.echo("\n".join([*_lines(found), "", "log:", *(f"  {entry_line(entry)}" for entry in entries)]))
+
+
+def _lines(lesson: "Lesson") -> list[str]:
+    state = lesson.state + (f": {lesson.reason}" if lesson.reason else "")
+    facts = {
+        "state": state,
+        "part of": lesson.superseded_by,
+        "kind": lesson.kind,
+        "scope": scope_text(lesson),
+        "tags": ", ".join(lesson.tags) or None,
+        "importance": f"{lesson.importance:g}",
+        "effect": effect_text(lesson),
+        "author": lesson.author,
+        "model": lesson.model,
+        "profile": lesson.profile,
+        "learned from": ", ".join(task.id for task in lesson.source_tasks) or None,
+        "families": ", ".join(lesson.families) or None,
+    }
+    lines = [lesson.id, *(f"  {line}" for line in lesson.text.split("\n")), ""]
+    lines += [f"{name:<13} {value}" for name, value in facts.items() if value is not None]
+    for one in lesson.evidence:
+        steps = f", step {', '.join(map(str, one.steps))}" if one.steps else ""
+        quote = f': "{one.quote}"' if one.quote else ""
+        lines.append(f"{'evidence':<13} {one.trial}{steps}{quote}")
+    return lines
+
+
+def entry_line(entry: "Entry") -> str:
+    """An operation as a line: number, time, what, on which lesson, by whom, why."""
+    from terminalbench.text.numbers import moment
+
+    changed = ", ".join(entry.changes.values()) if entry.changes is not None else ""
+    took = f" takes up {', '.join(entry.absorbed)}" if entry.absorbed else ""
+    why = f": {entry.reason}" if entry.reason else ""
+    detail = f" ({changed})" if changed and not entry.absorbed else ""
+    return f"{entry.seq}  {moment(entry.time)}  {entry.op} {entry.id}{took}{detail}, by {entry.by}{why}"

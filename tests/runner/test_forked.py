@@ -40,6 +40,8 @@ def main():
         except KeyboardInterrupt:
             open(sys.argv[2], "w").write("interrupted")
             sys.exit(7)
+if __name__ == "__main__":
+    main()
 """
 ASKER = """
 import os, subprocess, sys, time

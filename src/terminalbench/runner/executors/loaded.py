@@ -17,6 +17,7 @@ import gc
 import importlib
 import os
 import resource
+import runpy
 import selectors
 import signal
 import socket
@@ -74,6 +75,7 @@ class _Server:
     def __init__(self, listener: socket.socket, owner: int) -> None:
         self.listener, self.owner, self.env = listener, os.pidfd_open(owner), dict(os.environ)
         self.running: dict[int, _Child] = {}
+        self.ending = False
         self.ready = selectors.DefaultSelector()
         self.woken, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -86,7 +88,7 @@ class _Server:
 
     def serve(self) -> Callable[[], Any]:
         """Fork what is asked for; returns in each forked process, with its program."""
-        while True:
+        while self.running or not self.ending:
             for key, _ in self.ready.select():
                 if key.fileobj == self.owner:
                     self._end()
@@ -97,6 +99,7 @@ class _Server:
                     self._accept()
                 elif (program := self._answer(key.fileobj)) is not None:
                     return program
+        return lambda: None
 
     def _accept(self) -> None:
         client = self.listener.accept()[0]
@@ -146,18 +149,15 @@ class _Server:
                 os.write(child.told, HEAD.pack(status))
             os.close(child.told)
 
-    def _end(self) -> NoReturn:
-        """The owner is gone: every process gets its signal, and the time that its guard gives it."""
-        for pid, child in self.running.items():
-            os.kill(pid, child.signal)
+    def _end(self) -> None:
+        """The owner is gone: so are its connections, and what it asked for has its signal. Who was started goes on."""
+        self.ready.unregister(self.owner)
+        self.ready.unregister(self.listener)
+        self.ending = True
         address = Path(self.listener.getsockname())
         with contextlib.suppress(OSError):
             address.unlink()
             address.parent.rmdir()
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                os.wait()
-        os._exit(0)
 
 
 def _credentials(client: socket.socket) -> tuple[int, int, int]:
@@ -225,7 +225,7 @@ def _become(asked: Asked, descriptors: list[int], asker: int, parent: int) -> Ca
         return _HARBOR
     sys.argv = arguments[1:]
     sys.path.insert(0, asked.cwd)
-    return importlib.import_module(arguments[1]).main
+    return lambda: runpy.run_module(arguments[1], run_name="__main__", alter_sys=True) and None
 
 
 def _run(program: Callable[[], Any]) -> NoReturn:

@@ -11,6 +11,7 @@ from typing import Protocol
 from terminalbench.modes import make_file, make_folder
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Role
+from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors import local
 
 MODULE = "terminalbench.overnight.worker"
@@ -61,7 +62,7 @@ def start_worker(assigned: Assignment, log: Path) -> Process:
     with log.open("ab") as output:
         return local.spawn(
             [*PROGRAM, *assigned.arguments()],
-            os.environ,
+            {**os.environ, **FIXED},
             signal.SIGTERM,
             stdin=subprocess.DEVNULL,
             stdout=output,

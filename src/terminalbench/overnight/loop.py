@@ -19,11 +19,13 @@ from terminalbench.overnight.begin import Night, Request, begin, go_on, night_at
 from terminalbench.overnight.decisions import Patience
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base
+from terminalbench.overnight.launch import MODULE as WORKER
 from terminalbench.overnight.morning import first_lines
 from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Status
 from terminalbench.overnight.projections import project
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.supervisor import Supervisor
+from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.runner.notify import Notifier
 from terminalbench.text.paths import typed
 
@@ -86,7 +88,10 @@ def run_night(
         supervisor = Supervisor(night.folder, night.config, night.state, patience or Patience(), told.event, told.tick)
         _tell_beginning(supervisor, night, resumed=resume is not None)
         try:
-            state = supervisor.run()
+            with harbor_loaded_once(
+                [WORKER]
+            ):  # workers and their Harbor processes are forked from one that has loaded all
+                state = supervisor.run()
         finally:
             written = project(night.folder, night.config, night.state)
         sent = _notify(night, written.summary)

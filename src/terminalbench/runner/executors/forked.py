@@ -33,6 +33,7 @@ OWN_PROCESSES = "TERMINALBENCH_OWN_PROCESSES"
 """The variable that has every Harbor process load Harbor itself."""
 _STANDARD = ("stdin", "stdout", "stderr")
 _ANSWER_SEC = 60.0
+_MOST_STARTS = 3
 
 
 class Forked:
@@ -98,8 +99,8 @@ def fork(argv: list[str], env: Mapping[str, str], number: int, **files: Any) -> 
 
     `files` are its standard files, and perhaps its folder (`cwd`), as `subprocess` has them.
     """
-    if _wanted:
-        _wanted.pop().start()
+    for loaded in _ours:
+        loaded.start()
     address = os.environ.get(ADDRESS)
     if address is None:
         return None
@@ -154,6 +155,7 @@ class LoadedHarbor:
         self.log, self.modules = log, modules
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: str | None = None
+        self._starts = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -170,10 +172,11 @@ class LoadedHarbor:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, unless it runs. What is asked for before it is ready waits."""
-        if sys.platform != "linux" or self.alive:
+        """Start it, unless it runs; again if it has died, a few times. What is asked for before it is ready waits."""
+        if sys.platform != "linux" or self.alive or self._starts == _MOST_STARTS:
             return
         self.end()
+        self._starts += 1
         self._folder = tempfile.mkdtemp(prefix="tbench-loaded-")  # this user's alone, and short: it is a socket's path
         address = f"{self._folder}/socket"
         with socket.socket(socket.AF_UNIX) as listener, (self.log or Path(os.devnull)).open("ab") as log:
@@ -205,19 +208,22 @@ class LoadedHarbor:
         self._folder = self._process = None
 
 
-_wanted: list[LoadedHarbor] = []
+_ours: list[LoadedHarbor] = []
 
 
 @contextlib.contextmanager
-def harbor_loaded_once() -> Generator[None]:
-    """One process loads Harbor for all that a block starts, when the first is started; unless there is one already."""
+def harbor_loaded_once(modules: Sequence[str] = ()) -> Generator[None]:
+    """One process loads Harbor for all that a block starts, when the first is started; unless there is one already.
+
+    `modules` are loaded besides.
+    """
     if ADDRESS in os.environ or os.environ.get(OWN_PROCESSES):
         yield
         return
-    loaded = LoadedHarbor()
-    _wanted.append(loaded)
+    loaded = LoadedHarbor(modules=modules)
+    _ours.append(loaded)
     try:
         yield
     finally:
-        _wanted.clear()
+        _ours.clear()
         loaded.end()

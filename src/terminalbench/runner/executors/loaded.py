@@ -40,6 +40,7 @@ REFUSED = 0
 _DEATH_SIGNAL, _SET_NAME = 1, 15
 _CREDENTIALS = struct.Struct("3i")
 _NAMES = ("HOME", "TZ", "LANG", "LANGUAGE", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _PREFIXES = ("PYTHON", "HARBOR_", "LITELLM_", "LC_", "SSL_CERT_")
 
 
@@ -57,7 +58,7 @@ def why_not(asked: Asked, own: Mapping[str, str]) -> str | None:
     """Why a fork would not be what a fresh process is: its program, or variables that are read while modules load."""
     if asked.argv[1:2] != ["-m"] and Path(asked.argv[0]).name != "harbor":
         return "neither Harbor nor a module"
-    names = (name for name in (*own, *asked.env) if name.startswith(_PREFIXES) or name in _NAMES)
+    names = (name for name in {*own, *asked.env} - {_NO_BYTECODE} if name.startswith(_PREFIXES) or name in _NAMES)
     other = sorted({name for name in names if own.get(name) != asked.env.get(name)})
     return f"another {', '.join(other)}" if other else None
 
@@ -217,6 +218,7 @@ def _become(asked: Asked, descriptors: list[int], asker: int, parent: int) -> Ca
         tie.guard(asker, mark)
         os.environ[tie.MARK] = mark
     os.environ.pop(tie.ORPHANED, None)
+    sys.dont_write_bytecode = bool(asked.env.get(_NO_BYTECODE))
     program, *arguments = asked.argv
     sys.argv = [Path(program).name, *arguments]
     libc.prctl(_SET_NAME, Path(program).name.encode())

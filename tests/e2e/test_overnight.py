@@ -28,6 +28,7 @@ from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.loop import NightEnd, run_night
 from terminalbench.overnight.night import Beat, Happening, NightConfig, NightEvent, NightState, Phase, Role, Status
+from terminalbench.runner.executors.forked import OWN_PROCESSES
 
 HELD = '''
 
@@ -56,6 +57,7 @@ class Nights:
 
     def __init__(self, lab: Any) -> None:
         self.lab = lab
+        lab.env[OWN_PROCESSES] = "1"  # Harbor processes are forked from the one of the test session
         lab.project.write("lab_agents.py", AGENTS + HELD.replace("{root}", str(lab.root)))
         self.suite = lab.experiment(SOLVER, run="parallel = 2")
         self.folder = NightFolder(lab.root / "night")

@@ -12,4 +12,4 @@ from terminalbench.runner.executors import local  # noqa: E402
 
 if __name__ == "__main__":
     local.spawn = Warm(sys.argv.pop(1))  # ty: ignore[invalid-assignment]
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -4,8 +4,8 @@ Everything is checked before the first byte is written: the suite, each model by
 """
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -98,11 +98,11 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     suite = load_suite(request.suite, request.tasks, request.root)
     until = until_moment(request.until, now).isoformat() if request.until is not None else None
     checked = [_check(model) for model in parse_models(request.models)]
-    validator, off = _validator(request)
-    made = _experiment(suite, [*checked, *([validator] if validator is not None else [])], request)  # all that is wrong
+    validator, off = _validator(request, [one.model.key for one in checked])
+    made = _experiment(suite, checked, validator, request)  # all that is wrong
     code = pin(suite.root, folder.code, dirty=request.dirty, named=named_files(made))
     pinned = load_suite(pinned_path(code, suite.file), request.tasks, Path(code.root))
-    made = _experiment(pinned, [*checked, *([validator] if validator is not None else [])], request)
+    made = _experiment(pinned, checked, validator, request)
     write_experiment(make_base(made, folder, request.attempts), folder.base_toml)
     config = _config(request, suite, code, now, until)
     base = load_base(folder, config)
@@ -129,27 +129,31 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     return Night(folder, config, state, (*suite.notes, *code.notes, *unpinned(base, code)))
 
 
-def _experiment(suite: Suite, checked: list[_Checked], request: Request) -> Experiment:
-    """The tasks of the suite with the profiles of the models, or with its own."""
-    tables = {
-        one.model.key: profile_of(one.model, ollama_endpoint=request.ollama_endpoint, facts=one.facts)
-        for one in checked
-    }
-    if request.models:
-        return suite.with_profiles(tables)
-    if suite.experiment is None:
+def _experiment(suite: Suite, checked: list[_Checked], validator: _Checked | None, request: Request) -> Experiment:
+    """The tasks of the suite with the profiles of the models, or with its own; and with that of the validator."""
+    if not request.models and suite.experiment is None:
         raise UserError("this suite brings no profiles", where=str(suite.file), hint="name at least one --model")
-    return suite.experiment
+
+    def table(one: _Checked) -> dict[str, Any]:
+        return profile_of(one.model, ollama_endpoint=request.ollama_endpoint, facts=one.facts)
+
+    more = {validator.model.key: table(validator)} if validator is not None else {}
+    if request.models or suite.experiment is None:
+        return suite.with_profiles({**{one.model.key: table(one) for one in checked}, **more})
+    added = suite.with_profiles(more).profiles if more else ()
+    return replace(suite.experiment, profiles=(*suite.experiment.profiles, *added))
 
 
 def _check(model: ModelSpec) -> _Checked:
     return _Checked(model, check_model(model))
 
 
-def _validator(request: Request) -> tuple[_Checked | None, str | None]:
+def _validator(request: Request, models: Sequence[str]) -> tuple[_Checked | None, str | None]:
     """Who validates; or why nobody does, when that was asked for."""
     if not request.validation_rate:
         return None, None
+    if VALIDATOR in models:
+        return None, f"{VALIDATOR} is one of the models itself"
     try:
         return _check(parse_model(VALIDATOR)), None
     except UserError as error:

@@ -21,6 +21,7 @@ class NightFolder:
       events.jsonl     what happened, append-only: workers, iterations, scaling, incidents
       gate.json        budget, deadline and rate limits of all batches; its orders beside it
       .lock            held by the supervisor
+      loaded.log       what the process says from which workers are forked
       code/            the code under test, as it was at the start: a worktree of git, or a copy; made again from
       code.json code.tar   its record, and what of it is not in a commit
       batches/night/<n>/   the batches, and batches/index.db over them: all that a resume reads besides config and state
@@ -86,6 +87,11 @@ class NightFolder:
     def report_html(self) -> Path:
         """The same with pictures and links."""
         return self.folder / "report.html"
+
+    @property
+    def loaded_log(self) -> Path:
+        """What the process says from which workers are forked."""
+        return self.folder / "loaded.log"
 
     def iteration(self, number: int) -> Path:
         """The folder of an iteration."""

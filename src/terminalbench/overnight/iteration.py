@@ -9,17 +9,20 @@ from terminalbench.experiments.config import Experiment, load
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import write_project_file
-from terminalbench.index.plans import plan_or_none
 from terminalbench.overnight.folder import SLUG, NightFolder
 from terminalbench.overnight.night import (
     ITERATION_LABEL,
     ROLE_LABEL,
     RUN_LABEL,
     NightConfig,
+    NightState,
     Quarantined,
     Role,
     Work,
 )
+from terminalbench.overnight.results import labelled
+from terminalbench.overnight.validation import Candidate, Kind, sample
+from terminalbench.records import TaskRef
 
 
 def labels_of(run_id: str, number: int, role: Role) -> dict[str, str]:
@@ -71,6 +74,8 @@ def _experiment(
     if work.role is Role.VALIDATION and config.validation is not None:
         wanted.append(config.validation.profile)
     run = replace(base.run, seed=work.seed)
+    if work.role is Role.VALIDATION:
+        run = replace(run, attempts=1)  # one trial of each task that was drawn, by each profile
     if budget_usd is not None:
         run = replace(run, budget_usd=budget_usd)
     chosen = base.tasks if tasks is None else [t for t in base.tasks if f"{t.dataset}/{t.id}" in tasks]
@@ -85,11 +90,21 @@ def _experiment(
     )
 
 
+def drawn_tasks(config: NightConfig, base: Experiment, work: Work) -> list[str]:
+    """The tasks (`dataset/id`) of an iteration that are validated: drawn by its seed, the same whenever it is asked."""
+    found = [Candidate(TaskRef(t.id, t.dataset, t.family), Kind(family=t.family)) for t in base.tasks]
+    pairs = sample(found, config.attempts, config.validation_rate, work.seed)
+    return list(dict.fromkeys(f"{pair.task.dataset}/{pair.task.id}" for pair in pairs))
+
+
+def validation_left_usd(config: NightConfig, state: NightState) -> float | None:
+    """What the validation may still spend, by what its batches have cost; None: it has no budget of its own."""
+    if config.validation_budget_usd is None:
+        return None
+    ends = [work.end for work in state.work if work.role is Role.VALIDATION and work.end is not None]
+    return config.validation_budget_usd - sum(end.cost_usd or 0.0 for end in ends)
+
+
 def find_batch(folder: NightFolder, run_id: str, number: int, role: Role) -> Batch | None:
     """The batch of an iteration in a role, whoever started it; None while it has no plan."""
-    wanted = labels_of(run_id, number, role).items()
-    for batch in reversed(folder.batches()):
-        plan = plan_or_none(batch)
-        if plan is not None and wanted <= plan.labels.items():
-            return batch
-    return None
+    return labelled(folder, run_id).get((role, number))

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from terminalbench.modes import make_file, make_folder
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Role
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors import local
+from terminalbench.runner.executors.forked import ADDRESS, OWN_PROCESSES, LoadedHarbor
 
 MODULE = "terminalbench.overnight.worker"
 PROGRAM = [sys.executable, "-m", MODULE]
@@ -53,6 +54,30 @@ class Process(Protocol):
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
+
+
+class Loaded:
+    """The process from which workers and their Harbor processes are forked, while a block lasts.
+
+    Without it (not on Linux, or by TERMINALBENCH_OWN_PROCESSES) each loads all that it needs by itself.
+    """
+
+    def __init__(self, folder: NightFolder) -> None:
+        own = os.environ.get(OWN_PROCESSES) or ADDRESS in os.environ
+        self._loaded = None if own else LoadedHarbor(folder.loaded_log, modules=(MODULE,))
+
+    def __enter__(self) -> Self:
+        self.keep()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._loaded is not None:
+            self._loaded.end()
+
+    def keep(self) -> None:
+        """Start it again, should it have died: its workers died with it, and others take their place."""
+        if self._loaded is not None and not self._loaded.alive:
+            self._loaded.start()
 
 
 def start_worker(assigned: Assignment, log: Path) -> Process:

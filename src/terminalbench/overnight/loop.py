@@ -1,8 +1,9 @@
 """A night from its beginning, or from where it was left, to its report: the function behind the commands."""
 
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -19,15 +20,18 @@ from terminalbench.overnight.begin import Night, Request, begin, go_on, night_at
 from terminalbench.overnight.decisions import Patience
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base
-from terminalbench.overnight.launch import MODULE as WORKER
+from terminalbench.overnight.launch import Loaded
 from terminalbench.overnight.morning import first_lines
 from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Status
 from terminalbench.overnight.projections import project
+from terminalbench.overnight.scaling import Scaler, limits_of
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.supervisor import Supervisor
-from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.runner.notify import Notifier
 from terminalbench.text.paths import typed
+
+REPORT_SEC = 60.0
+"""So often the report is written anew while a night runs."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +90,34 @@ def run_night(
         night = go_on(request, folder, now) if resume is not None else begin(request, folder, now)
         told.begun(night)
         supervisor = Supervisor(night.folder, night.config, night.state, patience or Patience(), told.event, told.tick)
+        if night.config.workers == "auto":
+            supervisor.scaler = Scaler(limits_of(load_base(night.folder, night.config)))
         _tell_beginning(supervisor, night, resumed=resume is not None)
         try:
-            with harbor_loaded_once(
-                [WORKER]
-            ):  # workers and their Harbor processes are forked from one that has loaded all
+            with Loaded(folder) as loaded:
+                supervisor.look = _Looks(loaded).look
                 state = supervisor.run()
         finally:
             written = project(night.folder, night.config, night.state)
         sent = _notify(night, written.summary)
         return NightEnd(folder, night.config, state, (*written.problems, *sent))
+
+
+@dataclass
+class _Looks:
+    """What is done beside the supervision: the loaded process is kept alive, the report is written now and then."""
+
+    loaded: Loaded
+    _written_at: float = field(default_factory=time.monotonic)
+    _over: int = 0
+
+    def look(self, night: Supervisor) -> None:
+        self.loaded.keep()
+        over = sum(work.status.over for work in night.state.work)
+        now = time.monotonic()
+        if over > self._over and now - self._written_at > REPORT_SEC:
+            self._written_at, self._over = now, over
+            project(night.folder, night.config, night.state)
 
 
 def _tell_beginning(supervisor: Supervisor, night: Night, *, resumed: bool) -> None:

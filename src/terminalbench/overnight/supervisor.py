@@ -31,7 +31,13 @@ from terminalbench.overnight.decisions import (
     seed_of,
 )
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.iteration import find_batch, load_base, write_iteration
+from terminalbench.overnight.iteration import (
+    drawn_tasks,
+    find_batch,
+    load_base,
+    validation_left_usd,
+    write_iteration,
+)
 from terminalbench.overnight.journal import Journal
 from terminalbench.overnight.night import (
     Beat,
@@ -45,9 +51,11 @@ from terminalbench.overnight.night import (
     Work,
     WorkEnd,
 )
+from terminalbench.overnight.scaling import Scaler
 from terminalbench.records import stamp
 from terminalbench.runner.preflight import disk_is_full
 from terminalbench.runner.signals import heard
+from terminalbench.text.numbers import plural
 
 POLL_SEC = 0.1
 _LOOK_SEC = 1.0
@@ -59,7 +67,7 @@ type Ending = Literal["finished", "stopped", "interrupted"]
 class Supervisor:
     """Runs a night whose folder is there. The caller holds its lock. `told` hears of every event, `tick` of the time.
 
-    `wanted` says how many workers there are to be now.
+    `scaler` says how many workers there are to be, where that is left to the machine; `look` is called once a second.
     """
 
     folder: NightFolder
@@ -68,6 +76,8 @@ class Supervisor:
     patience: Patience = field(default_factory=Patience)
     told: Callable[[NightEvent], None] = lambda _event: None
     tick: Callable[["Supervisor"], None] = lambda _night: None
+    look: Callable[["Supervisor"], None] = lambda _night: None
+    scaler: Scaler | None = None
     hands: list[Hand] = field(default_factory=list)
     standing: limits.Standing = field(default_factory=lambda: limits.Standing(0.0, 0))
     signals: int = 0
@@ -104,6 +114,8 @@ class Supervisor:
         if now - self._looked >= _LOOK_SEC:
             self._looked = now
             self._look_around()
+            self._scale()
+            self.look(self)
         self._end_by_time()
         while self._may_lease() and (work := self._next()) is not None:
             self._lease(work)
@@ -149,7 +161,7 @@ class Supervisor:
         work.started_at, work.not_before = work.started_at or stamp(datetime.now(UTC)), None
         number = next(n for n in range(1, len(self.hands) + 2) if n not in {hand.number for hand in self.hands})
         try:
-            write_iteration(self.folder, self.config, self._experiment, work, self.state.quarantine)
+            self._write(work)
             if not self.journal.save():
                 raise OSError("the state of the night cannot be written")
             hand = hire(self.folder, work, number, self._awake())
@@ -161,6 +173,15 @@ class Supervisor:
         again = " again" if work.starts > 1 else ""
         said = f"{_name(work)} is started{again}"
         self.journal.tell(Happening.WORKER_STARTED, said, work, worker=number, pid=hand.process.pid)
+
+    def _write(self, work: Work) -> None:
+        """The experiment file of an iteration; of a validation the tasks that are drawn, and what it may spend."""
+        drawn, left = None, None
+        if work.role is Role.VALIDATION:
+            drawn = drawn_tasks(self.config, self._experiment, work)
+            left = validation_left_usd(self.config, self.state)
+        base, held = self._experiment, self.state.quarantine
+        write_iteration(self.folder, self.config, base, work, held, tasks=drawn, budget_usd=left)
 
     @property
     def _experiment(self) -> Experiment:
@@ -220,9 +241,22 @@ class Supervisor:
         if became.status.over:
             work.finished_at = stamp(datetime.now(UTC))
             self.journal.tell(Happening.ITERATION_ENDED, _ending_said(work), work, cause=became.reason)
+            self._validate(work)
         elif became.reason and not became.lost:
             self.journal.tell(Happening.INCIDENT, f"{_name(work)}: {became.reason}", work, cause=became.reason)
         self.journal.save()
+
+    def _validate(self, work: Work) -> None:
+        """An iteration is over: a sample of it is to be run by the validator too, while there is money for that."""
+        if work.role is not Role.ITERATION or self.config.validation is None:
+            return
+        known = any(one.number == work.number and one.role is Role.VALIDATION for one in self.state.work)
+        left = validation_left_usd(self.config, self.state)
+        if left is not None and left <= 0:
+            if not known:
+                self.journal.tell(Happening.NOTE, "the validation has spent its budget", work, cause="validation")
+        elif not known:
+            self._add(work.number, Role.VALIDATION)
 
     def _blame(self, work: Work, beat: Beat | None) -> None:
         batch = batch_of(self.folder, beat.batch if beat is not None else None)
@@ -261,6 +295,22 @@ class Supervisor:
         elif full is None and self._full is not None:
             self.journal.tell(Happening.NOTE, "the disk has room again", cause="disk")
         self._full = full
+
+    def _scale(self) -> None:
+        """More or fewer workers, where the machine decides: one too many ends with its iteration, if it can wait."""
+        if self.scaler is None:
+            return
+        decision = self.scaler.decide([hand.process.pid for hand in self.hands])
+        if decision is None:
+            return
+        if decision.workers != self.state.workers:
+            self.state.workers = decision.workers
+            said = f"{plural(decision.workers, 'worker')}: {decision.reason}"
+            self.journal.tell(Happening.SCALED, said, workers=decision.workers, cause=decision.reason)
+        going = [hand for hand in self.hands if hand.stopping is None]
+        if decision.urgent:
+            for hand in sorted(going, key=lambda hand: hand.watch.started)[decision.workers :]:
+                hand.stop(decision.reason, self._awake())
 
     def _end_by_time(self) -> None:
         """Running trials may finish after the deadline, for a while; a signal asks at once, a second one kills."""

@@ -193,13 +193,13 @@ def _interrupted(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def main(arguments: list[str]) -> int:
-    """Work, and return the exit code."""
+def main() -> int:
+    """Work as the arguments of the process say, and return the exit code."""
     take(not_ignored(), _interrupted)
-    code = work(Assignment.of(arguments)).code
+    code = work(Assignment.of(sys.argv[1:])).code
     take(not_ignored(), lambda _number, _frame: os._exit(code))
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

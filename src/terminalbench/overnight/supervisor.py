@@ -16,7 +16,7 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.config import Experiment
 from terminalbench.harbor.limits.clock import AwakeClock
 from terminalbench.overnight import limits
-from terminalbench.overnight.crew import Hand, batch_of, end_orphan, hire, lease_of, orphan_of, read_beat, seen_in
+from terminalbench.overnight.crew import Hand, Seen, batch_of, end_orphan, hire, lease_of, orphan_of, read_beat, seen_in
 from terminalbench.overnight.decisions import (
     Next,
     Patience,
@@ -218,14 +218,18 @@ class Supervisor:
         work = hand.work
         end = beat.end if beat is not None and beat.pid == hand.process.pid and hand.killed is None else None
         said = hand.killed or _how(code)
+        batch = batch_of(self.folder, beat.batch) if beat is not None else None
+        seen = seen_in(batch, beat.events_from) if batch is not None and beat is not None else Seen()
+        if seen.finished:
+            work.failures = 0  # it got further
         became = after(work, end, self.patience, asked=hand.stopping is not None, said=said)
         work.end = end or work.end
         if became.lost:
             if hand.killed is None:
                 self._lost(work, f"worker {hand.number} on {_name(work)} died: {said}", hand)
-            self._blame(work, beat)
-        elif end is not None and end.trials and beat is not None:
-            self._exonerate(beat)
+            self._blame(work, seen)
+        elif self.state.suspects:
+            self.state.suspects = cleared(self.state.suspects, seen.finished)
         if end is not None and end.closed:
             self.state.stopped = end.said
         said = f"worker {hand.number} on {_name(work)} has ended"
@@ -258,11 +262,7 @@ class Supervisor:
         elif not known:
             self._add(work.number, Role.VALIDATION)
 
-    def _blame(self, work: Work, beat: Beat | None) -> None:
-        batch = batch_of(self.folder, beat.batch if beat is not None else None)
-        if batch is None or beat is None:
-            return
-        seen = seen_in(batch, beat.events_from)
+    def _blame(self, work: Work, seen: Seen) -> None:
         found = blame(self.state.suspects, seen.running, seen.finished)
         self.state.suspects = found.suspects
         for name in found.poison:
@@ -271,11 +271,6 @@ class Supervisor:
             self.state.quarantine.append(Quarantined(task, dataset, reason))
             said = f"{task} is left out from here on: {reason}"
             self.journal.tell(Happening.QUARANTINED, said, work, cause=name)
-
-    def _exonerate(self, beat: Beat) -> None:
-        batch = batch_of(self.folder, beat.batch)
-        if batch is not None and self.state.suspects:
-            self.state.suspects = cleared(self.state.suspects, seen_in(batch, beat.events_from).finished)
 
     # Around ---------------------------------------------------------------------------------------------------------
 

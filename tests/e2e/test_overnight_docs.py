@@ -1,0 +1,44 @@
+"""Every command of the pages on nights runs, in their order, as a person would type it."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.runner.executors.forked import OWN_PROCESSES
+
+DOCS = Path(__file__).parents[2] / "docs" / "tbench"
+
+
+def commands(page: str) -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["README.md", "overnight-runs.md"])
+def test_every_command_of_a_page_runs(page: str, lab) -> None:
+    lab.env[OWN_PROCESSES] = "1"
+    found = commands(page)
+    assert found, page
+    for line in found:
+        program, *arguments = shlex.split(line)
+        assert program == "tbench"
+        process = lab.start(*arguments)
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, f"{line}\n{out}\n{err}"
+
+
+def test_the_table_of_a_folder_names_the_paths_there_are() -> None:
+    page, folder = (DOCS / "overnight-runs.md").read_text(), NightFolder(Path("x"))
+    for path in (
+        folder.config_json,
+        folder.state_json,
+        folder.events_jsonl,
+        folder.gate_json,
+        folder.base_toml,
+        folder.summary_json,
+    ):
+        assert f"    {path.name}" in page or f"  {path.name}" in page, path

@@ -1,0 +1,107 @@
+"""Workers: what their deaths tell, who is an orphan; the gate of a night; how many workers a machine bears."""
+
+import os
+import time
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from terminalbench.files import start_ticks, write_json
+from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
+from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
+from terminalbench.overnight import limits
+from terminalbench.overnight.autoscale import Limits, Reading
+from terminalbench.overnight.crew import Seen, orphan_of, told_by
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.launch import Assignment
+from terminalbench.overnight.night import Beat, Lease, Role, Work
+from terminalbench.overnight.scaling import READ_SEC, Scaler
+from terminalbench.records import Event
+
+
+def event(kind: str, task: str, trial: str, outcome: str | None = None) -> Event:
+    return Event.now(kind, "j", dataset="label", task=task, trial=trial, outcome=outcome)
+
+
+def test_what_was_running_when_a_worker_died_is_told_by_the_events_of_its_batch() -> None:
+    events = [
+        event("trial_started", "a", "a1"),
+        event("trial_started", "b", "b1"),
+        event("trial_started", "c", "c1"),
+        event("trial_ended", "a", "a1", "failed"),
+        event("trial_ended", "c", "c1", "cancelled"),  # by its Harbor, when the worker was gone
+    ]
+    assert told_by(events, {"label": "set"}) == Seen(frozenset({"set/b", "set/c"}), frozenset({"set/a"}))
+
+
+def test_an_assignment_is_the_same_after_its_command_line() -> None:
+    for flags in ({}, {"again": True}, {"alone": True, "retry": True}):
+        given = Assignment(NightFolder(Path("/n")), 7, Role.VALIDATION, **flags)
+        assert Assignment.of(given.arguments()) == given
+
+
+@pytest.mark.parametrize("by", ["lease", "beat"])
+def test_an_orphan_is_known_by_its_pid_and_the_time_of_its_start(by: str, tmp_path: Path) -> None:
+    folder, pid = NightFolder(tmp_path), os.getpid()
+    work = Work(1, Role.ITERATION, 0)
+    assert orphan_of(folder, work) is None
+    for ticks, found in ((start_ticks(pid), pid), ((start_ticks(pid) or 0) + 1, None)):
+        if by == "lease":
+            work.lease = Lease(1, pid, ticks, os.uname().nodename, "", 0.0)
+        else:
+            write_json(folder.heartbeat(1, Role.ITERATION), Beat(pid, ticks, 0.0))
+        assert orphan_of(folder, work) == found
+
+
+def test_a_worker_of_another_machine_is_not_taken_for_one_of_this(tmp_path: Path) -> None:
+    pid = os.getpid()
+    work = Work(1, Role.ITERATION, 0, lease=Lease(1, pid, start_ticks(pid), "elsewhere", "", 0.0))
+    assert orphan_of(NightFolder(tmp_path), work) is None
+
+
+def test_the_deadline_follows_the_wall_clock_and_only_it(tmp_path: Path) -> None:
+    gate, real = tmp_path / "gate.json", time.time
+    share_gate(gate, 5.0, 1000.0)
+    until = real() + 1000.0
+    assert limits.follow(gate, until) is None
+    before = read_shared(gate)
+    with mock.patch("terminalbench.overnight.limits.time.time", return_value=real() + 600.0):
+        said = limits.follow(gate, until)
+    after = read_shared(gate)
+    assert said is not None
+    assert "forward by 10.0 min" in said
+    assert before.deadline is not None
+    assert after.deadline == pytest.approx(before.deadline - 600.0, abs=2.0)
+    assert (after.budget_usd, after.clock) == (5.0, before.clock)
+    assert limits.follow(gate, None) is None
+
+
+def test_the_gate_tells_what_stops_a_night_and_what_only_holds_it(tmp_path: Path) -> None:
+    gate = tmp_path / "gate.json"
+    share_gate(gate)
+    assert limits.standing(gate) == limits.Standing(0.0, 0)
+    ControlFile(shared_control(gate)).change(lambda control: control.paused.update({ALL: "lunch"}))
+    assert limits.standing(gate).waits
+    assert limits.standing(gate).shut is None
+    ControlFile(shared_control(gate)).change(lambda control: control.stopped.update({ALL: "cancelled: enough"}))
+    assert limits.standing(gate).shut == "cancelled: enough"
+    share_gate(gate)
+    change_shared(gate, None, read_shared(gate).clock.now() - 1.0)
+    assert "deadline" in (limits.standing(gate).shut or "")
+    change_shared(gate, 0.0, None)
+    assert "used up" in (limits.standing(gate).shut or "")
+
+
+def test_a_machine_that_runs_short_of_memory_lowers_the_workers_and_is_read_now_and_then() -> None:
+    now, free = [0.0], [64_000.0]
+    scaler = Scaler(Limits(most=4), lambda _pids: Reading(now[0], 8.0, free[0], load=0.5), lambda: now[0])
+    first = scaler.decide([])
+    assert first is not None
+    assert first.workers == 4
+    assert scaler.decide([]) is None
+    now[0], free[0] = READ_SEC, 100.0
+    short = scaler.decide([1, 2, 3, 4])
+    assert short is not None
+    assert short.urgent
+    assert short.workers < 4

@@ -246,3 +246,17 @@ def test_validation_is_in_the_report(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_night_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not the folder of a night"):
         project_night(NightFolder(tmp_path))
+
+
+def test_a_night_too_small_for_an_alert_says_so_and_is_right(tmp_path: Path) -> None:
+    for tasks, possible in ((2, False), (3, True)):
+        names = [f"t{n}" for n in range(tasks)]
+        marks = [{"p": dict.fromkeys(names, "+")}] * 4 + [{"p": dict.fromkeys(names, "x")}]
+        summary = project_night(make_night(tmp_path / str(tasks), marks).folder)
+        assert bool(summary.alerts) is possible, "the most that can happen"
+        said = [step for step in summary.next_steps if "no alert could be raised" in step]
+        assert said == (
+            []
+            if possible
+            else ["no alert could be raised, a regression of so few tasks may be luck; it takes: p (3 tasks)"]
+        )

@@ -1,13 +1,13 @@
 """The first lines of the morning, and what to do next. Pure."""
 
 from collections import Counter
+from math import ceil, comb, log
 from pathlib import Path
 from shlex import quote
 
-from terminalbench.analytics.power import fewest_units
 from terminalbench.overnight.delta import ALPHA, level
 from terminalbench.overnight.night import Happening, Status
-from terminalbench.overnight.summary_model import ModelSummary, NightSummary
+from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name
 from terminalbench.records import Outcome
 from terminalbench.text.numbers import cost, percent, percents, plural, some
 
@@ -51,7 +51,7 @@ def _spent(summary: NightSummary) -> str:
 
 def model_line(model: ModelSummary) -> str:
     """One model in a line: its pass rate, and on what it rests."""
-    name = f"{model.model}{' (simulated)' if model.simulated else ''}"
+    name = model_name(model.model, simulated=model.simulated)
     if model.pass_rate is None or model.low is None or model.high is None:
         return f"{name}: nothing was measured yet"
     return (
@@ -121,10 +121,22 @@ def _uncertain(summary: NightSummary) -> list[str]:
         if model.flaky:
             names = [one.task_id for one in model.flaky]
             lines.append(f"give flaky tasks of {model.profile} more attempts (--attempts): {some(names)}")
-        asked = level(max(1, model.iterations - 1), summary.iterations_planned, len(summary.models))
-        if model.tasks and len(model.tasks) * summary.attempts < fewest_units(2 * asked):
-            lines.append(
-                f"no alert can be raised for {model.profile}: {plural(len(model.tasks), 'task')} are too few to tell a "
-                f"regression from luck; {fewest_units(2 * asked)} attempts an iteration are the least"
-            )
+    blind = [f"{model.profile} ({least} tasks)" for model in summary.models if (least := _too_few(model, summary))]
+    if blind:
+        lines.append(
+            f"no alert could be raised, a regression of so few tasks may be luck; it takes: {', '.join(blind)}"
+        )
     return lines
+
+
+def _too_few(model: ModelSummary, summary: NightSummary) -> int | None:
+    """How many tasks a night like this needs before an alert is possible; None when it has them.
+
+    At the most, every task passed in all iterations before and fails in the last.
+    """
+    iterations = summary.iterations_planned or model.iterations
+    if iterations < 2 or not model.tasks:
+        return None
+    asked = level(iterations - 1, summary.iterations_planned, len(summary.models))
+    least = ceil(log(1 / asked) / log(comb(iterations * summary.attempts, summary.attempts)) - 1e-9)
+    return least if least > len(model.tasks) else None

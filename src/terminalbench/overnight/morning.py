@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from terminalbench.overnight.delta import Count
-from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary
+from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary, model_name
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import cost, dollars, moment, percent, percents, plural
@@ -54,7 +54,7 @@ _MODELS = ("model", "pass rate", "on tasks like these", "passed", "failed", "err
 def model_row(one: ModelSummary) -> tuple[str, ...]:
     """A model in the table of models."""
     ends = percents(one.low, one.high) if one.low is not None and one.high is not None else "-"
-    name = f"{one.model} (simulated)" if one.simulated else one.model
+    name = model_name(one.model, simulated=one.simulated)
     spent = cost(one.cost_usd, one.cost_unknown, no_model=one.no_model)
     counts = (one.passed, one.failed, one.errored, one.not_run)
     return (name, percent(one.pass_rate), ends, *map(str, counts), percent(one.coverage), spent)
@@ -92,7 +92,7 @@ def _iterations(lines: Sequence[IterationLine]) -> str:
         status = word(line.status) if line.status is not None else "unknown"
         again = f", {line.starts} workers" if line.starts > 1 else ""
         for one in line.profiles:
-            spent = cost(one.cost_usd, one.cost_unknown)
+            spent = cost(one.cost_usd, one.cost_unknown, no_model=one.no_model)
             counted = f"{one.passed}/{one.measured}"
             rows.append(
                 (

@@ -60,7 +60,7 @@ def noise_floor(iterations: Sequence[Mapping[TaskRef, Count]]) -> Noise:
     usual = [_mean([pooled[ref].rate or 0.0 for ref in one]) for one in measured]
     luck = [_variance(one, pooled) for one in measured]
     expected = sqrt(_mean(luck))
-    floor = NormalDist().inv_cdf(1 - ALPHA / 2) * sqrt(2) * expected
+    floor = min(1.0, NormalDist().inv_cdf(1 - ALPHA / 2) * sqrt(2) * expected)
     p = _too_wide(rates, usual, luck) if len(measured) >= FEWEST else None
     found = Noise(iterations=len(measured), rate=_mean(rates), spread=stdev(rates), expected=expected, floor=floor, p=p)
     return msgspec.structs.replace(found, sentence=_sentence(found))

@@ -29,10 +29,11 @@ def project(folder: NightFolder, config: NightConfig, state: NightState) -> Writ
     """Write everything anew, and record what is over."""
     over = {work.number for work in state.work if work.role is Role.ITERATION and work.status.over}
     try:
-        for projected in project_iterations(folder, config):
+        found = project_iterations(folder, config)
+        for projected in found:
             if projected.results.iteration in over:
                 _record(config, projected)
-        return Written(project_night(folder))
+        return Written(project_night(folder, found))
     except (TbenchError, OSError) as error:
         return Written(problems=(f"the report could not be written: {error}",))
 

@@ -44,9 +44,12 @@ from terminalbench.text.numbers import plural, some
 _INCIDENTS = (Happening.WORKER_LOST, Happening.INCIDENT, Happening.QUARANTINED, Happening.RESUMED)
 
 
-def project_night(folder: NightFolder) -> NightSummary:
-    """Write `summary.json`, `report.md`, `report.html`, and each `results.json` and `delta.json`, from the batches."""
-    summary = summarise(folder)
+def project_night(folder: NightFolder, projected: Sequence[Projected] | None = None) -> NightSummary:
+    """Write `summary.json`, `report.md`, `report.html`, and each `results.json` and `delta.json`, from the batches.
+
+    `projected` are all its iterations where they were written just now.
+    """
+    summary = summarise(folder, projected)
     keep(folder.summary_json, summary)
     keep(folder.report_md, render_markdown(summary).encode())
     keep(folder.report_html, render_html(summary).encode())
@@ -61,12 +64,12 @@ def read_config(folder: NightFolder) -> NightConfig:
         raise UserError("is not the folder of a night: it holds no config.json", where=str(folder.folder)) from None
 
 
-def summarise(folder: NightFolder) -> NightSummary:
+def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None) -> NightSummary:
     """The summary of a night."""
     config = read_config(folder)
     state, problems = _state(folder)
     events = read_jsonl(folder.events_jsonl, NightEvent)
-    projected = project_iterations(folder, config)
+    projected = project_iterations(folder, config) if projected is None else projected
     validation = _validation(folder, config)
     models = [_model(model, projected, config) for model in config.models]
     spent = Spend.total(
@@ -274,6 +277,7 @@ def _rate(one: ProfileResult, delta: ProfileDelta) -> IterationRate:
         cost_unknown=one.cost_unknown,
         since=delta.since,
         alert=delta.alert.message if delta.alert is not None else None,
+        no_model=one.no_model,
     )
 
 

@@ -15,6 +15,11 @@ CUT_OFF = "cut off"
 """The status of a night that says it runs while no process does: its supervisor was killed."""
 
 
+def model_name(model: str, *, simulated: bool) -> str:
+    """A model as it is shown: one that only played its part says so."""
+    return f"{model} (simulated)" if simulated and "simulated" not in model else model
+
+
 class IterationRate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One profile in one iteration; `since` is what its delta says of the tasks."""
 
@@ -30,6 +35,7 @@ class IterationRate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     cost_unknown: int
     since: str
     alert: str | None = None
+    no_model: bool = False
 
 
 class IterationLine(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @json_option
 def command(episodes: "list[Episode]", as_json: bool) -> None:
     """List episodes, newest first."""
+    from terminalbench.overnight.summary_model import model_name
     from terminalbench.text.numbers import cost, moment, percent
     from terminalbench.text.table import fitted
 
@@ -38,7 +39,7 @@ def command(episodes: "list[Episode]", as_json: bool) -> None:
                 percent(summary.pass_rate),
                 f"{summary.passed}/{summary.measured} of {summary.total}",
                 cost(one.cost.usd, one.cost.unknown_trials),
-                f"{one.model}{' (simulated)' if one.simulated else ''}",
+                model_name(one.model, simulated=one.simulated),
             ]
         )
     click.echo(fitted(rows, (0, 1, 2, 6), text_width()))

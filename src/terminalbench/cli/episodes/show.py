@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @json_option
 def command(episode: str, store: "EpisodeStore", as_json: bool) -> None:
     """Show one episode: what was run, what it came to, and its tasks, as long as its results are there."""
+    from terminalbench.overnight.summary_model import model_name
     from terminalbench.text.numbers import cost, moment, percent
     from terminalbench.text.outcomes import fractions
     from terminalbench.text.table import columns, fitted
@@ -30,7 +31,7 @@ def command(episode: str, store: "EpisodeStore", as_json: bool) -> None:
     summary = one.summary
     facts = [
         ("episode", one.id),
-        ("model", f"{one.model}{' (simulated)' if one.simulated else ''}, profile {one.profile}"),
+        ("model", f"{model_name(one.model, simulated=one.simulated)}, profile {one.profile}"),
         ("suite", f"{one.suite} {one.suite_version}"),
         ("from, to", f"{moment(one.started_at)}, {moment(one.finished_at)} UTC"),
         ("status", f"{one.status.value}: {summary.measured} of {summary.total} trials measured"),

@@ -1,17 +1,37 @@
 """What a lesson is worth: a belief about its effect on the chance to pass. Pure.
 
-Before any trial the belief comes from the importance that its author gave it; afterwards from trials that had it and
-trials that it was withheld from by chance.
+Before any trial the belief comes from the importance that its author gave it. Afterwards it comes from trials for which
+the lesson was eligible, and which were shown it or not by chance alone: what differs between the two is its effect.
+With few trials the belief stays near zero (shrinkage); no test of a single lesson is made.
 """
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from terminalbench.records import Lesson, Utility
 
 PRIOR_SD = 0.08
 """How far a lesson's effect is believed to lie from zero before any trial: eight points of pass rate."""
+HARM = 0.8
+"""From this probability of harm on, a lesson is retired."""
 _IMPORTANCE_SPAN = 0.08
 """How far the importance of a lesson moves that belief, from 0 to 1."""
+_LEAST_VARIANCE = 0.01
+"""Of the outcome of a trial of a task: where all of them ended alike, one more would still tell only so much."""
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """A measured trial: which lessons were eligible, which of them it was shown, and whether it passed.
+
+    `group` are trials that differ in nothing but chance and lessons: those of one task by one profile.
+    """
+
+    group: str
+    passed: bool
+    eligible: frozenset[str]
+    shown: frozenset[str] = field(default_factory=frozenset)
 
 
 def prior(importance: float) -> Utility:
@@ -33,3 +53,46 @@ def weight(lesson: Lesson) -> float:
 def chance_of_harm(belief: Utility) -> float:
     """The probability that the effect is below zero."""
     return 0.5 * math.erfc(belief.mean / max(belief.sd, 1e-9) / math.sqrt(2))
+
+
+def is_harmful(belief: Utility) -> bool:
+    """Whether a lesson is to be retired. Its importance alone is never enough."""
+    return chance_of_harm(belief) > HARM
+
+
+def learn(exposures: Sequence[Exposure], priors: Mapping[str, Utility]) -> dict[str, Utility]:
+    """What is believed of each lesson with a prior, after these trials: all effects at once, compared within groups.
+
+    A Bayesian linear regression of the outcome on what was shown. Lessons that were shown together share what happened;
+    `n` are the trials for which a lesson was eligible. One that was never eligible keeps its prior.
+    """
+    import numpy as np
+
+    names = sorted(priors)
+    place = {name: at for at, name in enumerate(names)}
+    groups = {name: at for at, name in enumerate(sorted({one.group for one in exposures}))}
+    if not exposures or not names:
+        return dict(priors)
+    shown = np.zeros((len(exposures), len(names)))
+    outcome = np.array([float(one.passed) for one in exposures])
+    group = np.array([groups[one.group] for one in exposures])
+    seen = np.zeros(len(names), dtype=int)
+    for row, one in enumerate(exposures):
+        shown[row, [place[name] for name in one.shown if name in place]] = 1.0
+        seen[[place[name] for name in one.eligible if name in place]] += 1
+    sizes = np.bincount(group, minlength=len(groups))
+    outcome = outcome - (np.bincount(group, outcome) / sizes)[group]
+    means = np.zeros((len(groups), len(names)))
+    np.add.at(means, group, shown)
+    shown = shown - (means / sizes[:, None])[group]
+    free = max(1, len(exposures) - len(groups))
+    variance = max(_LEAST_VARIANCE, float(outcome @ outcome) / free)
+    believed_mean = np.array([priors[name].mean for name in names])
+    precision = np.diag([1 / max(priors[name].sd, 1e-6) ** 2 for name in names])
+    covariance = np.linalg.inv(shown.T @ shown / variance + precision)
+    mean = covariance @ (shown.T @ outcome / variance + precision @ believed_mean)
+    sd = np.sqrt(np.diag(covariance))
+    return {
+        name: Utility(float(mean[at]), float(sd[at]), int(seen[at])) if seen[at] else priors[name]
+        for name, at in place.items()
+    }

@@ -6,12 +6,15 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from test_run import LIMIT_SEC, alive, at_work, scripted, wait_for
 
 from support.tasks import BOTH
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import lock, lock_owner, read_json
+from terminalbench.live.state import replay
+from terminalbench.records import Event
 
 
 def slow(free: int) -> str:
@@ -77,6 +80,35 @@ def test_a_finished_batch_is_left_alone(done) -> None:
     for arguments in (["resume", file], ["resume"], ["resume", lab.batch().folder], ["run", file, "--batch", "0"]):
         assert lab.tbench(*arguments).returncode == 0
     assert sorted(p.name for p in lab.batch().runs.iterdir()) == jobs
+
+
+def test_only_some_profiles_go_on_and_the_others_stay_as_they_are(done) -> None:
+    lab, batch = done.lab, done.lab.batch()
+    refused = lab.tbench("resume", batch.folder, "--attempts", "2", "--profiles", "nob")
+    assert (refused.returncode, 'no profile of the batch is called "nob"' in refused.stderr) == (2, True)
+    assert "nop" in refused.stderr
+    ran = lab.tbench("resume", batch.folder, "--attempts", "2", "--profiles", "nop")
+    assert ran.returncode == 3, "what is missing of the other is missing"
+    told = {cell: outcomes for cell, outcomes in lab.outcomes().items() if cell[0] == "nop"}
+    assert told == {("nop", task): ["failed"] * 2 for task in "ab"}
+    assert [p.name.rpartition("__")[2] for p in batch.runs.iterdir() if p.is_dir()].count("oracle") == 1
+    top_up = lab.tbench("resume", batch.folder, "--top-up", "--profiles", "nop")
+    assert (top_up.returncode, "--top-up goes alone" in top_up.stderr) == (2, True)
+
+
+def test_an_end_that_a_killed_process_did_not_tell_is_told_by_a_resume(done) -> None:
+    """Its result was written; what is shown live counts it too."""
+    lab, batch = done.lab, done.lab.batch()
+    lines = batch.events_jsonl.read_bytes().splitlines(keepends=True)
+    told = next(line for line in lines if b'"trial_ended"' in line)
+    batch.events_jsonl.write_bytes(b"".join(line for line in lines if line != told))
+    assert len(replay(None, lab.events()).finished) == 3
+    for _ in range(2):
+        assert lab.tbench("resume", batch.folder).returncode == 0
+        ends = [event for event in lab.events() if event.kind == "trial_ended"]
+        assert len(ends) == len(replay(None, lab.events()).finished) == 4
+    before = msgspec.json.decode(told, type=Event)
+    assert (ends[-1].trial, ends[-1].outcome, ends[-1].attempt) == (before.trial, before.outcome, before.attempt)
 
 
 @pytest.mark.parametrize(

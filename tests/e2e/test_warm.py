@@ -31,3 +31,14 @@ def test_a_client_that_is_killed_while_it_asks_ends_nothing_but_itself(moment: s
     another, pipe = warm.Warm(), subprocess.PIPE
     run = another(VERSION, os.environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT)
     assert run.communicate()[0].strip()
+
+
+def test_a_loaded_process_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "ANSWER_SEC", 0.05)
+    (tmp_path / "log-deaf").write_text("out of memory")
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "deaf"))
+        deaf.listen(1)
+        asks = warm.Warm(f"{os.getpid()}:{tmp_path}", "deaf")
+        with pytest.raises(TimeoutError, match="the loaded process deaf forked nothing in .* s: out of memory"):
+            asks(VERSION, {}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)

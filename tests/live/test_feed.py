@@ -15,8 +15,11 @@ from terminalbench.files import Owner, append_jsonl, lock, write_json
 from terminalbench.harbor.limits.accounts import Account, Known
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.index.places import ForeignJobs
-from terminalbench.live.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed
+from terminalbench.index.queries import trial_rows
+from terminalbench.index.scan import scan_batch
+from terminalbench.live.feed import EMPTY_EVENTS, LINGER_SEC, UNREADABLE_PLAN, WITHOUT_EVENTS, Feed, untold_ends
 from terminalbench.live.processes import QUIET_SEC, last_written
+from terminalbench.live.state import replay
 from terminalbench.secrets.values import NONE
 from terminalbench.watch.logs import TAIL_BYTES, last_sign, read_tail
 
@@ -292,3 +295,18 @@ def test_links_and_pipes_an_agent_left_are_not_opened(batch: Batch, tmp_path: Pa
     (elsewhere / "a.log").write_text("secret\n")
     (folder / "agent").symlink_to(elsewhere)
     assert read_tail(batch, ("j", "t"), NONE).lines == ()
+
+
+def test_an_end_is_untold_only_where_the_start_is_told_and_counts_as_the_next_try(batch: Batch) -> None:
+    a, b, c = Teller("a__1"), Teller("b__1", "b"), Teller("c__1", "c")
+    write_json(batch.plan_json, plan())
+    for name in ("a__1", "b__1", "c__1"):
+        make_trial(batch, name, cost=1.0, job=a.about["job"])
+    scan_batch(batch)
+    rows = trial_rows(batch.results_root, "s/0")
+    told = [a.started(0), a.ended(1, "errored", 0.5, retried=True), a.started(2, 2), *b.whole(0, 3, cost=0.25)]
+    (end,) = untold_ends(rows, told)
+    assert (end.kind, end.trial, end.detail["try"]) == ("trial_ended", "a__1", 2), "of c no start was told"
+    state = replay(plan(), [*told, end])
+    assert (len(state.finished), state.profiles["p"].cost_usd) == (2, 0.5 + 1.0 + 0.25)
+    assert list(untold_ends(rows, [*told, end, *c.whole(4, 9)])) == []

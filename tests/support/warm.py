@@ -98,6 +98,8 @@ class Forked:
 FOLDER = "TBENCH_TESTS_WARM"
 """The variable that names the folder of the loaded process, and the pid of the process that it ends with."""
 
+ANSWER_SEC = 180.0
+"""A process that is asked for is there long before: the first one waits until Harbor is loaded."""
 _ENV = dict(os.environ)
 
 
@@ -168,9 +170,17 @@ class Warm:
         data = json.dumps(request).encode()
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
         with self._turn:
-            self._server.sendmsg([_HEAD.pack(len(data))], [rights])
-            self._server.sendall(data)
-            return _HEAD.unpack(_exactly(self._server, 4))[0]
+            self._server.settimeout(ANSWER_SEC)
+            try:
+                self._server.sendmsg([_HEAD.pack(len(data))], [rights])
+                self._server.sendall(data)
+                return _HEAD.unpack(_exactly(self._server, 4))[0]
+            except TimeoutError as error:
+                log = Path((self._where or _ENV[FOLDER]).partition(":")[2]) / f"log-{self._door}"
+                said = log.read_text(errors="replace")[-2000:] if log.exists() else "it has left no log"
+                raise TimeoutError(
+                    f"the loaded process {self._door} forked nothing in {ANSWER_SEC:.0f} s: {said}"
+                ) from error
 
 
 @dataclass(frozen=True)

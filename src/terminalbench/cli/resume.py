@@ -4,11 +4,11 @@ from typing import Any
 
 import click
 
-from terminalbench.cli.options import json_option, watch_option
+from terminalbench.cli.options import ListCommand, json_option, watch_option
 from terminalbench.cli.select import Where, on_batch
 
 
-@click.command("resume")
+@click.command("resume", cls=ListCommand)
 @click.option("--attempts", type=click.IntRange(min=1), help="Add attempts until each task has this many.")
 @click.option(
     "--retry-errors",
@@ -17,6 +17,12 @@ from terminalbench.cli.select import Where, on_batch
     metavar="[CLASS]",
     help="Run errored trials again: all that are the bench's fault, or one class. What a profile does (agent_crash, "
     "...) is run again by name only, and its first verdict counts all the same.",
+)
+@click.option(
+    "--profiles",
+    multiple=True,
+    metavar="KEY...",
+    help="Only what is missing of these profiles; the others stay as they are. Name the batch before it.",
 )
 @click.option(
     "--top-up",

@@ -4,6 +4,7 @@ A batch without events (an older one, Harbor jobs that are not ours) is read fro
 """
 
 import socket
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,6 +233,27 @@ def events_of(row: TrialRow) -> Iterator[Event]:
         usage=row.usage if row.usage.known else None,
         detail={**detail, "retried": True} if row.superseded and row.run_again else detail,
     )
+
+
+def untold_ends(rows: Iterable[TrialRow], told: Iterable[Event]) -> Iterator[Event]:
+    """The ends that are missing of trials whose start was told and whose result is there: their process was killed."""
+    begun: set[tuple[str, str | None]] = set()
+    tries: Counter[tuple[str, str | None]] = Counter()
+    ended: set[tuple[str, str | None]] = set()
+    for event in told:
+        who = (event.job, event.trial)
+        if event.kind == EventKind.TRIAL_STARTED:
+            begun.add(who)
+        elif event.kind == EventKind.TRIAL_ENDED:
+            tries[who] += 1
+            if not event.detail.get("retried"):
+                ended.add(who)
+    for row in rows:
+        who = (row.job, row.name)
+        if row.trial is not None and not row.superseded and who in begun and who not in ended:
+            *_, end = events_of(row)
+            number = {"try": tries[who] + 1} if tries[who] else {}
+            yield msgspec.structs.replace(end, detail={**end.detail, **number})
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.errors import TbenchError, UserError
+from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
 from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
-from terminalbench.files import LockHeld, append_jsonl, lock, read_json, write_json
+from terminalbench.files import LockHeld, append_jsonl, lock, read_json, read_jsonl, write_json
 from terminalbench.harbor.jobs import wave_config
 from terminalbench.harbor.limits.accounts import Known
 from terminalbench.harbor.limits.control import ControlFile
@@ -28,6 +28,7 @@ from terminalbench.harbor.read.results import ReadState
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, Rerun, held_trials, view_batch
 from terminalbench.index.scan import scan_batch
+from terminalbench.live.feed import untold_ends
 from terminalbench.live.processes import forget_dead_workers, live_processes
 from terminalbench.records import Event, EventKind, Outcome
 from terminalbench.registry import is_import_path
@@ -69,6 +70,7 @@ class ResumeRequest:
 
     `used_sec` of the deadline are used up already, by earlier rounds of the same command. `strict`: rather nothing than
     less than what is missing. `accept_changed`: with code, skills and tasks as they are now, as a departure.
+    `profiles`: of these only, all others stay as they are; empty: of all.
     """
 
     attempts: int | None = None
@@ -76,6 +78,11 @@ class ResumeRequest:
     used_sec: float = 0.0
     strict: bool = False
     accept_changed: bool = False
+    profiles: tuple[str, ...] = ()
+
+    def wants(self, profile: str) -> bool:
+        """Whether anything of a profile is to run."""
+        return not self.profiles or profile in self.profiles
 
     @property
     def first_round(self) -> bool:
@@ -99,10 +106,12 @@ def resume(
         secrets = secrets_of(plan_or_none(batch))  # what earlier trials may hold, before the file names other env files
         grown = grow(batch, request.attempts, experiment)
         plan = grown.plan
+        _refuse_unknown_profiles(batch, plan, request.profiles)
         secrets |= secrets_of(plan)
         scanned = scan_batch(batch, secrets=secrets)
         view = view_batch(batch, plan=plan)
-        missing = missing_cells(view, request.retry_errors)
+        _tell_untold_ends(batch, view)
+        missing = {p: cells for p, cells in missing_cells(view, request.retry_errors).items() if request.wants(p)}
         if request.retry_errors == ALL_ERRORS and (left := _by_name_only(view)):
             (listener or Listener()).note(left)
         listener = listener or Listener()
@@ -139,6 +148,20 @@ def _only_here(batch: Batch) -> Generator[None]:
         error.where = str(batch.folder)
         error.hint = f"tbench watch {typed(batch.folder)} follows it, tbench kill {typed(batch.folder)} ends it"
         raise
+
+
+def _refuse_unknown_profiles(batch: Batch, plan: Plan, named: Collection[str]) -> None:
+    known = [profile.key for profile in plan.profiles]
+    for name in named:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UserError(f'no profile of the batch is called "{name}"', where=str(batch.folder), hint=hint)
+
+
+def _tell_untold_ends(batch: Batch, view: BatchView) -> None:
+    """Complete events.jsonl: a process that is killed between a trial's result and its event leaves the end untold."""
+    for event in untold_ends(view.rows(), read_jsonl(batch.events_jsonl, Event).records):
+        append_jsonl(batch.events_jsonl, event)
 
 
 def _end_leftovers(batch: Batch) -> None:
@@ -202,14 +225,15 @@ def _changes(batch: Batch, grown: Grown, missing: Mapping[str, Counter[Cell]], l
     return find_changes(batch, grown.plan, environments, {cell for cells in missing.values() for cell in cells})
 
 
-def _without_retried(batch: Batch, view: BatchView, retry_errors: str | None) -> BatchView:
+def _without_retried(batch: Batch, view: BatchView, request: ResumeRequest) -> BatchView:
     """The view in which the errors that are run again are superseded, recorded before they are.
 
     So is what was held back: its turn comes now, and the reason is one of the past.
     """
-    retried = (cell.row for cell in _not_quarantined(view) if _is_retried(cell, retry_errors))
+    cells = [cell for cell in _not_quarantined(view) if request.wants(cell.profile)]
+    retried = (cell.row for cell in cells if _is_retried(cell, request.retry_errors))
     again = [row.key for row in retried if row is not None]
-    before = set(view.plan.superseded)
+    before = {*view.plan.superseded, *(row.key for row in view.rows() if not request.wants(row.profile or ""))}
     again += [key for key in held_trials(batch.folder.parent.parent, view.batch) if key not in before]
     if not again:
         return view
@@ -265,10 +289,10 @@ def _run(
     left_out = (*known_problems(records), *found.excluded)
     if request.strict:
         refuse_left_out((*_held(view), *left_out), str(batch.folder))
-    view = _without_retried(batch, view, request.retry_errors)
+    view = _without_retried(batch, view, request)
     _note(batch, view.plan, request, missing, lost)
     spent = spent_so_far(view, request.used_sec)
-    kept = filter(is_quarantined, plan.excluded)
+    kept = (e for e in plan.excluded if is_quarantined(e) or (e.profile is not None and not request.wants(e.profile)))
     plan = with_task_files(msgspec.structs.replace(view.plan, excluded=(*kept, *left_out)))
     write_json(batch.plan_json, plan)
     jobs = []

@@ -73,7 +73,7 @@ def build(output: Path, names: Sequence[str] = NAMES, *, every: bool = False) ->
     shutil.rmtree(evaluator, ignore_errors=True)
     for folder in ("run_scripts", "dockerfiles"):
         (evaluator / folder).mkdir(parents=True)
-    rows = [_build(name, number, evaluator) for number, name in enumerate(kept)]
+    rows = [_build(name, NAMES.index(name), evaluator) for name in kept]
     file = output / "rows.jsonl"
     file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     return Built(file, evaluator, kept, skipped)

@@ -203,3 +203,9 @@ def test_errors_are_run_again_on_request(
     with pytest.raises(UserError, match="holds an experiment already"):
         run_experiment(ask, Output(tmp_path / "out"), going_on=False)
     assert calls == [asked]
+
+
+def test_an_address_that_is_none_is_refused_before_any_trial(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not-a-url is no address"):
+        run_experiment(wanted(tmp_path, base_url="not-a-url"), Output(tmp_path / "out"), going_on=False)
+    assert not (tmp_path / "out").exists()

@@ -13,9 +13,10 @@ from terminalbench.analytics.selection import Picked
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import UNKNOWN, percent, plural
 from terminalbench.text.outcomes import word
-from terminalbench.text.table import columns
+from terminalbench.text.table import columns, fitted
 
 _SHOWN = 12
+_WIDTH = 80
 _REASONS = 8
 _COUNTED = ("strategy", "root_cause", "mcp_use")
 
@@ -55,7 +56,7 @@ def summary(result: AnalysisResult, place: str, report: Path | None) -> str:
 
 
 def _profiles(result: AnalysisResult) -> str:
-    head = ["profile", "passed", "coverage", "pass rate", "calls", "errors", "loops", "backtracks", "tested", "flagged"]
+    head = ["profile", "passed", "coverage", "pass rate", "calls", "errors", "loops", "back", "tested", "flags"]
     rows = [head]
     for profile, metrics in result.profiles.items():
         spread = metrics.measures
@@ -70,7 +71,7 @@ def _profiles(result: AnalysisResult) -> str:
                 str(len(metrics.flagged)),
             ]
         )
-    return f"{columns(rows)}\npass rate: mean over tasks"
+    return f"{fitted(rows, (0,), _WIDTH)}\npass rate: mean over tasks; back: edits of what was edited just before"
 
 
 def _some(kind: str, lines: Sequence[str]) -> list[str]:

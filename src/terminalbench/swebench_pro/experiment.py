@@ -39,6 +39,7 @@ _BY_COLON = ("ollama", "claude-code", "replay")
 """Providers whose models are named `provider:model`; all others are LiteLLM's, `provider/model`."""
 _KEYS = {"together_ai": "TOGETHERAI_API_KEY"}
 _NO_KEY = "none"
+_ADDRESS = re.compile(r"https?://[^/\s]+")
 _DIFFERENCES = 12
 
 
@@ -155,6 +156,8 @@ def run_experiment(
     Without `going_on`, a folder that holds a batch already is refused; with it, a changed workflow, model or set of
     instances is.
     """
+    if wanted.base_url is not None and not _ADDRESS.match(wanted.base_url):
+        raise UserError(f"--base-url {wanted.base_url} is no address", hint="as in http://127.0.0.1:8000/v1")
     if not wanted.instances:
         raise UserError("no instance is left by --language, --instances and --max-instances", where=str(wanted.tasks))
     hand_over_key(wanted.provider, wanted.base_url)

@@ -11,6 +11,7 @@ from terminalbench.analytics.findings.measures import BEHAVIOUR, MIX
 from terminalbench.analytics.findings.trial import as_table
 from terminalbench.analytics.findings.trial_files import TrialFiles, Value
 from terminalbench.records import Finding, Outcome
+from terminalbench.workflow.trace import trace_file
 
 LOOP_WINDOW = 5
 BACKTRACK_WINDOW = 3
@@ -23,7 +24,7 @@ class Analyzer:
     """Findings from the trajectory."""
 
     name = "behaviour"
-    version = "1"
+    version = "2"
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
         """Every measure of the trajectory; None with the reason when there is no trajectory."""
@@ -37,6 +38,8 @@ class Analyzer:
         _files(notes, actions)
         _first_edit(notes, trajectory, actions)
         _repeats(notes, actions)
+        if trace_file(trial.folder).is_file():
+            notes.say("backtracks", None, "a workflow changes files by whole patches: see its escalations")
         _tests(notes, actions, trial)
         _context(notes, trajectory)
         found = [trial.finding(me, name, *notes.found[name]) for name in BEHAVIOUR if name != MIX]

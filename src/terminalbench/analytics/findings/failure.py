@@ -16,6 +16,7 @@ from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.files import tail_plain
 from terminalbench.records import AgentStatus, ErrorClass, Finding, Outcome, Trial
 from terminalbench.text.numbers import duration, plural, some
+from terminalbench.workflow.history import read_history
 
 FEW_CALLS = 3
 STUCK_TAIL = 10
@@ -46,7 +47,7 @@ class Analyzer:
     """One class and one signature for each trial that did not pass."""
 
     name = "failure"
-    version = "3"
+    version = "4"
 
     def analyze(self, trial: TrialFiles, trajectory: Trajectory | None) -> Iterable[Finding]:
         """The class with its evidence; None for a trial that passed."""
@@ -76,6 +77,10 @@ def classify(trial: TrialFiles, trajectory: Trajectory | None) -> Verdict:
         return _timeout(trial, trajectory, record)
     if record.error_class is not None and record.error_class.of_profile:
         return Verdict(str(record.error_class), _said(record), _last_step(trial))
+    history = read_history(trial.folder)
+    if history is not None and history.failed_step is not None:
+        where = f"{history.failed_step}, at {history.failed_guard}" if history.failed_guard else history.failed_step
+        return Verdict("given_up", f"its workflow gave up step {where}, and left no patch", _last_step(trial))
     if trajectory is None:
         return Verdict("unexplained", f"the verifier failed it, and {trial.story.missing}")
     actions = trial.story.actions
@@ -161,8 +166,8 @@ _RULES: tuple[_Rule, ...] = (_never_acted, _loop, _lost_passing_state, _wrong_ta
 
 FAILURE_CLASSES: tuple[str, ...] = (
     *(kind.value for kind in ErrorClass),
-    "unreadable", "unfinished", "not_run", "timeout_stuck", "timeout_working", "unexplained", "never_acted", "loop",
-    "lost_passing_state", "wrong_target", "gave_up_early", "finished_with_failing_tests", "own_tests_passed",
+    "unreadable", "unfinished", "not_run", "timeout_stuck", "timeout_working", "given_up", "unexplained", "never_acted",
+    "loop", "lost_passing_state", "wrong_target", "gave_up_early", "finished_with_failing_tests", "own_tests_passed",
     "untested", "wrong_answer",
 )  # fmt: skip
 """Every class there is: those of errors, and what failures show. A time-out is told by what the agent did till then,

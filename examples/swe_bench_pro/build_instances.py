@@ -23,6 +23,8 @@ from typing import Any
 HERE = Path(__file__).parent
 NAMES = tuple(sorted(path.parent.name for path in HERE.glob("instances/*/instance.toml")))
 LANGUAGES = {"js": "javascript", "ts": "typescript"}
+PARSERS = {"typescript": "javascript"}
+"""Languages whose tests print what those of another one print."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin:/usr/lib/go/bin"
 """Where a sandbox over this system finds programs; not in a home folder."""
 TYPES = """
@@ -107,8 +109,10 @@ def _build(name: str, number: int, evaluator: Path) -> dict[str, Any]:
     )
     scripts = evaluator / "run_scripts" / instance
     scripts.mkdir(parents=True)
-    for file in ("run_script.sh", "parser.py"):
-        shutil.copy(harness / file, scripts / file)
+    shutil.copy(harness / "run_script.sh", scripts / "run_script.sh")
+    shutil.copy(
+        HERE / "harness" / PARSERS.get(language_of(name), language_of(name)) / "parser.py", scripts / "parser.py"
+    )
     (scripts / "instance_info.txt").write_text(
         f"Instance ID: {instance}\nRepository: {spec['repo']}\nBase Commit: {base}\n"
         f"Test Files: {json.dumps(spec['selected'])}\nFAIL_TO_PASS: {json.dumps(spec['fail_to_pass'])}\n"

@@ -139,3 +139,18 @@ def test_agent_guarded_takes_every_shipped_workflow_by_its_name_and_each_is_anot
     assert len({profile.id for profile in experiment.profiles}) == len(shipped())
     written = tomllib.loads(experiment_toml(experiment))["profiles"]
     assert {name: profile["workflow"] for name, profile in written.items()} == {name: name for name in shipped()}
+
+
+def test_a_model_that_takes_no_temperature_is_refused_before_any_trial(project) -> None:
+    flow = FLOW + "rmax = 1\nretry_temperature = 0.4\n"
+    project.write("flows/flow.toml", flow)
+    named = PROFILE.replace('"m"', '"claude-code:opus"')
+    (problem,) = problems(project, BASE + named)
+    told = "the workflow asks at temperatures above 0, which claude-code:opus cannot be given"
+    assert problem.startswith(f"profiles.p.workflow: {told}")
+    assert "set options.temperature = 0" in problem
+    project.write("warm.py", AGENT.replace("pace=1", "temperature=None"))
+    cold = named.replace("own:Guided", "warm:Guided")
+    assert profile(project, cold + "options = { temperature = 0 }\n").workflow is not None
+    project.write("flows/flow.toml", FLOW)
+    assert profile(project, named).workflow is not None, "it is asked at 0 anyway"

@@ -128,7 +128,7 @@ def test_a_checkout_is_known_by_its_commit_else_by_its_files(tmp_path: Path) -> 
     assert Checkout.at(folder).commit == head
     (folder / "run_scripts" / ID / "parser.py").write_text("changed")
     assert Checkout.at(folder).commit == f"{head}-dirty"
-    with pytest.raises(UserError, match="gh repo clone scaleapi/SWE-bench_Pro-os"):
+    with pytest.raises(UserError, match="scaleapi/SWE-bench_Pro-os, made by git clone"):
         Checkout.at(tmp_path)
 
 
@@ -162,4 +162,4 @@ def test_tasks_writes_what_it_can_and_names_the_rest(tmp_path: Path, tbench) -> 
     assert "the agent has network" in ran.out
     assert sorted(path.name for path in (tmp_path / "few").glob("*/")) == ["instance_70", "instance_8"]
     ran = tbench("swebench-pro", "tasks", str(rows), "-o", str(tmp_path / "x"), "--evaluator", str(tmp_path))
-    assert (ran.code, "gh repo clone" in ran.err) == (2, True)
+    assert (ran.code, "git clone" in ran.err) == (2, True)

@@ -64,6 +64,9 @@ def test_the_file_names_arms_instances_and_limits(tmp_path: Path) -> None:
         "env": ["OPENROUTER_API_KEY"],
         "options": {"base_url": "http://127.0.0.1:1/v1"},
     }
+    claude = document(wanted(tmp_path, provider="claude-code", model="opus", base_url=None), Output(tmp_path / "out"))
+    made = next(iter(claude["profiles"].values()))
+    assert (made["model"], made["options"]) == ("claude-code:opus", {"temperature": 0}), "its CLI takes no other"
     with pytest.raises(UserError, match="named twice"):
         document(wanted(tmp_path, arms=("s1_tdd", "s1_tdd")), Output(tmp_path))
 

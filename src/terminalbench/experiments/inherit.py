@@ -161,7 +161,7 @@ class _Resolver:
         self._refuse_what_the_agent_lacks()
         mcp = self._mcp()
         hooks = self._hooks()
-        workflow = read_workflow(self._text("workflow"), self.info, self.root, self._where("workflow"), self.problems)
+        workflow = self._workflow()
         usage = tuple(t for path in mcp.usage if (t := self._read(path, "mcp_servers")) is not None)
         git_source = self._text("mcp_git_source") if mcp.servers or hooks else None
         return Profile(
@@ -188,6 +188,13 @@ class _Resolver:
             price=FREE if self.values.get("price") == 0 else self.values.get("price"),
             likely_cost_usd=self.values.get("likely_cost_usd"),
         )
+
+    def _workflow(self) -> WorkflowTexts | None:
+        options = self.values.get("options")
+        fixed = isinstance(options, dict) and options.get("temperature") is not None
+        model = None if fixed else self._text("model")
+        named, where = self._text("workflow"), self._where("workflow")
+        return read_workflow(named, self.info, self.root, where, self.problems, model)
 
     def _where(self, name: str) -> str:
         """The key to blame: the profile's own, else that of the profile it extends, else the default it came from."""

@@ -20,12 +20,17 @@ def _importing_from(root: Path) -> Generator[None]:
         sys.path.remove(str(root))
 
 
+_WITHOUT_TEMPERATURE = "claude-code"
+"""The chat model that cannot be given a temperature."""
+
+
 def read_workflow(
-    spec: str | None, agent: AgentInfo, root: Path, where: str, problems: Problems
+    spec: str | None, agent: AgentInfo, root: Path, where: str, problems: Problems, model: str | None = None
 ) -> WorkflowTexts | None:
     """The workflow called `spec`; None for an agent that runs none. Problems in it are noted at the key that names it.
 
-    Guards of the project are looked for from its root, as they are when a trial runs.
+    Guards of the project are looked for from its root, as they are when a trial runs. `model` has to take the
+    temperatures of the workflow; None where the profile fixes one.
     """
     if not agent.workflow:
         return None
@@ -49,6 +54,11 @@ def read_workflow(
     except UserError as error:
         problems.add(where, f"{error.where}: {error.what}" if error.where else error.what, error.hint)
         return None
+    steps = found.steps.values()
+    warm = any(value for step in steps for value in (step.temperature, step.retry_temperature))
+    if warm and (model or "").partition(":")[0] == _WITHOUT_TEMPERATURE:
+        told = f"the workflow asks at temperatures above 0, which {model} cannot be given"
+        problems.add(where, told, "set options.temperature = 0, or choose another model")
     return WorkflowTexts(
         spec, path, dict(texts), path.parent == load.SHIPPED, found.oracle, tuple(load.foreign_guards(found))
     )

@@ -47,7 +47,7 @@ class Checkout:
         """The checkout in a folder; refused with the next step when it is none."""
         missing = [name for name in (SCRIPTS, DOCKERFILES) if not (folder / name).is_dir()]
         if missing:
-            hint = f"clone {REPOSITORY}, as in: gh repo clone {REPOSITORY}"
+            hint = f"name a checkout of {REPOSITORY}, made by git clone"
             raise UserError(f"is no checkout of the evaluator: it has no {missing[0]}/", where=str(folder), hint=hint)
         return cls(folder)
 

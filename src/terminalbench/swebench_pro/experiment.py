@@ -37,6 +37,8 @@ KEY = "LLM_API_KEY"
 _WITHOUT_KEY = ("ollama", "claude-code", "replay")
 _BY_COLON = ("ollama", "claude-code", "replay")
 """Providers whose models are named `provider:model`; all others are LiteLLM's, `provider/model`."""
+_WITHOUT_TEMPERATURE = "claude-code"
+"""Asked at 0 only, retries too: its CLI takes no temperature."""
 _KEYS = {"together_ai": "TOGETHERAI_API_KEY"}
 _NO_KEY = "none"
 _ADDRESS = re.compile(r"https?://[^/\s]+")
@@ -144,7 +146,9 @@ def _profile(wanted: Wanted, arm: str) -> dict[str, Any]:
         "workflow": str(Path(arm).resolve()) if arm.endswith(".toml") else arm,
     }
     found |= {"env": [variable]} if variable is not None else {}
-    found |= {"options": {"base_url": wanted.base_url}} if wanted.base_url else {}
+    options: dict[str, Any] = {"base_url": wanted.base_url} if wanted.base_url else {}
+    options |= {"temperature": 0} if wanted.provider == _WITHOUT_TEMPERATURE else {}
+    found |= {"options": options} if options else {}
     return found
 
 

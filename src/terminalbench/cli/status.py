@@ -19,7 +19,7 @@ def command(results: Path | None, as_json: bool) -> None:
     from terminalbench.text.foreign import printable
     from terminalbench.text.numbers import NOTHING, cost, duration, moment
     from terminalbench.text.outcomes import word
-    from terminalbench.text.paths import from_here
+    from terminalbench.text.paths import from_here, typed
     from terminalbench.text.table import columns
 
     found = running_batches(results_root(results) if results else None)
@@ -44,3 +44,20 @@ def command(results: Path | None, as_json: bool) -> None:
     for status in found:
         for line in status.lines:
             click.echo(f"{from_here(status.batch)}: {printable(line)}")
+    for folder, line in _nights([Path(status.batch) for status in found]).items():
+        click.echo(f"night {from_here(folder)}: {printable(line)} (tbench watch {typed(folder)})")
+
+
+def _nights(batches: list[Path]) -> dict[Path, str]:
+    """The nights that running batches belong to, each in a line."""
+    from terminalbench.overnight.folder import NightFolder
+    from terminalbench.watch.night import total_line
+    from terminalbench.watch.night_feed import NightFeed
+
+    found = {}
+    for folder in dict.fromkeys(batch.parents[2] for batch in batches):
+        if all(file.is_file() for file in (NightFolder(folder).config_json, NightFolder(folder).state_json)):
+            feed = NightFeed(NightFolder(folder))
+            feed.poll()
+            found[folder] = total_line(feed)
+    return found

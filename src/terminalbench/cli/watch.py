@@ -1,5 +1,6 @@
 """`tbench watch`."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print every event as JSON, one a line, then the summary.")
 @on_batch
 def command(where: Where, as_json: bool) -> int:
-    """Watch a batch live, from any terminal: leave and come back at will, the run does not notice.
+    """Watch a batch or a night live, from any terminal: leave and come back at will, the run does not notice.
 
     Without a target: the batch that runs (this project's before another's, the one started last), else the newest of
     the results folder. Not on a terminal: one plain line for each finished trial. Exit code 0: left, or every planned
@@ -27,6 +28,8 @@ def command(where: Where, as_json: bool) -> int:
     from terminalbench.live.feed import Feed
     from terminalbench.watch.terminal import ViewEnd, usable
 
+    if (night := _night_at(where)) is not None:
+        return _watch_night(night, as_json=as_json)
     feed = Feed(batch_to_watch(where))
     if not as_json and usable():
         from terminalbench.index.store import index_file
@@ -42,6 +45,54 @@ def command(where: Where, as_json: bool) -> int:
     else:
         _stream(feed, as_json=as_json)
     return _tell_end(feed, as_json=as_json)
+
+
+def _night_at(where: Where) -> Path | None:
+    """The folder of a night, if that is what is named: the folder, or its state.json."""
+    if where.name is None or where.number is not None:
+        return None
+    folder = where.name.parent if where.name.name == "state.json" else where.name
+    return folder if all((folder / name).is_file() for name in ("config.json", "state.json")) else None
+
+
+def _watch_night(folder: Path, *, as_json: bool) -> int:
+    """Follow a night: on a terminal its view, else a line for each event. 0: left, or all was measured; 3: not all."""
+    import time
+
+    import msgspec
+
+    from terminalbench.cli.output import end_with_the_reader
+    from terminalbench.overnight.folder import NightFolder
+    from terminalbench.overnight.night import NightEvent, Status
+    from terminalbench.text.foreign import printable_json
+    from terminalbench.text.paths import from_here
+    from terminalbench.watch.follow import POLL_SEC
+    from terminalbench.watch.night import event_line, show_night, total_line
+    from terminalbench.watch.night_feed import NightFeed
+    from terminalbench.watch.terminal import ViewEnd, usable
+
+    feed = NightFeed(NightFolder(folder))
+    if not as_json and usable():
+        end = show_night(feed)
+        if end is ViewEnd.TERMINATED:
+            return end
+        if end is not ViewEnd.OVER:
+            click.echo(f"left {from_here(folder)}; it goes on. tbench watch comes back", err=True)
+            return EXIT_INTERRUPTED if end is ViewEnd.INTERRUPTED else EXIT_OK
+    else:
+
+        def told(event: NightEvent) -> None:
+            click.echo(printable_json(msgspec.json.encode(event).decode()) if as_json else event_line(event))
+
+        end_with_the_reader()
+        feed.each = told
+        feed.poll()
+        while not feed.over:
+            time.sleep(POLL_SEC)
+            feed.poll()
+    if not as_json:
+        click.echo(total_line(feed))
+    return EXIT_OK if all(work.status is Status.DONE for work in feed.state.work) else EXIT_INCOMPLETE
 
 
 def _stream(feed: "Feed", *, as_json: bool) -> None:

@@ -1,0 +1,231 @@
+"""The live view of a night as lines of text, for a width and a height, and on a terminal.
+
+The picture is a pure function of a `NightFrame`: workers with what they do, the iterations that ended last, what
+happened.
+"""
+
+import io
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from terminalbench.overnight.decisions import eta_sec
+from terminalbench.overnight.night import Happening, NightEvent, Role, Status, Work
+from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, dollars, duration, percent, plural
+from terminalbench.text.screen import driver
+from terminalbench.watch.layout import Column, Piece, Row, clean, cut, joined, table
+from terminalbench.watch.night_feed import NightFeed
+from terminalbench.watch.tables import NARROW
+from terminalbench.watch.terminal import Terminal, ViewEnd
+from terminalbench.watch.view import LONGEST_BAR, SHORTEST_BAR
+
+POLL_SEC, DRAW_SEC = 0.25, 1.0
+_LOUD = {Happening.WORKER_LOST: "bold red", Happening.INCIDENT: "yellow", Happening.QUARANTINED: "bold red"}
+_TOLD = (*_LOUD, Happening.SCALED, Happening.RESUMED, Happening.ENDED, Happening.NOTE)
+_MARKS = {Status.DONE: "complete", Status.INCOMPLETE: "incomplete", Status.GIVEN_UP: "given up"}
+_WORKERS = (
+    Column("worker", right=True),
+    Column("iteration", flexible=True, least=9),
+    Column("trials", right=True),
+    Column("passed", 2, "pass", right=True),
+    Column("running", 3, "run", right=True),
+    Column("for", 1, right=True),
+    Column("last beat", 1, "beat", right=True),
+    Column("pid", 5, right=True),
+    Column("doing", 4, flexible=True, least=8),
+)
+_ENDED = (
+    Column("iteration", flexible=True, least=9),
+    Column("state"),
+    Column("measured", 1, right=True),
+    Column("passed", right=True),
+    Column("cost", 3, right=True),
+    Column("took", 2, right=True),
+    Column("why", 4, flexible=True, least=8),
+)
+
+
+@dataclass
+class NightFrame:
+    """Everything one picture shows; `now` is by the clock of the night."""
+
+    feed: NightFeed
+    now: float
+
+
+def render_night(frame: NightFrame, width: int, height: int) -> list[Text]:
+    """The lines of a picture: none is wider, and there are no more, than the terminal has."""
+    feed, width, height = frame.feed, max(1, width), max(1, height)
+    gap = [Text("")] if height >= 16 else []
+    lines = [_title(frame, width), _progress(feed, width), *gap]
+    workers = table(_WORKERS, [_worker(frame, work) for work in feed.at_work], width, narrow=width < NARROW)
+    lines += workers if len(workers) > 1 else [Text("no worker is at work", "dim")]
+    over = [work for work in reversed(feed.state.work) if work.status.over]
+    told = [_event(event, width) for event in reversed(feed.events) if event.kind in _TOLD]
+    left = height - 1 - len(lines) - 2 * len(gap)
+    for_events = min(len(told), max(3, left // 3))
+    room = max(0, left - for_events - 1)
+    if over and room >= 1:
+        rows = [_ended(work) for work in over[:room]]
+        lines += [*gap, *table(_ENDED, rows, width, narrow=width < NARROW)]
+    lines += [*gap, *told[:for_events]] if told else []
+    lines = lines[: height - 1]
+    return [*lines, *[Text("")] * (height - 1 - len(lines)), Text(cut("q leave: the night goes on", width), "dim")]
+
+
+def _title(frame: NightFrame, width: int) -> Text:
+    config, state, feed = frame.feed.config, frame.feed.state, frame.feed
+    word = state.status if state.status != "running" else "cut off" if feed.over else "running"
+    began = state.clock.wall
+    left = eta_sec(state, config.iterations, state.deadline, frame.now) if word == "running" else None
+    pieces = [
+        Piece(clean(feed.folder.folder.name), 3, "bold"),
+        Piece(clean(f"{config.suite_name} with {', '.join(model.spec for model in config.models)}"), 4),
+        Piece(f"{word} {duration(max(0.0, frame.now - began))}", 0, "bold"),
+        Piece(f"until {config.until[11:16]}" if config.until else "", 2),
+        Piece(f"about {duration(left)} left" if left is not None else "", 1),
+    ]
+    return joined(pieces, width, "  ·  " if width >= NARROW else "  ")
+
+
+def _progress(feed: NightFeed, width: int, *, bar: bool = True) -> Text:
+    config, state, tally = feed.config, feed.state, feed.tally
+    own = [work for work in state.work if work.role is Role.ITERATION]
+    done = sum(work.status.over for work in own)
+    asked = "" if config.iterations is None else f"/{config.iterations}"
+    rate = f"{percent(tally.passed / tally.measured)} of {tally.measured} passed" if tally.measured else ""
+    pieces = [
+        Piece(f"{done}{asked} iterations", 0, "bold"),
+        Piece(rate, 1),
+        Piece(f"{tally.measured}/{tally.trials} measured" if tally.trials else "", 4),
+        Piece(_spend(feed), 2),
+        Piece(f"{len(feed.at_work)} of {plural(state.workers, 'worker')}", 3),
+        Piece(f"{plural(len(state.quarantine), 'task')} left out" if state.quarantine else "", 2, "yellow"),
+        Piece(clean(f"stopped: {state.stopped}") if state.stopped else "", 2, "yellow"),
+    ]
+    line = joined(pieces, width)
+    room = min(LONGEST_BAR, width - line.cell_len - 2)
+    if not bar or room < SHORTEST_BAR or not config.iterations:
+        return line
+    filled = min(room, room * done // config.iterations)
+    return Text.assemble(("█" * filled + "░" * (room - filled), "cyan"), "  ", line, no_wrap=True)
+
+
+def _spend(feed: NightFeed) -> str:
+    if feed.standing is None:
+        return ""
+    budget = feed.config.budget_usd
+    spent = cost(feed.standing.spent_usd, feed.standing.unknown)
+    return f"{spent} of {dollars(budget)}" if budget is not None else spent
+
+
+def _name(work: Work) -> str:
+    return str(work.number) if work.role is Role.ITERATION else f"{work.number} {work.role}"
+
+
+def _worker(frame: NightFrame, work: Work) -> Row:
+    feed, lease = frame.feed, work.lease
+    tally, beat = feed.tally_of(work), feed.beats.get((work.number, work.role))
+    live = feed.batches.get(feed.place(work) or "")
+    age = frame.now - beat.at if beat is not None else None
+    running = live.state.running if live is not None else []
+    doing = ", ".join(f"{trial.task} {trial.doing}" for trial in running) or (
+        str(beat.phase) if beat is not None else ""
+    )
+    again = f"started {work.starts} times" if work.starts > 1 else ""
+    return Row(
+        [
+            Text(str(lease.worker) if lease is not None else NOTHING),
+            Text(_name(work)),
+            Text(live.state.total.progress if live is not None else NOTHING),
+            Text(str(tally.passed) if live is not None else NOTHING, "green" if tally.passed else "dim"),
+            Text(str(len(running))),
+            Text(duration(frame.now - lease.beat_at) if lease is not None else NOTHING),
+            Text(
+                f"{duration(max(0.0, age))} ago" if age is not None else NOTHING, "bold red" if (age or 0) > 30 else ""
+            ),
+            Text(str(lease.pid) if lease is not None else NOTHING, "dim"),
+            Text(clean("; ".join(filter(None, [doing, again])))),
+        ]
+    )
+
+
+def _ended(work: Work) -> Row:
+    end = work.end
+    style = "green" if work.status is Status.DONE else "yellow" if work.status is Status.INCOMPLETE else "red"
+    why = work.reason if work.status is not Status.DONE else None
+    return Row(
+        [
+            Text(_name(work)),
+            Text(_MARKS[work.status], style),
+            Text(f"{end.measured}/{end.trials}" if end is not None else NOTHING),
+            Text(str(end.passed) if end is not None else NOTHING),
+            Text(dollars(end.cost_usd) if end is not None and end.cost_usd is not None else UNKNOWN),
+            Text(_took(work)),
+            Text(clean(why or "")),
+        ]
+    )
+
+
+def _took(work: Work) -> str:
+    if work.started_at is None or work.finished_at is None:
+        return NOTHING
+    return duration(
+        (datetime.fromisoformat(work.finished_at) - datetime.fromisoformat(work.started_at)).total_seconds()
+    )
+
+
+def total_line(feed: NightFeed) -> str:
+    """How far a night is, or what came of it, in one line."""
+    word = feed.state.status if feed.state.status != "running" else "cut off" if feed.over else "running"
+    return f"{word}: {_progress(feed, 10_000, bar=False).plain}"
+
+
+def event_line(event: NightEvent) -> str:
+    """One thing that happened: when, and what."""
+    about = f" [{event.workers} workers]" if event.kind is Happening.SCALED and event.workers is not None else ""
+    return clean(f"{event.time[11:19]}  {event.said}{about}")
+
+
+def _event(event: NightEvent, width: int) -> Text:
+    return Text(cut(event_line(event), width), _LOUD.get(event.kind, ""))
+
+
+def show_night(feed: NightFeed) -> ViewEnd:
+    """Show a night on this terminal until it is over or the person leaves."""
+    screen = driver(sys.stdout)
+    if isinstance(screen, io.TextIOWrapper):
+        screen.reconfigure(errors="replace")
+    console = Console(file=screen, highlight=False, markup=False, emoji=False)
+    feed.poll()
+    if feed.over:
+        return ViewEnd.OVER
+    with (
+        Terminal() as terminal,
+        Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
+    ):
+        drawn = 0.0
+        while not feed.over:
+            if time.monotonic() - drawn >= DRAW_SEC:
+                drawn = time.monotonic()
+                size = console.size
+                frame = NightFrame(feed, feed.state.clock.now())
+                live.update(Group(*render_night(frame, size.width, size.height)), refresh=True)
+            heard = terminal.wait(POLL_SEC)
+            if signal.SIGTSTP in heard.signals:
+                terminal.suspend(live.stop, lambda: live.start(refresh=True))
+            if heard.hung_up or {signal.SIGTERM, signal.SIGHUP} & heard.signals:
+                return ViewEnd.TERMINATED
+            if signal.SIGINT in heard.signals:
+                return ViewEnd.INTERRUPTED
+            if b"q" in heard.data:
+                return ViewEnd.LEFT
+            feed.poll()
+            drawn = 0.0 if heard.data or heard.signals else drawn
+    return ViewEnd.OVER

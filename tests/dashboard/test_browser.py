@@ -9,10 +9,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from support.browser import browser, watched
 from support.dashboard import VIEW_TOKEN, Root, add_trajectory, make_root, served, steps, trial
+from support.nights import make_night
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.dashboard.export import export_site
 from terminalbench.experiments.batch import allocate
 from terminalbench.files import append_jsonl, write_json
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.night import Happening, NightEvent
+from terminalbench.overnight.summary import project_night
 from terminalbench.records import Event
 
 __all__ = ["browser"]
@@ -30,6 +34,8 @@ PAGES = (
     PAIR,
     "compare/",
     "compare/study/0/q/study/0/p/",
+    "nights/",
+    "nights/20260123/",
 )
 HOSTILE = "<img src=//evil.example/x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\x1b[2J"
 
@@ -40,6 +46,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     folder = made.batch.runs / f"{STAMP}__p" / "b__1"
     add_trajectory(folder, steps(*(f"echo {n}" for n in range(120)), output=HOSTILE, first=HOSTILE))
     os.utime(folder / "result.json", (1, 1))  # read again
+    night = make_night(made.path / "20260123", [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "x", "b": "E"}}])
+    night.say(NightEvent("2026-01-23T17:00:00Z", Happening.INCIDENT, HOSTILE, cause=HOSTILE))
+    project_night(night.folder)
     made.scan()
     return made
 
@@ -56,7 +65,7 @@ def press(page: Page, keys: str) -> None:
     page.keyboard.press(keys)
 
 
-@pytest.mark.parametrize(("width", "scheme", "pages"), [(1440, "light", PAGES), (390, "dark", PAGES[4:7])])
+@pytest.mark.parametrize(("width", "scheme", "pages"), [(1440, "light", PAGES), (390, "dark", PAGES[4:7] + PAGES[-2:])])
 def test_every_page_is_calm_accessible_and_alone(
     browser: Browser, address: str, width: int, scheme: str, pages: tuple[str, ...]
 ) -> None:
@@ -72,6 +81,23 @@ def test_every_page_is_calm_accessible_and_alone(
             assert seen.width() <= width, path
         assert seen.complaints == []
         assert seen.requests == []
+
+
+def test_a_night_is_told_live_and_its_report_is_calm(browser: Browser, address: str, root: Root) -> None:
+    folder = NightFolder(root.path / "20260123")
+    with watched(browser, own=address) as seen:
+        seen.page.goto(f"{address}nights/20260123/")
+        expect(seen.page.get_by_text("It is morning.")).to_have_count(0)
+        seen.page.wait_for_load_state()
+        append_jsonl(folder.events_jsonl, NightEvent("2026-01-24T06:00:00Z", Happening.NOTE, "It is morning."))
+        expect(seen.page.get_by_text("It is morning.")).to_be_visible()
+        assert seen.page.title() == "Night tbrun-1 · tbench"
+        assert seen.complaints == []
+    for width, scheme in ((1200, "light"), (390, "dark")):
+        with watched(browser, width=width, scheme=scheme) as seen:
+            seen.page.goto(folder.report_html.as_uri())
+            assert (seen.problems(), seen.complaints, seen.requests) == ([], [], [])
+            assert seen.width() <= width
 
 
 def test_a_hostile_trajectory_does_nothing(browser: Browser, address: str) -> None:

@@ -202,7 +202,7 @@ def test_all_places_say_the_same_of_a_batch(lab, tbench) -> None:
         "compare": from_table(line_of(told, "agent time")),
         "compare, money": Numbers(cost=spent["cost"].removesuffix(" (simulated)")),
         "compare --json": from_summary(next(p for p in compared["profiles"] if p["profile"] == "lucky")),
-        "analyze": from_table(line_of(analysed, "loops")),
+        "analyze": from_table(line_of(analysed, "flagged")),
         "aggregate_metrics.json": Numbers(
             aggregate["passed"], aggregate["measured"] - aggregate["passed"], aggregate["planned"],
             percent(aggregate["rate"]), percent(aggregate["rate_all"]), superseded=aggregate["superseded_trials"],

@@ -13,10 +13,9 @@ from terminalbench.analytics.selection import Picked
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import UNKNOWN, percent, plural
 from terminalbench.text.outcomes import word
-from terminalbench.text.table import columns, fitted
+from terminalbench.text.table import columns
 
 _SHOWN = 12
-_WIDTH = 80
 _REASONS = 8
 _COUNTED = ("strategy", "root_cause", "mcp_use")
 
@@ -56,22 +55,22 @@ def summary(result: AnalysisResult, place: str, report: Path | None) -> str:
 
 
 def _profiles(result: AnalysisResult) -> str:
-    head = ["profile", "passed", "coverage", "pass rate", "calls", "errors", "loops", "back", "tested", "flags"]
-    rows = [head]
+    counts = [["profile", "passed", "coverage", "pass rate", "flagged"]]
+    did = [["profile", "calls", "errors", "loops", "backtracks", "tested"]]
     for profile, metrics in result.profiles.items():
         spread = metrics.measures
-        rows.append(
+        counts.append(
             [
                 profile,
                 str(metrics.passed),
                 f"{metrics.measured}/{metrics.planned}",
                 percent(metrics.rate),
-                *(_mean(spread[name].mean) for name in ("tool_calls", "tool_errors", "loops", "backtracks")),
-                percent(spread["tested_before_finish"].mean),
                 str(len(metrics.flagged)),
             ]
         )
-    return f"{fitted(rows, (0,), _WIDTH)}\npass rate: mean over tasks; back: edits of what was edited just before"
+        means = (_mean(spread[name].mean) for name in ("tool_calls", "tool_errors", "loops", "backtracks"))
+        did.append([profile, *means, percent(spread["tested_before_finish"].mean)])
+    return f"{columns(counts)}\n\n{columns(did)}\npass rate: mean over tasks; below it: means over trials"
 
 
 def _some(kind: str, lines: Sequence[str]) -> list[str]:

@@ -50,13 +50,17 @@ class Leak:
 
 @dataclass(frozen=True)
 class TaskTexts:
-    """What of a task a lesson is compared with. `read` are texts that its agent read, as outputs of its tools."""
+    """What of a task a lesson is compared with. `read` are texts that its agent read, as outputs of its tools.
+
+    Not `complete` is one whose own files could not be read.
+    """
 
     id: str
     instruction: str = ""
     tests: tuple[str, ...] = ()
     solution: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
+    complete: bool = True
 
     @cached_property
     def test_names(self) -> frozenset[str]:

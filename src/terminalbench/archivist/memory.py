@@ -45,7 +45,7 @@ def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Iterable[TaskTexts]) -> 
     """What becomes of a lesson in which these leaks were found, compared with the texts of these tasks."""
     if leaks:
         return Verdict(LessonState.QUARANTINED, "; ".join(map(str, leaks)))
-    unread = sorted({task.id for task in lesson.source_tasks} - {task.id for task in tasks})
+    unread = sorted({task.id for task in lesson.source_tasks} - {task.id for task in tasks if task.complete})
     if unread:
         return Verdict(LessonState.CANDIDATE, f"not compared with the files of {', '.join(unread)}")
     return Verdict(LessonState.ACTIVE)

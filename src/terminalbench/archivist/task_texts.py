@@ -1,6 +1,7 @@
 """The texts of a task's folder that no lesson may repeat: its instruction, tests and solution, those of steps too."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from terminalbench.archivist.leaks import TaskTexts
@@ -22,6 +23,13 @@ def read_task(folder: Path, task: str | None = None) -> TaskTexts:
         tests=tuple(_texts(folder, "tests")),
         solution=tuple(_texts(folder, "solution")),
     )
+
+
+def task_texts(folder: str | None, task: str, read: Sequence[str]) -> TaskTexts:
+    """The same with what agents `read` at the task; incomplete where the folder is not known, or is gone."""
+    known = folder is not None and (Path(folder) / "task.toml").is_file()
+    found = read_task(Path(folder), task) if folder is not None and known else TaskTexts(task, complete=False)
+    return replace(found, read=tuple(dict.fromkeys(read)))
 
 
 def _texts(folder: Path, part: str) -> Iterator[str]:

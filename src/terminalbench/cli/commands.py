@@ -68,6 +68,9 @@ GROUPS = {
             "stats": "Count what memory holds.",
             "log": "Show the operations, newest first.",
         },
+        "Learn": {
+            "reflect": "Learn from a batch: by rules, or by a chat model.",
+        },
         "Decide": {
             "add": "Add a lesson.",
             "edit": "Change a lesson.",

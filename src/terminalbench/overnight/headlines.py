@@ -22,8 +22,8 @@ _KINDS = {
 
 def headlines(summary: NightSummary) -> list[str]:
     """What a person reads first; they stand by themselves, for a message."""
-    lines = [_what_ran(summary), *(model_line(model) for model in summary.models)]
-    lines += summary.alerts or [_no_alert(summary)]
+    lines = [_what_ran(summary), *summary.alerts, *(model_line(model) for model in summary.models)]
+    lines += [] if summary.alerts else [_no_alert(summary)]
     lines += [f"{one.profile}: {one.earlier.sentence}" for one in summary.models if one.earlier is not None]
     if summary.validation is not None:
         lines.append(f"validation {summary.validation.sentence}")

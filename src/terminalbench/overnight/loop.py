@@ -160,4 +160,6 @@ def _notify(night: Night, summary: NightSummary | None) -> list[str]:
     notifier = Notifier.by(table, night.config.run_id)
     if summary is not None:
         notifier.tell("finished", first_lines(summary))
+        for alert in summary.alerts:
+            notifier.tell("regression", alert)
     return notifier.finish()

@@ -1,0 +1,36 @@
+"""The first lines of the morning: what is urgent comes first, and stands in the message that is sent."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from support.nights import make_night
+from terminalbench.overnight import loop
+from terminalbench.overnight.summary import project_night
+from terminalbench.runner.notify import Notifier
+
+
+def test_an_alert_is_among_the_first_lines_and_a_message_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [f"t{n}" for n in range(8)]
+    marks = [{"p": dict.fromkeys(tasks, "+")}] * 3 + [{"p": dict.fromkeys(tasks, "x")}]
+    night = make_night(tmp_path / "night", marks)
+    summary = project_night(night.folder)
+    assert len(summary.alerts) == 1
+    assert summary.headlines[1] == summary.alerts[0]
+    sent: list[str] = []
+
+    def send(_urls: list[str], text: str) -> None:
+        sent.append(text)
+
+    made = Notifier("night", ["x://y"], frozenset({"finished", "regression"}), send)
+    monkeypatch.setattr(loop.Notifier, "by", lambda *_: made)
+    monkeypatch.setattr(loop, "load_base", lambda *_: SimpleNamespace(notify=None))
+    given: Any = SimpleNamespace(folder=night.folder, config=night.config)
+    assert loop._notify(given, summary) == []
+    assert sent[0].startswith("night: small 1, run tbrun-1: finished; 4 of 4 iterations over, 32 of 32 trials measured")
+    assert "p: iteration 4 passed 0 of 8" in sent[0]
+    assert sent[1].startswith("night: p: iteration 4 passed 0 of 8")

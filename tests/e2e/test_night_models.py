@@ -15,8 +15,10 @@ from servers.ollama import OllamaServer
 from support.claude import claude_binary
 from support.tasks import SOLVE
 from terminalbench.experiments.write import write_experiment
+from terminalbench.files import read_jsonl
 from terminalbench.overnight.models import check_model, parse_model, profile_of
 from terminalbench.overnight.suite import load_suite
+from terminalbench.records import Event
 
 CANARY = "canary-of-the-user"
 
@@ -102,7 +104,8 @@ def test_a_real_model_works_through_its_server(lab: Any) -> None:
     file = lab.root / "night.toml"
     write_experiment(replace(made, slug="night"), file)
     ran = lab.tbench("run", file)
-    [ended] = [event for event in lab.events() if event.kind == "trial_ended"]
+    events = read_jsonl(lab.root / "results" / "night" / "0" / "events.jsonl", Event).records
+    [ended] = [event for event in events if event.kind == "trial_ended"]
     assert ended.outcome in ("passed", "failed", "timed_out"), ran.stdout + ran.stderr
     [trajectory] = (lab.root / "results" / "night").glob("0/runs/*/*/agent/trajectory.json")
     document = json.loads(trajectory.read_text())

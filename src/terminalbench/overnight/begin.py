@@ -20,7 +20,14 @@ from terminalbench.overnight import limits
 from terminalbench.overnight.decisions import until_moment
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base, make_base
-from terminalbench.overnight.models import ModelSpec, check_model, parse_model, parse_models, profile_of
+from terminalbench.overnight.models import (
+    ModelSpec,
+    check_model,
+    model_environment,
+    parse_model,
+    parse_models,
+    profile_of,
+)
 from terminalbench.overnight.night import NightConfig, NightModel, NightState
 from terminalbench.overnight.suite import Suite, load_suite
 from terminalbench.runner.control import check_orders
@@ -97,8 +104,8 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
         )
     suite = load_suite(request.suite, request.tasks, request.root)
     until = until_moment(request.until, now).isoformat() if request.until is not None else None
-    checked = [_check(model) for model in parse_models(request.models)]
-    validator, off = _validator(request, [one.model.key for one in checked])
+    checked = [_check(model, suite, request) for model in parse_models(request.models)]
+    validator, off = _validator(suite, request, [one.model.key for one in checked])
     made = _experiment(suite, checked, validator, request)  # all that is wrong
     code = pin(suite.root, folder.code, dirty=request.dirty, named=named_files(made))
     pinned = load_suite(pinned_path(code, suite.file), request.tasks, Path(code.root))
@@ -134,8 +141,10 @@ def _experiment(suite: Suite, checked: list[_Checked], validator: _Checked | Non
     if not request.models and suite.experiment is None:
         raise UserError("this suite brings no profiles", where=str(suite.file), hint="name at least one --model")
 
+    environment = model_environment(suite.root)
+
     def table(one: _Checked) -> dict[str, Any]:
-        return profile_of(one.model, ollama_endpoint=request.ollama_endpoint, facts=one.facts)
+        return profile_of(one.model, ollama_endpoint=request.ollama_endpoint, facts=one.facts, environment=environment)
 
     more = {validator.model.key: table(validator)} if validator is not None else {}
     if request.models or suite.experiment is None:
@@ -144,18 +153,25 @@ def _experiment(suite: Suite, checked: list[_Checked], validator: _Checked | Non
     return replace(suite.experiment, profiles=(*suite.experiment.profiles, *added))
 
 
-def _check(model: ModelSpec) -> _Checked:
-    return _Checked(model, check_model(model))
+def _check(model: ModelSpec, suite: Suite, request: Request) -> _Checked:
+    facts = check_model(
+        model,
+        ollama_endpoint=request.ollama_endpoint,
+        container_env=suite.run.container_env,
+        harbor_args=suite.run.harbor_args,
+        environment=model_environment(suite.root),
+    )
+    return _Checked(model, facts)
 
 
-def _validator(request: Request, models: Sequence[str]) -> tuple[_Checked | None, str | None]:
+def _validator(suite: Suite, request: Request, models: Sequence[str]) -> tuple[_Checked | None, str | None]:
     """Who validates; or why nobody does, when that was asked for."""
     if not request.validation_rate:
         return None, None
     if VALIDATOR in models:
         return None, f"{VALIDATOR} is one of the models itself"
     try:
-        return _check(parse_model(VALIDATOR)), None
+        return _check(parse_model(VALIDATOR), suite, request), None
     except UserError as error:
         return None, error.what
 

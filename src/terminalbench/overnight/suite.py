@@ -17,7 +17,7 @@ import msgspec
 from terminalbench.errors import InvalidFile, UserError, did_you_mean
 from terminalbench.experiments.config import Experiment, Task, load, load_tables, marked_root, project_root
 from terminalbench.experiments.plan import PlannedTask, from_root
-from terminalbench.experiments.tables import SCHEMA_VERSION
+from terminalbench.experiments.tables import SCHEMA_VERSION, RunTable
 from terminalbench.harbor.limits.hangs import read_task
 from terminalbench.records import TaskRef
 from terminalbench.strict import Problems, find_path, is_file, is_folder, key, read, read_toml, table
@@ -89,6 +89,7 @@ class Suite:
     digest: str
     tasks: tuple[SuiteTask, ...]
     tables: Mapping[str, Any]
+    run: RunTable
     experiment: Experiment | None = None
     notes: tuple[str, ...] = ()
 
@@ -159,7 +160,7 @@ def _toml_suite(file: Path, root: Path | None) -> Suite:
     tasks = tuple(_task(task, None) for task in experiment.tasks)
     digest = _digest(experiment.name, None, experiment, tasks)
     tables = read_toml(file)
-    return Suite(experiment.name, digest[:12], file, experiment.root, digest, tasks, tables, experiment)
+    return Suite(experiment.name, digest[:12], file, experiment.root, digest, tasks, tables, experiment.run, experiment)
 
 
 def _json_suite(file: Path, root: Path | None) -> Suite:
@@ -180,7 +181,7 @@ def _json_suite(file: Path, root: Path | None) -> Suite:
     own = {(item["dataset"], item["id"]): entry for item, entry in zip(items, suite.tasks, strict=True)}
     tasks = tuple(_task(task, own[task.dataset, task.id]) for task in checked.tasks)
     digest = _digest(suite.name, suite.version, checked, tasks)
-    return Suite(suite.name, suite.version, file, base, digest, tasks, tables, notes=_notes(suite))
+    return Suite(suite.name, suite.version, file, base, digest, tasks, tables, checked.run, notes=_notes(suite))
 
 
 def _json(file: Path) -> Any:

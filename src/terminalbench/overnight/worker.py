@@ -37,6 +37,7 @@ from terminalbench.lab.run import Ended, run
 from terminalbench.lab.select import Target
 from terminalbench.overnight.iteration import find_batch
 from terminalbench.overnight.launch import Assignment
+from terminalbench.overnight.models import check_again, parse_model
 from terminalbench.overnight.night import Beat, NightConfig, NightState, Phase, Role, WorkEnd
 from terminalbench.overnight.projections import project_one
 from terminalbench.records import Event, EventKind, Outcome, known_total
@@ -99,6 +100,9 @@ def work(assigned: Assignment) -> WorkEnd:
     config: NightConfig = read_json(folder.config_json, NightConfig)
     heart = Heart(folder.heartbeat(assigned.number, assigned.role), read_json(folder.state_json, NightState))
     try:
+        for model in config.models:
+            if model.facts:
+                check_again(parse_model(model.spec), model.facts)
         end = _ended(_run(assigned, config, heart))
     except KeyboardInterrupt:
         end = WorkEnd(EXIT_INTERRUPTED)

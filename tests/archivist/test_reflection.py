@@ -110,6 +110,10 @@ def test_contrasts_of_one_task_come_first(tmp_path: Path) -> None:
     assert [one.trial.files.folder.name for one in telling(found)] == ["b__1", "b__3", "a__0", "d__4"]
 
 
+def test_where_all_passed_no_model_is_asked(tmp_path: Path) -> None:
+    assert by_model(attempts(tmp_path, "a!", "b!"), chat_model("replay:no-such-file")).drafts == []
+
+
 def batch_of(folder: Path, trials: dict[str, list[dict[str, Any]]]) -> Batch:
     """A batch of failed trials with these steps."""
     batch = allocate(folder / "results", "s")

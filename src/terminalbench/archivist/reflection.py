@@ -150,8 +150,14 @@ def by_rules(attempts: Sequence[Attempt]) -> Learned:
 
 
 def by_model(attempts: Sequence[Attempt], model: ChatModel, patience: Patience | None = None) -> Learned:
-    """Lessons that a model writes, each with quotes that are found where it says; the others are refused."""
-    shown = _material(telling(attempts))
+    """Lessons that a model writes, each with quotes that are found where it says; the others are refused.
+
+    Where every attempt passed, no model is asked.
+    """
+    chosen = telling(attempts)
+    shown = _material(chosen)
+    if not chosen:
+        return Learned()
     if not shown:
         raise UserError("no trial of it has a trajectory that can be read")
     room = BUDGET_TOKENS // len(shown)

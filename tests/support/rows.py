@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from terminalbench.analytics.model import Row
+from terminalbench.analytics.compare import compare
+from terminalbench.analytics.model import Contrast, Row
 from terminalbench.analytics.settings import Settings
 from terminalbench.records import TaskRef
 from terminalbench.text.outcomes import MARKS
@@ -38,3 +39,8 @@ def settings(new: str = "b", old: str = "a", **fields: Any) -> Settings:
     """Settings of one contrast."""
     given: dict[str, Any] = {"baseline": old, "contrasts": ((new, old),), **fields}
     return Settings(**given)
+
+
+def contrast(marks: Marks, setup: Settings | None = None, **fields) -> Contrast:
+    """The first contrast of the comparison of such rows."""
+    return compare(rows(marks, **fields), setup or settings()).contrasts[0]

@@ -1,0 +1,104 @@
+"""A night with several workers against one worker, and the fixed cost of an iteration against a plain `tbench run`.
+
+    .venv/bin/python benchmarks/overnight.py [--iterations 8] [--delay 30] [--only workers|cost]
+
+`workers`: the same iterations of trials that wait (an agent that sleeps `--delay` seconds, as one that waits for its
+model), by one worker and by four. The wall time is that from the first worker to the end of the night. At least 3.6 is
+asked of the ratio. `cost`: the CPU time of all processes of a night of many iterations of one trial less that of a
+night of one, for each further iteration; beside it that of `tbench run` with the same trial, and of one with
+TERMINALBENCH_OWN_PROCESSES=1, where every process loads Harbor itself. At most half of the latter is asked for. On a
+machine that does other things too, wall times say little, and CPU times rise alike.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+
+SUITE = """
+schema_version = 2
+slug = "s"
+[run]
+container_env = "local"
+[tasks]
+default_dataset = "starter"
+items = [{{ id = "csv-clean" }}]
+[profiles.sim]
+agent = "simulated"
+options = {{ delay_sec = [{delay}, {delay}] }}
+"""
+TBENCH = str(Path(sys.executable).parent / "tbench")
+
+
+def cpu_sec(root: Path, *arguments: str, **env: str) -> float:
+    """CPU seconds of a command and of all that it has started and waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [TBENCH, *arguments], cwd=root, env={**os.environ, **env}, check=True, capture_output=True, timeout=3600
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def night(root: Path, name: str, iterations: int, workers: int) -> tuple[float, float]:
+    """Wall seconds between the first worker and the end of a night, and its CPU seconds."""
+    options = ("--suite", "suite.toml", "--output", name, "--iterations", str(iterations), "--workers", str(workers))
+    cpu = cpu_sec(root, "overnight", *options, "--seed", "1")
+    events = [json.loads(line) for line in (root / name / "events.jsonl").read_text().splitlines()]
+    times = [datetime.fromisoformat(event["time"]) for event in events if event["kind"] != "night_started"]
+    return (max(times) - min(times)).total_seconds(), cpu
+
+
+def of_workers(root: Path, iterations: int, delay: float) -> None:
+    """Print the wall times of one worker and of four."""
+    (root / "suite.toml").write_text(SUITE.format(delay=delay))
+    print(f"{iterations} iterations of one trial that waits {delay:g} s")
+    walls = {workers: night(root, f"w{workers}", iterations, workers)[0] for workers in (1, 4)}
+    for workers, wall in walls.items():
+        print(f"  {workers} {'worker' if workers == 1 else 'workers':<8} {wall:>8.1f} s")
+    print(f"  ratio     {walls[1] / walls[4]:>9.2f}  (at least 3.6)")
+
+
+def of_cost(root: Path, iterations: int) -> None:
+    """Print what an iteration costs, beside a batch of its own."""
+    (root / "suite.toml").write_text(SUITE.format(delay=0.0))
+    cpu_sec(root, "run", "suite.toml")  # modules are compiled, the image is there
+    own = [cpu_sec(root, "run", "suite.toml", TERMINALBENCH_OWN_PROCESSES="1") for _ in range(3)]
+    run = [cpu_sec(root, "run", "suite.toml") for _ in range(3)]
+    one, many = (night(root, f"c{number}", number, 1)[1] for number in (1, iterations + 1))
+    each, before = (many - one) / iterations, sum(own) / len(own)
+    print("CPU seconds of one trial of the agent simulated")
+    print(f"  tbench run, each process loads Harbor {before:>6.2f}")
+    print(f"  tbench run                            {sum(run) / len(run):>6.2f}")
+    print(f"  an iteration of a night               {each:>6.2f}")
+    print(f"  ratio to the first                    {each / before:>6.2f}  (at most 0.5)")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--iterations", type=int, default=8)
+    parser.add_argument("--delay", type=float, default=30.0)
+    parser.add_argument("--only", choices=["workers", "cost"])
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="tbench-bench-"))
+    started = time.monotonic()
+    try:
+        if options.only != "workers":
+            of_cost(root, options.iterations)
+        if options.only != "cost":
+            of_workers(root, options.iterations, options.delay)
+    finally:
+        shutil.rmtree(root)
+    print(f"measured in {time.monotonic() - started:.0f} s, load {os.getloadavg()[0]:.1f} at the end")
+
+
+if __name__ == "__main__":
+    main()

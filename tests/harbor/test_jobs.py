@@ -236,6 +236,25 @@ def test_the_seed_reaches_simulated_agents(project) -> None:
     assert config["agents"][0]["kwargs"] == {"seed": 7}
 
 
+def test_the_seed_of_a_run_is_no_part_of_a_profile_and_its_own_wins(project) -> None:
+    profiles = '[profiles.p]\nagent = "ollama"\nmodel = "a:b"\n[profiles.own]\nextends = "p"\noptions = { seed = 3 }\n'
+    ids, seeds = [], []
+    for seed in (7, 8):
+        text = f"{BASE}[run]\nseed = {seed}\n{profiles}"
+        ids.append([profile.id for profile in good(project, text).profiles])
+        configs = rendered(project, f"[run]\nseed = {seed}\n{profiles}")
+        seeds.append([config["agents"][0]["kwargs"]["seed"] for config in configs])
+    assert ids[0] == ids[1]
+    assert seeds == [[7, 3], [8, 3]]
+
+
+def test_the_seed_of_a_run_is_offered_to_a_guarded_workflow(project) -> None:
+    profile = '[profiles.p]\nagent = "guarded"\nworkflow = "singleshot"\nmodel = "a/b"\n'
+    (config,) = rendered(project, f"[run]\nseed = 7\n{profile}")
+    kwargs = config["agents"][0]["kwargs"]
+    assert (kwargs["run_seed"], "seed" in kwargs) == (7, False)
+
+
 def test_the_command(project) -> None:
     experiment = good(project, BASE + '[run]\nharbor_args = ["--debug"]\n[profiles.o]\nagent = "oracle"\n')
     batch = Batch(experiment.results_root / "s" / "0")

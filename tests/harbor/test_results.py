@@ -158,6 +158,7 @@ def test_unfinished_trial_keeps_what_is_known_of_it(tmp_path: Path) -> None:
         ("guarded", None, (0, 0, 0.0, "workflow")),  # it never came to a question
         ("guarded", Script().start("patch").attempt("patch").attempt("patch", 2), (200, 20, 0.02, "workflow:partial")),
         ("guarded", passes(), (400, 40, 0.04, "workflow")),
+        ("guarded", Script().start("patch").done(), (0, 0, 0.0, "workflow")),  # stopped before the first answer
         ("stranger", passes(), (None, None, None, None)),
     ],
 )

@@ -164,7 +164,7 @@ def read_usage(trial: Path) -> Usage:
         if event.kind is Happened.ATTEMPT:
             since.append(event.usage or Usage())
         elif event.kind is Happened.RUN_END:  # it also counts questions that never became an attempt
-            ended.append(event.usage or Usage.added(since, None, None))
+            ended += [event.usage] if event.usage is not None and event.usage.known else since
             since = []
     whole = not events or events[-1].kind is Happened.RUN_END
     parts = [*ended, *since] or [Usage(input_tokens=0, output_tokens=0, cost_usd=0.0)]

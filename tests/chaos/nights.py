@@ -268,7 +268,9 @@ class Chaos:
         lost = noted - tries
         left = [pid for pid in _pids() if str(self.root) in _line(pid) and pid != os.getpid()]
         state = self.state()
-        print(f"iterations {len(numbers)}, statuses {dict(Counter(work['status'] for work in state['work']))}")
+        print(
+            f"iterations {len(numbers)}, statuses {dict(Counter(work.get('status', 'waiting') for work in state['work']))}"
+        )
         print(f"planned trials {cells.total()}: {dict(cells)}")
         print(f"tries noted by the agent {len(noted)}, without a trace {len(lost)}; processes left {len(left)}")
         print(f"hits {self.hits.total()}: {dict(self.hits)}; resumes {self.resumes}; exits {dict(self.ends)}")

@@ -124,7 +124,7 @@ def test_a_night_whose_worker_supervisor_and_all_are_killed_goes_on_as_if_nothin
     nights.at_work(4)
     refused = nights.start("--resume", nights.folder.folder)
     code, said = ended(refused)
-    assert code == 1, said
+    assert code == 2, said
     assert f"in use by tbench overnight night (pid {first.pid}" in said
 
     beat = nights.beat(1)
@@ -262,3 +262,34 @@ def test_nothing_starts_after_until_and_a_clock_that_is_set_moves_it(nights: Nig
     notes = [one.said for one in nights.events(Happening.NOTE)]
     assert any("the wall clock went forward by 60.0 min" in said for said in notes), notes
     assert 1 <= len(nights.counted()) <= 2
+
+
+def test_a_sample_is_validated_in_a_batch_of_its_own_with_both_profiles_and_a_cap_of_its_own(nights: Nights) -> None:
+    (nights.lab.root / "go").touch()
+    with in_here(nights), mock.patch("terminalbench.overnight.begin.VALIDATOR", "simulated"):
+        request = Request(
+            suite=nights.suite, output=nights.folder.folder, iterations=1, validation_rate=0.5, validation_budget_usd=3.0
+        )  # fmt: skip
+        assert run_night(request).exit_code == 0
+    plans = [json.loads(batch.plan_json.read_text()) for batch in nights.folder.batches()]
+    roles = {plan["labels"]["role"]: plan for plan in plans}
+    assert len(plans) == 2
+    assert [job["profile"] for job in roles["iteration"]["jobs"]] == ["p"]
+    assert [job["profile"] for job in roles["validation"]["jobs"]] == ["p", "simulated"]
+    assert roles["validation"]["settings"]["budget_usd"] == 3.0
+    assert all(len(job["tasks"]) == 1 for job in roles["validation"]["jobs"])  # half of two
+    assert roles["validation"]["jobs"][0]["profile_id"] == roles["iteration"]["jobs"][0]["profile_id"]
+    assert nights.config.validation is not None
+
+
+def test_without_claude_the_validation_is_off_and_said_to_be(nights: Nights) -> None:
+    (nights.lab.root / "go").touch()
+    lab = nights.lab
+    lab.env = {name: value for name, value in lab.env.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))}
+    lab.env["PATH"] = "/usr/bin:/bin"
+    ran = nights.begin("--iterations", "1", "--tasks", "a", "--claude-validation-rate", "1")
+    code, said = ended(ran)
+    assert code == 0, said
+    assert "no validation by Claude: " in said
+    assert nights.config.validation_off
+    assert {work.role for work in nights.state.work} == {Role.ITERATION}

@@ -1,5 +1,6 @@
 """What `tbench overnight` says while a night runs, and at its end."""
 
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from terminalbench.overnight.supervisor import Supervisor
 
 _ALWAYS = (Happening.QUARANTINED, Happening.INCIDENT, Happening.WORKER_LOST, Happening.NOTE)
+_PIPED_SEC = 300.0
+"""So often a log is told how far it is."""
 _SPOKEN = (*_ALWAYS, Happening.ITERATION_ENDED, Happening.SCALED, Happening.RESUMED)
 
 
@@ -55,6 +58,9 @@ class NightTeller(Line):
         much = plural(config.iterations, "iteration") if config.iterations is not None else "iterations"
         until = f" until {config.until[:16].replace('T', ' ')}" if config.until is not None else ""
         self._say(f"{config.suite_name}: {much} of {tasks} with {models}{until} in {from_here(night.folder.folder)}")
+        self.told_at = time.monotonic()
+        if not self.live:
+            self._say(f"tbench watch {typed(night.folder.folder)} follows it")
         if config.validation_off is not None:
             self._say(f"no validation by Claude: {config.validation_off}")
 
@@ -71,7 +77,10 @@ class NightTeller(Line):
 
     def tick(self, night: "Supervisor") -> None:
         """Renew the line."""
-        if self.is_time():
+        if not self.live and not self.quiet and time.monotonic() - self.told_at >= _PIPED_SEC:
+            self.told_at = time.monotonic()
+            self._say(night_line(night.config, night.state, night.standing.spent_usd, night.state.clock.now()))
+        elif self.is_time():
             self.renew(night_line(night.config, night.state, night.standing.spent_usd, night.state.clock.now()))
 
     def show_end(self, ended: NightEnd, *, as_json: bool) -> int:
@@ -115,12 +124,13 @@ def night_line(config: NightConfig, state: NightState, spent_usd: float, now: fl
 def _summary(ended: NightEnd) -> str:
     """The end of a night in one line."""
     found = _document(ended)
-    rate = percent(found["passed"] / found["measured"]) if found["measured"] else "-"
+    one_model = len(ended.config.models) == 1 and found["measured"]
+    rate = f" ({percent(found['passed'] / found['measured'])})" if one_model else ""  # of several it is no model's
     cost = dollars(found["cost_usd"]) if found["cost_usd"] is not None else "unknown cost"
     of = f" of {found['asked_for']}" if found["asked_for"] is not None else ""
     return (
         f"{ended.state.status}: {found['done']}{of} iterations complete; {count(found['passed'])} of "
-        f"{count(found['measured'])} measured trials passed ({rate}), {cost}"
+        f"{count(found['measured'])} measured trials passed{rate}, {cost}"
     )
 
 

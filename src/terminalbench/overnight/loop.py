@@ -12,6 +12,7 @@ from terminalbench.errors import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EXIT_USAGE,
     TbenchError,
 )
 from terminalbench.files import LockHeld, lock
@@ -135,7 +136,8 @@ def _tell_beginning(supervisor: Supervisor, night: Night, *, resumed: bool) -> N
 @contextmanager
 def _only_here(folder: NightFolder) -> Generator[None]:
     """Hold the folder of a night; a folder that was only made for it, and holds nothing, is taken away again."""
-    made = not folder.folder.exists()
+    place = folder.folder.absolute()
+    made = [one for one in (place, *place.parents) if not one.exists()]
     make_folder(folder.folder)
     try:
         with lock(folder.lock, f"tbench overnight {folder.folder.name}"):
@@ -143,11 +145,13 @@ def _only_here(folder: NightFolder) -> Generator[None]:
     except LockHeld as error:
         error.where = str(folder.folder)
         error.hint = f"tbench watch {typed(folder.folder)} follows it"
+        error.exit_code = EXIT_USAGE  # refused: nothing was started
         raise
     except BaseException:
         if made and [entry.name for entry in folder.folder.iterdir()] == [folder.lock.name]:
             folder.lock.unlink()
-            folder.folder.rmdir()
+            for one in made:
+                one.rmdir()
         raise
 
 

@@ -96,7 +96,8 @@ class WorkEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker says when it has ended: its exit code, and the trials of its batch.
 
     `errors` are those that ended by the bench's fault and may be tried again; `cut_off` those that did not run for a
-    reason that may pass by itself (a full disk, a signal). `closed`: the gate let nothing start.
+    reason that may pass by itself (a full disk, a signal). `closed`: nothing may start any more, by the gate or
+    because a model has changed.
     """
 
     code: int

@@ -23,6 +23,7 @@ from terminalbench.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,
     TbenchError,
+    UserError,
 )
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
@@ -100,10 +101,7 @@ def work(assigned: Assignment) -> WorkEnd:
     config: NightConfig = read_json(folder.config_json, NightConfig)
     heart = Heart(folder.heartbeat(assigned.number, assigned.role), read_json(folder.state_json, NightState))
     try:
-        for model in config.models:
-            if model.facts:
-                check_again(parse_model(model.spec), model.facts)
-        end = _ended(_run(assigned, config, heart))
+        end = _changed_model(config) or _ended(_run(assigned, config, heart))
     except KeyboardInterrupt:
         end = WorkEnd(EXIT_INTERRUPTED)
     except TbenchError as error:
@@ -115,6 +113,19 @@ def work(assigned: Assignment) -> WorkEnd:
         end = WorkEnd(EXIT_FAILURE, said=printable(f"{type(error).__name__}: {error}"))
     heart.write(phase=Phase.ENDED, end=end)
     return end
+
+
+def _changed_model(config: NightConfig) -> WorkEnd | None:
+    """Whether a model is not the one any more that the night was begun with: then nothing more is measured with it."""
+    for model in config.models:
+        if not model.facts:
+            continue
+        try:
+            check_again(parse_model(model.spec), model.facts)
+        except UserError as error:
+            print(error, file=sys.stderr)
+            return WorkEnd(error.exit_code, closed=True, said=printable(error.what))
+    return None
 
 
 def _run(assigned: Assignment, config: NightConfig, heart: Heart) -> Ended:

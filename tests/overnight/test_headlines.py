@@ -9,6 +9,7 @@ import pytest
 from support.nights import make_night
 from terminalbench.overnight import loop
 from terminalbench.overnight.summary import project_night
+from terminalbench.overnight.summary_model import model_name
 from terminalbench.runner.notify import Notifier
 
 
@@ -34,3 +35,16 @@ def test_an_alert_is_among_the_first_lines_and_a_message_of_its_own(
     assert sent[0].startswith("night: small 1, run tbrun-1: finished; 4 of 4 iterations over, 32 of 32 trials measured")
     assert "p: iteration 4 passed 0 of 8" in sent[0]
     assert sent[1].startswith("night: p: iteration 4 passed 0 of 8")
+
+
+@pytest.mark.parametrize(
+    ("model", "profile", "simulated", "shown"),
+    [
+        ("ollama:qwen3:8b", "ollama-qwen3-8b", False, "ollama:qwen3:8b"),
+        ("simulated/weak", "careful", True, "careful (simulated/weak)"),
+        ("x/y", "x-y", True, "x/y (simulated)"),
+        ("x/y", "plain", True, "plain (x/y, simulated)"),
+    ],
+)
+def test_profiles_of_one_model_are_told_apart(model: str, profile: str, simulated: bool, shown: str) -> None:
+    assert model_name(model, profile, simulated=simulated) == shown

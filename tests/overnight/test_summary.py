@@ -60,7 +60,7 @@ def test_the_numbers_are_those_of_harbors_files(tmp_path: Path) -> None:
         row = next(
             line
             for line in night.folder.report_md.read_text().splitlines()
-            if line.startswith(f"| spec-{model.profile} ")
+            if line.startswith(f"| {model.profile} (spec-{model.profile}")
         )
         rate = f"{100 * sum(means) / len(means):.1f} %"
         fields = [field.strip() for field in row.split("|")]
@@ -90,7 +90,7 @@ def test_a_night_without_anything_has_a_report(tmp_path: Path) -> None:
     night = night_of(tmp_path, [])
     summary = project_night(night.folder)
     assert summary.headlines[1:] == [
-        "spec-p: nothing was measured yet",
+        "p (spec-p): nothing was measured yet",
         "no regression alert: there are no two iterations to compare yet",
     ]
     night.folder.state_json.unlink()

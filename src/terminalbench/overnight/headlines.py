@@ -46,12 +46,13 @@ def _what_ran(summary: NightSummary) -> str:
 
 def _spent(summary: NightSummary) -> str:
     free = bool(summary.models) and all(one.no_model for one in summary.models) and summary.validation is None
-    return cost(summary.cost_usd, summary.cost_unknown, no_model=free)
+    played = not free and bool(summary.models) and all(one.simulated or one.no_model for one in summary.models)
+    return cost(summary.cost_usd, summary.cost_unknown, no_model=free) + (" (simulated)" if played else "")
 
 
 def model_line(model: ModelSummary) -> str:
     """One model in a line: its pass rate, and on what it rests."""
-    name = model_name(model.model, simulated=model.simulated)
+    name = model_name(model.model, model.profile, simulated=model.simulated)
     if model.pass_rate is None or model.low is None or model.high is None:
         return f"{name}: nothing was measured yet"
     return (
@@ -62,7 +63,10 @@ def model_line(model: ModelSummary) -> str:
 
 def _no_alert(summary: NightSummary) -> str:
     compared = sum(len(line.profiles) for line in summary.iterations if line.number > 1)
-    return "no regression alert" if compared else "no regression alert: there are no two iterations to compare yet"
+    if not compared:
+        return "no regression alert: there are no two iterations to compare yet"
+    blind = bool(summary.models) and all(_too_few(model, summary) for model in summary.models)
+    return "no regression alert: with so few tasks none is possible" if blind else "no regression alert"
 
 
 def next_steps(summary: NightSummary, place: Path) -> list[str]:

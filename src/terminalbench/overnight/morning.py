@@ -54,7 +54,7 @@ _MODELS = ("model", "pass rate", "on tasks like these", "passed", "failed", "err
 def model_row(one: ModelSummary) -> tuple[str, ...]:
     """A model in the table of models."""
     ends = percents(one.low, one.high) if one.low is not None and one.high is not None else "-"
-    name = model_name(one.model, simulated=one.simulated)
+    name = model_name(one.model, one.profile, simulated=one.simulated)
     spent = cost(one.cost_usd, one.cost_unknown, no_model=one.no_model)
     counts = (one.passed, one.failed, one.errored, one.not_run)
     return (name, percent(one.pass_rate), ends, *map(str, counts), percent(one.coverage), spent)

@@ -10,6 +10,7 @@ from terminalbench.overnight.night import NightConfig, NightState, Role
 from terminalbench.overnight.results import Projected, project_iteration, project_iterations
 from terminalbench.overnight.summary import project_night
 from terminalbench.overnight.summary_model import NightSummary
+from terminalbench.text.paths import typed
 
 
 def project_one(folder: NightFolder, config: NightConfig, number: int) -> None:
@@ -34,8 +35,10 @@ def project(folder: NightFolder, config: NightConfig, state: NightState) -> Writ
             if projected.results.iteration in over:
                 _record(config, projected)
         return Written(project_night(folder, found))
-    except (TbenchError, OSError) as error:
-        return Written(problems=(f"the report could not be written: {error}",))
+    except Exception as error:  # noqa: BLE001  what a night measured outlives a report that fails, as after an update
+        again = f"tbench report {typed(folder.folder)} writes it anew"
+        said = str(error) if isinstance(error, TbenchError | OSError) else f"{type(error).__name__}: {error}"
+        return Written(problems=(f"the report could not be written: {said}; {again}",))
 
 
 def _record(config: NightConfig, projected: Projected) -> None:

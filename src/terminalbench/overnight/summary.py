@@ -309,7 +309,7 @@ def _incident(event: NightEvent) -> Incident:
         time=event.time,
         kind=event.kind,
         said=event.said,
-        cause=event.cause,
+        cause=event.cause if event.cause is not None and event.cause not in event.said else None,
         iteration=event.iteration,
         worker=event.worker,
     )

@@ -3,6 +3,8 @@
 `None` is unknown. Rates are fractions. Nothing in it tells when it was written: made again it is the same.
 """
 
+import re
+
 import msgspec
 
 from terminalbench.overnight.delta import Count, TaskChange
@@ -15,9 +17,13 @@ CUT_OFF = "cut off"
 """The status of a night that says it runs while no process does: its supervisor was killed."""
 
 
-def model_name(model: str, *, simulated: bool) -> str:
-    """A model as it is shown: one that only played its part says so."""
-    return f"{model} (simulated)" if simulated and "simulated" not in model else model
+def model_name(model: str, profile: str, *, simulated: bool) -> str:
+    """A model as it is shown: by its profile where that has a name of its own; one that only plays its part says so."""
+    own = re.sub(r"[^a-z0-9]+", "-", model.lower()) != re.sub(r"[^a-z0-9]+", "-", profile.lower())
+    played = ["simulated"] if simulated and "simulated" not in model else []
+    about = ", ".join([*([model] if own else []), *played])
+    name = profile if own else model
+    return f"{name} ({about})" if about else name
 
 
 class IterationRate(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

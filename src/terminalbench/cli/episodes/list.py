@@ -39,7 +39,7 @@ def command(episodes: "list[Episode]", as_json: bool) -> None:
                 percent(summary.pass_rate),
                 f"{summary.passed}/{summary.measured} of {summary.total}",
                 cost(one.cost.usd, one.cost.unknown_trials),
-                model_name(one.model, simulated=one.simulated),
+                model_name(one.model, one.profile, simulated=one.simulated),
             ]
         )
     click.echo(fitted(rows, (0, 1, 2, 6), text_width()))

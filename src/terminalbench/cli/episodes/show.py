@@ -31,7 +31,7 @@ def command(episode: str, store: "EpisodeStore", as_json: bool) -> None:
     summary = one.summary
     facts = [
         ("episode", one.id),
-        ("model", f"{model_name(one.model, simulated=one.simulated)}, profile {one.profile}"),
+        ("model", f"{model_name(one.model, one.profile, simulated=one.simulated)}"),
         ("suite", f"{one.suite} {one.suite_version}"),
         ("from, to", f"{moment(one.started_at)}, {moment(one.finished_at)} UTC"),
         ("status", f"{one.status.value}: {summary.measured} of {summary.total} trials measured"),

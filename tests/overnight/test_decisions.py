@@ -68,8 +68,8 @@ def test_the_same_beat_read_again_is_no_sign_of_life_and_what_its_clock_says_doe
 @pytest.mark.parametrize(
     ("phase", "quiet", "verdict"),
     [
-        (Phase.STARTING, 99.0, Verdict.LEAVE),
-        (Phase.STARTING, 101.0, Verdict.KILL),
+        (Phase.STARTING, 9.0, Verdict.LEAVE),
+        (Phase.STARTING, 11.0, Verdict.KILL),
         (Phase.ENDING, 49.0, Verdict.LEAVE),
         (Phase.ENDING, 51.0, Verdict.KILL),
         (Phase.ENDED, 51.0, Verdict.KILL),
@@ -77,6 +77,12 @@ def test_the_same_beat_read_again_is_no_sign_of_life_and_what_its_clock_says_doe
 )
 def test_each_phase_has_a_deadline(phase: Phase, quiet: float, verdict: Verdict) -> None:
     assert judge(watched((0.0, beat(phase=phase))), quiet, PATIENCE).verdict is verdict
+
+
+def test_a_start_that_beats_has_its_own_time() -> None:
+    beats = [(float(n), beat(float(n), phase=Phase.STARTING)) for n in range(0, 102, 1)]
+    assert judge(watched(*beats), 99.0, PATIENCE).verdict is Verdict.LEAVE
+    assert "did not start its batch" in judge(watched(*beats), 101.0, PATIENCE).reason
 
 
 def test_a_worker_that_never_beats_has_the_time_of_its_start() -> None:

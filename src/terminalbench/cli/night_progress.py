@@ -12,7 +12,7 @@ from terminalbench.overnight.loop import Listener, NightEnd
 from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Role
 from terminalbench.records import known_total
 from terminalbench.text.foreign import printable
-from terminalbench.text.numbers import count, dollars, duration, percent, plural
+from terminalbench.text.numbers import count, dollars, duration, plural
 from terminalbench.text.paths import from_here, typed
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ class NightTeller(Line):
             click.echo(printable(f"left out: {held.task} ({held.reason})"))
         if ended.exit_code:
             click.echo(f"to go on: tbench overnight --resume {place}")
+            if state.stopped:
+                click.echo("  with a larger --budget-usd or a later --until, where these ended it")
         click.echo(f"the report: {from_here(ended.folder.report_md)}, {from_here(ended.folder.report_html)}")
         click.echo(f"its batches: tbench list --results {typed(ended.folder.results_root)}")
         return ended.exit_code
@@ -124,13 +126,11 @@ def night_line(config: NightConfig, state: NightState, spent_usd: float, now: fl
 def _summary(ended: NightEnd) -> str:
     """The end of a night in one line."""
     found = _document(ended)
-    one_model = len(ended.config.models) == 1 and found["measured"]
-    rate = f" ({percent(found['passed'] / found['measured'])})" if one_model else ""  # of several it is no model's
-    cost = dollars(found["cost_usd"]) if found["cost_usd"] is not None else "unknown cost"
+    cost = f", {dollars(found['cost_usd'])}" if found["cost_usd"] is not None else ""
     of = f" of {found['asked_for']}" if found["asked_for"] is not None else ""
     return (
-        f"{ended.state.status}: {found['done']}{of} iterations complete; {count(found['passed'])} of "
-        f"{count(found['measured'])} measured trials passed{rate}, {cost}"
+        f"{ended.state.status}: {found['done']}{of} iterations; {count(found['passed'])} of "
+        f"{count(found['measured'])} measured trials passed{cost}"
     )
 
 

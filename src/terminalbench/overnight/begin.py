@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from terminalbench.errors import UserError
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.write import write_experiment
 from terminalbench.files import read_json, write_json
 from terminalbench.overnight import limits
-from terminalbench.overnight.decisions import until_moment
+from terminalbench.overnight.decisions import seed_of, until_moment
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base, make_base
 from terminalbench.overnight.models import (
@@ -28,12 +28,13 @@ from terminalbench.overnight.models import (
     parse_models,
     profile_of,
 )
-from terminalbench.overnight.night import NightConfig, NightModel, NightState
+from terminalbench.overnight.night import NightConfig, NightModel, NightState, Role, Work
+from terminalbench.overnight.results import labelled
 from terminalbench.overnight.suite import Suite, load_suite
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.named_files import named_files, unpinned
 from terminalbench.runner.worktree import CodePin, ensure, pin, pinned_path
-from terminalbench.text.numbers import dollars
+from terminalbench.text.numbers import dollars, plural, some
 from terminalbench.text.paths import typed
 
 DEFAULT_ITERATIONS = 10
@@ -86,6 +87,7 @@ class _Checked:
 
 def night_at(place: Path) -> NightFolder:
     """The night that `--resume` names: by its folder, or by its state."""
+    place = place.resolve()  # paths below it are keys: of batches in the gate
     folder = NightFolder(place.parent if place.name == "state.json" else place)
     if not folder.config_json.is_file():
         hint = "name the folder of a night, or its state.json"
@@ -98,6 +100,10 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     if folder.config_json.exists():
         hint = f"tbench overnight --resume {typed(folder.folder)} goes on with it; or choose another --output"
         raise UserError("holds a night already", where=str(folder.folder), hint=hint)
+    others = sorted(entry.name for entry in folder.folder.iterdir() if entry.name != folder.lock.name)
+    if others:
+        hint = "choose a new --output, or an empty folder"
+        raise UserError(f"holds other files: {some(others, 3)}", where=str(folder.folder), hint=hint)
     if request.suite is None:
         raise UserError(
             "--suite is missing", hint="--suite FILE, or --suite starter; --resume DIR goes on with a night"
@@ -216,7 +222,11 @@ def _at_first(workers: Workers) -> int:
 
 def go_on(request: Request, folder: NightFolder, now: datetime) -> Night:
     """Open a night to go on with it. The caller holds its lock. What differs from what it is, is refused by name."""
-    config: NightConfig = read_json(folder.config_json, NightConfig)
+    try:
+        config: NightConfig = read_json(folder.config_json, NightConfig)
+    except TbenchError as error:
+        hint = "without it nobody knows what was asked for: put it back from a copy, or begin another night"
+        raise UserError(error.what, where=error.where, hint=hint) from error
     differences = list(_differences(request, folder, config))
     if differences:
         listed = "\n  ".join(differences)
@@ -238,10 +248,28 @@ def go_on(request: Request, folder: NightFolder, now: datetime) -> Night:
     if extended:
         write_json(folder.config_json, config)
     limits.renew(folder.gate_json, config)
-    state: NightState = read_json(folder.state_json, NightState)
+    state, lost = _state_of(folder, config)
     if isinstance(config.workers, int):
         state.workers = config.workers
-    return Night(folder, config, state, extended=extended)
+    return Night(folder, config, state, notes=lost, extended=extended)
+
+
+def _state_of(folder: NightFolder, config: NightConfig) -> tuple[NightState, tuple[str, ...]]:
+    """How far the night is; made again from the labels of its batches where the file is lost, with a word about it."""
+    try:
+        return read_json(folder.state_json, NightState), ()
+    except (TbenchError, FileNotFoundError):
+        state = NightState(config.run_id, limits.clock_of(folder.gate_json), workers=_at_first(config.workers))
+    batches = labelled(folder, config.run_id)
+    known = {(Role.ITERATION, number) for number in range(1, max((n for _, n in batches), default=0) + 1)} | {*batches}
+    for role, number in sorted(known, key=lambda key: (key[1], key[0])):
+        batch = batches.get((role, number))
+        place = f"{batch.folder.parent.name}/{batch.number}" if batch is not None else None
+        seed = seed_of(config.seed, number, role)
+        state.work.append(Work(number, role, seed, batch=place, starts=int(batch is not None)))
+    found = plural(len(batches), "batch", "batches")
+    said = f"state.json could not be read: it is made again from {found}, found by their labels"
+    return state, (said,)
 
 
 def _differences(request: Request, folder: NightFolder, config: NightConfig) -> Iterator[str]:

@@ -86,13 +86,15 @@ def judge(watch: Watch, now: float, patience: Patience, *, waits: bool = False) 
         return Judged(Verdict.KILL, f"did not end within {duration(patience.drain_sec)}") if late else _LEFT
     phase = watch.beat.phase if watch.beat is not None else Phase.STARTING
     quiet = now - (watch.beat_at if watch.beat is not None else watch.started)
-    limit = {Phase.STARTING: patience.start_sec, Phase.RUNNING: patience.silent_sec}.get(phase, patience.ending_sec)
-    if quiet > limit:
-        said = {
-            Phase.STARTING: "did not start its batch within",
-            Phase.RUNNING: "has not beaten for",
-        }.get(phase, "did not come to its end within")
-        return Judged(Verdict.KILL, f"{said} {duration(limit)}")
+    if phase is Phase.STARTING and now - watch.started > patience.start_sec:
+        return Judged(Verdict.KILL, f"did not start its batch within {duration(patience.start_sec)}")
+    if phase in (Phase.ENDING, Phase.ENDED):
+        late = quiet > patience.ending_sec
+        return (
+            Judged(Verdict.KILL, f"did not come to its end within {duration(patience.ending_sec)}") if late else _LEFT
+        )
+    if watch.beat is not None and quiet > patience.silent_sec:
+        return Judged(Verdict.KILL, f"has not beaten for {duration(patience.silent_sec)}")
     if phase is not Phase.RUNNING or watch.beat is None or waits:
         return _LEFT
     allowed = watch.beat.limit_sec + patience.progress_sec
@@ -254,6 +256,11 @@ def _lasted(work: Work) -> float | None:
         return None
     lasted = datetime.fromisoformat(work.finished_at) - datetime.fromisoformat(work.started_at)
     return max(0.0, lasted.total_seconds())
+
+
+def nothing_left(state: NightState, iterations: int | None) -> bool:
+    """Whether a night is through: all that was asked for is done."""
+    return not may_add(state, iterations) and all(work.status is Status.DONE for work in state.work)
 
 
 def reopened(work: Work) -> Work:

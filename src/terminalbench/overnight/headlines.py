@@ -84,7 +84,8 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
 def _go_on(summary: NightSummary, place: Path) -> list[str]:
     if summary.status in ("finished", "running"):
         return []
-    return [f"go on with it: tbench overnight --resume {quote(str(place / 'state.json'))}"]
+    more = ", with a larger --budget-usd or a later --until where these ended it" if summary.status == "stopped" else ""
+    return [f"go on with it: tbench overnight --resume {quote(str(place))}{more}"]
 
 
 def _alarmed(summary: NightSummary, place: Path) -> list[str]:

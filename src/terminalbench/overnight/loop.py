@@ -15,10 +15,10 @@ from terminalbench.errors import (
     EXIT_USAGE,
     TbenchError,
 )
-from terminalbench.files import LockHeld, lock
+from terminalbench.files import LockHeld, Owner, lock, lock_owner, read_jsonl
 from terminalbench.modes import make_folder
 from terminalbench.overnight.begin import Night, Request, begin, go_on, night_at
-from terminalbench.overnight.decisions import Patience
+from terminalbench.overnight.decisions import Patience, nothing_left
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base
 from terminalbench.overnight.launch import Loaded
@@ -86,14 +86,18 @@ def run_night(
 ) -> NightEnd:
     """Run a night, or go on with one, and write its report. Returns when it is over, or was interrupted."""
     told, now = listener or Listener(), datetime.now().astimezone()
-    folder = night_at(resume) if resume is not None else NightFolder(request.output or default_output(now))
+    folder = night_at(resume) if resume is not None else NightFolder((request.output or default_output(now)).resolve())
+    gone = lock_owner(folder.lock)  # who has ended it takes its name out
     with _only_here(folder):
         night = go_on(request, folder, now) if resume is not None else begin(request, folder, now)
         told.begun(night)
+        if resume is not None and not night.extended and nothing_left(night.state, night.config.iterations):
+            written = project(night.folder, night.config, night.state)
+            return NightEnd(folder, night.config, night.state, written.problems)
         supervisor = Supervisor(night.folder, night.config, night.state, patience or Patience(), told.event, told.tick)
         if night.config.workers == "auto":
             supervisor.scaler = Scaler(limits_of(load_base(night.folder, night.config)))
-        _tell_beginning(supervisor, night, resumed=resume is not None)
+        _tell_beginning(supervisor, night, resumed=resume is not None, gone=gone)
         try:
             with Loaded(folder) as loaded:
                 supervisor.look = _Looks(loaded).look
@@ -121,11 +125,14 @@ class _Looks:
             project(night.folder, night.config, night.state)
 
 
-def _tell_beginning(supervisor: Supervisor, night: Night, *, resumed: bool) -> None:
+def _tell_beginning(supervisor: Supervisor, night: Night, *, resumed: bool, gone: Owner | None) -> None:
     config, tell = night.config, supervisor.journal.tell
     if resumed:
         changed = f"; {'; '.join(night.extended)}" if night.extended else ""
-        tell(Happening.RESUMED, f"the night goes on{changed}", workers=night.state.workers)
+        was = read_jsonl(night.folder.events_jsonl, NightEvent).records
+        last = f", its last word was at {was[-1].time[:19]}" if was else ""
+        cause = f"its supervisor (pid {gone.pid}) was gone{last}" if gone is not None else None
+        tell(Happening.RESUMED, f"the night goes on{changed}", workers=night.state.workers, cause=cause)
     else:
         specs = ", ".join(model.spec for model in config.models)
         tell(Happening.STARTED, f"{config.suite_name} with {specs}", workers=night.state.workers)

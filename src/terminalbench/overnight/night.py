@@ -84,7 +84,7 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Phase(StrEnum):
-    """What a worker does: only while it is `running` does its loop beat, elsewhere it has a deadline."""
+    """What a worker does. It beats while it is `starting` or `running`; to start and to end it has a deadline too."""
 
     STARTING = "starting"
     RUNNING = "running"

@@ -223,7 +223,8 @@ class Supervisor:
         if seen.finished:
             work.failures = 0  # it got further
         became = after(work, end, self.patience, asked=hand.stopping is not None, said=said)
-        work.end = end or work.end
+        if end is not None and (end.trials or work.end is None):  # one that was refused at its start counted nothing
+            work.end = end
         if became.lost:
             if hand.killed is None:
                 self._lost(work, f"worker {hand.number} on {_name(work)} died: {said}", hand)

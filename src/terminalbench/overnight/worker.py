@@ -9,6 +9,7 @@ only its own heartbeat, whose last one says what came of it. `--again` when an e
 
 import os
 import sys
+import threading
 import time
 import traceback
 from dataclasses import dataclass, field
@@ -56,27 +57,37 @@ _MAY_PASS = (None, ExclusionKind.DISK_FULL, ExclusionKind.INTERRUPTED, Exclusion
 
 @dataclass
 class Heart:
-    """Writes the heartbeat of this process."""
+    """Writes the heartbeat of this process: by a thread until its batch runs, then by the loop that runs it."""
 
     file: Path
     state: NightState
     beat: Beat = field(init=False)
     _written: float = 0.0
     _limits: dict[str, float] = field(default_factory=dict)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         pid = os.getpid()
         self.beat = Beat(pid, start_ticks(pid), self.state.clock.now())
         self.write()
+        threading.Thread(target=self._start, name="heart", daemon=True).start()
 
-    def write(self, **changes: object) -> None:
-        """Beat now, with these changes."""
-        self.beat = msgspec.structs.replace(self.beat, at=self.state.clock.now(), **changes)
-        self._written = time.monotonic()
-        try:
-            write_json(self.file, self.beat)
-        except OSError:  # a full disk: the run sees it too, and ends by itself
-            return
+    def _start(self) -> None:
+        while self.beat.phase is Phase.STARTING:
+            time.sleep(BEAT_SEC)
+            self.write(only=Phase.STARTING)
+
+    def write(self, only: Phase | None = None, **changes: object) -> None:
+        """Beat now, with these changes; with `only`, in that phase alone."""
+        with self._turn:
+            if only is not None and self.beat.phase is not only:
+                return
+            self.beat = msgspec.structs.replace(self.beat, at=self.state.clock.now(), **changes)
+            self._written = time.monotonic()
+            try:
+                write_json(self.file, self.beat)
+            except OSError:  # a full disk: the run sees it too, and ends by itself
+                return
 
     def tick(self) -> None:
         """Beat, if the last time was a while ago."""

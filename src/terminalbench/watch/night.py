@@ -17,7 +17,7 @@ from rich.text import Text
 
 from terminalbench.overnight.decisions import eta_sec
 from terminalbench.overnight.night import Happening, NightEvent, Role, Status, Work
-from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, dollars, duration, percent, plural
+from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, dollars, duration, plural
 from terminalbench.text.screen import driver
 from terminalbench.watch.layout import Column, Piece, Row, clean, cut, joined, table
 from terminalbench.watch.night_feed import NightFeed
@@ -99,7 +99,7 @@ def _progress(feed: NightFeed, width: int, *, bar: bool = True) -> Text:
     own = [work for work in state.work if work.role is Role.ITERATION]
     done = sum(work.status.over for work in own)
     asked = "" if config.iterations is None else f"/{config.iterations}"
-    rate = f"{percent(tally.passed / tally.measured)} of {tally.measured} passed" if tally.measured else ""
+    rate = f"{tally.passed} of {tally.measured} passed" if tally.measured else ""
     pieces = [
         Piece(f"{done}{asked} iterations", 0, "bold"),
         Piece(rate, 1),

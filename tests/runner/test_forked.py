@@ -34,8 +34,8 @@ def main():
     elif sys.argv[1] == "fail":
         raise ValueError("broken")
     elif sys.argv[1] == "wait":
-        print("here", flush=True)
         try:
+            print("here", flush=True)
             time.sleep(60)
         except KeyboardInterrupt:
             open(sys.argv[2], "w").write("interrupted")

@@ -1,13 +1,11 @@
 #!/bin/sh
 # Every check and test, once: the heavy tests first (those of one user in one process, see tests/sandbox), and beside them,
-# because they leave half of the machine idle, the checks of the source, one collection, which compiles all tests, and tests
-# that only compute. Then the rest side by side, two processes a core: most real runs wait for something. The tests run even
-# if a check fails.
+# because they leave half of the machine idle, the checks of the source and one collection, which compiles all tests. Then the
+# rest side by side, two processes a core: most real runs wait for something. The tests run even if a check fails.
 set -eu
 bin=${1:-.venv/bin}
 workers=$("$bin/python" -c 'import os; print(2 * len(os.sched_getaffinity(0)))')
 said=$(mktemp)
-computing=tests/analytics # nothing in it waits, or is in the way of a sandbox; one process loads what it compares with
 trap 'rm -f "$said"' EXIT
 
 checks() {
@@ -18,7 +16,6 @@ checks() {
         "$bin"/$check || failed=1
     done
     "$bin/python" -m pytest -qq --collect-only -m "not heavy" >/dev/null 2>&1 || true # what is wrong is said below
-    "$bin/python" -m pytest -m "not heavy" "$computing" || failed=1
     return $failed
 }
 
@@ -30,5 +27,5 @@ checks >"$said" 2>&1 &
 "$bin/python" -m pytest tests/sandbox -m heavy -n 2 --dist loadgroup || heavy=$?
 wait $! || checks=$?
 cat "$said"
-"$bin/python" -m pytest -m "not heavy" --ignore "$computing" -n "$workers" --dist worksteal || rest=$?
-[ "$checks$heavy$rest" = 000 ] || { echo "failed (exit codes: checks and $computing $checks, heavy tests $heavy, others $rest)" >&2; exit 1; }
+"$bin/python" -m pytest -m "not heavy" -n "$workers" --dist worksteal || rest=$?
+[ "$checks$heavy$rest" = 000 ] || { echo "failed (exit codes: checks $checks, heavy tests $heavy, others $rest)" >&2; exit 1; }

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from terminalbench.cli.options import PATH, ListCommand, json_option, root_option, watch_option
-
-if TYPE_CHECKING:
-    pass
 
 
 def _workers(_context: click.Context, _option: click.Parameter, given: str | None) -> int | str | None:

@@ -213,6 +213,7 @@ def _config(request: Request, suite: Suite, code: CodePin, now: datetime, until:
         validation_budget_usd=request.validation_budget_usd,
         ollama_endpoint=request.ollama_endpoint,
         project_root=str(suite.root.resolve()),
+        suite_tasks=list(suite.tasks),
     )
 
 

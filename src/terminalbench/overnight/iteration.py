@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment, load
+from terminalbench.experiments.config import Experiment, Task, load
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import write_project_file
@@ -92,7 +92,13 @@ def _experiment(
 
 def drawn_tasks(config: NightConfig, base: Experiment, work: Work) -> list[str]:
     """The tasks (`dataset/id`) of an iteration that are validated: drawn by its seed, the same whenever it is asked."""
-    found = [Candidate(TaskRef(t.id, t.dataset, t.family), Kind(family=t.family)) for t in base.tasks]
+    said = {(task.dataset, task.id): task for task in config.suite_tasks}
+
+    def kind(task: Task) -> Kind:
+        known = said.get((task.dataset, task.id))
+        return Kind(task.family, known.difficulty if known is not None else None)
+
+    found = [Candidate(TaskRef(t.id, t.dataset, t.family), kind(t)) for t in base.tasks]
     pairs = sample(found, config.attempts, config.validation_rate, work.seed)
     return list(dict.fromkeys(f"{pair.task.dataset}/{pair.task.id}" for pair in pairs))
 

@@ -46,8 +46,23 @@ class NightModel(msgspec.Struct, frozen=True, omit_defaults=True):
     facts: dict[str, str] = {}
 
 
+class SuiteTask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One task of a suite. `digest` is of its files, where they are on this machine, else of its name alone."""
+
+    id: str
+    dataset: str
+    digest: str
+    name: str | None = None
+    category: str | None = None
+    difficulty: str | None = None
+    timeout_sec: float | None = None
+
+
 class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What was asked for. A resume goes on with this, never with the suite file."""
+    """What was asked for. A resume goes on with this, never with the suite file.
+
+    `tasks` are those attempted, as `dataset/id`; `suite_tasks` are what the suite says of each.
+    """
 
     run_id: str
     created_at: str
@@ -70,6 +85,7 @@ class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     validation_off: str | None = None
     ollama_endpoint: str | None = None
     project_root: str = ""
+    suite_tasks: list[SuiteTask] = []
 
 
 class Lease(msgspec.Struct, frozen=True, omit_defaults=True):

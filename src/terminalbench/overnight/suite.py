@@ -12,13 +12,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from terminalbench.errors import InvalidFile, UserError, did_you_mean
 from terminalbench.experiments.config import Experiment, Task, load, load_tables, marked_root, project_root
 from terminalbench.experiments.plan import PlannedTask, from_root
 from terminalbench.experiments.tables import SCHEMA_VERSION, RunTable
 from terminalbench.harbor.limits.hangs import read_task
+from terminalbench.overnight.night import SuiteTask
 from terminalbench.records import TaskRef
 from terminalbench.strict import Problems, find_path, is_file, is_folder, key, read, read_toml, table
 
@@ -61,18 +60,6 @@ class SuiteTable:
     source_repo: str | None = key("For people: where the tasks come from.")
     dataset: str | None = key("Dataset of the tasks that name no place.", non_empty=True)
     run: dict[str, Any] = key("As `[run]` of an experiment: `container_env`, `attempts`, ...", factory=dict)
-
-
-class SuiteTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One task of a suite. `digest` is of its files, where they are on this machine, else of its name alone."""
-
-    id: str
-    dataset: str
-    digest: str
-    name: str | None = None
-    category: str | None = None
-    difficulty: str | None = None
-    timeout_sec: float | None = None
 
 
 @dataclass(frozen=True)

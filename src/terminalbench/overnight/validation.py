@@ -1,7 +1,7 @@
 """Is a local model as good as it looks? A sample of its attempts, run again by Claude and by itself.
 
-The draw is pure: the same seed draws the same pairs. It is stratified by category, difficulty and family, so that no
-kind of task is left to chance, and takes a task a second time only when every task of its stratum was drawn.
+The draw is pure: the same seed draws the same pairs. It is stratified by category and difficulty, so that no kind of
+task is left to chance, and takes a task a second time only when every task of its stratum was drawn.
 """
 
 from collections import Counter, defaultdict
@@ -26,7 +26,6 @@ class Kind(NamedTuple):
 
     category: str | None = None
     difficulty: str | None = None
-    family: str | None = None
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,30 @@ class ProviderWait(msgspec.Struct, frozen=True, omit_defaults=True):
     last: str | None = None
 
 
+class Exposure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One lesson that a trial was eligible for: its chance to be shown, whether it was, and how long its text is.
+
+    `own`: it comes from the task of the trial, or from its family.
+    """
+
+    lesson: str
+    propensity: float
+    shown: bool
+    characters: int
+    own: bool = False
+
+
+class LessonsDelivery(msgspec.Struct, frozen=True):
+    """What a trial was shown of a memory, written on the host by the agent that wraps its agent.
+
+    `mode` is `masked` or `recall`, `snapshot` the digest of the lessons that its profile had for all tasks.
+    """
+
+    mode: str
+    snapshot: str
+    exposures: list[Exposure] = []
+
+
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the treatment reached the agent: what was configured, what was seen to work, what the agent had.
 
@@ -179,6 +203,7 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True):
     hooks_digest: str | None = None
     source_commit: str | None = None
     cli_version: str | None = None
+    lessons: LessonsDelivery | None = None
     told_by: str | None = None
     model: str | None = None
     permission_mode: str | None = None

@@ -7,7 +7,7 @@ import pytest
 
 from terminalbench.archivist.utility import (
     PRIOR_SD,
-    Exposure,
+    ExposedTrial,
     chance_of_harm,
     is_harmful,
     learn,
@@ -31,14 +31,14 @@ class World:
         self.chance = random.Random(self.seed)
         self.rates = [0.2 + 0.6 * self.chance.random() for _ in range(self.tasks)]
 
-    def night(self, active: list[str], trials: int, eligible: int = 3) -> list[Exposure]:
+    def night(self, active: list[str], trials: int, eligible: int = 3) -> list[ExposedTrial]:
         found = []
         for number in range(trials):
             task = number % self.tasks
             offered = frozenset(self.chance.sample(active, min(eligible, len(active))))
             shown = frozenset(name for name in sorted(offered) if self.chance.random() < SHOWN)
             rate = self.rates[task] + sum(self.effects[name] for name in shown)
-            found.append(Exposure(f"t{task}", self.chance.random() < rate, offered, shown))
+            found.append(ExposedTrial(f"t{task}", self.chance.random() < rate, offered, shown))
         return found
 
 
@@ -92,7 +92,7 @@ def test_tasks_of_different_difficulty_are_not_taken_for_an_effect() -> None:
         easy = number % 2 == 0
         shown = frozenset({"idle"}) if chance.random() < (0.9 if easy else 0.1) else frozenset()
         passed = chance.random() < (0.9 if easy else 0.2)
-        found.append(Exposure("easy" if easy else "hard", passed, frozenset({"idle"}), shown))
+        found.append(ExposedTrial("easy" if easy else "hard", passed, frozenset({"idle"}), shown))
     pooled = [sum(one.passed for one in found if bool(one.shown) is has) / 600 for has in (True, False)]
     assert pooled[0] - pooled[1] > 0.4
     assert abs(learn(found, {"idle": prior(0.5)})["idle"].mean) < 0.06

@@ -22,7 +22,7 @@ _LEAST_VARIANCE = 0.01
 
 
 @dataclass(frozen=True)
-class Exposure:
+class ExposedTrial:
     """A measured trial: which lessons were eligible, which of them it was shown, and whether it passed.
 
     `group` are trials that differ in nothing but chance and lessons: those of one task by one profile.
@@ -60,7 +60,7 @@ def is_harmful(belief: Utility) -> bool:
     return chance_of_harm(belief) > HARM
 
 
-def learn(exposures: Sequence[Exposure], priors: Mapping[str, Utility]) -> dict[str, Utility]:
+def learn(exposures: Sequence[ExposedTrial], priors: Mapping[str, Utility]) -> dict[str, Utility]:
     """What is believed of each lesson with a prior, after these trials: all effects at once, compared within groups.
 
     A Bayesian linear regression of the outcome on what was shown. Lessons that were shown together share what happened;

@@ -20,7 +20,7 @@ from terminalbench.experiments.config import Experiment, select_profiles, select
 from terminalbench.experiments.datasets import dataset_labels
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.earlier import Earlier, Extent, GrownFrom, earlier
-from terminalbench.experiments.profiles import RECIPE, Difference, Profile, changes_since
+from terminalbench.experiments.profiles import RECIPE, Difference, Profile, changes_since, policy_id
 from terminalbench.experiments.tables import (
     SLUG,
     SLUG_DOC,
@@ -100,6 +100,11 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     def oracle(self) -> bool:
         """Whether it sees the hidden verdict: it is shown with a badge, and compared with no other."""
         return self.content.get("oracle") is True
+
+    @property
+    def policy_id(self) -> str:
+        """The id of the profile whatever its memory held when it was planned: what stands over weeks."""
+        return policy_id(self.content)
 
     def changes(self, now: Mapping[str, Any]) -> list[Difference]:
         """What makes a profile of content `now` another treatment than this one, as far as it is known."""

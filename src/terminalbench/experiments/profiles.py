@@ -34,6 +34,8 @@ _SINCE = {2: ("agent_code", "option_files", "conditions"), 3: ("environment_code
 """The aspects that a recipe added."""
 ON_DISK = ("agent_code", "environment_code", "option_files", "skills", "mcp_code")
 """Aspects that are digests of files which a trial reads when it starts; a JobConfig holds all others itself."""
+SNAPSHOT = "snapshot"
+"""In the aspect `lessons`: the digest of what its memory held when it was planned."""
 _SHOWN_FILES = 4
 _SERVER_FILES = {".mcp.json", "USAGE.md", "hooks.json"}
 
@@ -192,6 +194,15 @@ def content_id(content: Mapping[str, Any]) -> str:
     """The id of a profile with this content."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"p{_digest(canonical.encode())[:12]}"
+
+
+def policy_id(content: Mapping[str, Any]) -> str:
+    """The id without the snapshot of its lessons: the same for a profile whose memory has learned since."""
+    lessons = content.get("lessons")
+    if not isinstance(lessons, dict):
+        return content_id(content)
+    standing = {name: value for name, value in lessons.items() if name != SNAPSHOT}
+    return content_id({**content, "lessons": standing})
 
 
 def has_code(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What the plan of a batch says of its trials: profile id, family of the task, labels. Kept beside each of them.
+"""What the plan of a batch says of its trials: profile and policy id, family of the task, labels. Kept beside each.
 
 Filled when a trial is read, when a plan has changed, and once for an index of an earlier version: plans are read for
 that, no results.
@@ -22,6 +22,7 @@ class PlanFacts:
     """The facts by profile, and by the label of a dataset and a task. `labels` is JSON; None: no plan says."""
 
     profile_ids: Mapping[str, str]
+    policy_ids: Mapping[str, str]
     families: Mapping[tuple[str, str], str]
     labels: str | None
 
@@ -29,9 +30,10 @@ class PlanFacts:
     def of(cls, plan: Plan | None) -> "PlanFacts":
         """Those of a plan; of none, nothing is known."""
         if plan is None:
-            return cls({}, {}, None)
+            return cls({}, {}, {}, None)
         return cls(
             {job.profile: job.profile_id for job in plan.jobs},
+            {job.profile: job.profile_id for job in plan.jobs} | {one.key: one.policy_id for one in plan.profiles},
             {(t.label, t.ref.id): t.ref.family for job in plan.jobs for t in job.tasks if t.ref.family is not None},
             msgspec.json.encode(plan.labels, order="sorted").decode(),
         )
@@ -40,6 +42,7 @@ class PlanFacts:
         """The columns of one trial."""
         return {
             "profile_id": self.profile_ids.get(profile or ""),
+            "policy_id": self.policy_ids.get(profile or ""),
             "family": self.families.get((dataset or "", task or "")),
             "labels": self.labels,
         }
@@ -58,7 +61,8 @@ def keep_facts(connection: sqlite3.Connection, key: str, plan: Plan | None) -> N
     facts = PlanFacts.of(plan)
     rows = connection.execute("SELECT rowid, profile, dataset, task FROM trials WHERE batch = ?", (key,)).fetchall()
     connection.executemany(
-        "UPDATE trials SET profile_id = :profile_id, family = :family, labels = :labels WHERE rowid = :rowid",
+        "UPDATE trials SET profile_id = :profile_id, policy_id = :policy_id, family = :family, labels = :labels "
+        "WHERE rowid = :rowid",
         [{"rowid": row[0], **facts.columns(row[1], row[2], row[3])} for row in rows],
     )
     budget_usd = plan.settings.budget_usd if plan is not None else None

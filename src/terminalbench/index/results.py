@@ -50,7 +50,7 @@ TRIALS: dict[str, type] = {
     "cost_source": str, "tool_calls": int, "suspect": str, "simulated": bool, "task_digest": str,
     "cli_version": str, "session_model": str, "permission_mode": str, "tools": str, "mcp_state": str,
     "connections": int, "refused": int, "hosts": str,
-    "profile_id": str, "labels": str,
+    "profile_id": str, "policy_id": str, "labels": str,
 }  # fmt: skip
 FINDINGS: dict[str, type] = {
     "batch": str, "trial": str, "analyzer": str, "version": str, "name": str, "value": str, "number": float,

@@ -24,6 +24,7 @@ from terminalbench.files import read_json
 from terminalbench.harbor.read.results import NOT_READABLE, RESULT, ReadState, TrialReading, read_trial
 from terminalbench.harbor.read.treatment import read_treatment, treatment_id
 from terminalbench.index.database import transaction
+from terminalbench.index.exposures import keep_exposures
 from terminalbench.index.foreign import keep_profiles, keep_treatments
 from terminalbench.index.places import TRIAL_FILES, ForeignJobs, batch_places, batch_stamp, is_text, profile_of
 from terminalbench.index.plans import PlanFacts, keep_facts
@@ -64,7 +65,7 @@ def scan_all(results_root: Path, *, rebuild: bool = False, thorough: bool = Fals
     with open_index(results_root, in_root=in_root) as connection:
         if rebuild:
             with transaction(connection):
-                for table in ("findings", "trials", "batches", "summaries", "profiles"):
+                for table in ("findings", "exposures", "trials", "batches", "summaries", "profiles"):
                     connection.execute(f"DELETE FROM {table}")  # noqa: S608
         return _scan_all(connection, results_root, thorough=thorough)
 
@@ -90,7 +91,7 @@ def _scan_all(connection: sqlite3.Connection, results_root: Path, *, thorough: b
     if gone:
         with transaction(connection):
             removed = 0
-            for table in ("findings", "batches", "summaries", "trials"):
+            for table in ("findings", "exposures", "batches", "summaries", "trials"):
                 removed = connection.executemany(
                     f"DELETE FROM {table} WHERE batch = ?",  # noqa: S608
                     [(key,) for key in gone],
@@ -159,8 +160,7 @@ def _scan(
                 connection.execute(_INSERT_BATCH, noting.values)
             keep_treatments(connection, treatments)
             _insert(connection, rows)
-            places = [(key, *place) for place in found.gone]
-            connection.executemany("DELETE FROM trials WHERE batch = ? AND job = ? AND trial = ?", places)
+            _remove(connection, [(key, *place) for place in found.gone])
             if new_plan:
                 keep_facts(connection, key, noting.plan)
             if foreign:
@@ -338,9 +338,9 @@ def _read_plan(key: str, batch: Batch, stamp: str) -> _Noting:
 
 def _values(key: str, reading: TrialReading, stamp: str, facts: PlanFacts, *, superseded: bool) -> dict[str, object]:
     profile = profile_of(reading.job)
-    known = {"batch": key, "stamp": stamp, "profile": profile, "superseded": superseded}
+    known: dict[str, object] = {"batch": key, "stamp": stamp, "profile": profile, "superseded": superseded}
     if reading.trial is not None:
-        known["record"] = msgspec.json.encode(reading.trial)
+        known |= {"record": msgspec.json.encode(reading.trial), "lessons": reading.trial.delivery.lessons}
     return trial_columns(reading) | known | facts.columns(profile, reading.dataset, reading.task)
 
 
@@ -348,3 +348,9 @@ def _insert(connection: sqlite3.Connection, trials: list[dict[str, object]]) -> 
     columns = [column[1] for column in connection.execute("PRAGMA table_info(trials)")]
     query = f"INSERT OR REPLACE INTO trials ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
     connection.executemany(query, ([trial.get(name) for name in columns] for trial in trials))
+    keep_exposures(connection, trials)
+
+
+def _remove(connection: sqlite3.Connection, places: list[tuple[str, str, str]]) -> None:
+    connection.executemany("DELETE FROM trials WHERE batch = ? AND job = ? AND trial = ?", places)
+    connection.executemany("DELETE FROM exposures WHERE batch = ? AND job = ? AND trial = ?", places)

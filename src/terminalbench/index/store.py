@@ -141,6 +141,19 @@ MIGRATIONS: list[tuple[str, str]] = [
         UPDATE trials SET stamp = '' WHERE batch = '.';
         """,
     ),
+    (
+        "013_exposures",
+        """
+        ALTER TABLE trials ADD COLUMN policy_id TEXT;
+        CREATE TABLE exposures (
+            batch TEXT NOT NULL, job TEXT NOT NULL, trial TEXT NOT NULL, lesson TEXT NOT NULL, rank INTEGER NOT NULL,
+            mode TEXT NOT NULL, snapshot TEXT NOT NULL, propensity REAL NOT NULL, shown INTEGER NOT NULL,
+            characters INTEGER NOT NULL, own INTEGER NOT NULL,
+            PRIMARY KEY (batch, job, trial, lesson)
+        ) WITHOUT ROWID;
+        CREATE INDEX exposures_by_lesson ON exposures (lesson);
+        """,
+    ),
 ]
 """Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
 has the trials read anew by the next scan.

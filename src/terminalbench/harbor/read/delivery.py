@@ -23,9 +23,11 @@ from terminalbench.harbor.read.session_start import (
     server_tools,
     spelled,
 )
-from terminalbench.records import Delivery
+from terminalbench.records import Delivery, LessonsDelivery
 
 FILE_NAME = "delivery.json"
+LESSONS = "lessons.json"
+"""Beside the result, where no agent in a sandbox reaches it: what the trial was shown of a memory."""
 _SIZE_LIMIT = 1 << 20
 
 
@@ -68,12 +70,18 @@ def _note(told: Any) -> DeliveryNote | None:
     )
 
 
+def read_lessons(trial_dir: Path) -> LessonsDelivery | None:
+    """What a trial was shown of a memory; None: nothing was to be shown, or the agent never started."""
+    return decode_plain(f"{trial_dir}/{LESSONS}", LessonsDelivery, _SIZE_LIMIT)
+
+
 def deliver(
     config: AgentConfig,
     notes: Sequence[DeliveryNote],
     streams: Sequence[Stream],
     starts: Sequence[SessionStart],
     calls: Counter[str] | None,
+    lessons: LessonsDelivery | None = None,
 ) -> Delivery:
     """The evidence of delivery. `calls` counts every tool call of the trial, None when they were not counted."""
     note = notes[-1] if notes else DeliveryNote()
@@ -95,6 +103,7 @@ def deliver(
         hooks_digest=note.hooks_digest,
         source_commit=note.source_commit,
         cli_version=one_of(start.version for start in starts) or note.cli_version,
+        lessons=lessons,
         told_by=one_of(start.source for start in starts),
         model=one_of(start.model for start in starts),
         permission_mode=one_of(start.permission_mode for start in starts),

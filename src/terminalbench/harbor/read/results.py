@@ -7,6 +7,7 @@
                   times.json                  the moments between its phases, by two clocks
                   hung.json                   why we ended it, or that its Harbor process died of it
                   safety.json                 what the safe verifier found
+                  lessons.json                what it was shown of a memory
                   workflow/trace.jsonl        what a guarded workflow did
                   agent/{claude-code.txt,trajectory.json,delivery.json}
                   steps/<step>/agent/...      the same, of a multi-step task
@@ -29,7 +30,7 @@ from terminalbench.files import decode_plain, is_plain, read_plain
 from terminalbench.harbor.limits.hangs import HELD, Held, read_hang
 from terminalbench.harbor.read import usage as usage_sources
 from terminalbench.harbor.read.agent_logs import AgentLogs, Evidence
-from terminalbench.harbor.read.delivery import deliver, read_notes
+from terminalbench.harbor.read.delivery import deliver, read_lessons, read_notes
 from terminalbench.harbor.read.egress import read_egress
 from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.planned import Planned, client_of, read_planned
@@ -249,7 +250,7 @@ def _trial(trial_dir: Path, result: HarborResult, profile: str | None, secrets: 
         usage=used,
         wait=logs.wait,
         tool_calls=None if calls is None else calls.total(),
-        delivery=deliver(result.config.agent, notes, logs.streams, logs.starts, calls),
+        delivery=deliver(result.config.agent, notes, logs.streams, logs.starts, calls, read_lessons(trial_dir)),
         egress=read_egress(trial_dir),
         simulated=simulated,
         result_path=f"{trial_dir.name}/{RESULT}",

@@ -1,0 +1,89 @@
+"""Which trials were shown which lessons, or might have been: what the worth of a lesson is learned from."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.index.store import open_index
+from terminalbench.records import Exposure, LessonsDelivery, Outcome
+
+_KEY = ("batch", "job", "trial")
+_TRIAL = (
+    *_KEY, "profile", "profile_id", "policy_id", "dataset", "task", "family", "attempt", "model", "outcome",
+    "started_at", "simulated",
+)  # fmt: skip
+_INSERT = "INSERT OR REPLACE INTO exposures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ASKED = f"""
+    SELECT {", ".join(f"t.{name}" for name in _TRIAL)}, e.mode, e.snapshot, e.lesson, e.propensity, e.shown,
+           e.characters, e.own
+    FROM exposures e JOIN trials t USING (batch, job, trial)
+    WHERE coalesce(t.counts, 1) AND NOT t.copy
+    ORDER BY batch, job, trial, e.rank
+"""  # noqa: S608  our own words
+
+
+class LessonTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial that counts and for which lessons were eligible, with each of them, shown or withheld.
+
+    `policy_id` is the `profile_id` whatever the memory held. `outcome` None: it has not ended.
+    """
+
+    batch: str
+    job: str
+    trial: str
+    profile: str | None
+    profile_id: str | None
+    policy_id: str | None
+    dataset: str | None
+    task: str
+    family: str | None
+    attempt: int | None
+    model: str | None
+    outcome: Outcome | None
+    started_at: str | None
+    simulated: bool
+    mode: str
+    snapshot: str
+    exposures: tuple[Exposure, ...]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the verifier's word counts."""
+        return self.outcome is not None and self.outcome.measured
+
+
+def keep_exposures(connection: sqlite3.Connection, trials: Iterable[Mapping[str, Any]]) -> None:
+    """Put what trials were shown (`lessons`) in the place of what the index had of them."""
+    for trial in trials:
+        place = [trial[name] for name in _KEY]
+        connection.execute("DELETE FROM exposures WHERE batch = ? AND job = ? AND trial = ?", place)
+        told: LessonsDelivery | None = trial.get("lessons")
+        if told is None:
+            continue
+        for rank, one in enumerate(told.exposures, start=1):
+            found = (one.propensity, one.shown, one.characters, one.own)
+            connection.execute(_INSERT, (*place, one.lesson, rank, told.mode, told.snapshot, *found))
+
+
+def exposed_trials(results_root: Path) -> list[LessonTrial]:
+    """The trials of all batches for which lessons were eligible, from the index as it is: call `scan_all` first."""
+    with open_index(results_root) as connection:
+        return list(each_exposed(connection))
+
+
+def each_exposed(connection: sqlite3.Connection) -> Iterator[LessonTrial]:
+    """The same from an open index, in the order of batches, jobs and names."""
+    for _, rows in groupby(connection.execute(_ASKED), key=lambda row: tuple(row[:3])):
+        found = list(rows)
+        known = {name: found[0][name] for name in (*_TRIAL, "mode", "snapshot")}
+        known["outcome"] = Outcome(known["outcome"]) if known["outcome"] is not None else None
+        known["simulated"] = bool(known["simulated"])
+        exposures = tuple(
+            Exposure(row["lesson"], row["propensity"], bool(row["shown"]), row["characters"], bool(row["own"]))
+            for row in found
+        )
+        yield LessonTrial(**known, exposures=exposures)

@@ -43,6 +43,9 @@ SECTIONS = {
     "Memory": {
         "memory": "Read, write and veto the lessons that memory holds.",
     },
+    "Training": {
+        "gym": "Look into the environments of training, and split their tasks.",
+    },
     "SWE-Bench Pro": {
         "swebench-pro": "Make tasks of SWE-Bench Pro, and evaluate patches on them.",
     },
@@ -58,6 +61,15 @@ GROUPS = {
             "show": "Show one episode and its tasks.",
             "baseline": "Say what an episode is measured against, and how it compares.",
             "export": "Write episodes as JSON lines or CSV.",
+        },
+    },
+    "gym": {
+        "Look": {
+            "list": "List the environments of the project.",
+            "show": "Show one environment, its split, and the looks at its holdout.",
+        },
+        "Decide": {
+            "split": "Give each family of an environment its part.",
         },
     },
     "memory": {

@@ -1,0 +1,149 @@
+"""The gym of a project: which tasks teach, which measure, and who has looked at those that are sealed.
+
+    .terminalbench/gym/
+      splits.jsonl    each time families were assigned, append-only; a family keeps its first place
+      looks.jsonl     each look at held-out tasks, append-only: when, by whom, why, at which tasks
+
+A look is in the log before the tasks are told. A line that a killed process has cut off was never acknowledged; any
+other line that cannot be read is an error, for a family whose place is not known could be assigned anew.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.config import Task
+from terminalbench.files import append_jsonl, changing, read_jsonl
+from terminalbench.overnight.episodes import GYM
+from terminalbench.records import stamp
+from terminalbench.trainer.environments import Environment
+from terminalbench.trainer.split import Assignment, Part, Shares, assign, parts_of, split_digest
+
+
+class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of splits.jsonl."""
+
+    time: str
+    environment: str
+    seed: int
+    shares: tuple[float, float, float]
+    assigned: tuple[Assignment, ...]
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of looks.jsonl: the `number`th look of the project, at `tasks` (`dataset/id`)."""
+
+    number: int
+    time: str
+    environment: str
+    by: str
+    reason: str
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """The split of an environment: what is open of it. Held-out tasks are only counted; `Gym.look` tells them."""
+
+    environment: str
+    train: tuple[Task, ...]
+    dev: tuple[Task, ...]
+    held_out: int
+    unassigned: tuple[Task, ...]
+    digest: str
+
+
+class Gym:
+    """Splits and looks of a project. Processes may share it."""
+
+    def __init__(self, root: Path) -> None:
+        self.splits_file = root / GYM / "splits.jsonl"
+        self.looks_file = root / GYM / "looks.jsonl"
+
+    def assignments(self) -> list[Assignment]:
+        """Every family that has a place."""
+        return [one for entry in _entries(self.splits_file, SplitEntry) for one in entry.assigned]
+
+    def split(self, environment: Environment) -> Split:
+        """The split as it is, with nothing assigned anew."""
+        return _split(environment, parts_of(environment.tasks, self.assignments()))
+
+    def make_split(self, environment: Environment, shares: Shares | None = None, seed: int = 0) -> Split:
+        """The split with a place for every task; what was assigned before stays."""
+        wanted = shares or Shares()
+        with changing(self.splits_file):
+            known = self.assignments()
+            made = assign(environment.tasks, known, wanted, seed)
+            if made:
+                entry = SplitEntry(
+                    time=_now(),
+                    environment=environment.name,
+                    seed=seed,
+                    shares=(wanted.train, wanted.dev, wanted.holdout),
+                    assigned=tuple(made),
+                )
+                append_jsonl(self.splits_file, entry, durable=True)
+        return _split(environment, parts_of(environment.tasks, [*known, *made]))
+
+    def look(self, environment: Environment, *, by: str, reason: str) -> tuple[Task, ...]:
+        """The held-out tasks of an environment, once the look at them is recorded."""
+        if not reason.strip():
+            raise UserError("a look at held-out tasks needs a reason", where=environment.name)
+        tasks = self._held_out(environment)
+        if not tasks:
+            raise UserError(
+                "has no held-out tasks", where=environment.name, hint=f"tbench gym split {environment.name}"
+            )
+        with changing(self.looks_file):
+            number = len(_entries(self.looks_file, Look)) + 1
+            names = tuple(f"{task.dataset}/{task.id}" for task in tasks)
+            look = Look(
+                number=number, time=_now(), environment=environment.name, by=by, reason=reason.strip(), tasks=names
+            )
+            append_jsonl(self.looks_file, look, durable=True)
+        return tasks
+
+    def looks(self, environment: Environment) -> list[Look]:
+        """The looks at held-out tasks of an environment, also those through another one that has them."""
+        held = {f"{task.dataset}/{task.id}" for task in self._held_out(environment)}
+        return [look for look in _entries(self.looks_file, Look) if not held.isdisjoint(look.tasks)]
+
+    def _held_out(self, environment: Environment) -> tuple[Task, ...]:
+        parts = parts_of(environment.tasks, self.assignments())
+        return _in(environment.tasks, parts.get, Part.HOLDOUT)
+
+
+def _split(environment: Environment, parts: dict[tuple[str, str], Part]) -> Split:
+    return Split(
+        environment.name,
+        _in(environment.tasks, parts.get, Part.TRAIN),
+        _in(environment.tasks, parts.get, Part.DEV),
+        sum(part is Part.HOLDOUT for part in parts.values()),
+        _in(environment.tasks, parts.get, None),
+        split_digest(parts),
+    )
+
+
+def _in(
+    tasks: Sequence[Task], part_of: Callable[[tuple[str, str]], Part | None], part: Part | None
+) -> tuple[Task, ...]:
+    return tuple(task for task in tasks if part_of((task.dataset, task.id)) is part)
+
+
+def _entries(file: Path, kind: Any) -> list[Any]:
+    found = read_jsonl(file, kind)
+    for bad in found.bad:
+        if "truncated" not in bad.reason:
+            raise TbenchError(
+                f"line {bad.number} cannot be read: {bad.reason}", where=str(file), hint="restore the file"
+            )
+    return found.records
+
+
+def _now() -> str:
+    return stamp(datetime.now(UTC))

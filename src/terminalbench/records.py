@@ -381,7 +381,8 @@ class Lesson(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `importance` is what its author thinks of it, from 0 to 1: a prior, which `utility` replaces once trials with and
     without it were measured. `source_tasks` are the tasks (with their families) that it was learned from: the mask goes
-    by them. `reason` is why it is in its state. `author` is a person's name, or that of a model or of a program.
+    by them. `reason` is why it is in its state. `author` is a person's name, or that of a model or of a program. One
+    that was learned from `simulated` trials is told to simulated agents only.
     """
 
     id: str
@@ -403,6 +404,7 @@ class Lesson(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     author: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
+    simulated: bool = False
 
     @property
     def text(self) -> str:

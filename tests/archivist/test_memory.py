@@ -10,6 +10,7 @@ from terminalbench.archivist.entries import Changes
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import (
     LONGEST_TEXT,
+    Origin,
     add,
     add_from_episode,
     approve,
@@ -19,6 +20,7 @@ from terminalbench.archivist.memory import (
     retire,
 )
 from terminalbench.archivist.store import Store, open_store
+from terminalbench.archivist.triggers import Trigger
 from terminalbench.archivist.words import same_lesson
 from terminalbench.errors import UserError
 from terminalbench.records import Evidence, LessonScope, LessonState, Utility
@@ -75,18 +77,21 @@ def test_a_near_duplicate_becomes_part_of_the_lesson_that_is_there(store: Store)
 
 def test_an_episode_gives_three_lessons_however_often_it_is_asked(store: Store) -> None:
     drafts = [draft(f"Look at file{n}.txt before you start.") for n in range(5)]
-    assert len(add_from_episode(store, drafts, episode="s/0", by="m")) == 3
+    assert len(add_from_episode(store, drafts, Origin("s/0", Trigger.BATCH), by="m")) == 3
     assert (
-        add_from_episode(store, [draft("Something else altogether, of the same night.")], episode="s/0", by="m") == []
+        add_from_episode(
+            store, [draft("Something else altogether, of the same night.")], Origin("s/0", Trigger.BATCH), by="m"
+        )
+        == []
     )
     assert count(store) == 3
-    assert len(add_from_episode(store, drafts[3:], episode="s/1", by="m")) == 2
+    assert len(add_from_episode(store, drafts[3:], Origin("s/1", Trigger.BATCH), by="m")) == 2
 
 
 def test_what_was_retired_is_not_learned_again(store: Store) -> None:
     lesson = add(store, draft("Delete the lock file and go on."), by=PERSON).lesson
     retire(store, lesson.id, by=PERSON, reason="it broke the index")
-    (again,) = add_from_episode(store, [draft("Delete the lock file, and go on")], episode="s/0", by="m")
+    (again,) = add_from_episode(store, [draft("Delete the lock file, and go on")], Origin("s/0", Trigger.BATCH), by="m")
     assert again.merged
     assert find(store, lesson.id).state is LessonState.RETIRED
     with pytest.raises(UserError, match="says the same and is retired \\(it broke the index\\)"):

@@ -9,16 +9,21 @@ import pytest
 
 from support.judging import STEPS, call, say, write_trial
 from support.results import make_plan, make_trial
+from terminalbench import registry
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES
+from terminalbench.archivist.inventory import history
 from terminalbench.archivist.leaks import find_leaks
 from terminalbench.archivist.memory import find
-from terminalbench.archivist.reflection import Attempt, by_model, reflect, telling
-from terminalbench.archivist.reflection_rules import RULES
+from terminalbench.archivist.reflection import Attempt, Limits, Occasion, by_model, reflect, telling
+from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
 from terminalbench.archivist.store import Store, open_store
+from terminalbench.archivist.triggers import Trigger
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.llm.model import ModelError, chat_model
+from terminalbench.llm.model import ModelError, Price, chat_model
+from terminalbench.llm.replay import ReplayModel
 from terminalbench.records import LessonState, Outcome
+from terminalbench.workflow.trace import ANSWER, Happened, TraceFolder
 
 GOOD: dict[str, Any] = {
     "do": "Run the checks again after the last change.",
@@ -211,5 +216,96 @@ def test_the_command_says_what_was_learned(tmp_path: Path, project, tbench) -> N
     assert "is candidate: not compared with the files of a, b\n1 lesson from 2 measured trials\n" in ran.out
     wrong = model(tmp_path, {**GOOD, "evidence": [{"attempt": "A1", "step": 2, "quote": "never said so"}]})
     ran = tbench("memory", "reflect", "s/0", "--model", wrong.name)
-    assert ran.out == "0 lessons from 2 measured trials\n"
+    assert ran.out == "0 lessons from 2 measured trials, cost unknown\n"
     assert "refused: Do: Run the checks again" in ran.err
+
+
+def guarded(trial: Path, guard: str, *feedback: str) -> None:
+    """Let the workflow of a trial have refused so many answers."""
+    sink = TraceFolder(trial)
+    sink.write(Happened.RUN_START, workflow="w")
+    for number, said in enumerate(feedback, start=1):
+        sink.write(Happened.ATTEMPT, step="patch", cycle=1, attempt=number, artifact="a" * 64)
+        sink.write(Happened.GUARD, step="patch", guard=guard, passed=False, feedback=said, signature="s")
+
+
+def test_what_guards_refused_again_and_again_makes_a_lesson_without_a_model(tmp_path: Path, store: Store) -> None:
+    batch = batch_of(tmp_path, {"a__1": STEPS, "b__1": STEPS})
+    folders = {folder.name: folder for folder in batch.runs.glob("*/*__1")}
+    guarded(folders["a__1"], "patch", "no such text", "no such text")
+    guarded(folders["b__1"], "patch", "twice in the file", "no such text")
+    found = [added.lesson for added in reflect(store, batch).added]
+    (lesson,) = [one for one in found if one.do == GUARD_RULES["patch"].do]
+    assert sorted(one.trial.rsplit("/", 1)[1] for one in lesson.evidence) == ["a__1", "b__1"]
+
+
+def test_a_model_is_told_what_guards_refused_and_may_not_copy_it(tmp_path: Path, store: Store) -> None:
+    batch = batch_of(tmp_path, {"a__1": STEPS})
+    task_folder(tmp_path, batch)
+    said = "The marker zebra stands twice inside the lookup table of the parser"
+    guarded(next(batch.runs.glob("*/a__1")), "patch", said, said)
+    asked: list[str] = []
+    copying = model(tmp_path, {**GOOD, "do": f"Mind: {said.lower()}."})
+    real = copying.ask
+    copying.ask = lambda messages, schema=None: asked.extend(m.content for m in messages) or real(messages, schema)
+    (added,) = reflect(store, batch, copying).added
+    assert f"<data-guards>\nguard patch refused 2 times: {said}\n</data-guards>" in asked[1]
+    assert added.lesson.state is LessonState.QUARANTINED
+
+
+def test_every_rule_of_a_guard_answers_one_that_there_is_and_is_clean() -> None:
+    assert set(GUARD_RULES) <= {*registry.names("guards"), ANSWER}
+    assert not [leak for lesson in GUARD_RULES.values() for leak in find_leaks(lesson.text)]
+
+
+class Priced(ReplayModel):
+    """A model whose price is known."""
+
+    def price(self) -> Price:
+        return Price(1e-5, 1e-5, "test")
+
+
+def test_a_question_that_may_cost_more_than_is_allowed_is_not_asked(tmp_path: Path, store: Store) -> None:
+    batch = batch_of(tmp_path, {"a__1": STEPS})
+    dear = Priced(model(tmp_path, GOOD).name.removeprefix("replay:"))
+    refused = reflect(store, batch, dear, limits=Limits(usd=0.01))
+    assert (refused.asked, refused.added) == (False, ())
+    assert refused.stopped is not None
+    assert refused.stopped.endswith("of $0.01 that are left")
+    assert reflect(store, batch, dear, limits=Limits(usd=0.50)).asked
+
+
+def test_an_ended_batch_is_looked_at_once_and_the_log_says_what_made_us_look(tmp_path: Path, store: Store) -> None:
+    ended = Occasion(on_demand=False)
+    twice = batch_of(tmp_path, {"a__1": LOOP, "b__1": LOOP})
+    for folder in twice.runs.glob("*/*"):
+        (folder / "verifier").mkdir(exist_ok=True)
+        (folder / "verifier" / "test-stdout.txt").write_text("AssertionError: no answer")
+    found = reflect(store, twice, occasion=ended)
+    assert found.trigger is Trigger.REPEATED_FAILURE
+    assert reflect(store, twice, occasion=ended).again
+    entries = history(store)
+    assert [(entry.op, entry.trigger, entry.reason) for entry in entries] == [
+        ("add", "repeated_failure", "2 trials failed with the same signature")
+    ]
+    assert reflect(store, twice).trigger is Trigger.ON_DEMAND
+
+
+def test_a_first_success_is_seen_against_the_batches_before_and_its_task_comes_first(
+    tmp_path: Path, store: Store
+) -> None:
+    for _ in range(2):
+        batch_of(tmp_path, {"a__1": STEPS, "b__1": STEPS})
+    now = batch_of(tmp_path, {"b__1": STEPS, "c__1": STEPS})
+    result = next(now.runs.glob("*/b__1")) / "result.json"
+    result.write_text(result.read_text().replace('"reward": 0.0', '"reward": 1.0'))
+    asked: list[str] = []
+    listening = model(tmp_path, GOOD)
+    real = listening.ask
+    listening.ask = lambda messages, schema=None: asked.extend(m.content for m in messages) or real(messages, schema)
+    found = reflect(store, now, listening, occasion=Occasion(on_demand=False))
+    assert (found.trigger, found.why) == (Trigger.FIRST_SUCCESS, "failed before, and passed: b")
+    # The contrast is that of an earlier trial with this one.
+    assert "Attempt A1, at task 1: it did not pass." in asked[1]
+    assert "Attempt A2, at task 1: it passed." in asked[1]
+    assert [task.id for task in found.added[0].lesson.source_tasks] == ["b", "c"]

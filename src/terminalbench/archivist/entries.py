@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from terminalbench.archivist.triggers import Trigger
 from terminalbench.records import (
     Evidence,
     Lesson,
@@ -56,7 +57,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line of the log: an operation on the lesson `id`. The store numbers them from 1 without gaps.
 
     `lesson` is that of an ADD; `changes` are those of an EDIT or a MERGE; `absorbed` are the lessons that a MERGE takes
-    up into `id`. `episode` is where a lesson of reflection came from: no more than three come from one.
+    up into `id`. `episode` is where a lesson of reflection came from: no more than three come from one; `trigger` is
+    what made us look at it.
     """
 
     op: Operation
@@ -69,6 +71,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     changes: Changes | None = None
     absorbed: list[str] = []
     episode: str | None = None
+    trigger: Trigger | None = None
 
 
 class Unfit(Exception):

@@ -8,6 +8,7 @@ person approves it, and that is an entry too.
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from terminalbench.archivist.leaks import Leak, TaskTexts, find_leaks
 from terminalbench.archivist.search import near_duplicate
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson, lesson_of
+from terminalbench.archivist.triggers import Trigger
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.records import Lesson, LessonScope, LessonState
 
@@ -75,16 +77,26 @@ def add_imported(store: Store, draft: Lesson, *, by: str) -> Added:
     return added
 
 
-def add_from_episode(
-    store: Store, drafts: Iterable[Lesson], *, episode: str, by: str, tasks: Sequence[TaskTexts] = ()
-) -> list[Added]:
-    """Add what was learned from one episode: `MOST_PER_EPISODE` lessons in all, however often it is asked.
+@dataclass(frozen=True)
+class Origin:
+    """The episode that lessons come from, what made us look at it, and why in words."""
 
-    One that says the same as a known lesson becomes part of it, and leaves its state as it is: what a person has
-    retired stays retired.
-    """
-    found = [_add(store, draft, by=by, tasks=tasks, episode=episode) for draft in drafts]
+    episode: str
+    trigger: Trigger
+    why: str = ""
+
+
+def add_from_episode(
+    store: Store, drafts: Iterable[Lesson], origin: Origin, *, by: str, tasks: Sequence[TaskTexts] = ()
+) -> list[Added]:
+    """Add what was learned from one episode: `MOST_PER_EPISODE` lessons in all, however often it is asked."""
+    found = [_add(store, draft, by=by, tasks=tasks, origin=origin) for draft in drafts]
     return [added for added in found if added is not None]
+
+
+def is_reflected(store: Store, episode: str) -> bool:
+    """Whether something was learned from an episode already."""
+    return _of_episode(store, episode) > 0
 
 
 def _add(
@@ -93,7 +105,7 @@ def _add(
     *,
     by: str,
     tasks: Sequence[TaskTexts] = (),
-    episode: str | None = None,
+    origin: Origin | None = None,
     held: str | None = None,
     if_known: Callable[[Lesson], None] | None = None,
 ) -> Added | None:
@@ -105,8 +117,9 @@ def _add(
     made: list[Added] = []
 
     def make() -> list[Entry]:
-        if episode is not None and _of_episode(store, episode) >= MOST_PER_EPISODE:
+        if origin is not None and _of_episode(store, origin.episode) >= MOST_PER_EPISODE:
             return []
+        came: dict[str, Any] = {"episode": origin.episode, "trigger": origin.trigger} if origin is not None else {}
         known = near_duplicate(store.connection, draft)
         if known is not None:
             if if_known is not None:
@@ -121,14 +134,15 @@ def _add(
                     by=by,
                     reason=reason,
                     changes=changes,
-                    episode=episode,
+                    **came,
                 )
             ]
         lesson = msgspec.structs.replace(
             draft, id=_new_id(store), state=found.state, reason=found.reason, author=draft.author or by
         )
         made.append(Added(lesson, leaks=leaks))
-        return [Entry(op=Operation.ADD, id=lesson.id, by=by, lesson=lesson, episode=episode)]
+        why = (origin.why or None) if origin is not None else None
+        return [Entry(op=Operation.ADD, id=lesson.id, by=by, lesson=lesson, reason=why, **came)]
 
     store.write(make)
     return made[0] if made else None

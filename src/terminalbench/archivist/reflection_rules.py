@@ -60,3 +60,52 @@ RULES: dict[str, Lesson] = {
     ),
 }
 """By the failure class (docs/analysis.md) that a lesson answers."""
+
+GUARD_RULES: dict[str, Lesson] = {
+    "answer": Lesson(
+        id="",
+        do="Give the answer in exactly the form that is asked for, and nothing around it.",
+        kind=LessonKind.TOOL,
+        tags=["form"],
+        importance=0.5,
+    ),
+    "patch": Lesson(
+        id="",
+        do="Copy the text that is to be replaced from the file as it is now, with its indentation, and long enough to "
+        "stand there once.",
+        avoid="Writing from memory what a file holds.",
+        kind=LessonKind.TOOL,
+        tags=["editing"],
+        importance=0.6,
+    ),
+    "lint": Lesson(
+        id="",
+        do="Check that a changed file still loads, and that each name in it is defined or imported.",
+        kind=LessonKind.CHECKING,
+        tags=["editing", "checking"],
+        importance=0.6,
+    ),
+    "test_syntax": Lesson(
+        id="",
+        do="Write a new test in the framework and the style of those that are there, and load it once.",
+        kind=LessonKind.CHECKING,
+        tags=["own-tests"],
+        importance=0.5,
+    ),
+    "test_red": Lesson(
+        id="",
+        do="See a new test fail by an assertion before the change that it is about.",
+        avoid="A test that passes already, or that breaks before its assertion.",
+        kind=LessonKind.CHECKING,
+        tags=["own-tests"],
+        importance=0.6,
+    ),
+    "test_green": Lesson(
+        id="",
+        do="When a change does not make your test pass, find out which of the two is wrong before you edit again.",
+        kind=LessonKind.STRATEGY,
+        tags=["own-tests"],
+        importance=0.6,
+    ),
+}
+"""By the guard (docs/guards.md) that refused again and again."""

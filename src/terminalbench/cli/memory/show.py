@@ -62,6 +62,7 @@ def entry_line(entry: "Entry") -> str:
 
     changed = ", ".join(entry.changes.values()) if entry.changes is not None else ""
     took = f" takes up {', '.join(entry.absorbed)}" if entry.absorbed else ""
-    why = f": {entry.reason}" if entry.reason else ""
+    why = f" after {entry.trigger}" if entry.trigger is not None else ""
+    why += f": {entry.reason}" if entry.reason else ""
     detail = f" ({changed})" if changed and not entry.absorbed else ""
     return f"{entry.seq}  {moment(entry.time)}  {entry.op} {entry.id}{took}{detail}, by {entry.by}{why}"

@@ -1,0 +1,123 @@
+"""Measured trials as a reflection sees them: which it looks at, and where a lesson from them comes from."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from terminalbench.analytics.findings.failure import Verdict, classify, signature
+from terminalbench.analytics.findings.trial import read_ctrf
+from terminalbench.analytics.judge.material import Material, NoMaterial, load_material
+from terminalbench.analytics.judge.request import JudgeTrial
+from terminalbench.analytics.selection import Picked, ran
+from terminalbench.archivist.guard_feedback import Refusal, refusals
+from terminalbench.archivist.triggers import Cell, Verdicts
+from terminalbench.records import Evidence, Lesson, Outcome, TaskRef
+
+MOST_TASKS = 3
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A measured trial, and what it is called in evidence."""
+
+    trial: JudgeTrial
+    name: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether the verifier passed it."""
+        return self.trial.outcome is Outcome.PASSED
+
+    @property
+    def cell(self) -> Cell:
+        """Whose attempt at what it is."""
+        return Cell(self.trial.profile, self.trial.task)
+
+    @property
+    def failure(self) -> Verdict:
+        """The class of its failure."""
+        return classify(self.trial.files, self.trial.files.story.trajectory)
+
+    @property
+    def signature(self) -> str | None:
+        """What went wrong, equal for equal causes."""
+        tests = read_ctrf(self.trial.files)
+        return signature(self.trial.files, tests if isinstance(tests, list) else None)
+
+    @cached_property
+    def refusals(self) -> list[Refusal]:
+        """What guards refused in it."""
+        return refusals(self.trial.files.folder)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An attempt whose trajectory can be read."""
+
+    attempt: Attempt
+    material: Material
+
+
+def attempts_of(part: Picked) -> list[Attempt]:
+    """The measured trials of a batch."""
+    found = []
+    for cell in part.cells:
+        if cell.row is not None and ran(cell) and cell.outcome.measured:
+            files = part.files(cell.row)
+            trial = JudgeTrial(files=files, task=cell.task, profile=cell.profile, outcome=cell.outcome)
+            found.append(Attempt(trial, f"{part.key}/{trial.key}"))
+    return found
+
+
+def verdicts(attempts: Sequence[Attempt]) -> Verdicts:
+    """Whether they passed, by task and profile."""
+    found: dict[Cell, list[bool]] = {}
+    for one in attempts:
+        found.setdefault(one.cell, []).append(one.passed)
+    return found
+
+
+def telling(attempts: Sequence[Attempt], first: Collection[TaskRef] = ()) -> list[Attempt]:
+    """The attempts to look at: of each task a failed one and, where there is one, one that passed.
+
+    Tasks of `first` come first, then contrasts.
+    """
+    tasks: dict[TaskRef, list[Attempt]] = {}
+    for attempt in attempts:
+        tasks.setdefault(attempt.trial.task, []).append(attempt)
+    pairs = []
+    for found in tasks.values():
+        failed = next((one for one in found if not one.passed), None)
+        passed = next((one for one in found if one.passed), None)
+        if failed is not None:
+            pairs.append([one for one in (failed, passed) if one is not None])
+    pairs.sort(key=lambda pair: (pair[0].trial.task not in first, -len(pair)))
+    return [one for pair in pairs[:MOST_TASKS] for one in pair]
+
+
+def readable(attempts: Sequence[Attempt]) -> list[Shown]:
+    """Those whose trajectory can be read."""
+    found = []
+    for attempt in attempts:
+        try:
+            found.append(Shown(attempt, load_material(attempt.trial)))
+        except NoMaterial:
+            continue
+    return found
+
+
+def supported(lesson: Lesson, attempts: Sequence[Attempt], evidence: list[Evidence]) -> Lesson:
+    """A lesson with where it comes from. One that comes from a simulated trial, too, is simulated."""
+    records = [record for one in attempts if (record := one.trial.files.record) is not None]
+    models = {record.model for record in records}
+    profiles = {one.trial.profile for one in attempts}
+    return replace(
+        lesson,
+        evidence=evidence,
+        source_tasks=list(dict.fromkeys(one.trial.task for one in attempts)),
+        model=models.pop() if len(models) == 1 else None,
+        profile=profiles.pop() if len(profiles) == 1 else None,
+        simulated=any(record.simulated for record in records),
+    )

@@ -1,6 +1,7 @@
 """Workers: what their deaths tell, who is an orphan; the gate of a night; how many workers a machine bears."""
 
 import os
+import subprocess
 import time
 from pathlib import Path
 from unittest import mock
@@ -10,7 +11,7 @@ import pytest
 from terminalbench.files import start_ticks, write_json
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
-from terminalbench.overnight import limits
+from terminalbench.overnight import launch, limits
 from terminalbench.overnight.autoscale import Limits, Reading
 from terminalbench.overnight.crew import Seen, orphan_of, told_by
 from terminalbench.overnight.folder import NightFolder
@@ -33,6 +34,34 @@ def test_what_was_running_when_a_worker_died_is_told_by_the_events_of_its_batch(
         event("trial_ended", "c", "c1", "cancelled"),  # by its Harbor, when the worker was gone
     ]
     assert told_by(events, {"label": "set"}) == Seen(frozenset({"set/b", "set/c"}), frozenset({"set/a"}))
+
+
+class Dying(launch.LoadedHarbor):
+    """A loaded process that dies at once, whenever it is started; it is started at most three times."""
+
+    starts = 0
+    alive = False
+
+    def start(self) -> None:
+        self.starts += 1
+        self.alive = self.starts < 3
+
+
+def test_a_loaded_process_that_dies_is_said_and_in_the_end_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (launch.ADDRESS, launch.OWN_PROCESSES):
+        monkeypatch.delenv(name, raising=False)
+    dying = Dying()
+    monkeypatch.setattr(launch, "LoadedHarbor", lambda *_, **__: dying)
+    with launch.Loaded(NightFolder(tmp_path)) as loaded:
+        assert loaded.keep() is None
+        assert loaded.passed_over(subprocess.Popen(["true"]))
+        dying.alive = False
+        assert "has died (loaded.log says more); it is started again" in (loaded.keep() or "")
+        dying.alive = False
+        assert "from here on each loads Harbor by itself" in (loaded.keep() or "")
+        assert loaded.keep() is None
 
 
 def test_an_assignment_is_the_same_after_its_command_line() -> None:

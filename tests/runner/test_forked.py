@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors import local
 from terminalbench.runner.executors.forked import ADDRESS, Forked, LoadedHarbor, fork
 from terminalbench.runner.executors.loaded import Asked, why_not
+from terminalbench.runner.executors.socket_folder import sweep
 
 PROBE = """
 import json, os, resource, signal, sys, threading, time
@@ -183,3 +185,46 @@ def test_it_ends_with_its_owner(place: Path) -> None:
     owner.wait()
     owner.stdout.close()
     until(lambda: start_ticks(pid) is None)
+
+
+def test_what_dead_owners_left_in_tmp_is_taken_away_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+
+    def left(name: str, *, bound: bool = True) -> tuple[Path, socket.socket]:
+        folder, listener = tmp_path / name, socket.socket(socket.AF_UNIX)
+        folder.mkdir()
+        if bound:
+            listener.bind(str(folder / "socket"))
+        return folder, listener
+
+    dead, closed = left(f"tbench-loaded-{gone.pid}-1-abc")
+    closed.close()
+    empty = left(f"tbench-loaded-{gone.pid}-1-emp", bound=False)[0]
+    here = left(f"tbench-loaded-{os.getpid()}-{start_ticks(os.getpid())}-abc")[0]
+    served, listener = left(f"tbench-loaded-{gone.pid}-2-abc")
+    listener.listen()  # as seen from another container: the owner is not in our list
+    used = left(f"tbench-loaded-{gone.pid}-3-abc", bound=False)[0]
+    (used / "notes.txt").write_text("mine")
+    other = left("tbench-loaded-notes", bound=False)[0]
+    link = tmp_path / f"tbench-loaded-{gone.pid}-4-abc"
+    link.symlink_to(other)
+    sweep()
+    assert not dead.exists()
+    assert not empty.exists()
+    assert all(folder.exists() for folder in (here, served, used, other, link))
+
+
+def test_a_loaded_process_that_does_not_answer_is_said_and_an_ordinary_one_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(ADDRESS, str(tmp_path / "nobody"))
+    files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    for _ in range(2):
+        assert isinstance(local.spawn([sys.executable, "-c", ""], usual(), **files), subprocess.Popen)
+    assert [record.message for record in caplog.records] == [
+        "nothing is forked from the process that has loaded Harbor: it does not answer ([Errno 2] No such file or directory)"
+    ]

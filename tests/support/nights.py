@@ -13,7 +13,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord, Provenance
 from terminalbench.files import append_jsonl, write_json
 from terminalbench.harbor.limits.clock import SharedClock
-from terminalbench.overnight.folder import SLUG, NightFolder
+from terminalbench.overnight.folder import SLUGS, NightFolder
 from terminalbench.overnight.night import (
     CodePin,
     NightConfig,
@@ -41,7 +41,7 @@ class Night:
         """Add the batch of an iteration."""
         tasks = list(dict.fromkeys(task for by_task in marks.values() for task in by_task))
         attempts = max(len(line) for by_task in marks.values() for line in by_task.values())
-        batch = allocate(self.folder.results_root, SLUG)
+        batch = allocate(self.folder.results_root, SLUGS[role], number)
         labels = {"run": self.config.run_id, "iteration": str(number), "role": role.value}
         plan = make_plan(batch, tuple(marks), tasks, attempts, labels=labels)
         records = tuple(ProfileRecord(name, f"id-{name}", {"agent": "claude-code"}) for name in marks)

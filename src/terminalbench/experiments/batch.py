@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from terminalbench.files import living_owner
 from terminalbench.modes import make_folder
 
 
@@ -108,10 +109,18 @@ def next_number(results_root: Path, slug: str) -> int:
     return numbers[-1] + 1 if numbers else 0
 
 
-def allocate(results_root: Path, slug: str) -> Batch:
-    """Take the next free number by making its folder; two runs at once get two batches."""
+def allocate(results_root: Path, slug: str, wanted: int | None = None) -> Batch:
+    """Take the next free number by making its folder; two runs at once get two batches.
+
+    A number that is `wanted` is taken if no batch has it: a folder without a plan was left by a run that was killed.
+    """
     folder = results_root / slug
     make_folder(folder)
+    if wanted is not None:
+        batch = Batch(folder / str(wanted))
+        if not batch.plan_json.exists() and living_owner(batch.lock) is None:
+            make_folder(batch.folder)
+            return batch
     while True:
         batch = Batch(folder / str(next_number(results_root, slug)))
         try:

@@ -83,6 +83,7 @@ def run(
     executor: str | None = None,
     gate: Path | str | None = None,
     root: Path | str | None = None,
+    number: int | None = None,
 ) -> Ended:
     """Run an experiment: one Harbor job per profile, in a new batch. Returns when it is over.
 
@@ -91,7 +92,7 @@ def run(
     one that raises is called no more, the run goes on, and `problems` of the result say so.
     An interrupt (Ctrl-C) ends the running trials, and the result says so. Only the main thread can run a batch.
     `executor` is a name, an entry point or "module:Class"; `gate` a file that the batch shares with others: one budget,
-    one deadline, one set of rate limits and orders.
+    one deadline, one set of rate limits and orders. `number` is the one that the batch gets if it is free.
     """
     opened, told = open_experiment(experiment, root), listener_of(listener)
     with harbor_loaded_once():
@@ -99,7 +100,7 @@ def run(
         if strict:
             refuse_left_out(prepared.plan.excluded, str(opened.file))
         shared = Path(gate) if gate is not None else None
-        result = runner.run(opened, prepared, told, executor=executor, gate=shared)
+        result = runner.run(opened, prepared, told, executor=executor, gate=shared, number=number)
     return ended(result, told)
 
 

@@ -22,7 +22,7 @@ _BEAT_BYTES = 1 << 16
 
 @dataclass
 class Hand:
-    """A worker at work. `stopping` says why it was asked to end."""
+    """A worker at work. `stopping` says why it was asked to end, `deaths` how many of its Harbor's were told."""
 
     number: int
     work: Work
@@ -30,6 +30,7 @@ class Hand:
     watch: Watch
     stopping: str | None = None
     killed: str | None = None
+    deaths: int = 0
 
     def stop(self, reason: str, now: float) -> None:
         """Ask it to end its trials and to record them."""

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.places import find_batches
+from terminalbench.overnight.night import Role
 
-SLUG = "night"
-"""The slug of every batch of a night; labels tell them apart."""
+SLUGS = {Role.ITERATION: "night", Role.VALIDATION: "validation"}
+"""The slugs of the batches of a night, by what they are for; the number of a batch is that of its iteration."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class NightFolder:
       loaded.log       what the process says from which workers are forked
       code/            the code under test, as it was at the start: a worktree of git, or a copy; made again from
       code.json code.tar   its record, and what of it is not in a commit
-      batches/night/<n>/   the batches, and batches/index.db over them: all that a resume reads besides config and state
+      batches/night/<n>/   the batch of iteration n; validation/<n>/ beside it that of its validation, and index.db over
+                           them: all that a resume reads besides config and state
       workers/<iteration>-<role>.json      heartbeat of the process that works on an iteration
       iterations/001/experiment.toml       what is run; validation.toml beside it; <role>.log of its worker
       iterations/001/results.json delta.json     projections, as are

@@ -9,7 +9,7 @@ from terminalbench.experiments.config import Experiment, Task, load
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import write_project_file
-from terminalbench.overnight.folder import SLUG, NightFolder
+from terminalbench.overnight.folder import SLUGS, NightFolder
 from terminalbench.overnight.night import (
     ITERATION_LABEL,
     ROLE_LABEL,
@@ -40,7 +40,7 @@ def make_base(experiment: Experiment, folder: NightFolder, attempts: int | None)
     run = replace(experiment.run, results_root=str(folder.results_root.resolve()))
     if attempts is not None:
         run = replace(run, attempts=attempts)
-    return replace(experiment, slug=SLUG, run=run)
+    return replace(experiment, slug=SLUGS[Role.ITERATION], run=run)
 
 
 def write_iteration(
@@ -81,6 +81,7 @@ def _experiment(
     chosen = base.tasks if tasks is None else [t for t in base.tasks if f"{t.dataset}/{t.id}" in tasks]
     return replace(
         base,
+        slug=SLUGS[work.role],
         name=f"{config.suite_name}: {work.role} {work.number}",
         run=run,
         tasks=tuple(chosen),

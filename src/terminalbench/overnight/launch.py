@@ -13,7 +13,7 @@ from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Role
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors import local
-from terminalbench.runner.executors.forked import ADDRESS, OWN_PROCESSES, LoadedHarbor
+from terminalbench.runner.executors.forked import ADDRESS, OWN_PROCESSES, Forked, LoadedHarbor
 
 MODULE = "terminalbench.overnight.worker"
 PROGRAM = [sys.executable, "-m", MODULE]
@@ -63,7 +63,8 @@ class Loaded:
     """
 
     def __init__(self, folder: NightFolder) -> None:
-        own = os.environ.get(OWN_PROCESSES) or ADDRESS in os.environ
+        own = sys.platform != "linux" or os.environ.get(OWN_PROCESSES) or ADDRESS in os.environ
+        self._log, self._given_up = folder.loaded_log, False
         self._loaded = None if own else LoadedHarbor(folder.loaded_log, modules=(MODULE,))
 
     def __enter__(self) -> Self:
@@ -74,10 +75,25 @@ class Loaded:
         if self._loaded is not None:
             self._loaded.end()
 
-    def keep(self) -> None:
-        """Start it again, should it have died: its workers died with it, and others take their place."""
-        if self._loaded is not None and not self._loaded.alive:
-            self._loaded.start()
+    def keep(self) -> str | None:
+        """Start it again, should it have died: its workers died with it, and others take their place. In words, if so.
+
+        After several deaths it is not started any more.
+        """
+        loaded, given_up = self._loaded, self._given_up
+        if loaded is None or loaded.alive or given_up:
+            return None
+        first = not loaded.starts
+        loaded.start()
+        self._given_up = not loaded.alive
+        if first:
+            return None
+        then = "from here on each loads Harbor by itself" if self._given_up else "it is started again"
+        return f"the process that workers are forked from has died ({self._log.name} says more); {then}"
+
+    def passed_over(self, process: Process) -> bool:
+        """Whether a worker was started by itself though it could have been forked."""
+        return self._loaded is not None and self._loaded.alive and not isinstance(process, Forked)
 
 
 def start_worker(assigned: Assignment, log: Path) -> Process:

@@ -110,14 +110,23 @@ def run_night(
 
 @dataclass
 class _Looks:
-    """What is done beside the supervision: the loaded process is kept alive, the report is written now and then."""
+    """What is done beside the supervision: the loaded process is kept alive, the report is written now and then.
+
+    Workers that are dearer than they should be are said, once.
+    """
 
     loaded: Loaded
     _written_at: float = field(default_factory=time.monotonic)
     _over: int = 0
+    _dear: bool = False
 
     def look(self, night: Supervisor) -> None:
-        self.loaded.keep()
+        if (died := self.loaded.keep()) is not None:
+            night.journal.tell(Happening.INCIDENT, died, cause="loaded process")
+        if not self._dear and any(self.loaded.passed_over(hand.process) for hand in night.hands):
+            self._dear = True
+            said = f"workers load Harbor by themselves; {night.folder.loaded_log.name} says why"
+            night.journal.tell(Happening.NOTE, said, cause="loaded process")
         over = sum(work.status.over for work in night.state.work)
         now = time.monotonic()
         if over > self._over and now - self._written_at > REPORT_SEC:

@@ -127,11 +127,19 @@ class WorkEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     said: str | None = None
 
 
+class Death(msgspec.Struct, frozen=True):
+    """A Harbor process that died under a worker. What it had not finished runs in another one."""
+
+    profile: str
+    cause: str
+
+
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     """A heartbeat: written by a worker about once a second, while its loop goes round. `at` is of the night's clock.
 
     `progress` counts what its trials did; `limit_sec` is the longest time that one of those that run may take. The
-    events of its batch from byte `events_from` on are of its time.
+    events of its batch from byte `events_from` on are of its time. `deaths` are the Harbor processes that it has lost,
+    each with its cause.
     """
 
     pid: int
@@ -142,6 +150,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     events_from: int = 0
     progress: int = 0
     limit_sec: float = 0.0
+    deaths: tuple[Death, ...] = ()
     end: WorkEnd | None = None
 
 

@@ -197,6 +197,7 @@ class Supervisor:
         hand.watch.see(beat, now)
         if beat is not None and hand.work.lease is not None:
             hand.work.batch = beat.batch or hand.work.batch
+            self._tell_deaths(hand, beat)
         if code is not None:
             self.hands.remove(hand)
             self._ended(hand, code, beat)
@@ -209,6 +210,13 @@ class Supervisor:
             said = f"worker {hand.number} on {_name(hand.work)}: {judged.reason}; it is stopped and started again"
             self.journal.tell(Happening.INCIDENT, said, hand.work, worker=hand.number, cause="no progress")
             hand.stop(judged.reason, now)
+
+    def _tell_deaths(self, hand: Hand, beat: Beat) -> None:
+        """Harbor processes that died under a worker, which goes on with what they had not finished."""
+        for death in beat.deaths[hand.deaths :]:
+            said = f"{_name(hand.work)}, {death.profile}: {death.cause}; what it had not finished runs again"
+            self.journal.tell(Happening.INCIDENT, said, hand.work, worker=hand.number, cause=death.cause)
+        hand.deaths = max(hand.deaths, len(beat.deaths))
 
     def _lost(self, work: Work, said: str, hand: Hand | None = None) -> None:
         number, pid = (hand.number, hand.process.pid) if hand is not None else (None, None)

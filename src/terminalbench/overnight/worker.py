@@ -40,7 +40,7 @@ from terminalbench.lab.select import Target
 from terminalbench.overnight.iteration import find_batch
 from terminalbench.overnight.launch import Assignment
 from terminalbench.overnight.models import check_again, parse_model
-from terminalbench.overnight.night import Beat, NightConfig, NightState, Phase, Role, WorkEnd
+from terminalbench.overnight.night import Beat, Death, NightConfig, NightState, Phase, Role, WorkEnd
 from terminalbench.overnight.projections import project_one
 from terminalbench.records import Event, EventKind, Outcome, known_total
 from terminalbench.runner.growth import is_quarantined
@@ -95,7 +95,10 @@ class Heart:
             self.write()
 
     def event(self, event: Event) -> None:
-        """Count what trials do."""
+        """Count what trials do, and which Harbor processes died."""
+        if event.kind == EventKind.JOB_DIED:
+            death = Death(event.profile or event.job, printable(event.error or "it has died"))
+            self.beat = msgspec.structs.replace(self.beat, deaths=(*self.beat.deaths, death))
         if event.kind not in _MOVES:
             return
         if event.kind == EventKind.TRIAL_STARTED:
@@ -156,7 +159,8 @@ def _run(assigned: Assignment, config: NightConfig, heart: Heart) -> Ended:
     file = folder.experiment_toml(assigned.number, assigned.role)
     batch = find_batch(folder, config.run_id, assigned.number, assigned.role) if assigned.again else None
     if batch is None:
-        ended = run(load(file, config.code.root), listener=listener, gate=folder.gate_json.absolute())
+        gate = folder.gate_json.absolute()
+        ended = run(load(file, config.code.root), listener=listener, gate=gate, number=assigned.number)
     else:
         experiment = load(file, config.code.root) if quarantine_file(file).exists() else None
         errors = ALL_ERRORS if assigned.retry else None

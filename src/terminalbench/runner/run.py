@@ -120,10 +120,12 @@ def run(
     *,
     executor: str | None = None,
     gate: Path | None = None,
+    number: int | None = None,
 ) -> RunResult:
     """Run a prepared plan in a batch of its own, by the executor that is named, else by that of the plan.
 
     `gate` is a file that it shares with other batches: their budget, deadline, rate limits and orders hold for it too.
+    `number` is the one that the batch gets if it is free.
     """
     listener = listener or Listener()
     plan = msgspec.structs.replace(prepared.plan, gate=str(gate.absolute()) if gate is not None else None)
@@ -137,7 +139,7 @@ def run(
     batch = None
     try:
         with put_off():
-            batch = allocate(experiment.results_root, experiment.slug)
+            batch = allocate(experiment.results_root, experiment.slug, number)
         with lock(batch.lock, f"tbench run {experiment.file.name}"):
             ControlFile(batch.control_json).clear()
             plan = record(experiment, prepared, plan, batch)

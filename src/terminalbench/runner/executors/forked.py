@@ -1,23 +1,23 @@
 """Processes forked from one that has loaded Harbor (`loaded`): what an ordinary process would be, without its start-up.
 
 `LoadedHarbor` starts that process, and tells its address to all that is started after it by a variable of the
-environment. A process with that variable asks there; where a fork would not be the same, or nothing answers, it starts
-an ordinary process.
+environment. A process with that variable asks there; where a fork would not be the same it starts an ordinary process;
+also where nothing answers, and then says so.
 """
 
 import array
 import contextlib
+import logging
 import os
 import resource
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +25,8 @@ from typing import Any, Self
 import msgspec
 
 from terminalbench.runner.environment import process_environment
-from terminalbench.runner.executors.loaded import HEAD, REFUSED, Asked, exactly
+from terminalbench.runner.executors.loaded import FAILED, HEAD, REFUSED, Asked, exactly
+from terminalbench.runner.executors.socket_folder import make_socket_folder, remove, socket_in
 
 ADDRESS = "TBENCH_LOADED_HARBOR"
 """The variable with the path of the socket. Harbor's own environment does not have it."""
@@ -118,14 +119,22 @@ def fork(argv: list[str], env: Mapping[str, str], number: int, **files: Any) -> 
             connection.sendmsg([HEAD.pack(len(data))], [rights])
             connection.sendall(data)
             pid = HEAD.unpack(exactly(connection, HEAD.size))[0]
-        except (OSError, EOFError):
-            pid = REFUSED
-    if pid != REFUSED:
+            failed = "it has no room for one more" if pid == FAILED else None
+        except (OSError, EOFError) as error:
+            pid, failed = FAILED, f"it does not answer ({error})"
+    if pid not in (REFUSED, FAILED):
         return Forked(pid, told, ours, connection)
     connection.close()
     for handle in (told, *ours.values()):
         os.close(handle)
+    if failed is not None:
+        _say_once(failed)
     return None
+
+
+@cache
+def _say_once(why: str) -> None:
+    logging.getLogger(__name__).warning("nothing is forked from the process that has loaded Harbor: %s", why)
 
 
 def _standard_files(files: Mapping[str, Any], opened: contextlib.ExitStack) -> tuple[list[int], dict[str, int]]:
@@ -154,8 +163,8 @@ class LoadedHarbor:
         """`log` takes what it complains of; `modules` are loaded besides Harbor."""
         self.log, self.modules = log, modules
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder: str | None = None
-        self._starts = 0
+        self._folder: Path | None = None
+        self.starts = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -173,12 +182,12 @@ class LoadedHarbor:
 
     def start(self) -> None:
         """Start it, unless it runs; again if it has died, a few times. What is asked for before it is ready waits."""
-        if sys.platform != "linux" or self.alive or self._starts == _MOST_STARTS:
+        if sys.platform != "linux" or self.alive or self.starts == _MOST_STARTS:
             return
         self.end()
-        self._starts += 1
-        self._folder = tempfile.mkdtemp(prefix="tbench-loaded-")  # this user's alone, and short: it is a socket's path
-        address = f"{self._folder}/socket"
+        self.starts += 1
+        self._folder = make_socket_folder()
+        address = str(socket_in(self._folder))
         with socket.socket(socket.AF_UNIX) as listener, (self.log or Path(os.devnull)).open("ab") as log:
             listener.bind(address)
             listener.listen(64)
@@ -204,7 +213,7 @@ class LoadedHarbor:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(10)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove(self._folder)
         self._folder = self._process = None
 
 

@@ -33,10 +33,12 @@ import msgspec
 from terminalbench.harbor.load import load
 from terminalbench.modes import child_umask
 from terminalbench.runner.executors import tie
+from terminalbench.runner.executors.socket_folder import remove
 
 HEAD = struct.Struct("!I")
-"""Before a request: how long it is. As an answer: a pid, or `REFUSED`. As an end: the status of a process."""
-REFUSED = 0
+"""Before a request: how long it is. As an answer: a pid, `REFUSED` or `FAILED`. As an end: the status of a process."""
+REFUSED, FAILED = 0, 2**32 - 1
+"""A fork would not be the same as a fresh process; there was no room for a process."""
 _DEATH_SIGNAL, _SET_NAME = 1, 15
 _CREDENTIALS = struct.Struct("3i")
 _NAMES = ("HOME", "TZ", "LANG", "LANGUAGE", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
@@ -76,6 +78,8 @@ class _Server:
     def __init__(self, listener: socket.socket, owner: int) -> None:
         self.listener, self.owner, self.env = listener, os.pidfd_open(owner), dict(os.environ)
         self.running: dict[int, _Child] = {}
+        self.said: set[str] = set()
+        self.pid = os.getpid()
         self.ending = False
         self.ready = selectors.DefaultSelector()
         self.woken, wake = os.pipe()
@@ -115,22 +119,38 @@ class _Server:
             self._leave(client)
             return None
         asked, descriptors = received
-        pid = REFUSED
-        if len(descriptors) == 4 and why_not(asked, self.env) is None:
-            asker, parent = _credentials(client)[0], os.getpid()
-            pid = os.fork()
-            if pid == 0:
-                for key in self.ready.get_map().values():
-                    if isinstance(key.fileobj, socket.socket):
-                        key.fileobj.detach()  # closed with all others; the object must not close the number again
-                self.ready.close()
-                return _become(asked, descriptors, asker, parent)
+        why = why_not(asked, self.env) if len(descriptors) == 4 else "its files did not come with it"
+        if why is not None:
+            self._note(f"not forked: {why}")
+            pid = REFUSED
+        elif (pid := self._fork()) == 0:
+            asker = _credentials(client)[0]
+            for key in self.ready.get_map().values():
+                if isinstance(key.fileobj, socket.socket):
+                    key.fileobj.detach()  # closed with all others; the object must not close the number again
+            self.ready.close()
+            return _become(asked, descriptors, asker, self.pid)
+        elif pid != FAILED:
             self.running[pid] = _Child(descriptors.pop(), client, asked.signal)
         for descriptor in descriptors:
             os.close(descriptor)
         with contextlib.suppress(OSError):  # its end is seen at the next turn
             client.sendall(HEAD.pack(pid))
         return None
+
+    def _fork(self) -> int:
+        """Fork; `FAILED` where there is no room for one more process now: those that run must not end by it."""
+        try:
+            return os.fork()
+        except OSError as error:
+            self._note(f"a process could not be forked: {error.strerror}")
+            return FAILED
+
+    def _note(self, text: str) -> None:
+        """Say something in the log, once."""
+        if text not in self.said:
+            self.said.add(text)
+            print(text, file=sys.stderr, flush=True)
 
     def _leave(self, client: socket.socket) -> None:
         """Who asked has ended: so do its processes. None of them is reaped yet, so that their numbers are theirs."""
@@ -155,10 +175,7 @@ class _Server:
         self.ready.unregister(self.owner)
         self.ready.unregister(self.listener)
         self.ending = True
-        address = Path(self.listener.getsockname())
-        with contextlib.suppress(OSError):
-            address.unlink()
-            address.parent.rmdir()
+        remove(Path(self.listener.getsockname()).parent)
 
 
 def _credentials(client: socket.socket) -> tuple[int, int, int]:

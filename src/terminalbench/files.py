@@ -24,6 +24,8 @@ from terminalbench.errors import TbenchError
 from terminalbench.modes import file_mode, make_folder, mode_of
 
 _NAME_SEC = 10.0
+_STOPPED_SEC = 1.0
+"""A writer that holds a lock for longer is taken for stopped by those who need not wait."""
 
 
 def write_bytes(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
@@ -233,10 +235,17 @@ def lock(path: Path, what: str = "") -> Generator[Owner]:
 
 
 @contextlib.contextmanager
-def changing(path: Path) -> Generator[None]:
-    """Wait for the right to change `path`, which several processes read, change and write; held by a file beside it."""
-    with _opened(path.with_suffix(".lock")) as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+def changing(path: Path, *, wait: bool = True) -> Generator[None]:
+    """Wait for the right to change `path`, which several processes read, change and write; held by a file beside it.
+
+    Without `wait`, no longer than a writer takes that works: one that is stopped is LockHeld.
+    """
+    lock_file = path.with_suffix(".lock")
+    with _opened(lock_file) as handle:
+        if wait:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        else:
+            _take(handle, lock_file, _STOPPED_SEC)
         yield
 
 
@@ -362,13 +371,13 @@ def start_ticks(pid: int) -> int | None:
         return None
 
 
-def _take(handle: int, path: Path) -> None:
+def _take(handle: int, path: Path, patience_sec: float = _NAME_SEC) -> None:
     """Lock `handle`, or say who holds it.
 
     Its new owner may not have written its name yet, and one that ends takes it out first: who is not named is waited
     for, and a lock that becomes free meanwhile is taken.
     """
-    deadline = time.monotonic() + _NAME_SEC
+    deadline = time.monotonic() + patience_sec
     while True:
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -33,6 +33,8 @@ def cases(name: str) -> list[Case]:
 
 
 LEAKS, INNOCENT = cases("leaks"), cases("innocent")
+HELD_OUT, HELD_OUT_INNOCENT = cases("held_out_leaks"), cases("held_out_innocent")
+"""Written from the tasks by somebody who had not seen the rules; the rules were then changed for the others only."""
 MISSED = {
     "An index on warehouse, status, placed_at of orders is what the migration needs.",
     "The commit that breaks accents is the one that moved the normalisation behind the filter.",
@@ -40,23 +42,24 @@ MISSED = {
     "Shipping is added a single time for every order, and customers whose area is empty are grouped as unknown.",
 }
 """Leaks in other words, which the check does not see."""
-SUSPECTED = {
-    "Parse CSV with a real parser; fields may hold commas, quotes and line breaks.",
-    "The system message of a failed mount is in dmesg; read it.",
-}
-"""Innocent ones that it takes for leaks."""
 
 
 def test_the_corpus_is_sorted_as_the_page_says() -> None:
-    assert len(LEAKS) >= 30
-    assert len(INNOCENT) >= 30
-    found = [case for case in LEAKS if case.kinds()]
-    suspected = [case for case in INNOCENT if case.kinds()]
-    assert {case.text for case in LEAKS} - {case.text for case in found} == MISSED
-    assert {case.text for case in suspected} == SUSPECTED
+    assert min(map(len, (LEAKS, INNOCENT, HELD_OUT, HELD_OUT_INNOCENT))) >= 30
     page = " ".join((REPO / "docs" / "tbench" / "learning-loop.md").read_text(encoding="utf-8").split())
-    assert f"{len(found)} of {len(LEAKS)} leaks are found" in page
-    assert f"{len(suspected)} of {len(INNOCENT)} innocent lessons are quarantined" in page
+    for name, leaks, innocent in (
+        ("written with the rules", LEAKS, INNOCENT),
+        ("held out, now", HELD_OUT, HELD_OUT_INNOCENT),
+    ):
+        found = sum(bool(case.kinds()) for case in leaks)
+        suspected = sum(bool(case.kinds()) for case in innocent)
+        assert f"| {name} | {found} of {len(leaks)} | {suspected} of {len(innocent)} |" in page
+    assert {case.text for case in LEAKS if not case.kinds()} == MISSED
+
+
+def test_no_text_is_in_both_parts() -> None:
+    seen = {case.text for case in (*LEAKS, *INNOCENT)}
+    assert not seen & {case.text for case in (*HELD_OUT, *HELD_OUT_INNOCENT)}
 
 
 @pytest.mark.parametrize("case", [case for case in LEAKS if case.text not in MISSED], ids=lambda case: case.text[:40])

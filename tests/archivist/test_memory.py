@@ -23,7 +23,7 @@ from terminalbench.archivist.store import Store, open_store
 from terminalbench.archivist.triggers import Trigger
 from terminalbench.archivist.words import same_lesson
 from terminalbench.errors import UserError
-from terminalbench.records import Evidence, LessonScope, LessonState, Utility
+from terminalbench.records import Evidence, LessonScope, LessonState, TaskRef, Utility
 
 
 @pytest.fixture
@@ -171,3 +171,21 @@ def test_what_cannot_be_a_lesson_is_refused(store: Store, wrong: dict, message: 
     with pytest.raises(UserError, match=message):
         add(store, draft(**wrong), by=PERSON)
     assert count(store) == 0
+
+
+def test_an_edited_text_is_compared_with_the_tasks_that_the_lesson_comes_from(tmp_path: Path) -> None:
+    folder = tmp_path / "tasks" / "secret-vault"
+    (folder / "tests").mkdir(parents=True)
+    (folder / "task.toml").write_text("")
+    (folder / "tests" / "checks.py").write_text(TASK.tests[0])
+    with open_store(tmp_path / ".terminalbench", write=True) as store:
+        source = TaskRef("secret-vault", "tasks")
+        lesson = add(store, draft("Look twice.", source_tasks=[source]), by=PERSON, tasks=[TASK]).lesson
+        assert lesson.state is LessonState.ACTIVE
+        assert edit(store, lesson.id, Changes(do="Look three times."), by=PERSON).state is LessonState.ACTIVE
+        assert edit(store, lesson.id, Changes(do="Try k9-blue-77."), by=PERSON).state is LessonState.QUARANTINED
+        other = add(store, draft("Ask again.", task="elsewhere"), by=PERSON, tasks=[TaskTexts("elsewhere")]).lesson
+        assert other.state is LessonState.ACTIVE
+        after = edit(store, other.id, Changes(do="Ask the log."), by=PERSON)
+        assert (after.state, after.reason) == (LessonState.CANDIDATE, "not compared with the files of elsewhere")
+        assert edit(store, other.id, Changes(importance=0.9), by=PERSON).state is LessonState.CANDIDATE

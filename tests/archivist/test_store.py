@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -195,3 +196,59 @@ def test_the_database_is_private(folder: Path) -> None:
     assert {oct(file.stat().st_mode & 0o777) for file in folder.glob("memory.*")} == {"0o600"}
     with sqlite3.connect(MemoryFolder(folder).database) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+@contextlib.contextmanager
+def stopped_writer(folder: Path, log: bytes = b"") -> Iterator[None]:
+    """A process that holds the lock, has appended this to the log, and was stopped (SIGSTOP)."""
+    code = (
+        "import os, signal, sys; from pathlib import Path; from terminalbench.files import changing\n"
+        "log = Path(sys.argv[1])\n"
+        "with changing(log), log.open('ab') as stream:\n"
+        "    stream.write(sys.stdin.buffer.read()); stream.flush(); print(flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    command = [sys.executable, "-c", code, str(log_of(folder))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        writer.stdin.write(log)
+        writer.stdin.close()
+        writer.stdout.readline()
+        try:
+            yield
+        finally:
+            writer.kill()
+
+
+def test_a_reader_does_not_wait_for_a_stopped_writer_and_says_when_it_is_behind(folder: Path) -> None:
+    before = contents(folder)
+    with stopped_writer(folder), open_store(folder) as store:
+        assert not store.behind
+    known = before["lessons"][0][0]
+    entry = encode_line(Entry(op=Operation.RETIRE, id=known, by=PERSON, seq=7, time="t", reason="late"))
+    with stopped_writer(folder, entry):
+        with open_store(folder) as store:
+            assert store.behind
+        assert contents(folder) == before
+    with open_store(folder) as store:
+        assert not store.behind
+        assert find(store, known).reason == "late"
+
+
+def test_a_reader_makes_its_own_where_a_stopped_writer_has_no_database_yet(folder: Path) -> None:
+    before = contents(folder)
+    for file in folder.glob("memory.db*"):
+        file.unlink()
+    with stopped_writer(folder):
+        assert contents(folder) == before
+
+
+def test_what_fails_makes_nothing(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m", write=True) as store:
+        with pytest.raises(UserError):
+            retire(store, "l-1", by=PERSON, reason="x")
+        assert not (tmp_path / "m").exists()
+        first = add(store, draft("Look twice."), by=PERSON).lesson
+        assert find(store, first.id).do == "Look twice."
+    assert assert_whole(tmp_path / "m", [f"add {first.id}"]) == 1

@@ -23,8 +23,9 @@ PERSON = "ann"
 
 def draft(do: str | None = None, *, avoid: str | None = None, task: str | None = None, **fields: Any) -> Lesson:
     """A lesson that is not in memory yet."""
-    sources = [TaskRef(task, "d", fields.pop("family", None))] if task else []
-    return Lesson(id="", do=do, avoid=avoid, source_tasks=sources, **fields)
+    if task:
+        fields["source_tasks"] = [TaskRef(task, "d", fields.pop("family", None))]
+    return Lesson(id="", do=do, avoid=avoid, **fields)
 
 
 def write_until_killed(folder: Path, acknowledged: int) -> None:

@@ -12,13 +12,16 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 
-from terminalbench.archivist.injection import find_orders, without_unseen
+from terminalbench.archivist.disguise import decoded, plain, spread
+from terminalbench.archivist.injection import Order, find_orders, find_poison
 from terminalbench.archivist.words import words
 
 RUN_WORDS = 5
 """So many words in a row, as they stand in a file of the task, are a copy of it."""
 COPY_SHARE = 0.6
 """From this share of a lesson's pairs of words on, it is a copy of the text that has them."""
+_SENTENCE = 5
+"""A test whose name has so many words is known by them alone."""
 _SHORTEST_VALUE = 5
 _LONGEST_VALUE = 200
 
@@ -50,9 +53,9 @@ class Leak:
 
 @dataclass(frozen=True)
 class TaskTexts:
-    """What of a task a lesson is compared with. `read` are texts that its agent read, as outputs of its tools.
+    """What of a task a lesson is compared with. `read` are texts that its agents read, as outputs of their tools.
 
-    Not `complete` is one whose own files could not be read.
+    `said` is what they said themselves. Not `complete` is one whose own files could not be read.
     """
 
     id: str
@@ -60,12 +63,34 @@ class TaskTexts:
     tests: tuple[str, ...] = ()
     solution: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
     complete: bool = True
+
+    @cached_property
+    def poison(self) -> Order | None:
+        """An order to a model in what its agents read or said; None where there is none."""
+        return find_poison((*self.read, *self.said))
+
+    @cached_property
+    def read_runs(self) -> frozenset[tuple[str, ...]]:
+        """Each three words in a row of what its agents read, however they were disguised there."""
+        found: set[tuple[str, ...]] = set()
+        for source in self.read:
+            for one in (plain(source), *decoded(source)):
+                theirs = words(spread(one))
+                found.update(zip(theirs, theirs[1:], theirs[2:], strict=False))
+        return frozenset(found)
 
     @cached_property
     def test_names(self) -> frozenset[str]:
         """The names of test functions and classes."""
         return frozenset(name for text in self.tests for name in _TEST_NAME.findall(text))
+
+    @cached_property
+    def defined(self) -> frozenset[str]:
+        """The other names that the tests define and the instruction does not have; of several words each."""
+        found = frozenset(name for text in self.tests for name in _DEFINED.findall(text))
+        return frozenset(name for name in found - self.test_names if name not in self.instruction)
 
     @cached_property
     def values(self) -> frozenset[str]:
@@ -81,14 +106,18 @@ class TaskTexts:
 
 
 _TEST_NAME = re.compile(r"\b(?:def|class|function|func|fn)\s+((?:test|Test)\w{3,})")
+_DEFINED = re.compile(r"^(?:\s*(?:def|class|function)\s+)?([A-Za-z]{2,}_\w{3,})(?=\s*(?:=[^=]|\())", re.MULTILINE)
 _LITERAL = re.compile(r"\"\"\"(.+?)\"\"\"|'''(.+?)'''|\"((?:[^\"\\\n]|\\.)+)\"|'((?:[^'\\\n]|\\.)+)'", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 _VERIFIER = re.compile(
     r"/logs/verifier|\breward\.(?:txt|json)\b|(?<![\w/.-])/tests?/|\btests/test\.sh\b|\btest_outputs?\.py\b"
     r"|(?<![\w/.-])/solution\b|\bsolution/solve\.sh\b|(?<![\w/])solve\.sh\b|\bctrf\.json\b|\$TBENCH_RUN_PROGRAM\b"
-    r"|\b(?:the|hidden|its|official) (?:verifier|grader|test harness|hidden tests?)\b|\bhidden tests?\b"
-    r"|\b(?:verifier|grader)(?:'s)? (?:checks|script|expects|file|compares|looks|reads|runs)\b"
-    r"|\b(?:oracle|reference|gold|golden) (?:solution|patch|answer)\b",
+    r"|\b(?:the|its|official) (?:verifier|test harness)\b|\b(?:hidden|held-out|private|secret) (?:unit )?tests?\b"
+    r"|\bverifier(?:'s)? (?:checks|script|expects|file|compares|looks|reads|runs)\b|\b(?:auto-?)?graders?\b"
+    r"|\b(?:evaluation|scoring|grading|judging) (?:harness|script|suite|program|code)\b|\bthe scorer\b"
+    r"|\b(?:the|your|a|full) reward (?:is|file|of|comes|depends)\b|\bwhat (?:is|gets) (?:asserted|graded|verified)\b"
+    r"|\btests? (?:directory|folder) (?:at|in|below) the root\b|\bchecks\.py\b"
+    r"|\b(?:oracle|reference|gold|golden|intended|sample) (?:solution|patch|answer)\b",
     re.IGNORECASE,
 )
 _EXPECTED = re.compile(
@@ -101,11 +130,12 @@ _EXPECTED = re.compile(
 
 def find_leaks(text: str, tasks: Sequence[TaskTexts] = ()) -> list[Leak]:
     """What a lesson must not hold, each kind once for each task; nothing where it is clean."""
-    plain = without_unseen(text)
+    seen = plain(text)
     found = [Leak(LeakKind.INJECTION, order.found, order.what) for order in find_orders(text)]
-    found += _general(plain)
+    found += _general(seen)
     for task in tasks:
-        found += _of_task(plain, task)
+        for written in dict.fromkeys((seen, text)):
+            found += _of_task(written, task)
     return list({(leak.kind, leak.found): leak for leak in found}.values())
 
 
@@ -119,9 +149,11 @@ def _general(text: str) -> Iterable[Leak]:
 def _of_task(text: str, task: TaskTexts) -> Iterable[Leak]:
     if match := _task_id(task.id, text):
         yield Leak(LeakKind.TASK, match, f"the id of the task {task.id}")
-    if name := next((name for name in sorted(task.test_names) if re.search(rf"\b{re.escape(name)}\b", text)), None):
+    if name := next(filter(None, (_test_name(name, text) for name in sorted(task.test_names))), None):
         yield Leak(LeakKind.TEST, name, f"the name of a test of {task.id}")
-    if value := _held(text, task.values):
+    if name := next((name for name in sorted(task.defined) if re.search(rf"\b{re.escape(name)}\b", text)), None):
+        yield Leak(LeakKind.TEST, name, f"a name that the tests of {task.id} define")
+    if value := _held(text, task.values) or _begun(text, task.values):
         yield Leak(LeakKind.VALUE, value, f"a value that the tests of {task.id} hold")
     if value := _held(text, task.solution_values):
         yield Leak(LeakKind.SOLUTION, value, f"a value of the solution of {task.id}")
@@ -133,6 +165,8 @@ def _of_task(text: str, task: TaskTexts) -> Iterable[Leak]:
     ):
         if copied := next(filter(None, (_copied(text, source) for source in sources)), None):
             yield Leak(kind, copied, f"a copy of {name}")
+    if pieces := _pieced(text, task.read_runs):
+        yield Leak(LeakKind.COPIED, pieces, "put together from what its agent read")
 
 
 def _task_id(name: str, text: str) -> str | None:
@@ -146,6 +180,17 @@ def _task_id(name: str, text: str) -> str | None:
         if match and len(parts) == 2 and " " in match.group():
             match = None  # two words of a sentence
     return match.group() if match else None
+
+
+def _test_name(name: str, text: str) -> str | None:
+    """The name of a test as it stands in a text: with any separators; without `test` where it is a sentence."""
+    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)]
+    rest = parts[1:] if parts[:1] == ["test"] else parts
+    between = r"[\W_]*" if len(rest) >= 3 else r"[_-]?"
+    phrase = between.join(map(re.escape, rest))
+    start = rf"(?<![a-z])(?:tests?{between}){'?' if len(rest) >= _SENTENCE else ''}"
+    match = re.search(rf"{start}{phrase}(?![a-z])", text.lower()) if rest else None
+    return text[match.start() : match.end()] if match else None
 
 
 def _literals(text: str) -> Iterable[str]:
@@ -175,6 +220,24 @@ def _held(text: str, values: Iterable[str]) -> str | None:
         if value in text and re.search(rf"(?<![\w.]){re.escape(value)}(?![\w])", text):
             return value
     return None
+
+
+def _begun(text: str, values: Iterable[str]) -> str | None:
+    """The beginning of a hash among `values` that stands in a text, of at least seven digits."""
+    begun = re.findall(r"(?<![\w.])(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,39}(?!\w)", text)
+    return next((one for one in begun if any(re.fullmatch(rf"{one}[0-9a-f]+", value) for value in values)), None)
+
+
+def _pieced(text: str, runs: frozenset[tuple[str, ...]]) -> str | None:
+    """The beginning of a lesson most of which is put together from runs of three words."""
+    mine = words(spread(text))
+    if len(mine) < RUN_WORDS:
+        return None
+    taken: set[int] = set()
+    for at in range(len(mine) - 2):
+        if tuple(mine[at : at + 3]) in runs:
+            taken.update((at, at + 1, at + 2))
+    return " ".join(mine[:8]) if len(taken) >= COPY_SHARE * len(mine) else None
 
 
 def _copied(text: str, source: str) -> str | None:

@@ -17,9 +17,11 @@ from terminalbench.archivist.leaks import Leak, TaskTexts, find_leaks
 from terminalbench.archivist.search import near_duplicate
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson, lesson_of
+from terminalbench.archivist.task_texts import source_texts
 from terminalbench.archivist.triggers import Trigger
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.records import Lesson, LessonScope, LessonState
+from terminalbench.text.foreign import flat
 
 MOST_PER_EPISODE = 3
 LONGEST_TEXT = 1200
@@ -43,10 +45,12 @@ class Verdict:
     reason: str | None = None
 
 
-def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Iterable[TaskTexts]) -> Verdict:
+def judge(lesson: Lesson, leaks: Sequence[Leak], tasks: Sequence[TaskTexts]) -> Verdict:
     """What becomes of a lesson in which these leaks were found, compared with the texts of these tasks."""
     if leaks:
         return Verdict(LessonState.QUARANTINED, "; ".join(map(str, leaks)))
+    if poison := next((task.poison for task in tasks if task.poison is not None), None):
+        return Verdict(LessonState.CANDIDATE, f'{poison.what}: "{flat(poison.found, 60)}"; approve it to use it')
     unread = sorted({task.id for task in lesson.source_tasks} - {task.id for task in tasks if task.complete})
     if unread:
         return Verdict(LessonState.CANDIDATE, f"not compared with the files of {', '.join(unread)}")
@@ -117,6 +121,7 @@ def _add(
     made: list[Added] = []
 
     def make() -> list[Entry]:
+        made.clear()
         if origin is not None and _of_episode(store, origin.episode) >= MOST_PER_EPISODE:
             return []
         came: dict[str, Any] = {"episode": origin.episode, "trigger": origin.trigger} if origin is not None else {}
@@ -151,16 +156,23 @@ def _add(
 def edit(
     store: Store, name: str, changes: Changes, *, by: str, reason: str | None = None, tasks: Sequence[TaskTexts] = ()
 ) -> Lesson:
-    """Change fields of a lesson. Where its text changes it is checked again: a leak puts it into quarantine."""
+    """Change fields of a lesson. Where its text changes it is checked again, with the tasks that it comes from.
+
+    A leak puts it into quarantine; an active one becomes a candidate where the files of such a task are not found.
+    """
 
     def make() -> list[Entry]:
         before = find(store, name)
         after = changes.of(before)
         check_fields(after)
         made = changes
-        if after.text != before.text and (leaks := find_leaks(after.text, tasks)):
-            found = judge(after, leaks, tasks)
-            made = msgspec.structs.replace(changes, state=found.state, reason=found.reason)
+        if after.text != before.text:
+            given = {task.id for task in tasks}
+            missing = (task for task in after.source_tasks if task.id not in given)
+            known = [*tasks, *(source_texts(task, store.place.folder.parent) for task in missing)]
+            found = judge(after, find_leaks(after.text, known), known)
+            if found.state is LessonState.QUARANTINED or LessonState.ACTIVE is before.state is not found.state:
+                made = msgspec.structs.replace(changes, state=found.state, reason=found.reason)
         return [Entry(op=Operation.EDIT, id=before.id, by=by, reason=reason, changes=made)]
 
     (entry,) = store.write(make)

@@ -95,7 +95,8 @@ def reflect(
     look = _look(batch, attempts, occasion)
     learned = by_rules(attempts) if model is None else by_model(look.attempts, model, limits, look.first)
     sources = {task.id: task for draft in learned.drafts for task in draft.source_tasks}
-    texts = [_texts(batch, task, look.attempts) for task in sources.values()]
+    seen = look.attempts if model is not None else []  # the words of rules are ours
+    texts = [_texts(batch, task, seen) for task in sources.values()]
     author = RULES_AUTHOR if model is None else model.name
     origin = Origin(episode, look.fired.trigger, look.fired.why)
     added = add_from_episode(store, learned.drafts, origin, by=author, tasks=texts)
@@ -226,12 +227,14 @@ def _texts(batch: Batch, task: TaskRef, attempts: Sequence[Attempt]) -> TaskText
     plan = plan_or_none(batch)
     planned = [one for job in plan.jobs for one in job.tasks if one.ref == task] if plan is not None else []
     folder = next((one.config.get("path") for one in planned), None)
-    read = []
+    read, said = [], []
     for attempt in attempts:
         if attempt.trial.task != task:
             continue
         trajectory = attempt.trial.files.story.trajectory
         if trajectory is not None:
-            read += [result.text for step in trajectory.own_steps() for result in step.results]
+            steps = list(trajectory.own_steps())
+            read += [result.text for step in steps for result in step.results]
+            said += [text for step in steps if step.source == "agent" for text in (step.text, step.reasoning)]
         read += [one.feedback for one in attempt.refusals]
-    return task_texts(folder, task.id, read)
+    return task_texts(folder, task.id, read, said)

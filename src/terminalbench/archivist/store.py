@@ -1,10 +1,11 @@
 """The log of all operations, memory.jsonl, and memory.db, which is made from it.
 
-Whoever writes holds the lock, brings the database up to the end of the log, appends an entry (fsync), and applies it. A
+A writer holds the lock, brings the database up to the end of the log, appends an entry (fsync), and applies it. A
 process that is killed anywhere in between leaves a log that the next one applies: what was acknowledged is in the log,
 and the database says how far it has read. A damaged database is set aside and made again. A line of the log that cannot
 be read is kept as a problem with its number; one that a killed process cut off is no loss: its caller was never told
-that it is done.
+that it is done. A reader brings the database up to the end of the log too, unless a writer that was stopped holds the
+lock: then it reads what the database has, and is behind.
 """
 
 import hashlib
@@ -22,9 +23,9 @@ from msgspec.structs import replace
 from terminalbench.archivist.entries import Entry, Unfit, applied
 from terminalbench.archivist.tables import MIGRATIONS, find_lesson, put_entry, put_lesson
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.files import JsonLines, append_lines, changing, encode_line, tail_jsonl
+from terminalbench.files import JsonLines, LockHeld, append_lines, changing, encode_line, tail_jsonl
 from terminalbench.index.database import is_damaged, migrate, opened, set_aside, transaction, write_ahead
-from terminalbench.modes import make_file, make_folder
+from terminalbench.modes import make_file
 from terminalbench.records import Lesson, stamp
 
 _MARK_BYTES = 256
@@ -71,19 +72,35 @@ class MemoryFolder:
         """What is made from the log."""
         return self.folder / "memory.db"
 
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever kept here."""
+        return self.log.exists() or self.database.exists()
+
 
 class Store:
-    """An open memory. `write` is the only way to change it; what is read is up to the end of the log at its opening."""
+    """An open memory. `write` is the only way to change it; what is read is up to the end of the log at its opening.
 
-    def __init__(self, place: MemoryFolder, connection: sqlite3.Connection) -> None:
+    `behind` is one that could not be brought so far, because a process that writes holds the lock. `connection` is
+    another one after the first entry of a memory that was empty: nothing is made on disk before.
+    """
+
+    def __init__(self, place: MemoryFolder, connection: sqlite3.Connection, *, behind: bool = False) -> None:
         self.place = place
         self.connection = connection
+        self.behind = behind
 
     def write(self, make: Callable[[], Sequence[Entry]]) -> list[Entry]:
         """Number the entries that `make` returns, append them to the log, and apply them.
 
-        `make` sees the store as it is at that moment: no other process writes meanwhile. It may refuse by raising.
+        `make` sees the store as it is at that moment: no other process writes meanwhile. It may refuse by raising, and
+        is asked again where the memory was empty.
         """
+        if not self.place.exists:
+            if not make():
+                return []
+            self.close()
+            self.connection = _connected(self.place, write=True)
         with changing(self.place.log):
             append_lines(self.place.log, b"")  # closes what a killed process has cut off
             _catch_up(self.connection, self.place.log)
@@ -94,6 +111,10 @@ class Store:
                 append_lines(self.place.log, b"".join(map(encode_line, entries)), durable=True)
                 _catch_up(self.connection, self.place.log)
         return entries
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.connection.close()
 
     def problems(self) -> list[LogProblem]:
         """What of the log cannot be read."""
@@ -117,16 +138,14 @@ class Store:
 
 @contextmanager
 def open_store(folder: Path, *, write: bool = False) -> Generator[Store]:
-    """The memory in a folder, up to date. Without `write`, nothing is made where there is none.
+    """The memory in a folder, up to date. Nothing is made where there is none, not before the first entry.
 
     Where the folder cannot be written, it is read from the log into the memory of this process.
     """
     place = MemoryFolder(folder)
-    if write:
-        make_folder(folder)
-    with closing(_connected(place, write=write)) as connection:
+    with closing(_opened_store(place, write=write)) as store:
         try:
-            yield Store(place, connection)
+            yield store
         except sqlite3.DatabaseError as error:
             if not is_damaged(error):
                 raise
@@ -136,10 +155,31 @@ def open_store(folder: Path, *, write: bool = False) -> Generator[Store]:
             raise TbenchError(f"is damaged: {error}", where=str(place.database), hint=hint) from error
 
 
+def _opened_store(place: MemoryFolder, *, write: bool) -> Store:
+    if not place.exists or not (write or (place.log.exists() and os.access(place.folder, os.W_OK | os.X_OK))):
+        return Store(place, _ready(opened(":memory:"), place.log))
+    try:
+        return Store(place, _connected(place, write=write))
+    except LockHeld:
+        return _behind(place)
+
+
+def _behind(place: MemoryFolder) -> Store:
+    """The memory as its database has it; where that cannot be read, as the log has it."""
+    try:
+        connection = opened(f"{place.database.absolute().as_uri()}?mode=ro")
+        try:
+            offset = connection.execute("SELECT offset FROM reading").fetchone()[0]
+        except sqlite3.Error:
+            connection.close()
+            raise
+    except sqlite3.Error:
+        return Store(place, _ready(opened(":memory:"), place.log))
+    return Store(place, connection, behind=offset != place.log.stat().st_size)
+
+
 def _connected(place: MemoryFolder, *, write: bool) -> sqlite3.Connection:
-    if not write and not (place.log.exists() and os.access(place.folder, os.W_OK | os.X_OK)):
-        return _ready(opened(":memory:"), place.log)
-    with changing(place.log):
+    with changing(place.log, wait=write):
         make_file(place.database)
         try:
             return _in_file(place)

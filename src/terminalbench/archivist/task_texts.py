@@ -7,6 +7,8 @@ from pathlib import Path
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.errors import UserError
 from terminalbench.files import read_plain
+from terminalbench.records import TaskRef
+from terminalbench.starter import TASKS_DIR
 
 _LARGEST = 512 << 10
 _MOST_FILES = 400
@@ -25,11 +27,17 @@ def read_task(folder: Path, task: str | None = None) -> TaskTexts:
     )
 
 
-def task_texts(folder: str | None, task: str, read: Sequence[str]) -> TaskTexts:
-    """The same with what agents `read` at the task; incomplete where the folder is not known, or is gone."""
+def task_texts(folder: str | None, task: str, read: Sequence[str] = (), said: Sequence[str] = ()) -> TaskTexts:
+    """The same with what agents `read` and `said` at the task; incomplete where the folder is not known, or is gone."""
     known = folder is not None and (Path(folder) / "task.toml").is_file()
     found = read_task(Path(folder), task) if folder is not None and known else TaskTexts(task, complete=False)
-    return replace(found, read=tuple(dict.fromkeys(read)))
+    return replace(found, read=tuple(dict.fromkeys(read)), said=tuple(dict.fromkeys(said)))
+
+
+def source_texts(task: TaskRef, project: Path) -> TaskTexts:
+    """What stands in the folder of a task that a lesson names; incomplete where it is not found on this machine."""
+    dataset = TASKS_DIR if task.dataset == "starter" else project / task.dataset
+    return task_texts(str(dataset / task.id), task.id)
 
 
 def _texts(folder: Path, part: str) -> Iterator[str]:

@@ -37,7 +37,10 @@ def command(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Change a lesson. LESSON is its id, or how that begins. A new text is checked for leaks again."""
+    """Change a lesson. LESSON is its id, or how that begins. A new text is checked for leaks again.
+
+    Exit code 3 when the new text is not in use: a leak was found, or the files of a task that it comes from were not.
+    """
     from terminalbench.archivist.entries import Changes
     from terminalbench.archivist.memory import edit
     from terminalbench.archivist.task_texts import read_task
@@ -58,4 +61,5 @@ def command(
         print_json(after)
     else:
         click.echo(f"{after.id} is {after.state}" + (f": {after.reason}" if after.reason else ""))
-    return EXIT_INCOMPLETE if after.state is LessonState.QUARANTINED else EXIT_OK
+    waits = after.state in (LessonState.QUARANTINED, LessonState.CANDIDATE)
+    return EXIT_INCOMPLETE if waits and {"do", "avoid"} & fields.keys() else EXIT_OK

@@ -34,6 +34,8 @@ def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], A
                 for problem in store.problems():
                     if problem.kind is ProblemKind.LOST:
                         click.echo(f"warning: {store.place.log}: {problem.what}", err=True)
+                if store.behind:
+                    click.echo("note: a process that writes is held up; what it wrote last is not shown", err=True)
                 return command(store=store, **rest)
 
         return root_option(called)

@@ -5,7 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -199,7 +199,7 @@ def test_the_database_is_private(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def stopped_writer(folder: Path, log: bytes = b"") -> Iterator[None]:
+def stopped_writer(folder: Path, log: bytes = b"") -> Generator[None]:
     """A process that holds the lock, has appended this to the log, and was stopped (SIGSTOP)."""
     code = (
         "import os, signal, sys; from pathlib import Path; from terminalbench.files import changing\n"

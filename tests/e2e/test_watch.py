@@ -19,10 +19,14 @@ import pytest
 from test_run import LIMIT_SEC, at_work, scripted
 
 from support.tasks import SOLVE
-from terminalbench.files import read_jsonl, start_ticks
+from terminalbench.files import read_json, read_jsonl, start_ticks
+from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.night import NightState, Status
 from terminalbench.records import Event
+from terminalbench.runner.executors.forked import OWN_PROCESSES
 
 QUICK = '[profiles.sim]\nagent = "simulated"\nmodel = "simulated/x"\noptions = { solve_probability = 1.0 }\n'
+LONG = QUICK.replace("{ ", "{ delay_sec = [600, 600], ")
 SLOW = scripted("slow", free=0, files={"agent.log": "begun\n\x1b[2J\x1b]0;owned\x07 at work\n"})
 _ALTERNATE, _NORMAL = "\x1b[?1049h", "\x1b[?1049l"
 
@@ -124,7 +128,7 @@ def view_process(lab) -> int:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"terminalbench.watch.follow" in words and str(lab.batch().folder).encode() in words:
+        if b"terminalbench.watch.attached" in words and str(lab.batch().folder).encode() in words:
             return int(folder.name)
     raise AssertionError("there is no view")
 
@@ -215,6 +219,30 @@ def test_a_view_whose_run_was_killed_says_so_and_leaves_the_terminal_alone(lab, 
     run.end()
     assert run.is_as_before()
     assert "the run was killed" in run.text
+
+
+def test_a_night_shows_itself_and_is_stopped_from_its_view_and_by_ctrl_c(lab, screen) -> None:
+    lab.env[OWN_PROCESSES] = "1"
+    night = NightFolder(lab.root / "night")
+
+    def state() -> NightState:
+        return read_json(night.state_json, NightState)
+
+    one = screen("iterate", "--suite", lab.experiment(LONG), "--iterations", "1", "--output", night.folder, "--watch")
+    one.shows("1 of 1 worker")
+    one.shows("a agent")
+    one.press("q")
+    one.shows("s  stop the night")
+    one.press("s")
+    assert (one.end(), one.is_as_before(), state().status) == (130, True, "interrupted")
+    assert "--resume night" in one.text
+
+    two = screen("overnight", "--resume", night.folder, "--watch")
+    two.shows("1 of 1 worker")
+    two.shows("a agent")
+    two.press("\x03")
+    assert (two.end(), two.is_as_before(), state().status) == (130, True, "interrupted")
+    assert [(work.number, work.starts, work.status) for work in state().work] == [(1, 2, Status.WAITING)]
 
 
 def test_what_an_agent_says_does_not_drive_the_terminal(lab, screen) -> None:

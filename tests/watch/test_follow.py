@@ -8,7 +8,7 @@ import pytest
 from support.live import Teller, plan
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import append_jsonl, lock, write_json
-from terminalbench.watch import follow
+from terminalbench.watch import attached, follow
 from terminalbench.watch.terminal import ViewEnd
 
 
@@ -37,13 +37,13 @@ def test_what_ends_as_soon_as_the_view_is_gone_is_printed(
             for event in ended.whole(2, 4):
                 append_jsonl(batch.events_jsonl, event)
 
-    monkeypatch.setattr(follow.click, "echo", said)
+    monkeypatch.setattr(attached.click, "echo", said)
     with lock(batch.lock, "a run"):
         for event in shown.whole(0, 1):
             append_jsonl(batch.events_jsonl, event)
         watch = follow.Watching(as_json=False)
         watch._batch = batch
-        watch._view = LeftView()  # ty: ignore[invalid-assignment]
+        watch._view.view = LeftView()  # ty: ignore[invalid-assignment]
         watch.tick()
         watch.end()
     out = capsys.readouterr().out

@@ -31,8 +31,9 @@ from terminalbench.overnight.night import (
     WorkEnd,
 )  # fmt: skip
 from terminalbench.runner.worktree import CodePin
-from terminalbench.watch.night import NightFrame, render_night, total_line
+from terminalbench.watch.night import NightFrame, NightPage, render_night, total_line
 from terminalbench.watch.night_feed import NightFeed, Tally
+from terminalbench.watch.terminal import ViewEnd
 
 HOSTILE = "evil\x1b[2J\nname"
 
@@ -120,6 +121,40 @@ def test_it_fits_every_terminal(shown: NightFeed, width: int, height: int) -> No
     assert len(lines) == height
     assert all(line.cell_len <= width for line in lines)
     assert all(char.isprintable() for line in lines for char in line.plain)
+
+
+def test_its_own_view_asks_before_it_leaves_or_stops_the_night(shown: NightFeed) -> None:
+    page = NightPage.of(shown, owner=True)
+    for key, found in (
+        ("?", "Ctrl-C           stop the night"),
+        ("x", "q leave or stop   ? help"),
+        ("q", "s  stop the night"),
+    ):
+        page.press(key)
+        lines = [line.plain for line in page.lines(80, 24)]
+        assert len(lines) == 24
+        assert any(found in line for line in lines), key
+    assert page.controls.wish is None
+    page.press("s")
+    assert page.controls.wish is ViewEnd.STOP
+    page.stopping = True
+    assert "stopping" in page.lines(80, 24)[0].plain
+    other = NightPage.of(shown, owner=False)
+    other.press("q")
+    assert other.controls.wish is ViewEnd.LEFT
+
+
+def test_without_a_terminal_all_that_happens_is_a_line_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    from terminalbench.cli.night_progress import NightTeller
+
+    event = NightEvent(at(10), Happening.WORKER_STARTED, "iteration 1 is started", iteration=1)
+    for quiet in (False, True):
+        with NightTeller(quiet=quiet, watch=True) as teller:
+            teller.event(event)
+    with NightTeller(quiet=False) as teller:
+        teller.event(event)
+    out, err = capsys.readouterr()
+    assert (msgspec.json.decode(out, type=NightEvent), err) == (event, "03:00:10  iteration 1 is started\n")
 
 
 def test_the_pass_rate_is_of_measured_trials_and_counts_those_that_run(tmp_path: Path) -> None:

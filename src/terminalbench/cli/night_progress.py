@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from terminalbench.overnight.begin import Night
     from terminalbench.overnight.supervisor import Supervisor
+    from terminalbench.watch.attached import OwnView
 
 _ALWAYS = (Happening.QUARANTINED, Happening.INCIDENT, Happening.WORKER_LOST, Happening.NOTE)
 _PIPED_SEC = 300.0
@@ -30,18 +31,20 @@ _SPOKEN = (*_ALWAYS, Happening.ITERATION_ENDED, Happening.SCALED, Happening.RESU
 class NightTeller(Line):
     """Tells of a night: a line that renews itself and one for each iteration on a terminal, little when piped.
 
-    With `watch` everything that happens is a line, on a terminal or not.
+    With `watch` the live view tells instead; where there is none, everything that happens is a line, or JSON.
     """
 
     def __init__(self, *, quiet: bool, watch: bool = False) -> None:
         super().__init__(quiet=quiet, refresh_sec=0.5)
         self.quiet, self.watch = quiet, watch
-        self.config: NightConfig | None = None
+        self.view = _own_view() if watch and not quiet else None
 
     def __enter__(self) -> "Self":
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.view is not None:
+            self.view.end()
         self.done()
 
     def listener(self) -> Listener:
@@ -50,7 +53,6 @@ class NightTeller(Line):
 
     def begun(self, night: "Night") -> None:
         """Say what runs, and where."""
-        self.config = night.config
         for note in night.notes:
             self._say(f"note: {note}")
         config = night.config
@@ -59,7 +61,7 @@ class NightTeller(Line):
         until = f" until {config.until[:16].replace('T', ' ')}" if config.until is not None else ""
         self._say(f"{config.suite_name}: {much} of {tasks} with {models}{until} in {from_here(night.folder.folder)}")
         self.told_at = time.monotonic()
-        if not self.live:
+        if not self.live and not self.watch:
             self._say(f"tbench watch {typed(night.folder.folder)} follows it")
         if config.validation_off is not None:
             self._say(f"no validation by Claude: {config.validation_off}")
@@ -69,14 +71,26 @@ class NightTeller(Line):
             self.done()
             click.echo(printable(text), err=True)
 
+    @property
+    def shown(self) -> bool:
+        """Whether the live view has the terminal."""
+        return self.view is not None and self.view.shown
+
     def event(self, event: NightEvent) -> None:
         """Say what has happened, as far as it is of interest here."""
+        if self.watch and self.quiet:
+            print_json(event, in_line=True)
         spoken = tuple(Happening) if self.watch else _SPOKEN if self.live else _ALWAYS
-        if event.kind in spoken and event.kind is not Happening.STARTED:
+        if event.kind in spoken and event.kind is not Happening.STARTED and not self.shown:
             self._say(f"{event.time[11:19]}  {event.said}")
 
     def tick(self, night: "Supervisor") -> None:
-        """Renew the line."""
+        """Look after the live view, or renew the line."""
+        if self.view is not None:
+            self.view.start(night.folder.folder)
+            self.view.tick()
+        if self.shown:
+            return
         if not self.live and not self.quiet and time.monotonic() - self.told_at >= _PIPED_SEC:
             self.told_at = time.monotonic()
             self._say(night_line(night.config, night.state, night.standing.spent_usd, night.state.clock.now()))
@@ -88,7 +102,8 @@ class NightTeller(Line):
         for problem in ended.problems:
             click.echo(printable(problem), err=True)
         if as_json:
-            print_json(_document(ended))
+            document = _document(ended)
+            print_json({"kind": "summary", **document} if self.watch else document, in_line=self.watch)
             return ended.exit_code
         state, place = ended.state, typed(ended.folder.folder)
         click.echo(printable(_summary(ended)))
@@ -103,6 +118,12 @@ class NightTeller(Line):
         click.echo(f"the report: {from_here(ended.folder.report_md)}, {from_here(ended.folder.report_html)}")
         click.echo(f"its batches: tbench list --results {typed(ended.folder.results_root)}")
         return ended.exit_code
+
+
+def _own_view() -> "OwnView":
+    from terminalbench.watch.attached import OwnView, Shown
+
+    return OwnView(Shown.NIGHT)
 
 
 def night_line(config: NightConfig, state: NightState, spent_usd: float, now: float) -> str:

@@ -34,9 +34,10 @@ def command(where: Where, as_json: bool) -> int:
     if not as_json and usable():
         from terminalbench.index.store import index_file
         from terminalbench.watch.app import show
+        from terminalbench.watch.batch_page import BatchPage
 
         index_file(feed.root)  # what there is to say of it is said before the screen is taken
-        end = show(feed)
+        end = show(BatchPage.of(feed, owner=False))
         if end is ViewEnd.TERMINATED:
             return end
         if end is not ViewEnd.OVER:
@@ -66,14 +67,14 @@ def _watch_night(folder: Path, *, as_json: bool) -> int:
     from terminalbench.overnight.night import NightEvent, Status
     from terminalbench.text.foreign import printable_json
     from terminalbench.text.paths import from_here
-    from terminalbench.watch.follow import POLL_SEC
-    from terminalbench.watch.night import event_line, show_night, total_line
+    from terminalbench.watch.app import POLL_SEC, show
+    from terminalbench.watch.night import NightPage, event_line, total_line
     from terminalbench.watch.night_feed import NightFeed
     from terminalbench.watch.terminal import ViewEnd, usable
 
     feed = NightFeed(NightFolder(folder))
     if not as_json and usable():
-        end = show_night(feed)
+        end = show(NightPage.of(feed, owner=False))
         if end is ViewEnd.TERMINATED:
             return end
         if end is not ViewEnd.OVER:
@@ -99,7 +100,8 @@ def _stream(feed: "Feed", *, as_json: bool) -> None:
     import time
 
     from terminalbench.cli.output import end_with_the_reader
-    from terminalbench.watch.follow import POLL_SEC, Stream
+    from terminalbench.watch.app import POLL_SEC
+    from terminalbench.watch.follow import Stream
 
     end_with_the_reader()
     stream = Stream(feed, as_json=as_json)

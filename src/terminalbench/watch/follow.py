@@ -1,22 +1,11 @@
 """A run that is watched while it runs: the live view on a terminal, a line a trial elsewhere, events as JSON.
 
-Whatever goes wrong here is said and ends the watching, never the run. The view is a process of its own for that reason:
-
-    python -m terminalbench.watch.follow <batch folder> <file descriptor>
-
-The run holds the other end of a pipe: the view ends when that is closed. How the view ended is its exit code.
+Whatever goes wrong here is said and ends the watching, never the run.
 """
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import termios
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import click
 import msgspec
@@ -29,14 +18,11 @@ from terminalbench.records import Event
 from terminalbench.text.foreign import printable_json
 from terminalbench.text.numbers import duration
 from terminalbench.text.outcomes import ending
-from terminalbench.text.paths import typed
-from terminalbench.text.screen import driver
+from terminalbench.watch.app import POLL_SEC
+from terminalbench.watch.attached import OwnView, Shown
 from terminalbench.watch.layout import clean
 from terminalbench.watch.tables import price
-from terminalbench.watch.terminal import RESET, ViewEnd, usable
 
-POLL_SEC = 0.25
-GOODBYE = b"."
 _END_SEC = 5.0
 _SILENT = ("job_started", "job_ended", "trial_started", "trial_phase", "trial_cancelled", "heartbeat")
 
@@ -141,62 +127,13 @@ def _in_json(event: Event) -> str:
     return printable_json(msgspec.json.encode(event).decode())
 
 
-class AttachedView:
-    """The view's process, seen from the run. It stays in our process group: only that may read this terminal."""
-
-    def __init__(self, batch: Batch) -> None:
-        theirs, self.channel = os.pipe()
-        self.saved = termios.tcgetattr(sys.stdin.fileno())
-        argv = [sys.executable, "-P", "-m", "terminalbench.watch.follow", str(batch.folder), str(theirs)]
-        try:
-            self.process = subprocess.Popen(argv, pass_fds=(theirs,))
-        except OSError:
-            os.close(self.channel)
-            raise
-        finally:
-            os.close(theirs)
-
-    def poll(self) -> int | None:
-        """How the view ended; None while it is shown."""
-        return self._ended(self.process.poll())
-
-    def end(self) -> None:
-        """Take the view away, because the run is over. A second call does nothing."""
-        if self.channel < 0:
-            return
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self.channel, GOODBYE)
-        os.close(self.channel)
-        self.channel = -1
-        try:
-            code = self.process.wait(_END_SEC)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
-        self._ended(code)
-
-    def _ended(self, code: int | None) -> int | None:
-        """Put back the terminal when the view was killed and could not."""
-        if code is None or code in (ViewEnd.OVER, ViewEnd.LEFT, ViewEnd.STOP):
-            return code
-        # A process that changes a terminal from the background is stopped by a signal: the run must not be.
-        before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        with contextlib.suppress(OSError, termios.error):  # the terminal is gone
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self.saved)
-            screen = driver(sys.stdout)
-            screen.write(RESET)
-            screen.flush()
-        signal.signal(signal.SIGTTOU, before)
-        return code
-
-
 class Watching:
     """Watches a run from inside its process: call `start` when the batch is there, `tick` often, `end` at the end."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self._batch: Batch | None = None
-        self._view: AttachedView | None = None
+        self._view = OwnView(Shown.BATCH, self._print_lines)
         self._stream: Stream | None = None
 
     def start(self, batch: Batch) -> None:
@@ -204,40 +141,27 @@ class Watching:
         if self._batch is not None:
             return
         self._batch = batch
-        if not self.as_json and usable():
-            try:
-                self._view = AttachedView(batch)
-            except OSError as error:
-                click.echo(f"the live view cannot be started: {error}; the run goes on", err=True)
-        if self._view is None:
-            self._print_lines(batch)
+        if not self.as_json:
+            self._view.start(batch.folder)
+        if not self._view.shown:
+            self._print_lines()
 
     def tick(self) -> None:
-        """Look after the view: when it has ended, say so and print lines instead."""
-        code = self._view.poll() if self._view is not None else None
-        if self._view is None or self._batch is None or code is None:
-            return
-        self._view.end()
-        self._view = None
-        self._print_lines(self._batch)  # before anything is said: what happens from then on is printed
-        if code == ViewEnd.STOP:
-            click.echo("stopping: running trials are cancelled", err=True)
-            os.kill(os.getpid(), signal.SIGINT)
-        elif code == ViewEnd.LEFT:
-            click.echo("the run goes on here; Ctrl-C stops it", err=True)
-        elif code != ViewEnd.OVER:
-            click.echo(f"the live view ended (code {code}); the run goes on here, Ctrl-C stops it", err=True)
+        """Look after the view: when it has ended, lines are printed instead."""
+        self._view.tick()
 
     def end(self) -> None:
         """Take the view away; print the last lines."""
-        for shown in (self._view, self._stream):
-            if shown is not None:
-                shown.end()
-        self._view = self._stream = None
+        self._view.end()
+        if self._stream is not None:
+            self._stream.end()
+        self._stream = None
 
-    def _print_lines(self, batch: Batch) -> None:
+    def _print_lines(self) -> None:
         """Print what happens from now on. Looked at here and not in the thread: what comes after this moment counts."""
-        stream = Stream(Feed(batch), as_json=self.as_json)
+        if self._batch is None:
+            return
+        stream = Stream(Feed(self._batch), as_json=self.as_json)
         try:
             stream.skip()
         except OSError as error:
@@ -245,19 +169,3 @@ class Watching:
             return
         self._stream = stream
         stream.start()
-
-
-def main(arguments: list[str]) -> int:
-    """The view's own process."""
-    from terminalbench.watch.app import show
-
-    folder, channel = Path(arguments[0]), int(arguments[1])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is meant for the run, until the view listens itself
-    end = show(Feed(Batch(folder)), channel)
-    if end is ViewEnd.ORPHANED:
-        print(f"the run was killed; tbench resume {typed(folder)} goes on with it", file=sys.stderr)
-    return end
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,31 +1,23 @@
-"""The live view of a night as lines of text, for a width and a height, and on a terminal.
+"""The live view of a night as lines of text, for a width and a height.
 
 The picture is a pure function of a `NightFrame`: workers with what they do, the iterations that ended last, what
 happened.
 """
 
-import io
-import signal
-import sys
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from rich.console import Console, Group
-from rich.live import Live
 from rich.text import Text
 
 from terminalbench.overnight.decisions import eta_sec
 from terminalbench.overnight.night import Happening, NightEvent, Role, Status, Work
 from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, dollars, duration, plural
-from terminalbench.text.screen import driver
+from terminalbench.watch.controls import Controls, Mode
 from terminalbench.watch.layout import Column, Piece, Row, clean, cut, joined, table
 from terminalbench.watch.night_feed import NightFeed
 from terminalbench.watch.tables import NARROW
-from terminalbench.watch.terminal import Terminal, ViewEnd
-from terminalbench.watch.view import LONGEST_BAR, SHORTEST_BAR
+from terminalbench.watch.view import LONGEST_BAR, SHORTEST_BAR, question, text_page
 
-POLL_SEC, DRAW_SEC = 0.25, 1.0
 _LOUD = {Happening.WORKER_LOST: "bold red", Happening.INCIDENT: "yellow", Happening.QUARANTINED: "bold red"}
 _TOLD = (*_LOUD, Happening.SCALED, Happening.RESUMED, Happening.ENDED, Happening.NOTE)
 _MARKS = {Status.DONE: "complete", Status.INCOMPLETE: "incomplete", Status.GIVEN_UP: "given up"}
@@ -51,17 +43,90 @@ _ENDED = (
 )
 
 
+_ASK = (
+    "d  leave the view: the night goes on here, in plain lines",
+    "s  stop the night: running trials are cancelled; --resume goes on later",
+)
+_HELP = """\
+Keys
+  ?                this page
+  {leave}
+  Ctrl-C           {interrupt}
+
+Columns
+  measured         trials with a verdict, of those planned
+  passed           of the measured trials; errors and skips are in no rate
+  trials           of an iteration that runs: ended, of those planned
+  for, last beat   since its worker began, and since it last gave a sign
+  cost             what is known; "unknown" counts the trials that did not say
+  time left        from the iterations of this night
+
+tbench report DIR says what changed, and how sure that is."""
+
+
 @dataclass
 class NightFrame:
     """Everything one picture shows; `now` is by the clock of the night."""
 
     feed: NightFeed
-    now: float
+    now: float = 0.0
+    controls: Controls = field(default_factory=Controls)
+    stopping: bool = False
+
+    @property
+    def word(self) -> str:
+        """What the night does, in a word."""
+        state = self.feed.state
+        if state.status != "running":
+            return state.status
+        return "cut off" if self.feed.over else "stopping" if self.stopping else "running"
+
+
+class NightPage(NightFrame):
+    """A `NightFrame` that follows its night."""
+
+    @classmethod
+    def of(cls, feed: NightFeed, *, owner: bool) -> "NightPage":
+        """The page as it is shown first; `owner`: by the night itself."""
+        return cls(feed, controls=Controls(owner=owner))
+
+    @property
+    def over(self) -> bool:
+        """Whether no supervisor runs it."""
+        return self.feed.over
+
+    def poll(self) -> bool:
+        """Take in what happened."""
+        return self.feed.poll()
+
+    def press(self, key: str) -> None:
+        """Take a key."""
+        self.controls = self.controls.press(key, [])
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        """The picture as it is now."""
+        self.now = self.feed.state.clock.now()
+        return render_night(self, width, height)
 
 
 def render_night(frame: NightFrame, width: int, height: int) -> list[Text]:
     """The lines of a picture: none is wider, and there are no more, than the terminal has."""
-    feed, width, height = frame.feed, max(1, width), max(1, height)
+    width, height = max(1, width), max(1, height)
+    owner = frame.controls.owner
+    if frame.controls.mode is Mode.HELP:
+        leave = f"q                leave the view{', or stop the night: it asks' if owner else ''}"
+        interrupt = "stop the night; twice: at once" if owner else "leave; the night goes on"
+        lines = _HELP.format(leave=leave, interrupt=interrupt).splitlines()
+        return text_page([Text(cut(line, width)) for line in lines], "any key: back", width, height)
+    lines = _picture(frame, width, height)
+    if frame.controls.mode is Mode.ASK:
+        asked = question(_ASK, width)
+        lines[-len(asked) :] = asked[-height:]
+    return lines
+
+
+def _picture(frame: NightFrame, width: int, height: int) -> list[Text]:
+    feed = frame.feed
     gap = [Text("")] if height >= 16 else []
     lines = [_title(frame, width), _progress(feed, width), *gap]
     workers = table(_WORKERS, [_worker(frame, work) for work in feed.at_work], width, narrow=width < NARROW)
@@ -75,13 +140,12 @@ def render_night(frame: NightFrame, width: int, height: int) -> list[Text]:
         rows = [_ended(work) for work in over[:room]]
         lines += [*gap, *table(_ENDED, rows, width, narrow=width < NARROW)]
     lines += [*gap, *told[:for_events]] if told else []
-    lines = lines[: height - 1]
-    return [*lines, *[Text("")] * (height - 1 - len(lines)), Text(cut("q leave: the night goes on", width), "dim")]
+    leave = "q leave or stop" if frame.controls.owner else "q leave: the night goes on"
+    return text_page(lines, f"{leave}   ? help", width, height)
 
 
 def _title(frame: NightFrame, width: int) -> Text:
-    config, state, feed = frame.feed.config, frame.feed.state, frame.feed
-    word = state.status if state.status != "running" else "cut off" if feed.over else "running"
+    config, state, feed, word = frame.feed.config, frame.feed.state, frame.feed, frame.word
     began = state.clock.wall
     left = eta_sec(state, config.iterations, state.deadline, frame.now) if word == "running" else None
     pieces = [
@@ -183,8 +247,7 @@ def _took(work: Work) -> str:
 
 def total_line(feed: NightFeed) -> str:
     """How far a night is, or what came of it, in one line."""
-    word = feed.state.status if feed.state.status != "running" else "cut off" if feed.over else "running"
-    return f"{word}: {_progress(feed, 10_000, bar=False).plain}"
+    return f"{NightFrame(feed).word}: {_progress(feed, 10_000, bar=False).plain}"
 
 
 def event_line(event: NightEvent) -> str:
@@ -195,37 +258,3 @@ def event_line(event: NightEvent) -> str:
 
 def _event(event: NightEvent, width: int) -> Text:
     return Text(cut(event_line(event), width), _LOUD.get(event.kind, ""))
-
-
-def show_night(feed: NightFeed) -> ViewEnd:
-    """Show a night on this terminal until it is over or the person leaves."""
-    screen = driver(sys.stdout)
-    if isinstance(screen, io.TextIOWrapper):
-        screen.reconfigure(errors="replace")
-    console = Console(file=screen, highlight=False, markup=False, emoji=False)
-    feed.poll()
-    if feed.over:
-        return ViewEnd.OVER
-    with (
-        Terminal() as terminal,
-        Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
-    ):
-        drawn = 0.0
-        while not feed.over:
-            if time.monotonic() - drawn >= DRAW_SEC:
-                drawn = time.monotonic()
-                size = console.size
-                frame = NightFrame(feed, feed.state.clock.now())
-                live.update(Group(*render_night(frame, size.width, size.height)), refresh=True)
-            heard = terminal.wait(POLL_SEC)
-            if signal.SIGTSTP in heard.signals:
-                terminal.suspend(live.stop, lambda: live.start(refresh=True))
-            if heard.hung_up or {signal.SIGTERM, signal.SIGHUP} & heard.signals:
-                return ViewEnd.TERMINATED
-            if signal.SIGINT in heard.signals:
-                return ViewEnd.INTERRUPTED
-            if b"q" in heard.data:
-                return ViewEnd.LEFT
-            feed.poll()
-            drawn = 0.0 if heard.data or heard.signals else drawn
-    return ViewEnd.OVER

@@ -5,6 +5,7 @@ mark says.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -32,8 +33,8 @@ def render(frame: Frame, width: int, height: int) -> list[Text]:
         return tail_lines(frame, width, height)
     lines = _table_lines(frame, width, height)
     if frame.controls.mode is Mode.ASK:
-        question = ask_lines(width)
-        lines[-len(question) :] = question[-height:]
+        asked = question(_ASK, width)
+        lines[-len(asked) :] = asked[-height:]
     return lines[:height]
 
 
@@ -218,17 +219,19 @@ def help_lines(controls: Controls, width: int, height: int) -> list[Text]:
     leave = "q                leave the view, or stop the run: it asks" if controls.owner else "q                leave"
     interrupt = "stop the run; twice: at once" if controls.owner else "leave; the run goes on"
     lines = _HELP.format(leave=leave, interrupt=interrupt).splitlines()
-    return _page([Text(cut(line, width)) for line in lines], "any key: back", width, height)
+    return text_page([Text(cut(line, width)) for line in lines], "any key: back", width, height)
 
 
-def ask_lines(width: int) -> list[Text]:
-    """The question of `run --watch` before it leaves or stops."""
-    lines = [
-        "d  leave the view: the run goes on here, in plain lines",
-        "s  stop the run: running trials are cancelled; tbench resume goes on later",
-        "any other key: back",
-    ]
-    return [Text(cut(line, width), "bold reverse" if line[0] in "ds" else "bold") for line in lines]
+_ASK = (
+    "d  leave the view: the run goes on here, in plain lines",
+    "s  stop the run: running trials are cancelled; tbench resume goes on later",
+)
+
+
+def question(answers: Sequence[str], width: int) -> list[Text]:
+    """What is asked before what runs is left or stopped."""
+    lines = [Text(cut(line, width), "bold reverse") for line in answers]
+    return [*lines, Text(cut("any other key: back", width), "bold")]
 
 
 def tail_lines(frame: Frame, width: int, height: int) -> list[Text]:
@@ -237,7 +240,7 @@ def tail_lines(frame: Frame, width: int, height: int) -> list[Text]:
     if tail is None or not tail.lines:
         said = (tail.note if tail is not None else None) or "nothing yet"
         name = f"{clean(tail.name)}: " if tail is not None and tail.name else ""
-        return _page([*head, Text(cut(clean(name + said), width))], _KEYS, width, height)
+        return text_page([*head, Text(cut(clean(name + said), width))], _KEYS, width, height)
     place = f"{tail.index + 1} of {len(tail.names)}"
     part = f"last {size(TAIL_BYTES)} of {size(tail.size)}" if tail.size > TAIL_BYTES else ""
     head.append(joined([Piece(clean(tail.name)), Piece(f"({place})", 1), Piece(part, 2)], width))
@@ -246,7 +249,7 @@ def tail_lines(frame: Frame, width: int, height: int) -> list[Text]:
     room = max(1, height - len(head) - 1)
     end = max(min(len(tail.lines), room), len(tail.lines) - frame.controls.scroll)
     shown = tail.lines[max(0, end - room) : end]
-    return _page([*head, *(Text(cut(clean(line), width)) for line in shown)], _KEYS, width, height)
+    return text_page([*head, *(Text(cut(clean(line), width)) for line in shown)], _KEYS, width, height)
 
 
 _KEYS = "escape back   h/l other log   j/k scroll"
@@ -267,7 +270,8 @@ def _about(frame: Frame, width: int) -> Text:
     return joined(pieces, width)
 
 
-def _page(lines: list[Text], keys: str, width: int, height: int) -> list[Text]:
+def text_page(lines: list[Text], keys: str, width: int, height: int) -> list[Text]:
+    """Lines as a whole picture: cut or filled up to its height, the keys below."""
     shown = lines[: max(0, height - 1)]
     blank = [Text("")] * (height - 1 - len(shown))
     return [*shown, *blank, Text(cut(keys, width), "dim")][-height:]

@@ -12,6 +12,7 @@ from terminalbench import registry
 from terminalbench.errors import InvalidFile, UserError, did_you_mean
 from terminalbench.experiments import tables
 from terminalbench.experiments.agents import harbor_environments
+from terminalbench.experiments.champions import Champion, taken_over
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces, TaskSource
 from terminalbench.experiments.inherit import Inheritance
 from terminalbench.experiments.network import check_network
@@ -325,15 +326,29 @@ class _Loader:
         quiet = Problems()  # `read` above has already reported what is wrong in the tables
         valid = {key: profile for key, profile in raw.items() if isinstance(profile, Mapping)}
         own = {key: given(tables.ProfileTable, profile, "", quiet) for key, profile in valid.items()}
+        champions = self._champions(own)
         declared = self.raw.get("defaults")
         defaults = given(tables.ProfileDefaults, declared, "", quiet) if isinstance(declared, Mapping) else {}
         environment = registry.import_path("environments", table.run.container_env)
         shared = Inheritance(
-            own, defaults, table.mcp.aliases, self.root, self.problems, self.notes, private, environment
+            own, defaults, table.mcp.aliases, self.root, self.problems, self.notes, private, environment, {*champions}
         )
         profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
+        for profile in profiles:
+            if (champion := champions.get(profile.key)) is not None:
+                champion.check(profile, f"{join('profiles', profile.key)}.champion", self.problems)
         self._note_twins(profiles)
         return profiles
+
+    def _champions(self, own: dict[str, dict[str, Any]]) -> dict[str, Champion]:
+        """The champions that profiles name, by their key; the profile gets the champion's keys."""
+        found = {}
+        for key in [key for key, values in own.items() if "champion" in values]:
+            if (taken := taken_over(own[key], self.root, join("profiles", key), self.problems)) is None:
+                del own[key]  # there is no more to say about it
+                continue
+            found[key], own[key] = taken
+        return found
 
     def _note_twins(self, profiles: list[Profile]) -> None:
         if self.problems.found:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ class Inheritance:
 
     `own` holds the valid keys each profile sets itself, `defaults` those of `[defaults]`. `private` are folders that
     no agent may see, and what they are. `environment` is the import path of the environment, where it has one.
+    `complete` are the profiles that take nothing from `[defaults]`.
     """
 
     own: dict[str, dict[str, Any]]
@@ -38,6 +40,7 @@ class Inheritance:
     notes: list[str]
     private: dict[Path, str]
     environment: str | None = None
+    complete: Collection[str] = ()
 
     @cached_property
     def environment_code(self) -> dict[str, str]:
@@ -149,7 +152,7 @@ class _Resolver:
         self.at = join("profiles", self.key)
         self.setters = {name: key for key in reversed(chain) for name in shared.own[key]}
         self.problems, self.root = shared.problems, shared.root
-        defaults = shared.defaults
+        defaults = shared.defaults if self.key not in shared.complete else {}
         same = (own.get("agent") or defaults.get("agent")) == defaults.get("agent")
         self.inherited = defaults if same and info.model else shared.taken(info, defaults, self.at, "defaults")
         self.values = _merge(self.inherited, own)

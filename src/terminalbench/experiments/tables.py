@@ -205,6 +205,11 @@ class ProfileTable(ProfileDefaults):
         "Workflow of agent `guarded`, which needs one: the name of a shipped one, or a file (docs/workflows.md)."
     )
     extends: str | None = key("Start from another profile's keys.", non_empty=True)
+    champion: str | None = key(
+        "Take the champion of this lineage as it is, with nothing from `[defaults]`; its id is that of the champion.",
+        pattern=SLUG,
+        pattern_doc=SLUG_DOC,
+    )
     description: str | None = key("What this profile is, for people.")
     price: float | ProfilePrice | None = key(
         "What its model costs, a table: used where the agent reports tokens and no cost. `0` for a model of your own: "

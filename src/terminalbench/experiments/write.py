@@ -54,7 +54,7 @@ def _document(experiment: Experiment) -> dict[str, Any]:
         tasks={"default_dataset": common, "items": items},
         datasets={name: _changed(table) for name, table in experiment.dataset_tables.items()},
         mcp=_given(aliases={name: from_root(folder, experiment.root) for name, folder in folders.items()}),
-        profiles={profile.key: _profile(profile, experiment.root) for profile in experiment.profiles},
+        profiles={profile.key: profile_table(profile, experiment.root) for profile in experiment.profiles},
         artifacts=_changed(experiment.artifacts),
         analysis=_changed(experiment.analysis),
         top_up=_changed(experiment.top_up) if experiment.top_up else None,
@@ -62,7 +62,9 @@ def _document(experiment: Experiment) -> dict[str, Any]:
     )
 
 
-def _profile(profile: Profile, root: Path) -> dict[str, Any]:
+def profile_table(profile: Profile, root: Path) -> dict[str, Any]:
+    """The whole table of a profile, with nothing left to `[defaults]` and `extends`; paths start from `root`."""
+
     def file(part: Any) -> str | None:
         return from_root(part.path, root) if part is not None else None
 

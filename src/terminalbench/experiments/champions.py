@@ -1,0 +1,79 @@
+"""The champion of a lineage, as an experiment takes it: `[profiles.best] champion = "starter"`.
+
+The Trainer writes the file of a champion; nothing else of training is read here. The profile it names is pinned: a file
+that it is made of and that has changed since is a problem, not another champion.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from terminalbench.errors import did_you_mean
+from terminalbench.experiments.profiles import Profile, changes_since, summaries
+from terminalbench.experiments.tables import ProfileTable
+from terminalbench.strict import Problems, given
+from terminalbench.text.numbers import some
+
+PROFILES = Path(".terminalbench/profiles")
+"""Where champions and their lineage are, below the folder of the project."""
+BESIDE = ("champion", "description", "price", "likely_cost_usd", "env_file")
+"""What a profile may set besides its champion: nothing that makes it another profile."""
+_NOT_ITS_OWN = "environment_code"
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The champion of a lineage: its id, the table of its profile, its content when it became champion, and why."""
+
+    lineage: str
+    id: str
+    table: dict[str, Any]
+    content: dict[str, Any]
+    recipe: int
+    since: str
+    reason: str
+
+    def check(self, profile: Profile, at: str, problems: Problems) -> None:
+        """Note where the profile that was made of the table is not the one that became champion."""
+        without = {name: value for name, value in profile.content.items() if name != _NOT_ITS_OWN}
+        known = {name: value for name, value in self.content.items() if name != _NOT_ITS_OWN}
+        found = changes_since(known, self.recipe, without)
+        if found:
+            what = f'is no longer the champion of "{self.lineage}" ({self.id}): {some(summaries(found), 3)}'
+            problems.add(at, what, "restore what has changed, or train again")
+
+
+def champion_file(root: Path, lineage: str) -> Path:
+    """Where the champion of a lineage is named."""
+    return root / PROFILES / f"{lineage}.json"
+
+
+def read_champion(root: Path, lineage: str, at: str, problems: Problems) -> Champion | None:
+    """The champion of a lineage; a problem is noted at `at` when there is none."""
+    file = champion_file(root, lineage)
+    try:
+        return Champion(**json.loads(file.read_bytes()))
+    except FileNotFoundError:
+        known = sorted(path.stem for path in file.parent.glob("*.json"))
+        hint = did_you_mean(lineage, known) or "tbench trainer makes them"
+        problems.add(at, f'no lineage is called "{lineage}"', hint)
+    except (OSError, ValueError, TypeError) as error:
+        problems.add(at, f"{file} cannot be read: {error}")
+    return None
+
+
+def taken_over(
+    own: Mapping[str, Any], root: Path, at: str, problems: Problems
+) -> tuple[Champion, dict[str, Any]] | None:
+    """The champion that a profile names and the keys that the profile then has; None when there is none to take."""
+    for name in own:
+        if name not in BESIDE:
+            problems.add(f"{at}.{name}", "does not go with champion", "remove it; the champion is taken as it is")
+    champion = read_champion(root, own["champion"], f"{at}.champion", problems)
+    if champion is None:
+        return None
+    said = f"champion of {champion.lineage} since {champion.since[:10]}: {champion.reason}"
+    kept = {name: value for name, value in own.items() if name != "champion"}
+    return champion, {"description": said, **given(ProfileTable, champion.table, at, problems), **kept}

@@ -1,0 +1,133 @@
+"""Variants: a profile with a parent and a reason. A change says what is different; a change of nothing is refused."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from terminalbench.errors import InvalidFile, Problem, UserError
+from terminalbench.experiments.champions import PROFILES
+from terminalbench.experiments.profiles import Profile, differences, summaries
+from terminalbench.experiments.write import profile_table
+from terminalbench.files import write_text
+from terminalbench.strict import key, table
+from terminalbench.trainer.environments import Environment
+from terminalbench.trainer.sections import LONGEST, edited
+
+_NAME = "variant"
+_POLICY = {"allow": "allowed_tools", "deny": "disallowed_tools"}
+"""The options by which an agent is told which tools it has."""
+
+
+@table
+class ToolsTable:
+    """`tools` of a change: which tools the agent has."""
+
+    allow: list[str] | None = key("The tools that it may use, and no others; an empty list takes the limit away.")
+    deny: list[str] | None = key("Tools that it may not use; an empty list takes the ban away.")
+    servers: list[str] | None = key("Its MCP servers; an empty list: none.")
+
+
+@table
+class Change:
+    """What makes a variant another profile than its parent. What is not given stays as it is."""
+
+    reason: str = key("Why it may be better, in a sentence.", non_empty=True, required=True)
+    sections: dict[str, str] = key(
+        "Sections of the prompt by title: added or replaced; an empty text removes one.",
+        factory=dict,
+        example='{ "Before you finish" = "Run the tests." }',
+    )
+    options: dict[str, Any] = key("Options of the agent that are set.", factory=dict)
+    without_options: list[str] = key("Options of the agent that are taken away.", factory=list)
+    tools: ToolsTable | None = key("Which tools it has.")
+    workflow: str | None = key("Another workflow, of agent `guarded`.", non_empty=True)
+    reasoning: str | None = key("Another reasoning effort.", non_empty=True)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A profile that was made and checked: its table, complete, and what it resolves to."""
+
+    table: dict[str, Any]
+    profile: Profile
+
+
+def resolved(environment: Environment, table: Mapping[str, Any], at: str) -> Made:
+    """A profile's table, checked as that of an experiment; the text of its prompt is kept with the project.
+
+    Raises InvalidFile, its problems at `at`.
+    """
+    try:
+        made = environment.experiment({_NAME: table}, environment.tasks, {})
+    except InvalidFile as error:
+        problems = [Problem(_renamed(p.key, at), p.what, p.hint) for p in error.problems]
+        raise InvalidFile(error.where or "", problems) from None
+    profile = made.profiles[0]
+    whole = profile_table(profile, environment.root)
+    whole.pop("description", None)
+    if profile.prompt is not None:
+        whole["prompt"] = keep_text(environment.root, profile.prompt.text)
+    return Made(whole, profile)
+
+
+def _renamed(name: str, at: str) -> str:
+    return at + name.removeprefix(f"profiles.{_NAME}") if name.startswith(f"profiles.{_NAME}") else name
+
+
+def keep_text(root: Path, text: str) -> str:
+    """Keep a text by its content, for ever; the path that a profile names it by."""
+    name = PROFILES / "texts" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.md"
+    if not (root / name).is_file():
+        write_text(root / name, text)
+    return str(name)
+
+
+def changed(environment: Environment, parent: Made, change: Change, at: str) -> Made:
+    """The parent with a change. Raises UserError or InvalidFile for one that cannot be made, or changes nothing."""
+    table = dict(parent.table)
+    if change.sections:
+        before = parent.profile.prompt.text if parent.profile.prompt is not None else ""
+        text = edited(before, change.sections)
+        if len(text) > LONGEST:
+            raise UserError(f"the prompt would have {len(text)} characters, at most {LONGEST} are kept", where=at)
+        table["prompt"] = keep_text(environment.root, text)
+    table["options"] = _options(parent, change, at)
+    if change.tools is not None and change.tools.servers is not None:
+        table.pop("no_mcp", None)
+        table["mcp_servers"] = change.tools.servers
+        if not change.tools.servers:
+            table["no_mcp"] = True
+    for name in ("workflow", "reasoning"):
+        if (value := getattr(change, name)) is not None:
+            table[name] = value
+    made = resolved(environment, {name: value for name, value in table.items() if value not in ({}, [])}, at)
+    if made.profile.id == parent.profile.id:
+        raise UserError("changes nothing: it is the same profile as its parent", where=at)
+    return made
+
+
+def _options(parent: Made, change: Change, at: str) -> dict[str, Any]:
+    options = {**parent.table.get("options", {}), **change.options}
+    for name in change.without_options:
+        if name not in options:
+            raise UserError(f'its parent sets no option "{name}"', where=f"{at}.without_options")
+        del options[name]
+    for name, option in _POLICY.items():
+        tools = getattr(change.tools, name) if change.tools is not None else None
+        if tools is None:
+            continue
+        info = parent.profile.agent
+        if info.options is not None and option not in info.options:
+            what = f"agent {info.name} cannot be told which tools it has"
+            raise UserError(what, where=f"{at}.tools.{name}", hint="claude-code can")
+        options.pop(option, None)
+        if tools:
+            options[option] = ",".join(tools)
+    return options
+
+
+def said(parent: Profile, variant: Profile) -> list[str]:
+    """What makes a variant another profile than its parent, a line each."""
+    return summaries(differences(parent.content, variant.content))

@@ -1,0 +1,212 @@
+"""A training plan: what is tried, on what, for how much, and what has to be shown; fixed before the first trial.
+
+    .terminalbench/training/<slug>/plan.json    the plan as it was declared, with its digest
+
+A plan that has been declared does not change: another file of that slug is refused, with the difference.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from math import isclose
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import InvalidFile, UserError
+from terminalbench.experiments.config import project_root
+from terminalbench.experiments.profiles import differences, summaries
+from terminalbench.experiments.tables import RunTable
+from terminalbench.files import changing, read_json, write_json
+from terminalbench.records import stamp
+from terminalbench.strict import Problems, given, read, read_toml
+from terminalbench.text.numbers import some
+from terminalbench.trainer.environments import Environment, open_environment
+from terminalbench.trainer.gym import Gym, Split
+from terminalbench.trainer.lineage import Lineage, LineageStore
+from terminalbench.trainer.split import Shares
+from terminalbench.trainer.tables import PlanTable
+from terminalbench.trainer.variants import Made, changed, resolved
+
+TRAINING = Path(".terminalbench/training")
+_DECIDED = {
+    "attempts": "the budget and the number of tasks decide how often each is attempted",
+    "seed": "every batch has a seed of its own",
+    "budget_usd": "use budget.usd",
+    "deadline": "a night is limited by its trials",
+}
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """A plan as it was when it was declared: everything that decides what is tried and what has to be shown."""
+
+    slug: str
+    digest: str
+    declared_at: str
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A checked plan with what it means in its project: the environment, its parts, the champion to begin with."""
+
+    file: Path
+    root: Path
+    table: PlanTable
+    environment: Environment
+    split: Split
+    start: Made
+    simulated: bool
+
+    @property
+    def lineage(self) -> str:
+        """The lineage that it works on."""
+        return self.table.lineage or self.table.slug
+
+    @property
+    def challengers(self) -> int:
+        """How many challengers may be measured: the error is divided among them."""
+        return self.table.gate.challengers or max(1, self.table.nights // self.table.gate.looks)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        return self.root / TRAINING / self.table.slug
+
+    def content(self) -> dict[str, Any]:
+        """Everything that must not change any more."""
+        kept = msgspec.to_builtins(asdict(self.table))
+        for name in ("profile", "slug", "schema_version"):
+            kept.pop(name)
+        kept["start"] = self.start.profile.content
+        kept["parts"] = {
+            part: ", ".join(sorted(f"{task.dataset}/{task.id}" for task in tasks))
+            for part, tasks in (("train", self.split.train), ("dev", self.split.dev))
+        }
+        kept["parts"]["held out"] = self.split.held_out
+        return kept
+
+
+def load_plan(file: Path, root: Path | None = None) -> TrainingPlan:
+    """The plan in a TOML file. Raises InvalidFile with every problem found.
+
+    Its split is made where families have no part yet; nothing else is written.
+    """
+    raw = read_toml(file)
+    base = project_root(file, root)
+    problems = Problems()
+    table: PlanTable = read(PlanTable, raw, "", problems)
+    _check(table, raw, problems)
+    if problems.found:
+        raise InvalidFile(str(file), problems.found)
+    environment = _environment(table, base, file)
+    start = _start(table, environment, base, file)
+    for index, change in enumerate(table.variants):
+        _at_file(file, lambda change=change, at=f"variants[{index}]": changed(environment, start, change, at))
+    split = table.split
+    shares = Shares(split.train, split.dev, split.holdout)
+    parts = _at_file(file, lambda: Gym(base).make_split(environment, shares, split.seed))
+    plan = TrainingPlan(file, base, table, environment, parts, start, start.profile.agent.simulated)
+    _check_size(plan)
+    return plan
+
+
+def declare(plan: TrainingPlan) -> Declared:
+    """Fix the plan; one that was declared before with anything else in it is a UserError with the difference."""
+    content = plan.content()
+    data = msgspec.json.encode(content, order="deterministic")
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    kept = plan.folder / "plan.json"
+    with changing(kept):
+        if not kept.is_file():
+            made = Declared(plan.table.slug, digest, stamp(datetime.now(UTC)), msgspec.json.decode(data))
+            write_json(kept, made)
+            return made
+        known: Declared = read_json(kept, Declared)
+    if known.digest != digest:
+        found = summaries(differences(known.content, msgspec.json.decode(data)))
+        raise UserError(
+            f"is not the plan that was declared on {known.declared_at[:10]}: {some(found, 6)}",
+            where=str(plan.file),
+            hint="undo the change, or give the new plan a slug of its own",
+        )
+    return known
+
+
+def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:
+    budget = table.budget
+    if budget is not None and not problems.at("budget"):
+        shares = budget.control + budget.explore + budget.confirm
+        if not isclose(shares, 1, abs_tol=1e-6):
+            problems.add("budget", f"control, explore and confirm add up to {shares:g}, not 1")
+    if table.evolver.name == "listed" and not table.variants and not problems.at("variants"):
+        problems.add("variants", "must hold at least one for the evolver listed", "add [[variants]] with a reason")
+    run = raw.get("run")
+    if isinstance(run, dict):
+        given(RunTable, run, "run", problems)
+        for name in _DECIDED.keys() & run.keys():
+            problems.add(f"run.{name}", f"is not for a plan: {_DECIDED[name]}")
+
+
+def _check_size(plan: TrainingPlan) -> None:
+    budget, dev = plan.table.budget, len(plan.split.dev)
+    if int(budget.trials * budget.confirm) < 2 * dev:
+        needed = -int(-2 * dev // budget.confirm)
+        what = f"{budget.trials} trials a night leave {int(budget.trials * budget.confirm)} to confirm; {dev} dev tasks"
+        raise UserError(
+            f"budget.trials: {what} under two profiles need {2 * dev}",
+            where=str(plan.file),
+            hint=f"at least {needed} trials, or a larger budget.confirm, or fewer dev tasks",
+        )
+
+
+def _environment(table: PlanTable, root: Path, file: Path) -> Environment:
+    try:
+        return open_environment(table.environment, root)
+    except InvalidFile:
+        raise
+    except UserError as error:
+        raise UserError(f"environment: {error.where}: {error.what}", where=str(file), hint=error.hint) from None
+
+
+def _start(table: PlanTable, environment: Environment, root: Path, file: Path) -> Made:
+    lineage = LineageStore(root).lineage(table.lineage or table.slug)
+    first = lineage.crowned[0] if lineage.crowned else None
+    if table.profile is None:
+        if first is None:
+            hint = "add [profile], or name a lineage that has a champion"
+            raise UserError(
+                f'profile: lineage "{lineage.name}" has no champion to begin with', where=str(file), hint=hint
+            )
+        champion = _began_with(lineage, root / TRAINING / table.slug)
+        return _at_file(file, lambda: resolved(environment, lineage.variants[champion].table, "profile"))
+    made = _at_file(file, lambda: resolved(environment, table.profile or {}, "profile"))
+    if first is not None and made.profile.id != first.id:
+        what = f'profile: lineage "{lineage.name}" began with {first.id}, this is {made.profile.id}'
+        hint = "leave [profile] out to go on from its champion, or name another lineage"
+        raise UserError(what, where=str(file), hint=hint)
+    return made
+
+
+def _began_with(lineage: Lineage, folder: Path) -> str:
+    """The champion that a plan began with: as it was declared, else the one of now."""
+    kept = folder / "plan.json"
+    if kept.is_file():
+        start = read_json(kept, Declared).content["start"]
+        for variant in lineage.variants.values():
+            if variant.content == start:
+                return variant.id
+    return lineage.crowned[-1].id
+
+
+def _at_file[T](file: Path, make: Callable[[], T]) -> T:
+    """What `make` returns; a mistake that it finds is said to be in the file."""
+    try:
+        return make()
+    except InvalidFile as error:
+        raise InvalidFile(str(file), error.problems) from None
+    except UserError as error:
+        said = f"{error.where}: {error.what}" if error.where else error.what
+        raise UserError(said, where=str(file), hint=error.hint) from None

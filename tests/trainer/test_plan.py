@@ -1,0 +1,150 @@
+"""A training plan: strict, one message for each mistake with its place, and fixed once it is declared."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.experiments import Project
+from terminalbench.errors import InvalidFile, UserError
+from terminalbench.files import read_json
+from terminalbench.trainer.gym import Gym
+from terminalbench.trainer.lineage import LineageStore, Why
+from terminalbench.trainer.plan import Declared, TrainingPlan, declare, load_plan
+
+PLAN = """
+schema_version = 1
+slug = "mine"
+environment = "starter"
+nights = 9
+
+[profile]
+agent = "simulated"
+model = "m"
+
+[run]
+container_env = "local"
+
+[budget]
+trials = 60
+
+[[variants]]
+reason = "more steps"
+options = { steps_mean = 9 }
+"""
+
+
+def written(project: Project, *changes: tuple[str, str], more: str = "") -> Path:
+    text = PLAN + more
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return project.write("training/plan.toml", text)
+
+
+def plan(project: Project, *changes: tuple[str, str], more: str = "") -> TrainingPlan:
+    return load_plan(written(project, *changes, more=more))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("nights = 9", "nigths = 9"), 'nigths: unknown key (did you mean "nights"?)'),
+        (("trials = 60", "trials = 2"), "budget.trials: must be at least 4, not 2"),
+        (("trials = 60", "trials = 60\ncontrol = 0.5"), "budget: control, explore and confirm add up to 1.25, not 1"),
+        (('reason = "more steps"', ""), "variants[0].reason: is required"),
+        (("steps_mean", "stepsmean"), "variants[0].options.stepsmean: agent simulated has no such option"),
+        (("{ steps_mean = 9 }", "{}"), "variants[0]: changes nothing"),
+        (('model = "m"', 'modle = "m"'), 'profile.modle: unknown key (did you mean "model"?)'),
+        (('container_env = "local"', "attempts = 3"), "run.attempts: is not for a plan"),
+        (('container_env = "local"', "parallel = -1"), "run.parallel: must be at least 0"),
+        (
+            ('"starter"', '"startre"'),
+            'environment: startre: is no environment: "startre" is not a dataset (did you mean',
+        ),
+        (("[profile]", "[other]"), "other: unknown key"),
+        (("schema_version = 1", "schema_version = 2"), "schema_version: must be 1, not 2"),
+        (("trials = 60", "trials = 20"), "budget.trials: 20 trials a night leave 8 to confirm; 6 dev tasks under"),
+        (("nights = 9", 'nights = 9\n[evolver]\nname = "gepa"'), 'evolver.name: must be one of listed, not "gepa"'),
+    ],
+)
+def test_a_mistake_is_said_at_its_place(project: Project, change: tuple[str, str], said: str) -> None:
+    file = written(project, change)
+    with pytest.raises(UserError) as caught:
+        load_plan(file)
+    assert caught.value.lines()[0].startswith(f"{file}: {said}")
+    assert not (project.root / ".terminalbench/training").exists()
+
+
+def test_all_mistakes_are_said_at_once(project: Project) -> None:
+    with pytest.raises(InvalidFile) as caught:
+        plan(project, ("nights = 9", "nights = 0"), ("trials = 60", 'trials = "many"'), more="[gate]\nalpha = 2\n")
+    assert [problem.key for problem in caught.value.problems] == ["nights", "budget.trials", "gate.alpha"]
+
+
+def test_what_a_plan_means(project: Project) -> None:
+    found = plan(project)
+    assert (found.lineage, found.challengers, found.simulated) == ("mine", 3, True)
+    split = Gym(project.root).split(found.environment)
+    assert (split.train, split.dev) == (found.split.train, found.split.dev)
+    assert plan(project, more="[gate]\nchallengers = 7\n").challengers == 7
+
+
+def test_a_declared_plan_does_not_change(project: Project) -> None:
+    first = declare(plan(project))
+    assert (
+        declare(plan(project)) == first == read_json(project.root / ".terminalbench/training/mine/plan.json", Declared)
+    )
+    for change, more, said in (
+        (("nights = 9", "nights = 10"), "", "nights: 9 -> 10"),
+        (("steps_mean = 9", "steps_mean = 8"), "", "variants"),
+        (('model = "m"', 'model = "n"'), "", "start.model: m -> n"),
+        (("nights = 9", "nights = 9"), "[gate]\nalpha = 0.1\n", "gate.alpha: 0.05 -> 0.1"),
+    ):
+        with pytest.raises(UserError, match="is not the plan that was declared on") as caught:
+            declare(plan(project, change, more=more))
+        assert said in str(caught.value)
+    declare(plan(project, ("nights = 9", "# nine\nnights = 9")))  # the same, said otherwise
+
+
+def test_a_prompt_that_changes_under_a_declared_plan_is_found(project: Project) -> None:
+    project.write("p.md", "One.\n")
+    with_prompt = ('model = "m"', 'model = "m"\nprompt = "p.md"')
+    declare(plan(project, with_prompt))
+    project.write("p.md", "Two.\n")
+    with pytest.raises(UserError, match=r"start\.system_prompt: One\. -> Two\."):
+        declare(plan(project, with_prompt))
+
+
+def test_a_task_that_changes_its_part_is_found(project: Project) -> None:
+    declare(plan(project))
+    (project.root / ".terminalbench/gym/splits.jsonl").unlink()
+    with pytest.raises(UserError, match=r"parts\.train"):
+        declare(plan(project, more="[split]\nseed = 5\n"))
+
+
+def test_a_plan_without_a_profile_goes_on_from_the_champion(project: Project) -> None:
+    none = ('[profile]\nagent = "simulated"\nmodel = "m"\n', "")
+    with pytest.raises(UserError, match='profile: lineage "mine" has no champion to begin with'):
+        plan(project, none)
+    store, first = LineageStore(project.root), plan(project)
+    made = first.start
+    store.add("mine", made, reason="r", source="plan")
+    store.crown("mine", made.profile.id, Why.STARTED, reason="the first")
+    follows = plan(project, none, ('slug = "mine"', 'slug = "next"\nlineage = "mine"'))
+    assert follows.start.profile.id == made.profile.id
+    declare(follows)
+    other = plan(project, ('model = "m"', 'model = "n"'), ('slug = "mine"', 'slug = "third"')).start
+    store.add("mine", other, reason="r", source="person")
+    store.crown("mine", other.profile.id, Why.BY_HAND, reason="try")
+    # It was declared with the champion of then, and stays so.
+    declare(plan(project, none, ('slug = "mine"', 'slug = "next"\nlineage = "mine"')))
+    with pytest.raises(UserError, match='lineage "mine" began with'):
+        plan(project, ('model = "m"', 'model = "n"'))
+
+
+def test_the_stored_plan_is_readable_by_people(project: Project) -> None:
+    declare(plan(project))
+    kept = json.loads((project.root / ".terminalbench/training/mine/plan.json").read_text())
+    assert kept["content"]["gate"]["alpha"] == 0.05
+    assert len(kept["digest"]) == 16

@@ -365,24 +365,30 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     quote: str | None = None
 
 
-class Utility(msgspec.Struct, frozen=True):
+class Utility(msgspec.Struct, frozen=True, omit_defaults=True):
     """The effect of showing a lesson on the chance to pass: mean and standard deviation of what is believed.
 
-    `n` are the trials that it was learned from.
+    `n` are the trials that it was learned from, all of one `model`, `shown` those that had it. `own`: of tasks that the
+    lesson comes from; else of others, which is what it is worth. `simulated`: no real agent was measured.
     """
 
     mean: float
     sd: float
     n: int
+    shown: int = 0
+    model: str | None = None
+    own: bool = False
+    simulated: bool = False
 
 
 class Lesson(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One thing that memory holds, with what supports it.
 
     `importance` is what its author thinks of it, from 0 to 1: a prior, which `utility` replaces once trials with and
-    without it were measured. `source_tasks` are the tasks (with their families) that it was learned from: the mask goes
-    by them. `reason` is why it is in its state. `author` is a person's name, or that of a model or of a program. One
-    that was learned from `simulated` trials is told to simulated agents only.
+    without it were measured: of `effects`, one for each model, that of the most trials. `source_tasks` are the tasks
+    (with their families) that it was learned from: the mask goes by them. `reason` is why it is in its state. `author`
+    is a person's name, or that of a model or of a program. One that was learned from `simulated` trials is told to
+    simulated agents only.
     """
 
     id: str
@@ -401,6 +407,7 @@ class Lesson(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str | None = None
     superseded_by: str | None = None
     utility: Utility | None = None
+    effects: list[Utility] = []
     author: str | None = None
     created_at: str | None = None
     updated_at: str | None = None

@@ -42,6 +42,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     state: LessonState | UnsetType = UNSET
     reason: str | UnsetType | None = UNSET
     utility: Utility | UnsetType | None = UNSET
+    effects: list[Utility] | UnsetType = UNSET
 
     def of(self, lesson: Lesson) -> Lesson:
         """The lesson with the changes made."""
@@ -53,12 +54,28 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return {name: value for name, value in found if value is not UNSET}
 
 
+class CountedTrial(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A measured trial that lessons were eligible for: which, which of them it was shown, and whether it passed.
+
+    `group` are its task and its policy. `own` are eligible lessons that come from its task or its family.
+    """
+
+    id: str
+    group: str
+    passed: bool
+    eligible: list[str]
+    shown: list[str] = []
+    own: list[str] = []
+    model: str | None = None
+    simulated: bool = False
+
+
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line of the log: an operation on the lesson `id`. The store numbers them from 1 without gaps.
 
     `lesson` is that of an ADD; `changes` are those of an EDIT or a MERGE; `absorbed` are the lessons that a MERGE takes
     up into `id`. `episode` is where a lesson of reflection came from: no more than three come from one; `trigger` is
-    what made us look at it.
+    what made us look at it. `trials` are those that an EDIT of the effect has counted, each once in the whole log.
     """
 
     op: Operation
@@ -72,6 +89,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     absorbed: list[str] = []
     episode: str | None = None
     trigger: Trigger | None = None
+    trials: list[CountedTrial] = []
 
 
 class Unfit(Exception):

@@ -118,6 +118,6 @@ def import_lessons(store: Store, file: Path, *, by: str) -> Imported:
     if problems:
         raise InvalidFile(str(file), problems)
     wanted = [one for one in lessons if one.state in (LessonState.ACTIVE, LessonState.CANDIDATE)]
-    drafts = [replace(one, id="", utility=None, superseded_by=None, reason=None) for one in wanted]
+    drafts = [replace(one, id="", utility=None, effects=[], superseded_by=None, reason=None) for one in wanted]
     added = [add_imported(store, draft, by=by) for draft in drafts]
     return Imported(tuple(added), len(lessons) - len(wanted))

@@ -60,13 +60,19 @@ class Policy:
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of a task before an agent starts on it. `text` is its instruction."""
+    """What is known of a task before an agent starts on it. `text` is its instruction.
+
+    `model` is the agent's: an effect that was measured on it counts most. What simulated trials taught is for an agent
+    that is `simulated` too.
+    """
 
     task: TaskRef
     text: str = ""
     tags: tuple[str, ...] = ()
     suite: str | None = None
     repository: str | None = None
+    model: str | None = None
+    simulated: bool = False
 
     @property
     def scopes(self) -> list[Scope]:
@@ -107,10 +113,10 @@ def retrieve(connection: sqlite3.Connection, situation: Situation, policy: Polic
     for pool in _POOLS:
         found = by_words(connection, situation.text, pool)
         known |= lessons_numbered(connection, set(found) - known.keys())
-        worded = [number for number in found if _usable(known[number], scopes)]
+        worded = [number for number in found if _usable(known[number], scopes, situation)]
         if len(worded) >= _ENOUGH or len(found) < pool:
             break
-    fitting = {number: lesson for number, lesson in known.items() if _usable(lesson, scopes)}
+    fitting = {number: lesson for number, lesson in known.items() if _usable(lesson, scopes, situation)}
     allowed = {
         number: one for number, one in fitting.items() if policy.mode is Mode.RECALL or not own(one, situation.task)
     }
@@ -136,7 +142,7 @@ def fuse(lessons: Mapping[int, Lesson], worded: Sequence[int], situation: Situat
     """Lessons by the sum of the reciprocals of their places by words, tags and scope, times what they are worth."""
     tags = set(situation.tags)
     shared = {number: len(tags.intersection(lesson.tags)) for number, lesson in lessons.items()}
-    worth = {number: weight(lesson) for number, lesson in lessons.items()}
+    worth = {number: weight(lesson, situation.model) for number, lesson in lessons.items()}
     orders = [
         [number for number in worded if number in lessons],
         _order((number for number in lessons if shared[number]), lambda number: (-shared[number], -worth[number])),
@@ -187,5 +193,6 @@ def _order(numbers: Iterable[int], key: Callable[[int], object]) -> list[int]:
     return sorted(numbers, key=lambda number: (key(number), number))
 
 
-def _usable(lesson: Lesson, scopes: frozenset[Scope]) -> bool:
-    return lesson.state is LessonState.ACTIVE and Scope(lesson.scope, lesson.scope_value) in scopes
+def _usable(lesson: Lesson, scopes: frozenset[Scope], situation: Situation) -> bool:
+    real = situation.simulated or not lesson.simulated
+    return real and lesson.state is LessonState.ACTIVE and Scope(lesson.scope, lesson.scope_value) in scopes

@@ -41,6 +41,12 @@ MIGRATIONS: list[tuple[str, str]] = [
         CREATE TABLE problems (kind TEXT NOT NULL, what TEXT NOT NULL);
         """,
     ),
+    (
+        "002_counted",
+        """
+        CREATE TABLE counted (trial TEXT PRIMARY KEY, seq INTEGER NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;
+        """,
+    ),
 ]
 """Applied once each, in order. Never edit one that was released; add another. All of it can be made from the log again:
 a migration that needs more of a lesson empties the tables and sets `reading` back.
@@ -102,7 +108,9 @@ def _count_words(connection: sqlite3.Connection, indexed: str, by: int) -> None:
 
 
 def put_entry(connection: sqlite3.Connection, entry: Entry) -> None:
-    """Keep an entry, so that the history of a lesson and the lessons of an episode are found."""
+    """Keep an entry, so that the history of a lesson, the lessons of an episode and what was counted are found."""
     connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.seq, entry.episode, msgspec.json.encode(entry)))
     about = ((name, entry.seq) for name in dict.fromkeys((entry.id, *entry.absorbed)))
     connection.executemany("INSERT INTO entry_lessons VALUES (?, ?)", about)
+    counted = ((one.id, entry.seq, msgspec.json.encode(one)) for one in entry.trials)
+    connection.executemany("INSERT OR IGNORE INTO counted VALUES (?, ?, ?)", counted)

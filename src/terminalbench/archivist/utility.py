@@ -15,6 +15,8 @@ PRIOR_SD = 0.08
 """How far a lesson's effect is believed to lie from zero before any trial: eight points of pass rate."""
 HARM = 0.8
 """From this probability of harm on, a lesson is retired."""
+CARRIED = 0.5
+"""The correlation that is assumed between the effects of a lesson on two models."""
 _IMPORTANCE_SPAN = 0.08
 """How far the importance of a lesson moves that belief, from 0 to 1."""
 _LEAST_VARIANCE = 0.01
@@ -25,7 +27,7 @@ _LEAST_VARIANCE = 0.01
 class ExposedTrial:
     """A measured trial: which lessons were eligible, which of them it was shown, and whether it passed.
 
-    `group` are trials that differ in nothing but chance and lessons: those of one task by one profile.
+    `group` are trials that differ in nothing but chance: of one task, by one policy, with the same lessons eligible.
     """
 
     group: str
@@ -39,14 +41,28 @@ def prior(importance: float) -> Utility:
     return Utility(mean=(importance - 0.5) * _IMPORTANCE_SPAN, sd=PRIOR_SD, n=0)
 
 
-def believed(lesson: Lesson) -> Utility:
-    """What is believed of a lesson now."""
-    return lesson.utility or prior(lesson.importance)
+def believed(lesson: Lesson, model: str | None = None) -> Utility:
+    """What is believed of a lesson now; with a model, of its effect on that one.
+
+    What was measured on another model is half believed: nearer to the prior, and nearly as unsure.
+    """
+    if model is None or lesson.utility is None:
+        return lesson.utility or prior(lesson.importance)
+    same = [one for one in lesson.effects if one.model == model and not one.own]
+    return max(same, key=lambda one: not one.simulated) if same else carried(lesson.utility, lesson.importance)
 
 
-def weight(lesson: Lesson) -> float:
+def carried(effect: Utility, importance: float) -> Utility:
+    """What an effect that was measured on one model says of another one, before a trial of that."""
+    start = prior(importance)
+    mean = start.mean + CARRIED * (effect.mean - start.mean)
+    sd = math.sqrt(CARRIED**2 * effect.sd**2 + (1 - CARRIED**2) * start.sd**2)
+    return Utility(mean, sd, 0)
+
+
+def weight(lesson: Lesson, model: str | None = None) -> float:
     """How much a lesson counts when several would do, from 0 to 1; one half where nothing speaks for or against it."""
-    belief = believed(lesson)
+    belief = believed(lesson, model)
     return 1 / (1 + math.exp(-max(-30.0, min(30.0, belief.mean / max(belief.sd, 1e-6)))))
 
 
@@ -76,9 +92,11 @@ def learn(exposures: Sequence[ExposedTrial], priors: Mapping[str, Utility]) -> d
     shown = np.zeros((len(exposures), len(names)))
     outcome = np.array([float(one.passed) for one in exposures])
     group = np.array([groups[one.group] for one in exposures])
-    seen = np.zeros(len(names), dtype=int)
+    seen, given = np.zeros(len(names), dtype=int), np.zeros(len(names), dtype=int)
     for row, one in enumerate(exposures):
-        shown[row, [place[name] for name in one.shown if name in place]] = 1.0
+        had = [place[name] for name in one.shown if name in place]
+        shown[row, had] = 1.0
+        given[had] += 1
         seen[[place[name] for name in one.eligible if name in place]] += 1
     sizes = np.bincount(group, minlength=len(groups))
     outcome = outcome - (np.bincount(group, outcome) / sizes)[group]
@@ -93,6 +111,6 @@ def learn(exposures: Sequence[ExposedTrial], priors: Mapping[str, Utility]) -> d
     mean = covariance @ (shown.T @ outcome / variance + precision @ believed_mean)
     sd = np.sqrt(np.diag(covariance))
     return {
-        name: Utility(float(mean[at]), float(sd[at]), int(seen[at])) if seen[at] else priors[name]
+        name: Utility(float(mean[at]), float(sd[at]), int(seen[at]), int(given[at])) if seen[at] else priors[name]
         for name, at in place.items()
     }

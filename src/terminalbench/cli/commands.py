@@ -77,11 +77,12 @@ GROUPS = {
             "list": "List lessons, newest first.",
             "show": "Show one lesson, what supports it, and its history.",
             "search": "Find lessons by words; or those that a task would get.",
-            "stats": "Count what memory holds.",
+            "stats": "Count what memory holds, and what lessons gain.",
             "log": "Show the operations, newest first.",
         },
         "Learn": {
             "reflect": "Learn from a batch: by rules, or by a chat model.",
+            "learn": "Learn what lessons are worth from trials with and without them.",
         },
         "Decide": {
             "add": "Add a lesson.",

@@ -13,6 +13,7 @@ from terminalbench.errors import UserError
 
 if TYPE_CHECKING:
     from terminalbench.archivist.memory import Added
+    from terminalbench.archivist.store import Store
     from terminalbench.records import Lesson
 
 STATES = ("candidate", "active", "retired", "quarantined")
@@ -41,6 +42,18 @@ def on_memory(*, write: bool = False) -> Callable[[Callable[..., int | None]], A
         return root_option(called)
 
     return wrapped
+
+
+def roots_of(store: "Store", results: Path | None) -> list[Path]:
+    """The results folder that was named, or that of the project of a memory, and those of the nights in it."""
+    from terminalbench.lab.select import results_root
+    from terminalbench.overnight.nights import find_nights
+
+    usual = store.place.folder.parent / "results"
+    if results is None and not usual.is_dir():
+        return []
+    root = results_root(results or usual)
+    return [root, *(night.folder.results_root for night in find_nights(root))]
 
 
 def _speaker(_context: click.Context, _option: click.Parameter, given: str | None) -> str:

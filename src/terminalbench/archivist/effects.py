@@ -1,0 +1,206 @@
+"""The effect of lessons, learned from trials that were shown them or not by chance, as entries of the log.
+
+Each trial is in the log once, with the EDIT that counted it: whatever becomes of its batch, what was learned from it
+stays, and counting it again changes nothing. What is believed is computed anew from all counted trials each time.
+
+- Models are apart: a belief comes from trials of one model. Simulated trials are apart from real ones, and may retire
+  a lesson only where no real trial was counted yet, or where the lesson itself is simulated.
+- Trials of tasks that a lesson comes from (`own`) are apart: they say what is recalled, not what is transferred.
+- Harmful on one model is enough to be retired. Nothing is put into use again but by a person; where a person has done
+  that, only trials that were counted since may retire it again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from terminalbench.archivist.entries import Changes, CountedTrial, Entry, Operation
+from terminalbench.archivist.inventory import LessonFilter, each_lesson, history
+from terminalbench.archivist.store import Store
+from terminalbench.archivist.tables import find_lesson
+from terminalbench.archivist.utility import ExposedTrial, chance_of_harm, is_harmful, learn, prior
+from terminalbench.index.exposures import LessonTrial
+from terminalbench.records import Lesson, LessonState, Utility
+from terminalbench.text.numbers import plural, points
+
+AUTHOR = "utility"
+"""Who edits and retires by effect."""
+_DIGITS = 6
+_OWN = " own"
+"""Behind the id of a lesson where it is told to a task that it comes from."""
+
+
+class World(NamedTuple):
+    """Trials that may be pooled."""
+
+    model: str | None
+    simulated: bool
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What came of counting trials: how many were new, whose belief has changed, and which lessons were retired."""
+
+    trials: int = 0
+    changed: tuple[str, ...] = ()
+    retired: tuple[Lesson, ...] = ()
+
+
+def count_trials(store: Store, trials: Iterable[LessonTrial]) -> Counted:
+    """Learn from trials that the log has not counted yet; those it has, and those without a verdict, change nothing."""
+    found = [one for trial in trials if trial.measured and (one := counted_trial(trial)) is not None]
+    new: list[CountedTrial] = []
+
+    def make() -> list[Entry]:
+        rows = store.connection.execute("SELECT trial, seq, record FROM counted ORDER BY seq, trial").fetchall()
+        known = {row["trial"] for row in rows}
+        wanted = {name for one in found for name in one.eligible}
+        new.extend(_each_once(one for one in found if one.id not in known))
+        decode = msgspec.json.Decoder(CountedTrial).decode
+        everything = [_Numbered(decode(row["record"]), row["seq"]) for row in rows]
+        everything += [_Numbered(one, None) for one in new]
+        names = wanted | {name for one in everything for name in one.trial.eligible}
+        lessons = {name: lesson for name in sorted(names) if (lesson := find_lesson(store.connection, name))}
+        return [*_edits(lessons, everything, new), *_retirements(store, lessons, everything)]
+
+    entries = store.write(make)
+    changed = dict.fromkeys(entry.id for entry in entries if entry.op is Operation.EDIT)
+    retired = [find_lesson(store.connection, entry.id) for entry in entries if entry.op is Operation.RETIRE]
+    return Counted(sum(len(entry.trials) for entry in entries), tuple(changed), tuple(filter(None, retired)))
+
+
+def counted_trial(trial: LessonTrial) -> CountedTrial | None:
+    """A trial of the index as it is kept; None when nothing was eligible for it."""
+    if not trial.exposures or trial.outcome is None:
+        return None
+    policy = trial.policy_id or trial.profile_id or f"{trial.batch}/{trial.profile}"
+    return CountedTrial(
+        id=f"{trial.job}/{trial.trial} {trial.started_at or ''}".rstrip(),
+        group=f"{policy} {trial.dataset}/{trial.task}",
+        passed=trial.outcome == "passed",
+        eligible=[one.lesson for one in trial.exposures],
+        shown=[one.lesson for one in trial.exposures if one.shown],
+        own=[one.lesson for one in trial.exposures if one.own],
+        model=trial.model,
+        simulated=trial.simulated,
+    )
+
+
+class _Numbered(NamedTuple):
+    """A trial and the entry that counted it; None: the one that is being made."""
+
+    trial: CountedTrial
+    seq: int | None
+
+
+def beliefs(lessons: Iterable[Lesson], trials: Iterable[CountedTrial]) -> dict[str, list[Utility]]:
+    """The effects of each lesson that was eligible, one for each world of trials. Pure."""
+    importance = {lesson.id: lesson.importance for lesson in lessons}
+    worlds: dict[World, list[ExposedTrial]] = {}
+    for one in trials:
+        worlds.setdefault(World(one.model, one.simulated), []).append(_exposed(one))
+    found: dict[str, list[Utility]] = {}
+    for world in sorted(worlds, key=lambda one: (one.simulated, one.model or "")):
+        exposed = worlds[world]
+        names = sorted({name for one in exposed for name in one.eligible if name.removesuffix(_OWN) in importance})
+        priors = {name: prior(importance[name.removesuffix(_OWN)]) for name in names}
+        for name, effect in learn(exposed, priors).items():
+            rounded = {"mean": round(effect.mean, _DIGITS), "sd": round(effect.sd, _DIGITS)}
+            kept = replace(effect, **rounded, **world._asdict(), own=name.endswith(_OWN))
+            found.setdefault(name.removesuffix(_OWN), []).append(kept)
+    return found
+
+
+def _exposed(trial: CountedTrial) -> ExposedTrial:
+    """A trial for the regression: compared with those for which the same lessons were eligible."""
+
+    def named(names: Iterable[str]) -> frozenset[str]:
+        return frozenset(name + _OWN if name in trial.own else name for name in names)
+
+    eligible = named(trial.eligible)
+    group = f"{trial.group} {' '.join(sorted(eligible))}"
+    return ExposedTrial(group, trial.passed, eligible, named(trial.shown))
+
+
+def in_use(effects: Sequence[Utility]) -> Utility | None:
+    """The one of several effects that stands for a lesson: a real one before a simulated one, then by its trials."""
+    found = [one for one in effects if not one.own]
+    return max(found, key=lambda one: (not one.simulated, one.n, one.model or ""), default=None)
+
+
+def _edits(lessons: dict[str, Lesson], everything: list[_Numbered], new: list[CountedTrial]) -> list[Entry]:
+    effects = beliefs(lessons.values(), [one.trial for one in everything])
+    holder = {one.id: next((name for name in one.eligible if name in lessons), None) for one in new}
+    entries = []
+    for name, lesson in lessons.items():
+        of_it = [one for one in new if holder[one.id] == name]
+        after = effects.get(name, [])
+        if after == lesson.effects and not of_it:
+            continue
+        changes = Changes(utility=in_use(after), effects=after)
+        reason = f"{plural(len(of_it), 'trial')} more" if of_it else "computed anew"
+        entries.append(Entry(op=Operation.EDIT, id=name, by=AUTHOR, reason=reason, changes=changes, trials=of_it))
+    return entries
+
+
+def _retirements(store: Store, lessons: dict[str, Lesson], everything: list[_Numbered]) -> list[Entry]:
+    """The active lessons that harm; after a person has approved one, by what was counted since."""
+    real = any(not one.trial.simulated for one in everything)
+    effects = beliefs(lessons.values(), [one.trial for one in everything])
+    entries = []
+    for name, lesson in lessons.items():
+        worst = _worst(lesson, effects.get(name, []), real=real)
+        if lesson.state is not LessonState.ACTIVE or worst is None:
+            continue
+        approved = _approved(store, name)
+        if approved is not None:
+            since = [one.trial for one in everything if one.seq is None or one.seq > approved]
+            worst = _worst(lesson, beliefs(lessons.values(), since).get(name, []), real=real)
+            if worst is None:
+                continue
+        entries.append(Entry(op=Operation.RETIRE, id=name, by=AUTHOR, reason=harm_said(worst)))
+    return entries
+
+
+def _worst(lesson: Lesson, effects: Sequence[Utility], *, real: bool) -> Utility | None:
+    """The effect for which a lesson is to be retired; None when there is none."""
+    counting = [one for one in effects if not one.simulated or lesson.simulated or not real]
+    return max((one for one in counting if one.n and is_harmful(one)), key=chance_of_harm, default=None)
+
+
+def harm_said(effect: Utility) -> str:
+    """Why a lesson is retired, with the evidence."""
+    where = f" on {effect.model}" if effect.model else ""
+    where += ", on its own tasks" if effect.own else ""
+    kind = "simulated trial" if effect.simulated else "trial"
+    return (
+        f"its effect{where} is below zero with a probability of {chance_of_harm(effect):.2f}: {points(effect.mean)} "
+        f"(sd {points(effect.sd, sign=False)}) in {plural(effect.n, kind)}, {effect.shown} of them with it"
+    )
+
+
+def _approved(store: Store, name: str) -> int | None:
+    """The last entry by which a person has put a lesson into use; None when nobody has."""
+
+    def approves(entry: Entry) -> bool:
+        return entry.changes is not None and entry.changes.state is LessonState.ACTIVE
+
+    found = next(filter(approves, history(store, name)), None)
+    return found.seq if found is not None else None
+
+
+def _each_once(trials: Iterable[CountedTrial]) -> list[CountedTrial]:
+    return list({one.id: one for one in trials}.values())
+
+
+def retired_by_effect(store: Store) -> list[Lesson]:
+    """The lessons that were retired by their effect, and may do better on another model: a person may approve them."""
+    retired = each_lesson(store, LessonFilter(state=LessonState.RETIRED))
+    return [one for one in retired if _last_retired_by(store, one.id) == AUTHOR]
+
+
+def _last_retired_by(store: Store, name: str) -> str | None:
+    return next((entry.by for entry in history(store, name) if entry.op is not Operation.EDIT), None)

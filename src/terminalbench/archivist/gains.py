@@ -1,0 +1,184 @@
+"""What lessons gain: profiles with lessons against their frozen controls, recall and transfer apart.
+
+A control is a profile of the same batch that is equal but for `lessons`: whatever else changes over weeks (the model
+behind a name, the machine, the network) changes both. Trials of a policy are pooled over its batches; the differences
+are by task, with the statistics of `compare`. The policy is what is measured: also the lessons that it withholds.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from terminalbench.analytics.compare import compare
+from terminalbench.analytics.model import Row
+from terminalbench.analytics.rows import rows_of
+from terminalbench.analytics.settings import Settings
+from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import Plan, ProfileRecord
+from terminalbench.index.exposures import LessonTrial, exposed_trials
+from terminalbench.index.queries import BatchView
+from terminalbench.index.scan import scan_all
+from terminalbench.index.views import open_views
+from terminalbench.text.numbers import NOTHING, points
+
+_LESSONS = "lessons"
+"""The aspect of a profile that a control has not."""
+
+
+class GainKind(StrEnum):
+    """What a difference to the control says; the two are never mixed."""
+
+    TRANSFER = "transfer"
+    """Lessons from other tasks and families only (mode `masked`)."""
+    RECALL = "recall"
+    """Lessons from the task itself too (mode `recall`)."""
+
+
+_KINDS = {"masked": GainKind.TRANSFER, "recall": GainKind.RECALL}
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The pass rate of a policy with lessons less that of its control, over the tasks of both, with its interval.
+
+    `trials` and `control_trials` are those measured. `note` says why there is no difference, or what to mind.
+    """
+
+    kind: GainKind
+    profile: str
+    control: str
+    policy_id: str
+    batches: int
+    tasks: int
+    trials: int
+    control_trials: int
+    rate: float | None = None
+    control_rate: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    simulated: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A profile with lessons and its control, of one plan."""
+
+    kind: GainKind
+    new: ProfileRecord
+    old: ProfileRecord
+
+
+def pairs(plan: Plan) -> Iterator[Pair]:
+    """The profiles of a plan with lessons that have a control in it: equal but for them."""
+    jobs = {job.profile for job in plan.jobs}
+    records = [one for one in plan.profiles if one.key in jobs]
+    for new in records:
+        mode = _mode(new.content)
+        if mode is None:
+            continue
+        rest = _without(new.content)
+        old = next((one for one in records if _mode(one.content) is None and _without(one.content) == rest), None)
+        if old is not None:
+            yield Pair(_KINDS[mode], new, old)
+
+
+def _mode(content: Mapping[str, Any]) -> str | None:
+    lessons = content.get(_LESSONS)
+    mode = lessons.get("mode") if isinstance(lessons, Mapping) else None
+    return mode if mode in _KINDS else None
+
+
+def _without(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if name != _LESSONS}
+
+
+def gains(views: Sequence[BatchView]) -> list[Gain]:
+    """What batches say of each policy with lessons and its control; transfer before recall, then by profile. Pure."""
+    rows: dict[tuple[Any, ...], list[Row]] = {}
+    first: dict[tuple[Any, ...], Pair] = {}
+    for view in views:
+        own = rows_of([view])
+        for pair in pairs(view.plan):
+            key = (pair.kind, pair.new.policy_id, pair.old.id)
+            known = first.setdefault(key, pair)
+            rows.setdefault(key, []).extend(_renamed(own, pair, known))
+    order = sorted(first.items(), key=lambda item: (item[1].kind is GainKind.RECALL, item[1].new.key))
+    return [_gain(pair, rows[key]) for key, pair in order]
+
+
+def _renamed(rows: Iterable[Row], pair: Pair, known: Pair) -> Iterator[Row]:
+    """The rows of a pair, of each policy under one name: what its memory held differs from batch to batch."""
+    for row in rows:
+        if row.profile == pair.new.key:
+            yield replace(row, profile=known.new.key, profile_id=pair.new.policy_id)
+        elif row.profile == pair.old.key:
+            yield replace(row, profile=known.old.key)
+
+
+def _gain(pair: Pair, rows: Sequence[Row]) -> Gain:
+    new, old = pair.new.key, pair.old.key
+    declared = {new: pair.new.content, old: pair.old.content}
+    found = compare(rows, Settings(baseline=old, contrasts=((new, old),), profiles=declared))
+    (contrast,) = found.contrasts
+    measured = [row for row in rows if row.measured]
+    interval = contrast.estimate.interval
+    notes = [*contrast.refused, *contrast.warnings]
+    return Gain(
+        kind=pair.kind,
+        profile=new,
+        control=old,
+        policy_id=pair.new.policy_id,
+        batches=len({row.batch for row in rows}),
+        tasks=contrast.estimate.tasks,
+        trials=sum(row.profile == new for row in measured),
+        control_trials=sum(row.profile == old for row in measured),
+        rate=contrast.estimate.new,
+        control_rate=contrast.estimate.old,
+        difference=contrast.estimate.difference,
+        low=interval.low if interval is not None else None,
+        high=interval.high if interval is not None else None,
+        simulated=any(row.simulated for row in measured),
+        note="; ".join(notes) or None,
+    )
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """The trials of some results folders for which lessons were eligible, and the batches that they are in."""
+
+    trials: list[LessonTrial]
+    batches: list[Batch]
+
+    def gains(self) -> list[Gain]:
+        """What lessons gained in these batches. One in which nothing was eligible says nothing about lessons."""
+        return gains(open_views(self.batches))
+
+
+def exposed(roots: Iterable[Path]) -> Exposed:
+    """What results folders say of lessons, as they are on disk now."""
+    trials: list[LessonTrial] = []
+    batches: list[Batch] = []
+    for root in dict.fromkeys(one.resolve() for one in roots):
+        if root.is_dir():
+            scan_all(root)
+            found = exposed_trials(root)
+            trials += found
+            batches += [Batch(root / key) for key in dict.fromkeys(one.batch for one in found)]
+    return Exposed(trials, batches)
+
+
+GAIN_COLUMNS = ("gain", "profile", "control", "difference", "95 % interval", "tasks", "trials")
+
+
+def gain_row(gain: Gain) -> tuple[str, ...]:
+    """A gain in a table."""
+    kind = f"{gain.kind}, simulated" if gain.simulated else str(gain.kind)
+    inside = f"{points(gain.low, unit=False)} to {points(gain.high)}" if gain.low is not None else NOTHING
+    counted = f"{gain.trials} / {gain.control_trials}"
+    return (kind, gain.profile, gain.control, points(gain.difference), inside, str(gain.tasks), counted)

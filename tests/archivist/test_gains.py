@@ -1,0 +1,112 @@
+"""What lessons gain against their controls: on batches made by hand, with the statistics of compare."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.lessons import PERSON, draft
+from support.results import make_plan, make_trial
+from terminalbench.analytics.stats import mean_interval, paired
+from terminalbench.archivist.gains import GainKind, exposed, pairs
+from terminalbench.archivist.memory import add
+from terminalbench.archivist.store import open_store
+from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.plan import Plan, ProfileRecord
+from terminalbench.experiments.profiles import content_id, policy_id
+from terminalbench.files import read_json, write_json
+from terminalbench.records import Exposure, LessonsDelivery
+
+PLAIN = {"agent": "oracle", "model": "m"}
+OTHER = {"agent": "oracle", "model": "n"}
+
+
+def with_lessons(mode: str, snapshot: str) -> dict[str, Any]:
+    return {**PLAIN, "lessons": {"mode": mode, "k": 1, "snapshot": snapshot}}
+
+
+def batch_of(
+    root: Path, marks: Mapping[str, Mapping[str, str]], contents: Mapping[str, dict[str, Any]], lesson: str = "l-1"
+) -> Batch:
+    """A batch with these profiles; by profile and task its attempts: `+` passed, `x` failed."""
+    batch = allocate(root, "s")
+    tasks = list(next(iter(marks.values())))
+    make_plan(batch, tuple(marks), tasks, len(next(iter(next(iter(marks.values())).values()))))
+    records = tuple(ProfileRecord(key, content_id(contents[key]), contents[key]) for key in marks)
+    write_json(batch.plan_json, msgspec.structs.replace(read_json(batch.plan_json, Plan), profiles=records))
+    for profile, by_task in marks.items():
+        mode = contents[profile].get("lessons", {}).get("mode")
+        for task, line in by_task.items():
+            for n, mark in enumerate(line, start=1):
+                folder = make_trial(
+                    batch, f"{task}__{profile}{n}", profile=profile, reward=float(mark == "+"), attempt=n
+                )
+                if mode is not None:
+                    told = [Exposure(lesson, 0.7, shown=n % 2 == 1, characters=40)]
+                    write_json(folder / "lessons.json", LessonsDelivery(mode, "s", told))
+    return batch
+
+
+def test_transfer_and_recall_are_apart_each_against_its_control_of_the_same_batches(tmp_path: Path) -> None:
+    root = tmp_path / "results"
+    for snapshot, transfer in (("s1", "+x"), ("s2", "++")):  # the memory has learned in between: one policy
+        contents = {
+            "c": PLAIN,
+            "t": with_lessons("masked", snapshot),
+            "r": with_lessons("recall", snapshot),
+            "o": OTHER,
+        }
+        marks = {
+            "c": {"a": "xx", "b": "x+"},
+            "t": {"a": transfer, "b": "x+"},
+            "r": {"a": "++", "b": "++"},
+            "o": {"a": "xx", "b": "xx"},
+        }
+        batch_of(root, marks, contents)
+    transfer, recall = exposed([root]).gains()
+    assert (transfer.kind, transfer.profile, transfer.control) == (GainKind.TRANSFER, "t", "c")
+    assert (recall.kind, recall.profile, recall.control) == (GainKind.RECALL, "r", "c")
+    assert transfer.policy_id == policy_id(with_lessons("masked", "s1"))
+    assert (transfer.batches, transfer.tasks, transfer.trials, transfer.control_trials) == (2, 2, 8, 8)
+    # By task: a 3/4 less 0/4, b 2/4 less 2/4; the interval is Student's over tasks, as compare has it.
+    assert transfer.difference == pytest.approx(0.375)
+    wanted = mean_interval(paired([0.75, 0.0]), 0.05, (-1.0, 1.0))
+    assert wanted is not None
+    assert (transfer.low, transfer.high) == pytest.approx((wanted.low, wanted.high))
+    assert recall.difference == pytest.approx(0.75)
+
+
+def test_a_profile_with_lessons_and_no_control_gains_nothing_that_can_be_told(tmp_path: Path) -> None:
+    contents = {"t": with_lessons("masked", "s"), "o": OTHER}
+    batch = batch_of(tmp_path / "results", {"t": {"a": "+"}, "o": {"a": "x"}}, contents)
+    assert list(pairs(read_json(batch.plan_json, Plan))) == []
+    assert exposed([tmp_path / "results"]).gains() == []
+
+
+def test_the_commands_count_trials_once_and_show_effects_and_gains_in_80_columns(project, tbench) -> None:
+    (project.root / "pyproject.toml").write_text("")
+    with open_store(project.root / ".terminalbench", write=True) as store:
+        lesson = add(store, draft("Look at alpha first."), by=PERSON).lesson.id
+    tasks = {f"t{n:02}": "+x+x+x" for n in range(8)}
+    contents = {"c": PLAIN, "t": with_lessons("masked", "s")}
+    batch_of(project.root / "results", {"c": dict.fromkeys(tasks, "xxxxxx"), "t": tasks}, contents, lesson)
+    assert "No batch compares" not in tbench("memory", "stats").out
+    ran = tbench("memory", "learn")
+    assert (ran.code, ran.out) == (0, "48 new trials counted, what is believed of 1 lesson has changed\n")
+    assert tbench("memory", "learn").out == "0 new trials counted, what is believed of 0 lessons has changed\n"
+    shown = tbench("memory", "stats")
+    assert shown.code == 0, shown.err
+    assert max(map(len, shown.out.splitlines())) <= 80
+    effect = next(line for line in shown.out.splitlines() if line.startswith(lesson))
+    assert effect.split()[1] == "active"
+    assert " 48 " in effect
+    assert "transfer" in shown.out
+    assert "+50.0 pt" in shown.out
+    counts = json.loads(tbench("memory", "stats", "--json").out)
+    assert counts["lessons"] == 1
+    assert [(one["kind"], one["difference"], one["trials"]) for one in counts["gains"]] == [("transfer", 0.5, 48)]
+    listed = tbench("memory", "list").out
+    assert "+" in listed.splitlines()[1]

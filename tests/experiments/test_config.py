@@ -80,11 +80,14 @@ def test_one_mistake_gives_one_line(project, text: str, expected: str) -> None:
         ("[]", "tasks.items: must not be empty"),
         ('["a"]', "tasks.items[0]: must be a table, not a string"),
         ('[{ id = "" }]', "tasks.items[0].id: must not be empty"),
-        ("[{}]", "tasks.items[0].id: is required (The task's id within its dataset.)"),
+        ("[{}]", "tasks.items[0].id: is required (The task's id within its dataset; or a glob, as `git-*`, where"),
         ('[{ id = "a" }, { id = "a" }]', 'tasks.items[1]: task "a" of terminal-bench@2.0 is already tasks.items[0] (remove one)'),
         ('[{ id = "a", datset = "x@1" }]', 'tasks.items[0].datset: unknown key (did you mean "dataset"?)'),
         ('[{ id = "a", dataset = "nowhere" }]', 'tasks.items[0].dataset: "nowhere" is not a dataset'),
         ('[{ id = "a", dataset = "starer" }]', 'tasks.items[0].dataset: "starer" is not a dataset (did you mean "starter"?)'),
+        ('[{ id = "a*" }]', "tasks.items[0].id: which tasks terminal-bench@2.0 has is known only when a run starts"),
+        ('[{ id = "?", dataset = "starter" }]', 'tasks.items[0].id: "?" fits no task of starter'),
+        ('"al"', 'tasks.items: must be one of all, not "al" (did you mean "all"?)'),
         ('[{ id = "a", dataset = "./none" }]', "tasks.items[0].dataset: no folder of tasks at"),
     ],
 )  # fmt: skip
@@ -92,6 +95,24 @@ def test_wrong_tasks(project, items: str, expected: str) -> None:
     found = problems(project, BASE.replace('[{ id = "a" }]', items) + ORACLE)
     assert len(found) == 1
     assert found[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ('"all"', ["a", "b1", "b2"]),
+        ('[{ id = "b*" }]', ["b1", "b2"]),
+        ('[{ id = "b*", timeout_sec = 9 }, { id = "*" }]', ["b1 9.0", "b2 9.0", "a"]),
+        ('[{ id = "b[2]" }, { id = "a" }]', ["b2", "a"]),
+        ('[{ id = "b*" }, { id = "b2", timeout_sec = 5 }]', ["b1", "b2 5.0"]),
+        ('[{ id = "b2", timeout_sec = 5 }, { id = "*" }]', ["b2 5.0", "a", "b1"]),
+    ],
+)
+def test_a_glob_is_the_tasks_that_fit_and_one_that_is_named_keeps_its_keys(project, items: str, expected: list) -> None:
+    for task in ("b2", "a", "b1"):
+        project.task("d", task)
+    found = good(project, BASE.replace('[{ id = "a" }]', f'{items}\ndefault_dataset = "d"') + ORACLE).tasks
+    assert [f"{t.id} {t.timeout_sec}" if t.timeout_sec else t.id for t in found] == expected
 
 
 def test_the_same_id_in_two_datasets_is_two_tasks(project) -> None:

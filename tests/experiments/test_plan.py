@@ -1,4 +1,5 @@
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,6 +65,39 @@ def test_a_family_is_that_of_the_file_else_that_of_the_task(project, metadata: s
     )
     made = plan(project, BASE.replace('[{ id = "a" }]', f'{items}\ndefault_dataset = "d"') + ORACLE)
     assert [task.ref.family for task in made.jobs[0].tasks] == [family, "mine", family, None]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "profiles", "cells"),
+    [
+        (["[ab]"], [], "zm ab"),
+        (["other@1/*"], ["z*"], "z b"),
+        (["terminal-bench@2.0/?", "b"], ["m"], "m cab"),
+        (["*"], ["*"], "zm cab"),
+    ],
+)
+def test_globs_pick_tasks_and_profiles(project, tasks: list[str], profiles: list[str], cells: str) -> None:
+    made = plan(project, MANY, tasks=tasks, profiles=profiles)
+    found = [job.profile for job in made.jobs], [task.ref.id for task in made.jobs[0].tasks]
+    assert " ".join("".join(names) for names in found) == cells
+
+
+@pytest.mark.parametrize(
+    ("selection", "told"),
+    [
+        ({"tasks": ["x*"]}, '"x*" fits no task'),
+        ({"profiles": ["zz*"]}, '"zz*" fits no profile'),
+        ({"attempts": 0}, "attempts must be from 1 to 1000, not 0"),
+    ],
+)
+def test_a_selection_of_nothing_is_an_error(project, selection: dict, told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)):
+        plan(project, MANY, **selection)
+
+
+def test_attempts_of_a_selection_stand_for_those_of_the_file(project) -> None:
+    made = plan(project, MANY, attempts=5)
+    assert {job.attempts for job in made.jobs} == {made.settings.attempts, made.declared.attempts} == {5}
 
 
 def test_what_a_run_has_to_look_up_is_noted_until_it_is_found(project) -> None:

@@ -54,7 +54,7 @@ def test_globs_choose_tasks_and_one_without_a_match_is_refused() -> None:
     suite = load_suite(Path("starter"), ["csv-*", "starter/git-lost-*"])
     assert [task.id for task in suite.tasks] == ["csv-clean", "git-lost-commit"]
     assert suite.digest == load_suite(Path("starter")).digest, "it is the same suite, of which some tasks are chosen"
-    with pytest.raises(UserError, match='no task matches "csv-claen".*did you mean "csv-clean"'):
+    with pytest.raises(UserError, match='no task is called "csv-claen".*did you mean "csv-clean"'):
         load_suite(Path("starter"), ["git-*", "csv-claen"])
 
 

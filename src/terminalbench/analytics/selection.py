@@ -11,7 +11,7 @@ import msgspec
 from terminalbench.analytics.findings.analyzers import Loaded
 from terminalbench.analytics.findings.cache import FindingsCache
 from terminalbench.analytics.findings.trial_files import TrialFiles
-from terminalbench.errors import UserError, did_you_mean
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.plan import Plan
@@ -23,6 +23,7 @@ from terminalbench.index.store import open_index
 from terminalbench.index.views import open_views
 from terminalbench.records import Finding, Outcome, TaskRef
 from terminalbench.secrets.values import Secrets
+from terminalbench.text.names import fits, fits_one, is_task, unknown
 from terminalbench.text.numbers import some
 
 type Only = Literal["succeeded", "failed"]
@@ -98,12 +99,12 @@ def _check_names(opened: Sequence[Picked], wanted: Filter, where: str) -> None:
     jobs = [job for part in opened for job in part.view.plan.jobs]
     profiles = list(dict.fromkeys(job.profile for job in jobs))
     for name in wanted.profiles:
-        if name not in profiles:
-            raise UserError(f'no profile is called "{name}"', where=where, hint=did_you_mean(name, profiles))
+        if not any(fits(profile, name) for profile in profiles):
+            raise unknown("profile", name, profiles, where)
     refs = list(dict.fromkeys(task.ref for job in jobs for task in job.tasks))
     for name in wanted.tasks:
         if not any(_called(ref, name) for ref in refs):
-            raise UserError(f'no task is called "{name}"', where=where, hint=did_you_mean(name, [r.id for r in refs]))
+            raise unknown("task", name, (ref.id for ref in refs), where)
 
 
 def _selected(view: BatchView, wanted: Filter) -> BatchView:
@@ -116,7 +117,7 @@ def _selected(view: BatchView, wanted: Filter) -> BatchView:
     jobs = tuple(
         msgspec.structs.replace(job, tasks=kept)
         for job in plan.jobs
-        if not wanted.profiles or job.profile in wanted.profiles
+        if not wanted.profiles or fits_one(job.profile, wanted.profiles)
         if (kept := tuple(task for task in job.tasks if task.ref in tasks))
     )
     keys = {job.profile for job in jobs}
@@ -156,7 +157,7 @@ def _left_out(plan: Plan, tasks: Collection[TaskRef], profiles: Collection[str],
 
 
 def _called(ref: TaskRef, name: str) -> bool:
-    return name in (ref.id, f"{ref.dataset}/{ref.id}")
+    return is_task(ref.dataset, ref.id, name)
 
 
 def ran(cell: CellState) -> bool:

@@ -80,9 +80,17 @@ root_option: Any = click.option(
 def picks(command: Any) -> Any:
     """`--tasks` and `--profiles`, which pick some of an experiment."""
     for name, values in (("profiles", "KEY..."), ("tasks", "ID...")):
-        only, complete = f"Only these {name}.", _names_of(name)
+        only, complete = f"Only these {name}; globs work.", _names_of(name)
         command = click.option(f"--{name}", multiple=True, metavar=values, help=only, shell_complete=complete)(command)
     return command
+
+
+attempts_option: Any = click.option(
+    "--attempts",
+    type=click.IntRange(1, 1000),
+    metavar="K",
+    help="Trials of each task by each profile, instead of what the file says.",
+)
 
 
 def labels_of(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import click
 from terminalbench.cli.options import (
     PATH,
     ListCommand,
+    attempts_option,
     experiment_argument,
     json_option,
     label_option,
@@ -34,6 +35,7 @@ _SHOWN_TASKS = 40
 @click.command("plan", cls=ListCommand)
 @experiment_argument
 @picks
+@attempts_option
 @label_option
 @click.option("--batch", type=click.IntRange(min=0), help="Plan into this batch; says what of it is reused.")
 @json_option
@@ -43,6 +45,7 @@ def command(
     experiment: Path,
     tasks: tuple[str, ...],
     profiles: tuple[str, ...],
+    attempts: int | None,
     labels: dict[str, str],
     batch: int | None,
     as_json: bool,
@@ -55,7 +58,7 @@ def command(
     """
     from terminalbench.experiments.plan import Selection
 
-    selection = Selection(tasks, profiles, labels)
+    selection = Selection(tasks, profiles, labels, attempts)
     return show_plan(experiment, root, selection, batch, as_json=as_json, job_configs=job_configs)
 
 
@@ -72,8 +75,8 @@ def show_plan(
     from terminalbench.experiments.config import load
     from terminalbench.lab.plan import plan_batch
 
-    if batch is not None and selection.labels:
-        raise UserError("--batch plans into a batch that has its labels already; --label does not go with it")
+    if batch is not None and (selection.labels or selection.attempts):
+        raise UserError("--batch plans into a batch that has its own; --label and --attempts do not go with it")
     planned = plan_batch(load(file, root), selection, batch)
     if job_configs is not None:
         planned.write_job_configs(job_configs)
@@ -144,7 +147,7 @@ def plan_text(planned: "PlannedBatch") -> str:
     factors = (
         plural(len(jobs[0].tasks), "task"),
         plural(len(jobs), "profile"),
-        plural(planned.experiment.run.attempts, "attempt"),
+        plural(planned.plan.settings.attempts, "attempt"),
     )
     run = planned.experiment.run
     where = f"batch {planned.plan.batch} in {planned.plan.folder}"

@@ -11,6 +11,7 @@ import click
 from terminalbench.cli.options import (
     PATH,
     ListCommand,
+    attempts_option,
     experiment_argument,
     json_option,
     label_option,
@@ -36,6 +37,7 @@ _RESUMED = "going on with batch {number} ({place}): {trials} to run"
 @click.command("run", cls=ListCommand)
 @experiment_argument
 @picks
+@attempts_option
 @label_option
 @click.option("--batch", type=click.IntRange(min=0), help="Go on with this batch, as tbench resume does.")
 @click.option("--dry-run", is_flag=True, help="The same as tbench plan: show what would run.")
@@ -54,6 +56,7 @@ def command(
     experiment: Path,
     tasks: tuple[str, ...],
     profiles: tuple[str, ...],
+    attempts: int | None,
     labels: dict[str, str],
     batch: int | None,
     dry_run: bool,
@@ -74,7 +77,7 @@ def command(
         from terminalbench.cli.plan import show_plan
         from terminalbench.experiments.plan import Selection
 
-        return show_plan(experiment, root, Selection(tasks, profiles, labels), batch, as_json=as_json)
+        return show_plan(experiment, root, Selection(tasks, profiles, labels, attempts), batch, as_json=as_json)
     if detach:
         if watch:
             raise UserError("--detach and --watch do not go together", hint="start it, then: tbench watch")
@@ -83,14 +86,15 @@ def command(
         from terminalbench.cli.select import one_batch
 
         where = Where(experiment, batch, root=root)
-        if tasks or profiles or labels or gate:
-            given = "--tasks, --profiles, --label and --gate"
+        if tasks or profiles or attempts or labels or gate:
+            given = "--tasks, --profiles, --attempts, --label and --gate"
             raise UserError(f"--batch goes on with a whole batch; {given} do not go with it")
         return resume_batch(one_batch(where), as_json=as_json, watch=watch, strict=strict)
     from terminalbench.experiments.config import load
     from terminalbench.lab.run import run
 
-    work = partial(run, load(experiment, root), tasks=tasks, profiles=profiles, labels=labels, strict=strict, gate=gate)
+    picked = {"tasks": tasks, "profiles": profiles, "attempts": attempts, "labels": labels}
+    work = partial(run, load(experiment, root), **picked, strict=strict, gate=gate)
     return _told(work, "checking tasks, profiles and environment ...", _STARTED, as_json=as_json, watch=watch)
 
 

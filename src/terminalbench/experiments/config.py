@@ -22,6 +22,7 @@ from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import declared_names, foreign_file, variables
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
 from terminalbench.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
+from terminalbench.text.names import fits, fits_one, is_glob, is_task, unknown
 from terminalbench.text.oracle import ORACLE
 from terminalbench.text.paths import typed
 
@@ -113,25 +114,20 @@ def load_tables(raw: dict[str, Any], file: Path, root: Path) -> Experiment:
 
 
 def select_tasks(experiment: Experiment, wanted: Sequence[str]) -> list[Task]:
-    """The tasks called `wanted` (`id` or `dataset/id`), in the order of the file."""
-    if not wanted:
-        return list(experiment.tasks)
-    full = {f"{task.dataset}/{task.id}": task for task in experiment.tasks}
+    """The tasks that `wanted` names (`id`, `dataset/id` or a glob of either), in the order of the file."""
     for name in wanted:
-        if name not in full and not any(task.id == name for task in experiment.tasks):
-            known = list(dict.fromkeys(task.id for task in experiment.tasks))
-            raise UserError(f'no task is called "{name}"', where=str(experiment.file), hint=did_you_mean(name, known))
-    return [task for key, task in full.items() if key in wanted or task.id in wanted]
+        if not any(is_task(task.dataset, task.id, name) for task in experiment.tasks):
+            raise unknown("task", name, (task.id for task in experiment.tasks), str(experiment.file))
+    return [t for t in experiment.tasks if not wanted or any(is_task(t.dataset, t.id, name) for name in wanted)]
 
 
 def select_profiles(experiment: Experiment, wanted: Sequence[str]) -> list[Profile]:
-    """The profiles called `wanted`, in the order of the file."""
+    """The profiles that `wanted` names (keys or globs of them), in the order of the file."""
     known = [profile.key for profile in experiment.profiles]
     for name in wanted:
-        if name not in known:
-            what = f'no profile is called "{name}"'
-            raise UserError(what, where=str(experiment.file), hint=did_you_mean(name, known))
-    return [profile for profile in experiment.profiles if not wanted or profile.key in wanted]
+        if not any(fits(key, name) for key in known):
+            raise unknown("profile", name, known, str(experiment.file))
+    return [profile for profile in experiment.profiles if not wanted or fits_one(profile.key, wanted)]
 
 
 def project_root(file: Path, root: Path | None) -> Path:
@@ -163,6 +159,12 @@ def old_shape(raw: Mapping[str, Any]) -> str | None:
         if any(isinstance(value, Mapping) for value in tasks.values()):
             return "[tasks.<id>] tables"
     return None
+
+
+def _items(table: tables.TasksTable | None) -> list[tables.TaskTable]:
+    """The items of `[tasks]`; `"all"` is one that fits every task."""
+    items = (table.items if table else None) or []
+    return [tables.TaskTable("*")] if isinstance(items, str) else items
 
 
 @dataclass
@@ -252,11 +254,10 @@ class _Loader:
                 if (value := getattr(declared, source)) and has_login(value):
                     self.problems.add(f"{join('datasets', name)}.{source}", "carries a login", "remove it")
         places = DatasetPlaces(self.root, table.datasets, self._registry(table.run))
-        items = (table.tasks.items if table.tasks else None) or []
         found: dict[str, Dataset | None] = {}
         seen: dict[tuple[str, str], int] = {}
-        tasks: list[Task] = []
-        for index, item in enumerate(items):
+        tasks: dict[tuple[str, str], Task] = {}
+        for index, item in enumerate(_items(table.tasks)):
             if not item.id:
                 continue
             at = f"tasks.items[{index}]"
@@ -269,10 +270,29 @@ class _Loader:
                 where = f"{at}.dataset" if item.dataset else "tasks.default_dataset"
                 found[name] = places.find(name, where, self.problems)
             dataset = found[name]
-            if dataset is not None and self._task_exists(dataset, item.id, f"{at}.id"):
-                source = dataset.task(item.id)
-                tasks.append(Task(item.id, name, item.family or source.own_family(), source, item.timeout_sec))
-        return {name: dataset for name, dataset in found.items() if dataset is not None}, tasks
+            if dataset is None:
+                continue
+            for task_id in self._ids(dataset, item.id, f"{at}.id"):
+                # A task that is named decides over a glob that it is in as well, wherever the two stand.
+                if (name, task_id) not in tasks or not is_glob(item.id):
+                    source = dataset.task(task_id)
+                    family = item.family or source.own_family()
+                    tasks[name, task_id] = Task(task_id, name, family, source, item.timeout_sec)
+        return {name: dataset for name, dataset in found.items() if dataset is not None}, list(tasks.values())
+
+    def _ids(self, dataset: Dataset, wanted: str, at: str) -> list[str]:
+        """The ids of the tasks that an item stands for: one, or those that its glob fits."""
+        if not is_glob(wanted):
+            return [wanted] if self._task_exists(dataset, wanted, at) else []
+        known = dataset.known_tasks()
+        if known is None:
+            what = f'which tasks {dataset.name} has is known only when a run starts; "{wanted}" cannot be looked up'
+            self.problems.add(at, what, "list the ids")
+            return []
+        ids = [task_id for task_id in known if fits(task_id, wanted)]
+        if not ids:
+            self.problems.add(at, f'"{wanted}" fits no task of {dataset.name}', did_you_mean(wanted, known))
+        return ids
 
     def _check_task_folders(self, tasks: list[Task], profiles: list[Profile]) -> None:
         """Refuse files that lead out of a task's folder; tell of undeclared variables, as the env file may come yet."""

@@ -5,7 +5,7 @@ Harbor runs a job's trials attempt by attempt, in each attempt task by task; the
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +22,7 @@ from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.earlier import Earlier, Extent, GrownFrom, earlier
 from terminalbench.experiments.profiles import RECIPE, Difference, Profile, changes_since, policy_id
 from terminalbench.experiments.tables import (
+    MOST_ATTEMPTS,
     SLUG,
     SLUG_DOC,
     AnalysisTable,
@@ -224,6 +225,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     artifacts: tuple[str, ...] = ()
     selected_tasks: tuple[str, ...] = ()
     selected_profiles: tuple[str, ...] = ()
+    selected_attempts: int | None = None
     excluded: tuple[Exclusion, ...] = ()
     superseded: tuple[str, ...] = ()
     died: tuple[str, ...] = ()
@@ -311,13 +313,19 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which tasks and profiles of an experiment to plan (empty means all), and labels besides those of its file."""
+    """Which tasks and profiles of an experiment to plan (empty means all), and labels besides those of its file.
+
+    `attempts` are instead of those of the file.
+    """
 
     tasks: Sequence[str] = ()
     profiles: Sequence[str] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    attempts: int | None = None
 
     def __post_init__(self) -> None:
+        if self.attempts is not None and not 1 <= self.attempts <= MOST_ATTEMPTS:
+            raise UserError(f"attempts must be from 1 to {MOST_ATTEMPTS}, not {self.attempts}")
         for name, value in self.labels.items():
             if not (isinstance(name, str) and re.fullmatch(SLUG, name) and isinstance(value, str)):
                 raise UserError(f"label {name!r}: the name must be of {SLUG_DOC}, the value a text, not {value!r}")
@@ -349,8 +357,10 @@ def make_plan(
         )
         for t in tasks
     )
-    attempts = experiment.run.attempts
-    jobs = tuple(JobSpec(f"{stamp}__{p.key}", p.key, p.id, attempts, planned) for p in profiles)
+    run = experiment.run
+    if selection.attempts is not None:
+        run = replace(run, attempts=selection.attempts)
+    jobs = tuple(JobSpec(f"{stamp}__{p.key}", p.key, p.id, run.attempts, planned) for p in profiles)
     baseline = experiment.baseline if experiment.baseline in profiles else profiles[0]
     return Plan(
         slug=experiment.slug,
@@ -360,19 +370,20 @@ def make_plan(
         baseline=baseline.key,
         jobs=jobs,
         profiles=tuple(_profile_record(profile, experiment.root) for profile in profiles),
-        settings=experiment.run,
+        settings=run,
         analysis=experiment.analysis,
         top_up=experiment.top_up,
         notify=experiment.notify,
         declared=Declared(
             tasks=tuple(f"{task.dataset}/{task.id}" for task in tasks),
             profiles=tuple(profile.key for profile in profiles),
-            attempts=attempts,
+            attempts=run.attempts,
         ),
         labels={**experiment.labels, **selection.labels},
         artifacts=tuple(experiment.artifacts.targets),
         selected_tasks=tuple(selection.tasks),
         selected_profiles=tuple(selection.profiles),
+        selected_attempts=selection.attempts,
         excluded=_quarantined(experiment, planned),
         notes=experiment.notes,
     )

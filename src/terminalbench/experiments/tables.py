@@ -11,14 +11,20 @@ SLUG = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}"
 SLUG_DOC = 'letters, digits, ".", "_" and "-" (at most 100, and not "." or "..")'
 SCHEMA_VERSION = 2
 DEFAULT_DATASET = "terminal-bench@2.0"
+MOST_ATTEMPTS = 1000
 DEFAULT_ENV_FILE = "experiments/.env"
 
 
 @table
 class TaskTable:
-    """One entry of `tasks.items`."""
+    """One entry of `tasks.items`. Of a task that a glob fits and another entry names, the one that names it counts."""
 
-    id: str = key("The task's id within its dataset.", non_empty=True, example='"fix-git"', required=True)
+    id: str = key(
+        "The task's id within its dataset; or a glob, as `git-*`, where the dataset is on this machine.",
+        non_empty=True,
+        example='"fix-git"',
+        required=True,
+    )
     dataset: str | None = key("Its dataset, when it is not `tasks.default_dataset`.", non_empty=True)
     family: str | None = key(
         "Group of related tasks; the unit of comparison when given. Default: `[metadata] family` of the task's own "
@@ -35,8 +41,8 @@ class TaskTable:
 class TasksTable:
     """`[tasks]`: what to attempt, in which order."""
 
-    items: list[TaskTable] = key(
-        "The tasks and their order: the single source of truth.",
+    items: Literal["all"] | list[TaskTable] = key(
+        'The tasks and their order: the single source of truth. `"all"`: every task of `default_dataset`.',
         non_empty=True,
         example='[{ id = "fix-git" }]',
         required=True,
@@ -96,7 +102,7 @@ class RunTable:
 
     results_root: str = key("Folder for results; each batch lands in `<results_root>/<slug>/<n>/`.", default="results")
     profiles_parallel: int = key("Profiles that run side by side; 0 = all at once.", default=0, minimum=0)
-    attempts: int = key("Trials of each task by each profile.", default=1, minimum=1, maximum=1000)
+    attempts: int = key("Trials of each task by each profile.", default=1, minimum=1, maximum=MOST_ATTEMPTS)
     retries: int = key(
         "Times a trial is tried again after an error of the bench that may pass; never one with a verdict.",
         default=0,
@@ -304,7 +310,7 @@ class TopUpTable:
         example="0.2",
         required=True,
     )
-    max_attempts: int = key("Most attempts of one task by one profile.", default=10, minimum=2, maximum=1000)
+    max_attempts: int = key("Most attempts of one task by one profile.", default=10, minimum=2, maximum=MOST_ATTEMPTS)
     trials_per_round: int = key("Trials added before the intervals are looked at again.", default=20, minimum=2)
 
 

@@ -90,17 +90,19 @@ def plan(
     *,
     tasks: Sequence[str] = (),
     profiles: Sequence[str] = (),
+    attempts: int | None = None,
     labels: Mapping[str, str] | None = None,
     batch: int | None = None,
     root: Path | str | None = None,
 ) -> Plan:
     """What a run would do: one job per profile, its trials in order, what is left out. Writes nothing, needs no key.
 
-    `tasks` and `profiles` pick some of the experiment; `batch` plans into a batch that exists.
+    `tasks` and `profiles` pick some of the experiment, by name or glob; `attempts` are instead of those of its file;
+    `batch` plans into a batch that exists.
     """
     from terminalbench.lab.select import open_experiment
 
-    selection = Selection(tasks, profiles, labels or {})
+    selection = Selection(tasks, profiles, labels or {}, attempts)
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int)):
         raise UserError(f"must be the number of a batch, not {batch!r}", where="plan(batch=...)")
     return plan_batch(open_experiment(experiment, root), selection, batch).plan

@@ -77,6 +77,7 @@ def run(
     *,
     tasks: Sequence[str] = (),
     profiles: Sequence[str] = (),
+    attempts: int | None = None,
     labels: Mapping[str, str] | None = None,
     strict: bool = False,
     listener: Told | None = None,
@@ -87,16 +88,17 @@ def run(
 ) -> Ended:
     """Run an experiment: one Harbor job per profile, in a new batch. Returns when it is over.
 
-    `tasks` and `profiles` pick some of it; `labels` come on top of those of the file. What cannot run is left out with
-    its reason; with `strict` that is an error, and nothing runs. `listener` is called with every event of the batch;
-    one that raises is called no more, the run goes on, and `problems` of the result say so.
+    `tasks` and `profiles` pick some of it, by name or glob; `attempts` are instead of those of its file; `labels`
+    come on top of those of the file. What cannot run is left out with its reason; with `strict` that is an error, and
+    nothing runs. `listener` is called with every event of the batch; one that raises is called no more, the run goes
+    on, and `problems` of the result say so.
     An interrupt (Ctrl-C) ends the running trials, and the result says so. Only the main thread can run a batch.
     `executor` is a name, an entry point or "module:Class"; `gate` a file that the batch shares with others: one budget,
     one deadline, one set of rate limits and orders. `number` is the one that the batch gets if it is free.
     """
     opened, told = open_experiment(experiment, root), listener_of(listener)
     with harbor_loaded_once():
-        prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}))
+        prepared = prepare_run(opened, Selection(tasks, profiles, labels or {}, attempts))
         if strict:
             refuse_left_out(prepared.plan.excluded, str(opened.file))
         shared = Path(gate) if gate is not None else None

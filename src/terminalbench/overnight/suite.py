@@ -8,7 +8,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from terminalbench.harbor.limits.hangs import read_task
 from terminalbench.overnight.night import SuiteTask
 from terminalbench.records import TaskRef
 from terminalbench.strict import Problems, find_path, is_file, is_folder, key, read, read_toml, table
+from terminalbench.text.names import is_task, unknown
 
 SHIPPED = Path(__file__).parent / "suites"
 """The suites that come with the bench; each is named by its file without `.json`."""
@@ -126,15 +126,10 @@ def _found(file: Path) -> Path:
 
 
 def _matching(suite: Suite, globs: Sequence[str]) -> tuple[SuiteTask, ...]:
-    names = {task: (task.id, f"{task.dataset}/{task.id}") for task in suite.tasks}
     for glob in globs:
-        if not any(fnmatchcase(name, glob) for pair in names.values() for name in pair):
-            known = list(dict.fromkeys(task.id for task in suite.tasks))
-            raise UserError(
-                f'no task matches "{glob}"', where=str(suite.file), hint=did_you_mean(glob.replace("*", ""), known)
-            )
-    wanted = globs or ("*",)
-    return tuple(task for task, pair in names.items() if any(fnmatchcase(name, g) for name in pair for g in wanted))
+        if not any(is_task(task.dataset, task.id, glob) for task in suite.tasks):
+            raise unknown("task", glob, (task.id for task in suite.tasks), str(suite.file))
+    return tuple(t for t in suite.tasks if not globs or any(is_task(t.dataset, t.id, glob) for glob in globs))
 
 
 def _chosen(experiment: Experiment, tasks: Sequence[SuiteTask]) -> Experiment:

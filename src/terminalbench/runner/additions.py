@@ -13,7 +13,7 @@ import msgspec
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.config import Experiment, select_profiles
 from terminalbench.experiments.plan import Plan, Selection, make_plan
 from terminalbench.experiments.quarantine import quarantine_file
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
@@ -61,7 +61,10 @@ def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment) -> Grown:
     pinned_now = _with_pins(batch, plan, experiment)
     _refuse_changed_profiles(plan, pinned_now)
     labels = {task.ref.dataset: task.label for job in plan.jobs for task in job.tasks}
-    selection = Selection(plan.selected_tasks, plan.selected_profiles)
+    attempts = plan.selected_attempts
+    if attempts is not None:
+        attempts = max(attempts, experiment.run.attempts)
+    selection = Selection(plan.selected_tasks, plan.selected_profiles, attempts=attempts)
     wanted = make_plan(pinned_now, batch, datetime.now(UTC), selection, labels)
     if experiment.file.read_bytes() != batch.experiment_toml.read_bytes():
         plan, configs = _added(batch, plan, pinned_now, wanted)
@@ -74,8 +77,8 @@ def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment) -> Grown:
 def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:
     """The experiment with the commits of the batch where its file pins none; profiles that are added share them."""
     planned = {job.profile for job in plan.jobs}
-    selected = plan.selected_profiles or [profile.key for profile in experiment.profiles]
-    added = [key for key in selected if key not in planned]
+    selected = select_profiles(experiment, plan.selected_profiles)
+    added = [profile.key for profile in selected if profile.key not in planned]
     known = batch_commits(batch, plan, experiment) if added else {}
     made = pinned(as_planned(experiment, plan), added, known)
     for profile in made.profiles:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.errors import TbenchError, UserError, did_you_mean
+from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
@@ -58,6 +58,7 @@ from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import Cell, next_wave
 from terminalbench.secrets.find import references
+from terminalbench.text.names import fits, fits_one, unknown
 from terminalbench.text.paths import typed
 from terminalbench.workflow.load import imports
 
@@ -82,7 +83,7 @@ class ResumeRequest:
 
     def wants(self, profile: str) -> bool:
         """Whether anything of a profile is to run."""
-        return not self.profiles or profile in self.profiles
+        return not self.profiles or fits_one(profile, self.profiles)
 
     @property
     def first_round(self) -> bool:
@@ -153,9 +154,8 @@ def _only_here(batch: Batch) -> Generator[None]:
 def _refuse_unknown_profiles(batch: Batch, plan: Plan, named: Collection[str]) -> None:
     known = [profile.key for profile in plan.profiles]
     for name in named:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise UserError(f'no profile of the batch is called "{name}"', where=str(batch.folder), hint=hint)
+        if not any(fits(key, name) for key in known):
+            raise unknown("profile of the batch", name, known, str(batch.folder))
 
 
 def _tell_untold_ends(batch: Batch, view: BatchView) -> None:

@@ -1,0 +1,32 @@
+"""The names of tasks and profiles as a person gives them: one that is, or a glob for all that fit."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from terminalbench.errors import UserError, did_you_mean
+
+
+def is_glob(name: str) -> bool:
+    """Whether a name may stand for several."""
+    return not set("*?[").isdisjoint(name)
+
+
+def fits(name: str, wanted: str) -> bool:
+    """Whether a name is the one that is wanted, or one of those that a glob wants."""
+    return name == wanted or (is_glob(wanted) and fnmatchcase(name, wanted))
+
+
+def fits_one(name: str, wanted: Iterable[str]) -> bool:
+    """Whether one of several wants it."""
+    return any(fits(name, one) for one in wanted)
+
+
+def is_task(dataset: str, task_id: str, wanted: str) -> bool:
+    """Whether a task is wanted, as `id` or as `dataset/id`."""
+    return fits(task_id, wanted) or fits(f"{dataset}/{task_id}", wanted)
+
+
+def unknown(kind: str, name: str, known: Iterable[str], where: str) -> UserError:
+    """The error for a name that nothing has, or a glob that nothing fits."""
+    what = f'"{name}" fits no {kind}' if is_glob(name) else f'no {kind} is called "{name}"'
+    return UserError(what, where=where, hint=did_you_mean(name.strip("*"), list(dict.fromkeys(known))))

@@ -77,6 +77,8 @@ class Works:
 
     async def check(self, artifact, context):
         made = await changes(answer_of(artifact), context.workspace)
+        if b"boom" in made.files["calc.py"]:
+            raise KeyError("a bug of this guard")
         script = FORGE + 'python3 -B -c "import calc; assert calc.add(2, 3) == 5, calc.add(2, 3)"'
         ran = await context.workspace.run(["sh", "-c", script], timeout_sec=60, files=made.files)
         if ran.code:
@@ -126,7 +128,7 @@ model = "openai/scripted"
 options = {{ base_url = "{url}/v1", tries = 2 }}
 """
 ANALYSIS = {"root_cause": "the sign", "fix_approach": "add", "files": ["calc.py"]}
-SCENARIOS = ("good", "mended", "back", "hopeless", "busy", "limited", "broken", "locked")
+SCENARIOS = ("good", "mended", "back", "hopeless", "busy", "limited", "broken", "locked", "bug")
 
 
 def edit(replace: str, search: str = "a - b") -> dict[str, Any]:
@@ -152,6 +154,8 @@ def answers(asked: Asked) -> Answer:
             return edit(f"a * b  # {asked.number}")
         case "hopeless", "patch", _:
             return edit("a", search=f"not in the file {asked.number}")
+        case "bug", "patch", _:
+            return edit("a + b  # boom")
         case "slow", "review", _:
             return STALL
         case "quick", "review", _:
@@ -230,6 +234,7 @@ def test_each_scenario_ends_as_it_should(batch: Ran) -> None:
         "limited": ("errored", "rate_limit"),
         "broken": ("errored", "provider"),
         "locked": ("errored", "auth"),
+        "bug": ("errored", "unknown"),
     }, batch.ran.stdout + batch.ran.stderr
 
 
@@ -326,6 +331,15 @@ def test_what_a_provider_does_is_no_attempt_of_the_model(batch: Ran) -> None:
     ended = {event.task: event for event in batch.lab.events() if event.kind == "trial_ended"}
     assert ended["limited"].detail["asked_wait_sec"] == 0.2
     assert ended["limited"].detail["rate_limit_hits"] == 2
+
+
+def test_a_bug_of_a_guard_is_no_failure_of_the_model(batch: Ran) -> None:
+    end = batch.trace("bug")[-1]
+    assert (end.kind, end.ending, end.reason) == ("run_end", "error", "KeyError: 'a bug of this guard'")
+    told = batch.result("bug")
+    assert told["exception_info"]["exception_type"] == "WorkflowBrokenError"
+    assert "a guard or the engine failed: KeyError: 'a bug of this guard'" in told["exception_info"]["exception_message"]
+    assert told["agent_result"]["metadata"]["ending"] == "error"
 
 
 def test_the_run_told_where_each_trial_was(batch: Ran) -> None:

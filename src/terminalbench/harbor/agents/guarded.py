@@ -9,6 +9,7 @@ agents, and leaves nothing.
 import asyncio
 import hashlib
 import os
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, override
@@ -21,6 +22,7 @@ from harbor.models.agent.context import AgentContext
 from harbor.models.trajectories import Agent
 from pydantic import Field
 
+from terminalbench.errors import TbenchError
 from terminalbench.files import write_bytes
 from terminalbench.harbor.agent_watch import current_watch
 from terminalbench.harbor.agents.chat import TrialChat, in_thread, provider_error
@@ -29,7 +31,9 @@ from terminalbench.harbor.agents.tape import Tape
 from terminalbench.harbor.agents.workspace import TrialWorkspace
 from terminalbench.harbor.attempts import ATTEMPT
 from terminalbench.harbor.progress import TellsProgress
+from terminalbench.harbor.read.error_classes import error_class
 from terminalbench.llm.model import Fault, ModelError, Options
+from terminalbench.records import ErrorClass
 from terminalbench.version import __version__
 from terminalbench.workflow import context as repository_context
 from terminalbench.workflow.attempt import Given, Ports
@@ -46,6 +50,10 @@ _LEAVE_SEC = 20.0
 _EARLY_SEC = 0.5
 _LEFT = (Ending.DONE, Ending.TIME)
 """The endings that leave a patch in the tree."""
+
+
+class WorkflowBrokenError(RuntimeError):
+    """Code of the workflow failed, of a guard or of the engine: an error of the bench, never of the model."""
 
 
 class GuardedOptions(AgentOptions):
@@ -171,6 +179,12 @@ class GuardedAgent(BaseAgent, TellsProgress):
         try:
             language = metadata_of(environment).get("language")
             await self._run(tape, workspace, instruction, language if isinstance(language, str) else None)
+        except Exception as error:
+            name, said = type(error).__name__, str(error)
+            if isinstance(error, TbenchError) or error_class(name, said, "agent") is not ErrorClass.AGENT_CRASH:
+                raise
+            tape.metadata |= {"ending": Ending.ERROR.value, "reason": f"{name}: {said}"}
+            raise WorkflowBrokenError(f"a guard or the engine failed: {name}: {said}") from error
         finally:
             await workspace.close()
 
@@ -197,7 +211,8 @@ class GuardedAgent(BaseAgent, TellsProgress):
         except asyncio.CancelledError:
             tape.metadata["ending"] = engine.cancelled_as.value
             if engine.cancelled_as is Ending.TIME:
-                await asyncio.wait_for(self._leave(tape, workspace, engine.best), _LEAVE_SEC)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._leave(tape, workspace, engine.best), _LEAVE_SEC)
             raise
         except ModelError as error:
             tape.metadata |= {"ending": Ending.ERROR.value, "reason": str(error)}

@@ -60,9 +60,10 @@ OTHER_EXCEPTIONS = _by_name(
     cancelled        CancelledError KeyboardInterrupt
     environment      SandboxNetworkError WorkspaceError
     environment_broken  EnvironmentBrokenError
+    unknown          WorkflowBrokenError
     """
 )
-"""Those of Python, of model clients (httpx, openai, anthropic, LiteLLM) and of our verifier that say by themselves what
+"""Those of Python, of model clients (httpx, openai, anthropic, LiteLLM), of our verifier and agents that say by themselves what
 went wrong."""
 
 PHASES: dict[str, ErrorClass] = {

@@ -338,7 +338,9 @@ def test_a_bug_of_a_guard_is_no_failure_of_the_model(batch: Ran) -> None:
     assert (end.kind, end.ending, end.reason) == ("run_end", "error", "KeyError: 'a bug of this guard'")
     told = batch.result("bug")
     assert told["exception_info"]["exception_type"] == "WorkflowBrokenError"
-    assert "a guard or the engine failed: KeyError: 'a bug of this guard'" in told["exception_info"]["exception_message"]
+    assert (
+        "a guard or the engine failed: KeyError: 'a bug of this guard'" in told["exception_info"]["exception_message"]
+    )
     assert told["agent_result"]["metadata"]["ending"] == "error"
 
 

@@ -102,7 +102,11 @@ def test_litellm_waits_as_the_server_asks(openai) -> None:
 )
 def test_litellm_faults_are_told_apart_and_hold_no_key(openai, status: int, kind: str, fault: Fault) -> None:
     with OpenAIServer(refusal=Refusal(status, kind, f"no, {CANARY}")) as server:
-        assert refused(openai(server)).fault is fault
+        error = refused(openai(server))
+    assert error.fault is fault
+    name, _, said = error.what.partition(": ")
+    assert name.endswith("Error")
+    assert said.startswith("no, "), "the name of the error is said once"
 
 
 def test_a_dead_endpoint_is_unreachable(openai) -> None:

@@ -28,6 +28,7 @@ from terminalbench.swebench_pro.experiment import (
     hand_over_key,
     key_variable,
     model_name,
+    refuse_unknown_provider,
     run_experiment,
 )
 from terminalbench.swebench_pro.instances import TaskInstance
@@ -89,15 +90,28 @@ def test_a_key_is_handed_over_in_this_process_only() -> None:
     environment = {KEY: "sk-secret"}
     hand_over_key("openrouter", None, environment)
     assert environment["OPENROUTER_API_KEY"] == "sk-secret"
-    own = {"OPENAI_API_KEY": "mine", KEY: "other"}
+    own = {"OPENAI_API_KEY": "sk-my-own", KEY: "sk-another"}
     hand_over_key("openai", None, own)
-    assert own["OPENAI_API_KEY"] == "mine"
+    assert own["OPENAI_API_KEY"] == "sk-my-own"
     local: dict[str, str] = {}
     hand_over_key("openai", "http://127.0.0.1:8000/v1", local)
-    assert local == {"OPENAI_API_KEY": "none"}
+    assert local == {"OPENAI_API_KEY": "no-key-is-needed-here"}
+    for weak in ("none", "ollama", "EMPTY", "k", "sk-1234"):  # Harbor replaces it in every file of a trial
+        with pytest.raises(UserError, match="the key in LLM_API_KEY is so short or so common"):
+            hand_over_key("openai", "http://127.0.0.1:8000/v1", {KEY: weak})
     hand_over_key("ollama", None, {})
     with pytest.raises(UserError, match="neither LLM_API_KEY nor OPENAI_API_KEY is set"):
         hand_over_key("openai", None, {})
+
+
+@pytest.mark.parametrize(
+    ("provider", "hint"), [("openruoter", 'did you mean "openrouter"?'), ("nosuch", "known: openai")]
+)
+def test_an_unknown_provider_is_refused_before_its_key_is_missed(provider: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f'no provider is called "{provider}"') as error:
+        run_experiment(wanted(tmp_path, provider=provider), Output(tmp_path / "out"), going_on=False)
+    assert hint in (error.value.hint or "")
+    refuse_unknown_provider("fireworks_ai", "m")
 
 
 def test_an_arm_of_a_file_is_named_by_it() -> None:
@@ -183,9 +197,16 @@ def test_a_wrong_workflow_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("retry_errors", "asked"), [(False, None), (True, "all")])
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [(["--resume"], None), (["--retry-errors"], "all"), (["--retry-errors", "agent_timeout"], "agent_timeout")],
+)
 def test_errors_are_run_again_on_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retry_errors: bool, asked: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    given: list[str],
+    asked: str | None,
 ) -> None:
     calls: list[str | None] = []
 
@@ -200,11 +221,14 @@ def test_errors_are_run_again_on_request(
     batch = Batch(tmp_path / "out" / "batches" / "swe-bench-pro" / "0")
     batch.folder.mkdir(parents=True)
     make_plan(batch, ("singleshot",), "a")
-    ask = wanted(tmp_path, provider="ollama")
-    with pytest.raises(UserError, match="nothing is run"):
-        run_experiment(ask, Output(tmp_path / "out"), going_on=True, retry_errors=retry_errors)
-    with pytest.raises(UserError, match="holds an experiment already"):
-        run_experiment(ask, Output(tmp_path / "out"), going_on=False)
+    task = tmp_path / "tasks" / "instance_a" / "task.toml"
+    task.parent.mkdir(parents=True)
+    task.write_text("[metadata]\nswebench_pro = true\n")
+    ask = ["swebench-pro", "experiment", "--provider", "ollama", "--tasks", str(task.parents[1])]
+    ask += ["--output-dir", str(tmp_path / "out")]
+    for more, said in ((given, "nothing is run here"), ([], "holds an experiment already")):
+        assert main([*ask, *more]) == 2
+        assert said in capsys.readouterr().err
     assert calls == [asked]
 
 

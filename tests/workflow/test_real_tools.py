@@ -103,6 +103,16 @@ def test_runners_tell_why_a_file_cannot_be_run(tmp_path: Path, runner: str, body
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
+def test_the_place_of_a_syntax_error_is_told(tmp_path: Path, runner: str) -> None:
+    space = space_of(tmp_path, project(runner))
+    code = HEADS[runner] + "test('adds', () => {\n  const x = ;\n})\n"
+    red = asked(space, "test_red", WrittenTest(code=code, target="x", path="test/guarded.test.js"))
+    line = code.splitlines().index("  const x = ;") + 1
+    assert re.search(rf"guarded\.test\.js:(?:{line}\b|.*\({line}:)", red.feedback), red.feedback
+    assert "    at " not in red.feedback.partition("SyntaxError")[0], "nothing before the error but what leads to it"
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
 def test_a_test_is_red_before_the_patch_and_green_with_it(tmp_path: Path, runner: str) -> None:
     space = space_of(tmp_path, project(runner))
     written = WrittenTest(code=HEADS[runner] + f"test('adds', () => {{ {ASSERTS[runner]} }})\n", target="it adds")

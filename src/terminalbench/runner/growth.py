@@ -10,6 +10,7 @@ from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.earlier import GrownFrom
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profiles import tells
+from terminalbench.experiments.tables import RunTable
 from terminalbench.records import TaskRef
 from terminalbench.text.numbers import plural
 
@@ -59,7 +60,7 @@ def refreshed(plan: Plan, now: Plan) -> Plan:
 
 def extended(old: Plan, new: Plan, where: str) -> Plan:
     """`old` with everything that `new` adds. Raises when `new` changes or drops anything."""
-    problems = [*_changed_settings(old, new), *_changed_jobs(old, new)]
+    problems = [*_changed_rules(old, new), *_changed_jobs(old, new)]
     if problems:
         listed = "\n  ".join(problems)
         raise UserError(
@@ -130,10 +131,15 @@ def _added_tasks(old: Plan, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
     return tuple(f"{ref.dataset}/{ref.id}" for ref in added)
 
 
-def _changed_settings(old: Plan, new: Plan) -> list[str]:
-    was, now = dataclasses.asdict(old.settings), dataclasses.asdict(new.settings)
+def changed_settings(old: RunTable, new: RunTable) -> list[str]:
+    """The settings of a run that are not as they were and decide what it measures."""
+    was, now = dataclasses.asdict(old), dataclasses.asdict(new)
     names = [name for name in now if name not in FREE_TO_CHANGE and now[name] != was[name]]
-    problems = [f"run.{name}: was {was[name]!r}, is {now[name]!r}" for name in names]
+    return [f"run.{name}: was {was[name]!r}, is {now[name]!r}" for name in names]
+
+
+def _changed_rules(old: Plan, new: Plan) -> list[str]:
+    problems = changed_settings(old.settings, new.settings)
     if old.top_up is not None and new.top_up != old.top_up:
         problems.append("top_up: the rule may not change once attempts depend on it")
     return problems

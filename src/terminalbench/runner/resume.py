@@ -199,8 +199,7 @@ def _by_name_only(view: BatchView) -> str | None:
     if not kinds:
         return None
     listed = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
-    named = next(iter(dict(kinds.most_common())))
-    again = f"tbench resume --retry-errors {named}"
+    again = f"--retry-errors {kinds.most_common(1)[0][0]}"
     return f"errors that are what a profile does ({listed}) are run again by name only: {again}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from terminalbench.errors import UserError
+from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, load
 from terminalbench.experiments.plan import Plan
@@ -21,8 +21,9 @@ from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import LockHeld, lock, read_json, write_project_file
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import Ended, run
-from terminalbench.runner.resume import ALL_ERRORS
+from terminalbench.runner.growth import changed_settings
 from terminalbench.runner.run import Listener
+from terminalbench.secrets.find import is_word
 from terminalbench.swebench_pro.instances import TaskInstance
 from terminalbench.swebench_pro.output import SLUG as BATCH_SLUG
 from terminalbench.swebench_pro.output import Output
@@ -40,7 +41,11 @@ _BY_COLON = ("ollama", "claude-code", "replay")
 _WITHOUT_TEMPERATURE = "claude-code"
 """Asked at 0 only, retries too: its CLI takes no temperature."""
 _KEYS = {"together_ai": "TOGETHERAI_API_KEY"}
-_NO_KEY = "none"
+_NO_KEY = "no-key-is-needed-here"
+"""No word of any text: Harbor cuts the values of keys out of every file of a trial."""
+_LEAST_KEY = 8
+_USUAL = frozenset({"openai", "openrouter", "huggingface", "anthropic", "gemini", "deepseek", "groq", "together_ai"})
+"""Providers that LiteLLM need not be loaded for to be known."""
 _ADDRESS = re.compile(r"https?://[^/\s]+")
 _DIFFERENCES = 12
 
@@ -86,18 +91,32 @@ def key_variable(provider: str) -> str | None:
 def hand_over_key(provider: str, base_url: str | None, environment: dict[str, str] | None = None) -> None:
     """Put the key of `LLM_API_KEY` where the provider's is looked for, in this process only.
 
-    A server of one's own needs none: it is sent a word that is no key.
+    A server of one's own needs none: it is sent a word that is no key. One that is a word of other texts is refused.
     """
     found = os.environ if environment is None else environment
     variable = key_variable(provider)
-    if variable is None or found.get(variable):
+    if variable is None:
         return
-    if found.get(KEY):
-        found[variable] = found[KEY]
-    elif base_url:
-        found[variable] = _NO_KEY
-    else:
+    source = next((name for name in (variable, KEY) if found.get(name)), None)
+    if source is None and not base_url:
         raise UserError(f"{provider} needs a key: neither {KEY} nor {variable} is set", hint=f"export {KEY}=...")
+    found[variable] = found[source] if source is not None else _NO_KEY
+    if len(found[variable]) < _LEAST_KEY or is_word(found[variable]):
+        raise UserError(
+            f"the key in {source} is so short or so common that other text has it too, from which Harbor would cut it",
+            hint="a server that checks no key needs none: unset it; or give it a longer one",
+        )
+
+
+def refuse_unknown_provider(provider: str, model: str) -> None:
+    """Refuse a provider that nothing knows, before a key of its is missed."""
+    if provider in _BY_COLON or provider in _USUAL:
+        return
+    from terminalbench.llm.litellm_model import unknown_provider
+
+    known = unknown_provider(model_name(provider, model))
+    if known is not None:
+        raise UserError(f'no provider is called "{provider}"', where="--provider", hint=did_you_mean(provider, known))
 
 
 def arm_key(arm: str) -> str:
@@ -153,17 +172,18 @@ def _profile(wanted: Wanted, arm: str) -> dict[str, Any]:
 
 
 def run_experiment(
-    wanted: Wanted, output: Output, *, going_on: bool, retry_errors: bool = False, listener: Listener | None = None
+    wanted: Wanted, output: Output, *, going_on: bool, retry_errors: str | None = None, listener: Listener | None = None
 ) -> Done:
     """Run the experiment, or go on with it, and project its batch.
 
     Without `going_on`, a folder that holds a batch already is refused; with it, a changed workflow, model or set of
-    instances is.
+    instances is. `retry_errors` as for `resume`.
     """
     if wanted.base_url is not None and not _ADDRESS.match(wanted.base_url):
         raise UserError(f"--base-url {wanted.base_url} is no address", hint="as in http://127.0.0.1:8000/v1")
     if not wanted.instances:
         raise UserError("no instance is left by --language, --instances and --max-instances", where=str(wanted.tasks))
+    refuse_unknown_provider(wanted.provider, wanted.model)
     hand_over_key(wanted.provider, wanted.base_url)
     text = _understood(wanted, output)
     try:
@@ -177,7 +197,7 @@ def run_experiment(
 
 
 def _run(
-    wanted: Wanted, output: Output, text: str, going_on: bool, retry_errors: bool, listener: Listener | None
+    wanted: Wanted, output: Output, text: str, going_on: bool, retry_errors: str | None, listener: Listener | None
 ) -> Done:
     batches = output.batches()
     if batches and not going_on:
@@ -192,7 +212,7 @@ def _run(
     else:
         try:
             refuse_differences(experiment, read_json(batches[-1].plan_json, Plan), output)
-            ended = resume(experiment, retry_errors=ALL_ERRORS if retry_errors else None, listener=told)
+            ended = resume(experiment, retry_errors=retry_errors, listener=told)
         except UserError:
             if before is not None:
                 write_project_file(output.experiment_toml, before)
@@ -219,7 +239,7 @@ def _understood(wanted: Wanted, output: Output) -> str:
 
 
 def refuse_differences(experiment: Experiment, plan: Plan, output: Output) -> None:
-    """Say what is not as the batch was planned: instances, arms, and what each arm is."""
+    """Say what is not as the batch was planned: instances, arms, what each arm is, and under which limits."""
     planned = {task.ref.id for job in plan.jobs for task in job.tasks}
     now = {task.id for task in experiment.tasks}
     found = [f"+ instance {name}" for name in sorted(now - planned)]
@@ -231,6 +251,7 @@ def refuse_differences(experiment: Experiment, plan: Plan, output: Output) -> No
             found.append(f"- arm {job.profile}")
         elif record is not None:
             found += [f"arm {job.profile}: {line}" for line in summaries(record.changes(profile.content))]
+    found += changed_settings(plan.settings, experiment.run)
     if found:
         more = [f"and {plural(len(found) - _DIFFERENCES, 'more difference')}"] if len(found) > _DIFFERENCES else []
         listed = "\n  ".join([*found[:_DIFFERENCES], *more])

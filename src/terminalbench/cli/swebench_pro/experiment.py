@@ -42,7 +42,13 @@ _MODEL = "moonshotai/kimi-k2-0905"
 )
 @output_dir_option
 @click.option("--resume", is_flag=True, help="Go on with the experiment of the output folder, if it holds one.")
-@click.option("--retry-errors", is_flag=True, help="Also run again what ended by an error. Implies --resume.")
+@click.option(
+    "--retry-errors",
+    is_flag=False,
+    flag_value="all",
+    metavar="[CLASS]",
+    help="Also run again what ended by an error, as in tbench resume. Implies --resume.",
+)
 @click.option("--evaluate", is_flag=True, help="Evaluate the predictions once more, on their own, and draw the charts.")
 @click.option(
     "--eval-max-workers", type=click.IntRange(min=1), default=4, show_default=True, help="Trials at once then."
@@ -61,7 +67,7 @@ def command(
     tasks: str,
     output_dir: Path,
     resume: bool,
-    retry_errors: bool,
+    retry_errors: str | None,
     evaluate: bool,
     eval_max_workers: int,
     watch: bool,
@@ -101,7 +107,11 @@ def command(
     with ArmTeller(watch=watch, log_file=log_file) as teller:
         teller.say("checking arms, instances and environment ...")
         done = run_experiment(
-            wanted, output, going_on=resume or retry_errors, retry_errors=retry_errors, listener=teller.listener()
+            wanted,
+            output,
+            going_on=resume or retry_errors is not None,
+            retry_errors=retry_errors,
+            listener=teller.listener(),
         )
         teller.done()
     again = "this command with"

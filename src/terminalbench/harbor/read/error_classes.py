@@ -63,8 +63,8 @@ OTHER_EXCEPTIONS = _by_name(
     unknown          WorkflowBrokenError
     """
 )
-"""Those of Python, of model clients (httpx, openai, anthropic, LiteLLM), of our verifier and agents that say by themselves what
-went wrong."""
+"""Those of Python, of model clients (httpx, openai, anthropic, LiteLLM), of our verifier and agents that say by
+themselves what went wrong."""
 
 PHASES: dict[str, ErrorClass] = {
     "setup": ErrorClass.SETUP,

@@ -136,7 +136,8 @@ def _jest(told: str, output: str) -> Report:
     for file in document["testResults"]:
         tests = file.get("assertionResults") or []
         if file.get("status") == "failed" and not any(test.get("status") == "failed" for test in tests):
-            why.append(_COLOUR.sub("", str(file.get("message") or "the test file could not be run")))
+            said = _COLOUR.sub("", str(file.get("message") or "the test file could not be run"))
+            why.append(_FRAME.sub("", said))
         for test in tests:
             messages = [_COLOUR.sub("", str(one)) for one in test.get("failureMessages") or []]
             said = messages[0] if messages else ""
@@ -147,7 +148,7 @@ def _jest(told: str, output: str) -> Report:
             }.get(str(test.get("status")), Verdict.SKIPPED)
             name = test.get("fullName") or test.get("title") or ""
             cases.append(Case(str(name), verdict, error, message if said else ""))
-    return Report(tuple(cases), broken="\n".join(why)[:4000] or _none(cases), output=output)
+    return Report(tuple(cases), broken="\n".join(why) or _none(cases), output=output)
 
 
 def _mocha(told: str, path: str, output: str) -> Report:

@@ -1,9 +1,11 @@
 """Running one test file of our own in a workspace, with the runner that its repository uses."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from terminalbench.workflow import checks
 from terminalbench.workflow.languages import Language, Repository, Runner, of_file
-from terminalbench.workflow.model import Workspace
+from terminalbench.workflow.model import Ran, Workspace
 from terminalbench.workflow.runners import go, node, python
 from terminalbench.workflow.runners.report import Report
 
@@ -17,6 +19,15 @@ async def run_test(
     if runner is None:
         return Report(missing=f"a runner for tests like {path}")
     ran = await workspace.run(_command(repository, path, code, runner), timeout_sec=timeout_sec, files=files)
+    report = _read(ran, runner, path)
+    if runner is Runner.VITEST and report.broken:  # it names no place of a syntax error
+        flaws = (await checks.syntax(workspace, files)).flaws
+        places = [f"{flaw.path}:{flaw.line}: {flaw.message}" for flaw in flaws]
+        return replace(report, broken="\n".join([*places, report.broken]))
+    return report
+
+
+def _read(ran: Ran, runner: Runner, path: str) -> Report:
     match of_file(path):
         case Language.PYTHON:
             return python.read(ran)

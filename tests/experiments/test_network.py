@@ -13,7 +13,7 @@ from terminalbench.experiments.network import declared_addresses, model_endpoint
 from terminalbench.experiments.plan import Plan, make_plan
 from terminalbench.experiments.tables import NetworkTable, RunTable
 from terminalbench.harbor.jobs import job_config
-from terminalbench.runner.growth import _changed_settings
+from terminalbench.runner.growth import changed_settings
 
 LOCAL = '[run]\ncontainer_env = "local"\n'
 
@@ -116,9 +116,9 @@ def test_a_batch_keeps_its_network(project: Any, tmp_path: Path) -> None:
     plan = make_plan(experiment, Batch(tmp_path / "0"), datetime(2026, 1, 1, tzinfo=UTC))
     back = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)
     assert back.settings.network == NetworkTable(agent=["pypi.org"])
-    assert _changed_settings(plan, back) == []
+    assert changed_settings(plan.settings, back.settings) == []
     other = msgspec.structs.replace(plan, settings=RunTable(container_env="local", network="host"))
-    [said] = _changed_settings(plan, other)
+    [said] = changed_settings(plan.settings, other.settings)
     assert said.startswith("run.network: was {")
     assert said.endswith("is 'host'")
     assert msgspec.json.decode(b'{"container_env": "local"}', type=RunTable).network is None

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Generator
 from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,8 +20,10 @@ from test_run import wait_for
 
 from support.tasks import AGENTS
 from support.warm import Warm
+from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_json, read_jsonl, start_ticks
 from terminalbench.index.views import open_view
+from terminalbench.live.processes import Worker
 from terminalbench.overnight import launch
 from terminalbench.overnight.begin import Request
 from terminalbench.overnight.decisions import Patience
@@ -28,6 +31,7 @@ from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.loop import NightEnd, run_night
 from terminalbench.overnight.night import Beat, Happening, NightConfig, NightEvent, NightState, Phase, Role, Status
+from terminalbench.records import Event, EventKind
 from terminalbench.runner.executors.forked import OWN_PROCESSES
 
 HELD = '''
@@ -201,6 +205,87 @@ def test_a_worker_that_hangs_is_ended_and_one_that_is_slow_is_not(nights: Nights
     assert nights.counted() == {(number, task): ["passed"] for number in (1, 2) for task in "ab"}
     starts = {work.number: work.starts for work in nights.state.work}
     assert starts == {1: 1, 2: 2}
+
+
+def test_orders_reach_a_live_night_and_whatever_is_killed_it_goes_on_and_tells_its_first_lines(nights: Nights) -> None:
+    """Paused and slowed down by its gate, its Harbor killed, then all of it at once; the message comes at the end."""
+    lab, gate = nights.lab, nights.folder.gate_json
+    with inbox() as (address, got):
+        suite = lab.experiment(f'{SOLVER}[notify]\nurls = ["${{LAB_NOTIFY}}"]\n', run="parallel = 2", name="told.toml")
+        night = ("--suite", suite, "--output", nights.folder.folder, "--iterations", "2")
+        code, said = ended(nights.start(*night))
+        assert code == 2, said
+        assert "LAB_NOTIFY is not set" in said
+        assert not nights.folder.folder.exists()
+        lab.env["LAB_NOTIFY"] = address
+        running = nights.start(*night)
+        nights.at_work(2)
+
+        def ctl(*order: str) -> None:
+            ran = lab.tbench("ctl", *order, "--gate", gate, "--reason", "the line is needed")
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+
+        def waits() -> bool:
+            return any(one.kind == EventKind.TRIAL_WAITING for one in read_jsonl(batch.events_jsonl, Event).records)
+
+        (batch,) = nights.folder.batches()
+        assert (batch.folder.parent.name, batch.number) == ("night", 1)
+        ctl("pause")
+        ctl("set", "parallel=1")
+        for harbor in harbors(batch):
+            os.kill(harbor, signal.SIGKILL)
+        wait_for(lambda: nights.events(Happening.INCIDENT) and waits(), running)
+        (incident,) = nights.events(Happening.INCIDENT)
+        assert incident.iteration == 1
+        assert "Harbor was killed by signal 9" in (incident.cause or "")
+        assert sum(nights.tries().values()) == 2, "nothing starts while it is paused"
+        ctl("resume")
+        nights.at_work(3)
+        time.sleep(1.0)
+        assert sum(nights.tries().values()) == 3, "one at a time"
+
+        beat = nights.beat(1)
+        assert beat is not None
+        for pid in (running.pid, beat.pid, *harbors(batch)):
+            os.kill(pid, signal.SIGKILL)
+        running.communicate(timeout=60)
+        (lab.root / "go").touch()
+        assert not got
+        code, said = ended(nights.start("--resume", nights.folder.state_json))
+    assert code == 0, said
+    assert nights.counted() == {(number, task): ["passed"] for number in (1, 2) for task in "ab"}
+    assert [(work.number, work.batch) for work in nights.state.work] == [(1, "night/1"), (2, "night/2")]
+    headlines = json.loads(nights.folder.summary_json.read_text())["headlines"]
+    (message,) = got
+    assert message.splitlines()[:2] == [f"{nights.config.run_id}: {headlines[0]}", headlines[1]]
+
+
+def harbors(batch: Batch) -> list[int]:
+    return [worker.pid or 0 for file in batch.worker("x").parent.glob("*.json") for worker in [read_json(file, Worker)]]
+
+
+@contextlib.contextmanager
+def inbox() -> Generator[tuple[str, list[str]]]:
+    """A local address for messages, and what arrived there."""
+    got: list[str] = []
+
+    class Box(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["content-length"])))["message"])
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            return None
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Box)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        yield f"json://127.0.0.1:{server.server_port}", got
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_task_that_kills_workers_twice_is_left_out_by_name(nights: Nights) -> None:

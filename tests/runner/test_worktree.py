@@ -16,7 +16,7 @@ from terminalbench.runner import captured
 from terminalbench.runner.environment import child_environment
 from terminalbench.runner.named_files import named_files, unpinned
 from terminalbench.runner.repository import worktrees
-from terminalbench.runner.worktree import CodePin, PinRecord, ensure, pin, pinned_path, record_file, release
+from terminalbench.runner.worktree import CodePin, PinRecord, ensure, pin, pinned_path, record_file, release, unregister
 
 EXPERIMENT = """schema_version = 2
 slug = "s"
@@ -263,6 +263,38 @@ def test_release_removes_its_own_worktree_and_no_other(project: Project, tmp_pat
     assert not Path(made.folder).exists()
     assert {tree.folder for tree in worktrees(project.root)} == {project.root, theirs, gone}
     assert ensure(night(project)) == made, "a night that is resumed has its code again"
+
+
+def test_code_that_is_unregistered_stays_to_be_read_and_is_made_a_worktree_again(
+    project: Project, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    git(project.root, "worktree", "add", "-q", "--detach", str(gone))
+    shutil.rmtree(gone)  # git would prune it; we do not
+    project.write("prompts/one.md", "captured")
+    made = pin(project.root, night(project))
+    before, profile = tree(Path(made.root)), profile_id(made, project)
+    for _ in range(2):
+        unregister(night(project))
+    assert {tree.folder for tree in worktrees(project.root)} == {project.root, gone}
+    assert profile_id(made, project) == profile, "what was run with it can be read"
+    assert not (Path(made.folder) / ".git").exists()
+
+    repository = project.root / ".git"
+    repository.rename(tmp_path / "elsewhere")
+    git(project.root, "init", "-q")
+    with pytest.raises(UserError, match="cannot be made again"):
+        ensure(night(project))
+    assert profile_id(made, project) == profile, "it stays where it cannot be made again"
+    shutil.rmtree(repository)
+    (tmp_path / "elsewhere").rename(repository)
+
+    project.write("prompts/one.md", "later")
+    commit(project.root)
+    assert ensure(night(project)) == made
+    assert (tree(Path(made.root)), profile_id(made, project)) == (before, profile)
+    assert {tree.folder for tree in worktrees(project.root)} == {project.root, gone, Path(made.folder)}
+    assert sorted(path.name for path in night(project).parent.iterdir()) == ["code", "code.json", "code.tar"]
 
 
 def test_a_folder_and_a_worktree_of_others_are_refused(project: Project) -> None:

@@ -33,6 +33,7 @@ from terminalbench.overnight.results import labelled
 from terminalbench.overnight.suite import Suite, load_suite
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.named_files import named_files, unpinned
+from terminalbench.runner.notify import refuse_unsendable
 from terminalbench.runner.worktree import CodePin, ensure, pin, pinned_path
 from terminalbench.text.numbers import dollars, plural, some
 from terminalbench.text.paths import typed
@@ -113,6 +114,7 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     checked = [_check(model, suite, request) for model in parse_models(request.models)]
     validator, off = _validator(suite, request, [one.model.key for one in checked])
     made = _experiment(suite, checked, validator, request)  # all that is wrong
+    refuse_unsendable(made.notify, str(suite.file))
     code = pin(suite.root, folder.code, dirty=request.dirty, named=named_files(made))
     pinned = load_suite(pinned_path(code, suite.file), request.tasks, Path(code.root))
     made = _experiment(pinned, checked, validator, request)

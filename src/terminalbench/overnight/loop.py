@@ -29,6 +29,7 @@ from terminalbench.overnight.scaling import Scaler, limits_of
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.supervisor import Supervisor
 from terminalbench.runner.notify import Notifier
+from terminalbench.runner.worktree import unregister
 from terminalbench.text.paths import typed
 
 REPORT_SEC = 60.0
@@ -93,7 +94,7 @@ def run_night(
         told.begun(night)
         if resume is not None and not night.extended and nothing_left(night.state, night.config.iterations):
             written = project(night.folder, night.config, night.state)
-            return NightEnd(folder, night.config, night.state, written.problems)
+            return NightEnd(folder, night.config, night.state, (*written.problems, *_let_go(night)))
         supervisor = Supervisor(night.folder, night.config, night.state, patience or Patience(), told.event, told.tick)
         if night.config.workers == "auto":
             supervisor.scaler = Scaler(limits_of(load_base(night.folder, night.config)))
@@ -105,7 +106,8 @@ def run_night(
         finally:
             written = project(night.folder, night.config, night.state)
         sent = _notify(night, written.summary)
-        return NightEnd(folder, night.config, state, (*written.problems, *sent))
+        left = _let_go(night) if state.status != "interrupted" else []
+        return NightEnd(folder, night.config, state, (*written.problems, *sent, *left))
 
 
 @dataclass
@@ -171,6 +173,15 @@ def _only_here(folder: NightFolder) -> Generator[None]:
         raise
 
 
+def _let_go(night: Night) -> list[str]:
+    """A night that has come to its end needs its worktree no more: git forgets it, the files stay to be read."""
+    try:
+        unregister(night.folder.code)
+    except (OSError, TbenchError) as error:
+        return [f"the worktree of the night stays in git's list: {error}"]
+    return []
+
+
 def _notify(night: Night, summary: NightSummary | None) -> list[str]:
     """Send the first lines of the report to whom `[notify]` of the suite names."""
     try:
@@ -179,7 +190,7 @@ def _notify(night: Night, summary: NightSummary | None) -> list[str]:
         return [str(error)]
     notifier = Notifier.by(table, night.config.run_id)
     if summary is not None:
-        notifier.tell("finished", first_lines(summary))
+        notifier.tell("finished", *first_lines(summary).splitlines())
         for alert in summary.alerts:
             notifier.tell("regression", alert)
     return notifier.finish()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.experiments.tables import NotifyTable
 from terminalbench.harbor.limits.gate import Refusal
@@ -27,6 +28,13 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 def missing_variables(urls: list[str], env: Mapping[str, str]) -> list[str]:
     """The variables that the addresses need and that are not set, or empty."""
     return [name for url in urls for name in _VARIABLE.findall(url) if not env.get(name)]
+
+
+def refuse_unsendable(table: NotifyTable | None, where: str) -> None:
+    """Refuse addresses whose variables are not set, before anything runs."""
+    missing = missing_variables(table.urls, os.environ) if table is not None else []
+    if missing:
+        raise UserError(f"notify.urls: {', '.join(missing)} is not set", where=where)
 
 
 def deliver(urls: list[str], text: str) -> str | None:
@@ -79,12 +87,13 @@ class Notifier:
         """Whether somebody wants to be told of this kind."""
         return bool(self.urls) and kind in self.wanted
 
-    def tell(self, kind: str, text: str) -> None:
-        """Send one line, if that kind is wanted."""
+    def tell(self, kind: str, *lines: str) -> None:
+        """Send a message, if that kind is wanted."""
         if not self.wants(kind):
             return
+        text = "\n".join(flat(line, 300) for line in lines)
         self._pool = self._pool or ThreadPoolExecutor(1, "notify")
-        self._sent.append(self._pool.submit(self.send, self.urls, f"{self.name}: {flat(text, 300)}"))
+        self._sent.append(self._pool.submit(self.send, self.urls, f"{self.name}: {text}"))
 
     def alert(self, alert: Alert) -> None:
         """Tell of an alert: a trial that stalled, or anything severe."""

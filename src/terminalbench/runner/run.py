@@ -37,7 +37,7 @@ from terminalbench.runner.control import check_orders
 from terminalbench.runner.guard import Guard, Observer
 from terminalbench.runner.kill import end_containers
 from terminalbench.runner.mirror_artifacts import Mirrored, mirror_batch, mirror_trial
-from terminalbench.runner.notify import Notifier, missing_variables
+from terminalbench.runner.notify import Notifier, refuse_unsendable
 from terminalbench.runner.preflight import (
     Prepared,
     allow_open_files,
@@ -100,9 +100,7 @@ def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = 
     refuse_a_full_disk(experiment.results_root)
     allow_open_files(experiment.run.parallel)
     refuse_unwritable_results(experiment.results_root, experiment.file)
-    missing = missing_variables(experiment.notify.urls, os.environ) if experiment.notify else []
-    if missing:
-        raise UserError(f"notify.urls: {', '.join(missing)} is not set", where=str(experiment.file))
+    refuse_unsendable(experiment.notify, str(experiment.file))
     number = next_number(experiment.results_root, experiment.slug)
     place = Batch(experiment.results_root / experiment.slug / str(number))
     experiment = pinned(experiment, [profile.key for profile in select_profiles(experiment, selection.profiles)])

@@ -72,7 +72,7 @@ class PinRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a pin is made from. Names are from `top`, the top of the working tree; `files` are by their digests.
 
     `inside` are the commits of repositories inside, `deleted` is not in the pin, `linked` leads to the original, `lfs`
-    has its content from Git LFS.
+    has its content from Git LFS. `unregistered`: git does not know the folder any more; its files are there to be read.
     """
 
     pin: CodePin
@@ -83,6 +83,7 @@ class PinRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     inside: dict[str, str] = {}
     linked: tuple[str, ...] = ()
     lfs: tuple[str, ...] = ()
+    unregistered: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,22 @@ def ensure(into: Path) -> CodePin:
     record: PinRecord = read_json(record_file(into), PinRecord)
     if record.pin.folder != str(into):
         raise UserError(f"this code was pinned as {record.pin.folder}", where=str(into), hint="move the folder back")
+    if record.unregistered and into.exists():
+        shutil.rmtree(_aside(into), ignore_errors=True)
+        into.rename(_aside(into))
     if not into.exists():
         try:
             _make(record, into)
             if record.pin.kind == "worktree":
                 fill(into, Path(record.top), record.lfs)
         except GitError as error:
+            if record.unregistered and _aside(into).exists():
+                shutil.rmtree(into, ignore_errors=True)
+                _aside(into).rename(into)
             what = f"the pinned code cannot be made again: {error.what}"
             raise UserError(what, where=str(into), hint=f"{record.top} must have the commit that was pinned") from error
+        write_json(record_file(into), msgspec.structs.replace(record, unregistered=False))
+        shutil.rmtree(_aside(into), ignore_errors=True)
     changed = list(dict.fromkeys(_changed(record, into)))
     if changed:
         raise UserError(
@@ -148,6 +157,28 @@ def ensure(into: Path) -> CodePin:
             hint=f"put it back, or remove {into.name}/: it is made again as it was",
         )
     return record.pin
+
+
+def unregister(into: Path) -> None:
+    """Take a worktree that was made here out of git's list; its files stay, for who reads what was run with them.
+
+    `ensure` makes a worktree of it again.
+    """
+    into = into.resolve()
+    record: PinRecord = read_json(record_file(into), PinRecord)
+    if record.pin.kind != "worktree" or record.unregistered or not into.is_dir():
+        return
+    write_json(record_file(into), msgspec.structs.replace(record, unregistered=True))
+    into.rename(_aside(into))  # git removes what it finds there
+    try:
+        _forget(record, into)
+        (_aside(into) / ".git").unlink(missing_ok=True)
+    finally:
+        _aside(into).rename(into)
+
+
+def _aside(into: Path) -> Path:
+    return into.with_name(f"{into.name}.aside")
 
 
 def release(into: Path) -> None:

@@ -13,8 +13,6 @@ from terminalbench.overnight.decisions import (
     Verdict,
     Watch,
     after,
-    blame,
-    cleared,
     deadline_of,
     eta_sec,
     judge,
@@ -177,40 +175,6 @@ def test_no_more_iterations_than_asked_for() -> None:
     assert not may_add(state(work(1), work(2)), 2)
     assert may_add(state(work(1), work(1, VALIDATION)), 2)
     assert may_add(state(*map(work, range(50))), None)
-
-
-def test_a_task_that_ran_alone_when_two_workers_died_is_poison() -> None:
-    first = blame({}, ["d/a", "d/b"], [])
-    assert first.poison == ()
-    second = blame(first.suspects, ["d/b"], ["d/a"])
-    assert second.poison == ("d/b",)
-    assert second.suspects == {}
-
-
-def test_of_tasks_side_by_side_the_one_that_was_there_more_often_is_poison() -> None:
-    first = blame({}, ["d/b"], ["d/a"])
-    assert first.poison == ()
-    second = blame(first.suspects, ["d/a", "d/b"], [])
-    assert second.poison == ("d/b",)
-    assert second.suspects == {"d/a": 1}
-
-
-def test_tasks_side_by_side_are_not_condemned_for_each_other_until_it_is_sure() -> None:
-    suspects: dict[str, int] = {}
-    for _ in range(2):
-        found = blame(suspects, ["d/a", "d/b"], [])
-        assert found.poison == ()
-        suspects = found.suspects
-    assert set(blame(suspects, ["d/a", "d/b"], []).poison) == {"d/a", "d/b"}
-
-
-@given(st.lists(st.tuples(st.sets(st.sampled_from("abc"), max_size=3), st.sets(st.sampled_from("abc"))), max_size=12))
-def test_a_task_that_finishes_each_time_before_the_next_death_is_never_poison(deaths: list) -> None:
-    suspects: dict[str, int] = {}
-    for running, _ in deaths:
-        found = blame(suspects, sorted(running), [])
-        assert found.poison == ()
-        suspects = cleared(found.suspects, "abc")  # every task has finished a trial since
 
 
 def test_until_is_the_next_such_time_of_day_where_one_is() -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,10 +15,6 @@ from terminalbench.text.numbers import duration
 
 _TIME = re.compile(r"(\d{1,2}):(\d{2})")
 _SEEDS = 2**31
-POISON_DEATHS = 2
-"""A task that runs when so many workers in a row die, more often than all beside it, is not run any more."""
-SURE_DEATHS = 3
-"""The same whatever ran beside it."""
 
 
 @dataclass(frozen=True)
@@ -176,35 +172,6 @@ def may_add(state: NightState, iterations: int | None) -> bool:
     """Whether one more iteration may be begun: there is no limit, or it has not been reached."""
     begun = sum(work.role is Role.ITERATION for work in state.work)
     return iterations is None or begun < iterations
-
-
-@dataclass(frozen=True)
-class Blame:
-    """Who is suspected of ending workers now, and which tasks are left out from here on."""
-
-    suspects: dict[str, int]
-    poison: tuple[str, ...]
-
-
-def blame(suspects: Mapping[str, int], running: Collection[str], finished: Collection[str]) -> Blame:
-    """A worker has died while tasks were `running`; those that `finished` under it are innocent.
-
-    Deaths count in a row, without a finished trial in between: a machine that ends processes at random does so to all
-    tasks alike, and they finish the next time. Two that ran side by side each time are told apart by running them
-    alone.
-    """
-    kept = {task: count for task, count in suspects.items() if task not in finished or task in running}
-    kept |= {task: kept.get(task, 0) + 1 for task in running}
-    worst = max((kept[task] for task in running), default=0)
-    told_apart = sum(kept[task] == worst for task in set(running)) == 1
-    enough = worst >= (POISON_DEATHS if told_apart else SURE_DEATHS)
-    poison = [task for task in running if enough and kept[task] == worst]
-    return Blame({task: count for task, count in kept.items() if task not in poison}, tuple(dict.fromkeys(poison)))
-
-
-def cleared(suspects: Mapping[str, int], finished: Collection[str]) -> dict[str, int]:
-    """The suspects without those that have finished a trial."""
-    return {task: count for task, count in suspects.items() if task not in finished}
 
 
 def until_moment(text: str, now: datetime) -> datetime:

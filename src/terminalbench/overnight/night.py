@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from terminalbench.harbor.limits.clock import SharedClock
+from terminalbench.overnight.blame import Suspects
 from terminalbench.runner.worktree import CodePin
 
 RUN_LABEL, ITERATION_LABEL, ROLE_LABEL = "run", "iteration", "role"
@@ -187,17 +188,14 @@ class Quarantined(msgspec.Struct, frozen=True):
 
 
 class NightState(msgspec.Struct, omit_defaults=True):
-    """How far a night is. Its times are those of its clock.
-
-    `suspects` are tasks (`dataset/id`) that were running when a worker died, and how often in a row.
-    """
+    """How far a night is. Its times are those of its clock."""
 
     run_id: str
     clock: SharedClock
     status: Literal["running", "finished", "stopped", "interrupted"] = "running"
     work: list[Work] = []
     quarantine: list[Quarantined] = []
-    suspects: dict[str, int] = {}
+    suspects: Suspects = msgspec.field(default_factory=Suspects)
     workers: int = 1
     deadline: float | None = None
     stopped: str | None = None

@@ -22,8 +22,6 @@ from terminalbench.overnight.decisions import (
     Patience,
     Verdict,
     after,
-    blame,
-    cleared,
     judge,
     may_add,
     next_work,
@@ -157,7 +155,7 @@ class Supervisor:
     def _lease(self, work: Work) -> None:
         """Write down that it is begun, then begin: an unrecorded worker would be one too many."""
         work.status, work.starts = Status.LEASED, work.starts + 1
-        work.alone = bool(self.state.suspects)  # until it is known which of them ends workers
+        work.alone = bool(self.state.suspects.in_a_row)  # until it is known which of them ends workers
         work.started_at, work.not_before = work.started_at or stamp(datetime.now(UTC)), None
         number = next(n for n in range(1, len(self.hands) + 2) if n not in {hand.number for hand in self.hands})
         try:
@@ -237,8 +235,8 @@ class Supervisor:
             if hand.killed is None:
                 self._lost(work, f"worker {hand.number} on {_name(work)} died: {said}", hand)
             self._blame(work, seen)
-        elif self.state.suspects:
-            self.state.suspects = cleared(self.state.suspects, seen.finished)
+        else:
+            self.state.suspects.worker_ended(seen.finished)
         if end is not None and end.closed:
             self.state.stopped = end.said
         said = f"worker {hand.number} on {_name(work)} has ended"
@@ -272,9 +270,10 @@ class Supervisor:
             self._add(work.number, Role.VALIDATION)
 
     def _blame(self, work: Work, seen: Seen) -> None:
-        found = blame(self.state.suspects, seen.running, seen.finished)
-        self.state.suspects = found.suspects
-        for name in found.poison:
+        held = {f"{one.dataset}/{one.task}" for one in self.state.quarantine}
+        for name in self.state.suspects.worker_died(seen.running, seen.finished):
+            if name in held:  # it was running under another worker when it was quarantined
+                continue
             dataset, _, task = name.rpartition("/")
             reason = "a worker died each time that it ran"
             self.state.quarantine.append(Quarantined(task, dataset, reason))

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -13,7 +14,7 @@ from terminalbench.dashboard.frame import NIGHTS, NotFound
 from terminalbench.dashboard.site import Site
 from terminalbench.files import lock
 from terminalbench.index.scan import scan_all
-from terminalbench.overnight.night import Happening, Lease, NightEvent, Role, Status, Work
+from terminalbench.overnight.night import Happening, Lease, NightEvent, Role, Status, SuiteTask, Work
 from terminalbench.overnight.summary import project_night
 
 TWO = [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "x", "b": "x"}}]
@@ -22,7 +23,8 @@ TWO = [{"p": {"a": "+", "b": "x"}}, {"p": {"a": "x", "b": "x"}}]
 @pytest.fixture
 def night(root: Root) -> Night:
     """A night of two iterations in the results folder of the other batches."""
-    made = make_night(root.path / "20260123", TWO)
+    tasks = [SuiteTask("a", "d", "x", category="git")]
+    made = make_night(root.path / "20260123", TWO, suite_tasks=tasks)
     made.say(
         NightEvent("2026-01-23T17:00:00Z", Happening.WORKER_LOST, "it stopped beating", iteration=2, cause="signal 9")
     )
@@ -98,6 +100,21 @@ def test_the_batches_of_a_night_lead_to_it_and_it_to_them(night: Night) -> None:
     assert answer(site, "batches/night/1/", {}).body is not None
     own = Site(night.folder.folder)
     assert b'href="./this/"' in (answer(own, "nights/", {}).body or b"")
+
+
+def test_flips_lead_to_their_trials_and_flaky_tasks_and_kinds_are_told(night: Night) -> None:
+    site = Site(night.folder.results_root)
+    scan_all(site.root)
+    page = (answer(site, "nights/this/", {}).body or b"").decode()
+    links = re.findall(r'href="\.\./\.\./(batches/night/\d/trials/[^"]+)"', page)
+    outcomes = [b"passed" in (answer(site, link, {}).body or b"") for link in links]
+    assert (len(links), outcomes) == (2, [True, False])
+    assert "<h2>Within noise</h2>" in page
+    assert "<h2>Flaky tasks of p</h2>" in page
+    assert "<h2>By category</h2>" in page
+    elsewhere = (answer(Site(night.folder.folder.parent), "nights/20260123/", {}).body or b"").decode()
+    assert "<h2>Within noise</h2>" in elsewhere
+    assert "batches/night/" not in elsewhere
 
 
 def test_a_change_of_a_night_is_told(root: Root, night: Night) -> None:

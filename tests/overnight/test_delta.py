@@ -6,7 +6,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.overnight.delta import ALPHA, Count, ProfileDelta, TaskChange, delta, level
+from terminalbench.overnight.delta import delta, level
+from terminalbench.overnight.delta_model import ALPHA, Count, ProfileDelta, TaskChange
 from terminalbench.overnight.measured import IterationResults, ProfileResult, TaskResult, TrialResult
 from terminalbench.records import Outcome
 

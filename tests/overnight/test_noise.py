@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from terminalbench.overnight.delta import Count
+from terminalbench.overnight.delta_model import Count
 from terminalbench.overnight.noise import Noise, flaky_tasks, noise_floor
 from terminalbench.records import TaskRef
 

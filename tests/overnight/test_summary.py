@@ -15,7 +15,7 @@ from terminalbench.files import lock, read_json
 from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.morning import first_lines
-from terminalbench.overnight.night import Happening, NightEvent, NightModel, Quarantined, Role, Status, Work
+from terminalbench.overnight.night import Happening, NightEvent, NightModel, Quarantined, Role, Status, SuiteTask, Work
 from terminalbench.overnight.results import project_iteration
 from terminalbench.overnight.summary import project_night
 from terminalbench.overnight.summary_model import NightSummary
@@ -69,6 +69,47 @@ def test_the_numbers_are_those_of_harbors_files(tmp_path: Path) -> None:
             f"{rate} ({told.count(1.0)} of {len(told)} measured trials passed" in night.folder.report_html.read_text()
         )
     assert read_json(night.folder.summary_json, NightSummary) == summary
+
+
+def test_rates_by_category_and_difficulty_are_of_measured_trials(tmp_path: Path) -> None:
+    said = {"a": ("git", "easy"), "b": ("git", "hard"), "c": ("sql", None), "d": (None, None)}
+    tasks = [SuiteTask(name, "d", "x", category=kind, difficulty=hard) for name, (kind, hard) in said.items()]
+    rounds: list[Marks] = [
+        {"p": {"a": "++", "b": "xE", "c": "EE", "d": "x+"}},
+        {"p": {"a": "+x", "b": "x.", "c": "E.", "d": "++"}},
+    ]
+    night = night_of(tmp_path, rounds, suite_tasks=tasks)
+    [model] = project_night(night.folder).models
+    told = {
+        (one.by.value, one.name): (one.tasks, one.passed, one.measured, one.total, one.pass_rate)
+        for one in model.groups
+    }
+    by_task: dict[str, list[float]] = {}
+    for batch in night.folder.batches():
+        for task, rewards in harbor_rewards(batch, "p").items():
+            by_task.setdefault(task, []).extend(reward for reward in rewards if reward is not None)
+
+    def counted(*names: str) -> tuple[int, int, int, int, float | None]:
+        found = [by_task[name] for name in names if by_task.get(name)]
+        rate = sum(sum(one) / len(one) for one in found) / len(found) if found else None
+        return len(names), int(sum(map(sum, found))), sum(map(len, found)), 4 * len(names), rate
+
+    assert told == {
+        ("category", "git"): counted("a", "b"),
+        ("category", "sql"): counted("c"),
+        ("category", None): counted("d"),
+        ("difficulty", "easy"): counted("a"),
+        ("difficulty", "hard"): counted("b"),
+        ("difficulty", None): counted("c", "d"),
+    }
+    assert [one.coverage for one in model.groups if one.name in ("git", "sql")] == [6 / 8, 0.0]
+    report, page = night.folder.report_md.read_text(), night.folder.report_html.read_text()
+    assert "## By category\n" in report
+    assert "| p | git | 2 | 37.5 % | 3/6 | 75.0 % |" in report
+    assert "| p | no difficulty | 2 | 75.0 % | 3/4 | 50.0 % |" in report
+    assert "<h3>By difficulty</h3>" in page
+    results = json.loads(night.folder.results_json(1).read_text())["profiles"][0]["tasks"]
+    assert {one["task_id"]: (one["category"], one["difficulty"]) for one in results} == said
 
 
 def test_deleted_it_comes_back_the_same(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from terminalbench.analytics.strata import Stratum, stratified
-from terminalbench.overnight.delta import ALPHA, Count, counts_of
+from terminalbench.overnight.delta import counts_of
+from terminalbench.overnight.delta_model import ALPHA, Count
 from terminalbench.overnight.episodes import EpisodeFilter, EpisodeStore
 from terminalbench.overnight.measured import ProfileResult
 from terminalbench.overnight.summary_model import EarlierNight

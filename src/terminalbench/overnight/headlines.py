@@ -5,7 +5,8 @@ from math import ceil, comb, log
 from pathlib import Path
 from shlex import quote
 
-from terminalbench.overnight.delta import ALPHA, level
+from terminalbench.overnight.delta import level
+from terminalbench.overnight.delta_model import ALPHA
 from terminalbench.overnight.night import Happening, Status
 from terminalbench.overnight.summary_model import ModelSummary, NightSummary, model_name
 from terminalbench.records import Outcome

@@ -5,6 +5,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 import msgspec
@@ -43,7 +44,10 @@ class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One profile at one task. `errored` ended without a verdict, `not_run` never ran or were cut off."""
+    """One profile at one task. `errored` ended without a verdict, `not_run` never ran or were cut off.
+
+    `category` and `difficulty` are what the suite says of it, else the task itself; None where neither does.
+    """
 
     task_id: str
     dataset: str
@@ -58,6 +62,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     cost_unknown: int
     mean_agent_sec: float | None
     trials: list[TrialResult]
+    category: str | None = None
+    difficulty: str | None = None
 
     @property
     def ref(self) -> TaskRef:
@@ -128,7 +134,7 @@ class IterationResults(msgspec.Struct, frozen=True, kw_only=True):
 def measure(view: BatchView, config: NightConfig, number: int) -> IterationResults:
     """The iteration `number` from its batch."""
     rows = rows_of([view])
-    digests = _digests(view, rows)
+    about = _about(view, rows, config)
     by_profile: dict[str, list[tuple[CellState, Row]]] = {job.profile: [] for job in view.plan.jobs}
     for cell, row in zip(view.cells, rows, strict=True):
         by_profile[cell.profile].append((cell, row))
@@ -144,21 +150,34 @@ def measure(view: BatchView, config: NightConfig, number: int) -> IterationResul
         seed=view.plan.settings.seed,
         created_at=view.plan.provenance.created_at,
         profiles=[
-            _profile(name, ids[name], specs.get(name, name), found, digests, view) for name, found in by_profile.items()
+            _profile(name, ids[name], specs.get(name, name), found, about, view) for name, found in by_profile.items()
         ],
     )
 
 
-def _digests(view: BatchView, rows: Sequence[Row]) -> dict[TaskRef, str | None]:
-    """The content of each task: of its files where they lie in a folder, else what Harbor says of its trials."""
+@dataclass(frozen=True)
+class _About:
+    """What is known of a task besides its trials."""
+
+    digest: str | None
+    category: str | None
+    difficulty: str | None
+
+
+def _about(view: BatchView, rows: Sequence[Row], config: NightConfig) -> dict[TaskRef, _About]:
+    """What the suite says of each task, and its content: of its files where they are, else what Harbor says."""
     told: dict[TaskRef, set[str]] = defaultdict(set)
     for row in rows:
         told[row.task] |= {row.task_digest} if row.task_digest is not None else set()
-    found: dict[TaskRef, str | None] = {}
+    suite = {(task.dataset, task.id): task for task in config.suite_tasks}
+    found: dict[TaskRef, _About] = {}
     for ref, seen in told.items():
         files = view.plan.task_files.get(f"{ref.dataset}/{ref.id}")
         only = next(iter(seen)) if len(seen) == 1 else None
-        found[ref] = sha256(encode_line(sorted(files.items()))).hexdigest() if files else only
+        digest = sha256(encode_line(sorted(files.items()))).hexdigest() if files else only
+        said = suite.get((ref.dataset, ref.id))
+        category = (said.category if said is not None else None) or ref.family
+        found[ref] = _About(digest, category, said.difficulty if said is not None else None)
     return found
 
 
@@ -175,13 +194,13 @@ def _profile(
     profile_id: str,
     model: str,
     found: Sequence[tuple[CellState, Row]],
-    digests: dict[TaskRef, str | None],
+    about: dict[TaskRef, _About],
     view: BatchView,
 ) -> ProfileResult:
     by_task: dict[TaskRef, list[tuple[CellState, Row]]] = defaultdict(list)
     for cell, row in found:
         by_task[row.task].append((cell, row))
-    tasks = [_task(ref, same, digests[ref], view.batch) for ref, same in by_task.items()]
+    tasks = [_task(ref, same, about[ref], view.batch) for ref, same in by_task.items()]
     counts = _counts([cell for cell, _ in found])
     measured = counts["passed"] + counts["failed"]
     spent = Spend.total(row.spent for _, row in found)
@@ -218,20 +237,22 @@ def _counts(cells: Sequence[CellState]) -> dict[str, int]:
     }
 
 
-def _task(ref: TaskRef, found: Sequence[tuple[CellState, Row]], digest: str | None, batch: str) -> TaskResult:
+def _task(ref: TaskRef, found: Sequence[tuple[CellState, Row]], about: _About, batch: str) -> TaskResult:
     spent = Spend.total(row.spent for _, row in found)
     seconds = [row.agent_sec for _, row in found if row.agent_sec is not None]
     return TaskResult(
         task_id=ref.id,
         dataset=ref.dataset,
         family=ref.family,
-        digest=digest,
+        digest=about.digest,
         attempts=len(found),
         **_counts([cell for cell, _ in found]),
         cost_usd=spent.cost_usd,
         cost_unknown=spent.cost_unknown,
         mean_agent_sec=sum(seconds) / len(seconds) if seconds else None,
         trials=[_trial(cell, row, batch) for cell, row in found],
+        category=about.category,
+        difficulty=about.difficulty,
     )
 
 

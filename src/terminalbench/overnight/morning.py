@@ -1,20 +1,15 @@
-"""The morning report, as Markdown and as one HTML file: what ran, what changed and how sure, what to do next. Pure."""
+"""The morning report as Markdown: what ran, what changed and how sure, what to do next. Pure."""
 
 from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from terminalbench.overnight.delta import Count
+from terminalbench.overnight.delta_model import Count
+from terminalbench.overnight.groups import Grouping
 from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary, model_name
 from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import cost, dollars, moment, percent, percents, plural
 from terminalbench.text.outcomes import word
-
-if TYPE_CHECKING:
-    import jinja2
 
 SHOWN = 60
 """Rows of a list in the reports; `summary.json` has all."""
@@ -35,10 +30,11 @@ def render_markdown(summary: NightSummary) -> str:
         f"# Night {escaped(summary.run_id)}: {escaped(summary.suite_name)} {escaped(summary.suite_version)}",
         _list(summary.headlines),
         "## Next\n\n" + _list(summary.next_steps),
-        "## Models\n\n" + table(_MODELS, [model_row(one) for one in summary.models]),
+        "## Models\n\n" + table(MODEL_COLUMNS, [model_row(one) for one in summary.models]),
         "## Iterations\n\n" + _iterations(summary.iterations),
         "## What changed\n\n" + _changed(summary),
         *_noise(summary),
+        *_groups(summary),
         *_tasks(summary),
         *_validation(summary),
         *_incidents(summary),
@@ -48,7 +44,17 @@ def render_markdown(summary: NightSummary) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-_MODELS = ("model", "pass rate", "on tasks like these", "passed", "failed", "errored", "not run", "coverage", "cost")
+MODEL_COLUMNS = (
+    "model",
+    "pass rate",
+    "on tasks like these",
+    "passed",
+    "failed",
+    "errored",
+    "not run",
+    "coverage",
+    "cost",
+)
 
 
 def model_row(one: ModelSummary) -> tuple[str, ...]:
@@ -142,6 +148,31 @@ def _noise(summary: NightSummary) -> list[str]:
     return ["## Noise floor\n\n" + _list(lines)] if lines else []
 
 
+GROUP_COLUMNS = ("profile", "tasks of", "tasks", "pass rate", "passed", "coverage")
+
+
+def group_rows(summary: NightSummary, by: Grouping) -> list[tuple[str, ...]]:
+    """The kinds of tasks of every profile, one grouping."""
+    return [
+        (
+            model.profile,
+            one.name or f"no {by}",
+            str(one.tasks),
+            percent(one.pass_rate),
+            f"{one.passed}/{one.measured}",
+            percent(one.coverage),
+        )
+        for model in summary.models
+        for one in model.groups
+        if one.by is by
+    ]
+
+
+def _groups(summary: NightSummary) -> list[str]:
+    found = [(by, group_rows(summary, by)) for by in Grouping]
+    return [f"## By {by}\n\n" + table(GROUP_COLUMNS, rows) for by, rows in found if rows]
+
+
 def _tasks(summary: NightSummary) -> list[str]:
     parts = []
     for model in summary.models:
@@ -204,69 +235,3 @@ def _lost(summary: NightSummary) -> list[str]:
         for one in summary.lost[:SHOWN]
     ]
     return ["## Not measured\n\n" + table(("trials", "profile", "outcome", "class", "why"), rows)]
-
-
-def render_html(summary: NightSummary) -> str:
-    """The same as one page, with the trend; no script, no network, what agents wrote is text."""
-    from markupsafe import Markup
-
-    from terminalbench.report.charts import chart_css
-    from terminalbench.report.html import template_text
-
-    return _environment().get_template("night.html").render(
-        night=summary,
-        css=Markup(template_text("report.css")),  # noqa: S704  our own file
-        chart_css=Markup(chart_css()),  # noqa: S704  our own file
-        trend=Markup(trend_chart(summary) or ""),  # noqa: S704  charts escape every text: see charts/svg.py
-        shown=SHOWN,
-        facts=facts(summary),
-        models=[model_row(one) for one in summary.models],
-        model_columns=_MODELS,
-    )  # fmt: skip
-
-
-def trend_chart(summary: NightSummary) -> str | None:
-    """The pass rate from iteration to iteration, a line a profile; None before there is one."""
-    from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
-
-    lines = [line for line in summary.iterations if line.profiles]
-    if not lines:
-        return None
-    series = [
-        TrendSeries(
-            model.profile,
-            tuple(
-                TrendPoint(place, one.pass_rate)
-                for place, line in enumerate(lines)
-                for one in line.profiles
-                if one.profile == model.profile
-            ),
-        )
-        for model in summary.models
-    ]
-    return trend([str(line.number) for line in lines], series, "Pass rate by iteration")
-
-
-@cache
-def _environment() -> "jinja2.Environment":
-    import jinja2
-
-    from terminalbench.report.jinja_templates import templates
-    from terminalbench.text.foreign import visible
-
-    made = templates(
-        jinja2.FunctionLoader(
-            lambda name: files("terminalbench.overnight").joinpath("templates", name).read_text("utf-8")
-        ),
-        finalize=lambda value: visible(value) if type(value) is str else value,
-    )
-    made.filters |= {
-        "percent": percent,
-        "cost": cost,
-        "moment": moment,
-        "word": word,
-        "plural": plural,
-        "short": short,
-        "href": href,
-    }
-    return made

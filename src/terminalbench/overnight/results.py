@@ -12,7 +12,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import encode_json, read_json, write_bytes
 from terminalbench.index.queries import BatchView
 from terminalbench.index.views import open_view
-from terminalbench.overnight.delta import Delta, delta
+from terminalbench.overnight.delta import delta
+from terminalbench.overnight.delta_model import Delta
 from terminalbench.overnight.episodes import episodes_of
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.measured import IterationResults, measure

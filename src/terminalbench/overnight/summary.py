@@ -5,25 +5,19 @@ Valid in the middle of a night, and of one without any finished iteration. Made 
 
 from collections import Counter
 from collections.abc import Sequence
-from math import fsum
-from pathlib import Path
 
 import msgspec
 
-from terminalbench.analytics.stats import paired
-from terminalbench.analytics.summary import rate_interval
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.files import JsonLines, living_owner, read_json, read_jsonl
 from terminalbench.index.totals import Spend
-from terminalbench.overnight.delta import ALPHA, RULE, Count, ProfileDelta, TaskChange
-from terminalbench.overnight.earlier_nights import against_earlier, pooled
-from terminalbench.overnight.episodes import EpisodeStore
+from terminalbench.overnight.delta_model import RULE, ProfileDelta, TaskChange
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.headlines import headlines, next_steps
 from terminalbench.overnight.measured import ProfileResult, TrialResult
-from terminalbench.overnight.morning import render_html, render_markdown
-from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightModel, NightState, Role, Status, Work
-from terminalbench.overnight.noise import flaky_tasks, noise_floor
+from terminalbench.overnight.morning import render_markdown
+from terminalbench.overnight.morning_page import render_html
+from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Role, Status, Work
 from terminalbench.overnight.results import Projected, keep, labelled, project_iterations, view_of
 from terminalbench.overnight.summary_model import (
     CUT_OFF,
@@ -32,14 +26,12 @@ from terminalbench.overnight.summary_model import (
     IterationLine,
     IterationRate,
     Lost,
-    ModelSummary,
     NightSummary,
     Scaling,
-    TaskLine,
 )
 from terminalbench.overnight.validation import Validation, validate
-from terminalbench.records import TaskRef
-from terminalbench.text.numbers import plural, some
+from terminalbench.overnight.whole_night import not_alike, whole_night
+from terminalbench.text.numbers import plural
 
 _INCIDENTS = (Happening.WORKER_LOST, Happening.INCIDENT, Happening.QUARANTINED, Happening.RESUMED)
 
@@ -71,7 +63,7 @@ def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None)
     events = read_jsonl(folder.events_jsonl, NightEvent)
     projected = project_iterations(folder, config) if projected is None else projected
     validation = _validation(folder, config)
-    models = [_model(model, projected, config) for model in config.models]
+    models = [whole_night(model, projected, config) for model in config.models]
     spent = Spend.total(
         Spend(one.cost_usd, one.cost_unknown) for one in (*models, *([validation] if validation is not None else ()))
     )
@@ -107,7 +99,7 @@ def summarise(folder: NightFolder, projected: Sequence[Projected] | None = None)
         lost=_lost(projected),
         next_steps=[],
         validation=validation,
-        problems=[*problems, *_unread(events), *_not_alike(projected)],
+        problems=[*problems, *_unread(events), *not_alike(projected)],
     )
     said = msgspec.structs.replace(said, next_steps=next_steps(said, folder.folder.resolve()))
     return msgspec.structs.replace(said, headlines=headlines(said))
@@ -144,99 +136,6 @@ def _validation(folder: NightFolder, config: NightConfig) -> Validation | None:
         key=lambda one: one[0],
     )
     return validate(config, [view_of(folder, batch) for _, batch in found])
-
-
-def _model(model: NightModel, projected: Sequence[Projected], config: NightConfig) -> ModelSummary:
-    found = _of_profile(model.profile, projected)
-    same = _same_content(found)
-    counts = pooled(same)
-    rates = [count.rate for count in counts.values() if count.rate is not None]
-    measured = sum(one.measured for one in found)
-    total = sum(one.total for one in found)
-    interval = rate_interval(paired(rates), measured, ALPHA) if rates else None
-    spent = Spend.total(Spend(one.cost_usd, one.cost_unknown, one.tokens, one.tokens_unknown) for one in found)
-    store = EpisodeStore.of_project(Path(config.project_root)) if config.project_root else None
-    return ModelSummary(
-        model=model.spec,
-        profile=model.profile,
-        profile_id=model.profile_id,
-        facts=model.facts,
-        simulated=any(one.simulated for one in found),
-        no_model=bool(found) and all(one.no_model for one in found),
-        iterations=sum(one.measured > 0 for one in found),
-        total=total,
-        passed=sum(one.passed for one in found),
-        failed=sum(one.failed for one in found),
-        errored=sum(one.errored for one in found),
-        not_run=sum(one.not_run for one in found),
-        pass_rate=fsum(rates) / len(rates) if rates else None,
-        low=interval.low if interval is not None else None,
-        high=interval.high if interval is not None else None,
-        coverage=measured / total if total else None,
-        cost_usd=spent.cost_usd,
-        cost_unknown=spent.cost_unknown,
-        tokens=spent.tokens,
-        tokens_unknown=spent.tokens_unknown,
-        noise=noise_floor(same),
-        flaky=flaky_tasks(same),
-        tasks=_tasks(same),
-        earlier=against_earlier(store, found, run_id=config.run_id, before=config.created_at) if store else None,
-    )
-
-
-def _of_profile(profile: str, projected: Sequence[Projected]) -> list[ProfileResult]:
-    """What a profile did in each iteration, as long as it was the same treatment as in the first."""
-    found = [one for each in projected for one in each.results.profiles if one.profile == profile]
-    return [one for one in found if one.profile_id == found[0].profile_id]
-
-
-def _contents(found: Sequence[ProfileResult]) -> dict[TaskRef, set[str]]:
-    """The contents that each task had."""
-    contents: dict[TaskRef, set[str]] = {}
-    for one in found:
-        for task in one.tasks:
-            contents.setdefault(task.ref, set()).update({task.digest} if task.digest is not None else set())
-    return contents
-
-
-def _same_content(found: Sequence[ProfileResult]) -> list[dict[TaskRef, Count]]:
-    """What each iteration measured of the tasks that were the same in all of them."""
-    contents = _contents(found)
-    return [
-        {task.ref: Count(task.passed, task.measured) for task in one.tasks if len(contents[task.ref]) <= 1}
-        for one in found
-    ]
-
-
-def _not_alike(projected: Sequence[Projected]) -> list[str]:
-    """What was not the same in all iterations."""
-    first: dict[str, str] = {}
-    lines = []
-    for each in projected:
-        for one in each.results.profiles:
-            if first.setdefault(one.profile, one.profile_id) != one.profile_id:
-                lines.append(f"{one.profile} was another treatment in iteration {each.results.iteration}: left out")
-    found = _contents([one for each in projected for one in each.results.profiles])
-    changed = sorted(f"{ref.dataset}/{ref.id}" for ref, contents in found.items() if len(contents) > 1)
-    if not changed:
-        return lines
-    return [
-        *lines,
-        f"the content of {some(changed)} changed during the night: it is in no rate over several iterations",
-    ]
-
-
-def _tasks(same: Sequence[dict[TaskRef, Count]]) -> list[TaskLine]:
-    return [
-        TaskLine(task_id=ref.id, dataset=ref.dataset, count=count, marks="".join(_mark(one.get(ref)) for one in same))
-        for ref, count in pooled(same).items()
-    ]
-
-
-def _mark(count: Count | None) -> str:
-    if count is None or not count.measured:
-        return "."
-    return "~" if count.mixed else "+" if count.passed else "x"
 
 
 def _lines(state: NightState | None, projected: Sequence[Projected]) -> list[IterationLine]:

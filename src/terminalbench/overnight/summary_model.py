@@ -7,7 +7,8 @@ import re
 
 import msgspec
 
-from terminalbench.overnight.delta import Count, TaskChange
+from terminalbench.overnight.delta_model import Count, TaskChange
+from terminalbench.overnight.groups import GroupRate
 from terminalbench.overnight.night import Happening, Quarantined, Status
 from terminalbench.overnight.noise import Flaky, Noise
 from terminalbench.overnight.validation import Validation
@@ -104,6 +105,7 @@ class ModelSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     flaky: list[Flaky]
     tasks: list[TaskLine]
     earlier: EarlierNight | None = None
+    groups: list[GroupRate] = []
 
 
 class Flip(msgspec.Struct, frozen=True, kw_only=True):

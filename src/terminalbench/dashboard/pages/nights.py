@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from terminalbench.dashboard.frame import NIGHTS, Ask, Crumb, NotFound, Page, Table
-from terminalbench.dashboard.links import batch_path
+from terminalbench.dashboard.links import batch_path, trial_path
 from terminalbench.dashboard.site import Site
-from terminalbench.overnight.morning import facts, trend_chart
+from terminalbench.overnight.groups import Grouping
+from terminalbench.overnight.morning import GROUP_COLUMNS, SHOWN, facts, group_rows
+from terminalbench.overnight.morning_page import trend_chart
 from terminalbench.overnight.night import Lease, NightEvent, Status, Work
 from terminalbench.overnight.nights import NightLook, find_nights
-from terminalbench.overnight.summary_model import NightSummary
+from terminalbench.overnight.summary_model import Flip, NightSummary
 
 _EVENTS = 100
 _ITERATION_COLUMNS = (
@@ -61,7 +63,11 @@ def night_page(site: Site, ask: Ask) -> Page:
         "event_count": len(events),
         "trend": trend_chart(summary) if summary is not None else None,
         "facts": facts(summary) if summary is not None else [],
-        "batch_link": _batch_link(site, night),
+        "batch_link": batch_path if _shown_here(site, night) else None,
+        "trial_link": _trial_link if _shown_here(site, night) else None,
+        "flips": _flips(summary),
+        "groups": [(by, rows) for by in Grouping if summary is not None and (rows := group_rows(summary, by))],
+        "group_columns": GROUP_COLUMNS,
         "batches": str(night.folder.results_root),
     }
     return Page(
@@ -96,9 +102,22 @@ def _waiting(night: NightLook) -> int:
     return sum(work.status is Status.WAITING for work in night.state.work) if night.state is not None else 0
 
 
-def _batch_link(site: Site, night: NightLook) -> Any:
-    """From the batch of an iteration to its page, where these are the batches that are shown."""
-    return batch_path if night.folder.results_root.resolve() == site.root else None
+def _shown_here(site: Site, night: NightLook) -> bool:
+    """Whether the batches of the night are those that are shown, and have pages."""
+    return night.folder.results_root.resolve() == site.root
+
+
+def _trial_link(path: str) -> str:
+    """The page of a trial, from its folder below that of the night: `batches/<batch>/runs/<job>/<trial>`."""
+    _, slug, number, _, job, name = path.split("/")
+    return trial_path(f"{slug}/{number}", job, name)
+
+
+def _flips(summary: NightSummary | None) -> list[tuple[str, list[Flip]]]:
+    """What changed from one iteration to the next, the last of each kind first; what is more than noise before it."""
+    found = summary.flips if summary is not None else []
+    kinds = (("More than noise", [f for f in found if not f.noise]), ("Within noise", [f for f in found if f.noise]))
+    return [(title, flips[-SHOWN:][::-1]) for title, flips in kinds if flips]
 
 
 def _night_row(night: NightLook) -> tuple[object, ...]:

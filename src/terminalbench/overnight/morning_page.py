@@ -1,0 +1,83 @@
+"""The morning report as one HTML file: the same as its Markdown, with the trend and links. Pure."""
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from terminalbench.overnight.groups import Grouping
+from terminalbench.overnight.morning import GROUP_COLUMNS, MODEL_COLUMNS, SHOWN, facts, group_rows, href, model_row
+from terminalbench.overnight.summary_model import NightSummary
+from terminalbench.text.foreign import short
+from terminalbench.text.numbers import cost, moment, percent, plural
+from terminalbench.text.outcomes import word
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def render_html(summary: NightSummary) -> str:
+    """The report as one page, with the trend; no script, no network, what agents wrote is text."""
+    from markupsafe import Markup
+
+    from terminalbench.report.charts import chart_css
+    from terminalbench.report.html import template_text
+
+    return _environment().get_template("night.html").render(
+        night=summary,
+        css=Markup(template_text("report.css")),  # noqa: S704  our own file
+        chart_css=Markup(chart_css()),  # noqa: S704  our own file
+        trend=Markup(trend_chart(summary) or ""),  # noqa: S704  charts escape every text: see charts/svg.py
+        shown=SHOWN,
+        facts=facts(summary),
+        models=[model_row(one) for one in summary.models],
+        model_columns=MODEL_COLUMNS,
+        groups=[(by, rows) for by in Grouping if (rows := group_rows(summary, by))],
+        group_columns=GROUP_COLUMNS,
+    )  # fmt: skip
+
+
+def trend_chart(summary: NightSummary) -> str | None:
+    """The pass rate from iteration to iteration, a line a profile; None before there is one."""
+    from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
+
+    lines = [line for line in summary.iterations if line.profiles]
+    if not lines:
+        return None
+    series = [
+        TrendSeries(
+            model.profile,
+            tuple(
+                TrendPoint(place, one.pass_rate)
+                for place, line in enumerate(lines)
+                for one in line.profiles
+                if one.profile == model.profile
+            ),
+        )
+        for model in summary.models
+    ]
+    return trend([str(line.number) for line in lines], series, "Pass rate by iteration")
+
+
+@cache
+def _environment() -> "jinja2.Environment":
+    import jinja2
+
+    from terminalbench.report.jinja_templates import templates
+    from terminalbench.text.foreign import visible
+
+    made = templates(
+        jinja2.FunctionLoader(
+            lambda name: files("terminalbench.overnight").joinpath("templates", name).read_text("utf-8")
+        ),
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    made.filters |= {
+        "percent": percent,
+        "cost": cost,
+        "moment": moment,
+        "word": word,
+        "plural": plural,
+        "short": short,
+        "href": href,
+    }
+    return made

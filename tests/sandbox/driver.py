@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,6 +20,8 @@ from unittest import mock
 from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import TrialPaths
 
+from terminalbench.runner.environment import process_environment
+from terminalbench.runner.executors import forked
 from terminalbench.sandbox import cache, environment, handover, helper
 from terminalbench.sandbox.activity import MOST_BYTES, count_hits, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
@@ -30,6 +33,8 @@ from terminalbench.sandbox.plan import Plan
 from terminalbench.sandbox.probe import probe
 
 boxes: dict[int, LocalSandbox] = {}
+jobs: dict[int, forked.Forked] = {}
+loaded = forked.LoadedHarbor()
 
 
 def policy(mode: str | list[str]) -> NetworkPolicy:
@@ -267,6 +272,23 @@ async def collect() -> dict[str, int]:
     return vars(await asyncio.to_thread(cache.collect_leftovers))
 
 
+async def start_harbor(config: str) -> int:
+    """Start `harbor run` as the runner does, forked from a process of this user that has loaded Harbor."""
+    loaded.start()
+    env = os.environ | process_environment((), None, None, os.environ)
+    with Path(config).with_suffix(".log").open("wb") as log:
+        files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        argv = ["harbor", "run", "-c", config, "-y"]
+        job = await asyncio.to_thread(forked.fork, argv, env, signal.SIGKILL, **files)
+    assert job is not None, "the loaded process has refused"
+    jobs[job.pid] = job
+    return job.pid
+
+
+async def end_of_harbor(pid: int) -> int:
+    return await asyncio.to_thread(jobs[pid].wait)
+
+
 async def probe_lines() -> list[str]:
     return (await asyncio.to_thread(probe)).lines
 
@@ -299,6 +321,8 @@ COMMANDS = {
         kill_first,
         until_ended,
         collect,
+        start_harbor,
+        end_of_harbor,
         probe_lines,
     )
 }
@@ -313,6 +337,7 @@ async def main() -> None:
             answer = {"raised": type(error).__name__, "message": str(error)}
         print(json.dumps(answer), flush=True)
     await stop_all()
+    loaded.end()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The real `harbor run` on the local sandbox: a task that must pass, an agent that must fail, a killed run."""
 
+import contextlib
 import json
 import os
 import signal
@@ -73,9 +74,20 @@ def job(driver: Driver, work: Path, tasks: list[Path], **more: Any) -> Path:
     return path
 
 
-def harbor(driver: Driver, config: Path) -> list[str]:
-    code = "import sys; from harbor.cli.main import app; sys.argv = ['harbor', *sys.argv[1:]]; app()"
-    return driver.command(sys.executable, "-c", code, "run", "-c", str(config), "-y")
+def run(driver: Driver, config: Path, *, fresh: bool = False) -> str:
+    """Run a job to its end; what it printed. A `fresh` process loads Harbor itself, others are forked as `tbench` does."""
+    if fresh:
+        code = "import sys; from harbor.cli.main import app; sys.argv = ['harbor', *sys.argv[1:]]; app()"
+        command = driver.command(sys.executable, "-c", code, "run", "-c", str(config), "-y")
+        done = subprocess.run(
+            command, env=driver.environment(), capture_output=True, text=True, timeout=200, check=False
+        )
+        status, printed = done.returncode, done.stdout + done.stderr
+    else:
+        status = driver("end_of_harbor", driver("start_harbor", str(config)))
+        printed = config.with_suffix(".log").read_text()
+    assert status == 0, printed
+    return printed
 
 
 def results(work: Path) -> dict[tuple[str, str], Any]:
@@ -95,11 +107,7 @@ def test_the_oracle_passes_doing_nothing_fails_and_a_bomb_ends_alone(driver: Dri
         make_task(work / "tasks", "shared"),
         make_task(work / "tasks", "separate", separate=True),
     ]
-    config = job(driver, work, tasks)
-    done = subprocess.run(
-        harbor(driver, config), env=driver.environment(), capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(driver, job(driver, work, tasks), fresh=driver.user == "ordinary")
     expected = {("oracle", "bomb"): 0.0, ("oracle", "shared"): 1.0, ("oracle", "separate"): 1.0}
     assert results(work) == expected | {("nop", task.name): 0.0 for task in tasks}
     oracle = next(path for path in (work / "jobs" / "job").glob("*/agent/oracle.txt"))
@@ -123,15 +131,7 @@ def test_two_trials_on_one_port_have_their_own_verdicts(driver: Driver, work: Pa
     (task / "tests" / "test.sh").write_text(SERVED)
     config = task / "task.toml"
     config.write_text(config.read_text().replace('"no-network"', '"public"'))
-    done = subprocess.run(
-        harbor(driver, job(driver, work, [task])),
-        env=driver.environment(),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(driver, job(driver, work, [task]))
     assert results(work) == {("oracle", "served"): 1.0, ("nop", "served"): 0.0}
 
 
@@ -140,24 +140,17 @@ def test_a_killed_run_leaves_nothing(driver: Driver, work: Path, number: int) ->
     token = str(9000 + os.getpid() % 100000)
     task = make_task(work / "tasks", "slow", solve=f"#!/bin/bash\nsetsid sleep {token} &\nsleep {token}\n")
     config = job(driver, work, [task], agents=[{"name": "oracle"}])
-    running = subprocess.Popen(
-        harbor(driver, config),
-        env=driver.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    running = driver("start_harbor", str(config))
     try:
         assert _until(lambda: len(_sleeping(token)) == 2)
-        os.kill(running.pid, number)
-        running.wait(60)
+        os.kill(running, number)
+        assert driver("end_of_harbor", running) != 0
         assert _until(lambda: not _sleeping(token))
-        run = driver.folder / "cache" / "terminalbench" / f"sandbox-{driver.uid}" / "run"
-        assert _until(lambda: not any(path.name.startswith(f"{running.pid}-") for path in run.iterdir()))
+        assert _until(lambda: not any(path.name.startswith(f"{running}-") for path in (driver.kept / "run").iterdir()))
     finally:
-        if running.poll() is None:
-            running.kill()
-            running.wait(60)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(running, signal.SIGKILL)
+        driver("end_of_harbor", running)
 
 
 def _sleeping(token: str) -> list[str]:
@@ -219,14 +212,12 @@ def test_attacks_on_the_verdict_are_failures(driver: Driver, work: Path) -> None
     honest = make_task(work / "tasks", "honest")
     verifier = {"import_path": "terminalbench.harbor.verifier:SafeVerifier"}
     config = job(driver, work, [*tasks, honest], agents=[{"name": "oracle"}], verifier=verifier)
-    done = subprocess.run(
-        harbor(driver, config), env=driver.environment(), capture_output=True, text=True, timeout=400, check=False
-    )
+    printed = run(driver, config)
     read = [read_trial(path.parent).trial for path in (work / "jobs" / "job").glob("*/result.json")]
     found = {trial.task: trial for trial in read if trial is not None}
     assert {name: trial.outcome.value for name, trial in found.items()} == {
         "honest": "passed", **dict.fromkeys(ON_THE_VERDICT, "failed"),
-    }, done.stdout + done.stderr  # fmt: skip
+    }, printed  # fmt: skip
     for name, flag in FLAGGED.items():
         assert flag in found[name].suspect, found[name]
     assert found["honest"].suspect == []

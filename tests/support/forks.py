@@ -30,9 +30,17 @@ LOADED = (
     "harbor.cli.job_sharing", "terminalbench.harbor.plugin", "terminalbench.harbor.verifier",
     "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.agents.simulated",
     "terminalbench.sandbox.environment", "dirhash", "rich._emoji_codes", "encodings.ascii",
+    "terminalbench.runner.executors.tie", "terminalbench.harbor.agents.needs", "typer._click.decorators", "_sha2",
 )  # fmt: skip
 LARGE = (
     "litellm", "litellm.litellm_core_utils.default_encoding", "litellm.proxy._types", "httpcore",
+    "litellm._service_logger", "litellm.integrations.generic_api.generic_api_callback", "litellm.llms.fal_ai.chat",
+    "litellm.llms.openai_like.dynamic_config", "litellm.proxy.guardrails.exception_utils", "litellm.llms.ollama.chat.transformation",
+    "litellm.llms.edenai.chat.transformation", "litellm.llms.litellm_proxy.chat.transformation",
+    "litellm.llms.openai.chat.gpt_audio_transformation", "litellm.proxy.openai_files_endpoints.common_utils",
+    "litellm.llms.vertex_ai.vertex_ai_partner_models.anthropic.transformation", "openai.resources", "openai.resources.beta",
+    "openai.resources.admin", "openai.lib.streaming.chat", "terminalbench.llm.litellm_model",
+    "terminalbench.workflow.guards.own_test", "terminalbench.workflow.guards.patch", "terminalbench.workflow.guards.claims",
     "harbor.agents.terminus_2", "harbor.trial.sync_trajectory", "terminalbench.harbor.agents.claude_code",
     "terminalbench.harbor.agents.guarded",
 )  # fmt: skip
@@ -234,7 +242,7 @@ def _use(command: Any) -> None:
     for path in importlib.import_module("terminalbench.registry").BUILTIN["agents"].values():
         agents.AgentClass.find(path, sys.path).options()
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        importlib.import_module("rich.console").Console(file=nowhere).print("1 of 1")
+        importlib.import_module("rich.console").Console(file=nowhere).print("1 of 1 …")
     starter = importlib.import_module("terminalbench.starter").TASKS_DIR
     importlib.import_module("harbor.publisher.packager").Packager.collect_files(next(starter.iterdir()))
 

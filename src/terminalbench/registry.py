@@ -51,6 +51,9 @@ BUILTIN: dict[str, dict[str, str]] = {
         "review": "terminalbench.workflow.guards.review:ReviewGuard",
         "composite": "terminalbench.workflow.guards.composite:CompositeGuard",
     },
+    "memories": {
+        "archivist": "terminalbench.archivist.snapshots:take_snapshot",
+    },
 }
 """Kind, then name, then import path. Nothing is imported until `resolve` is asked for it."""
 

@@ -37,8 +37,9 @@ PROFILE = st.fixed_dictionaries(
         ),
         "price": st.sampled_from([0, {"input": 3, "output": 15.5}, {"input": 1, "output": 2, "cache_read": 0.1}]),
         "mcp_git_source": st.just("https://example.org/servers.git"),
+        "lessons": st.sampled_from(["masked", "recall", "off", {"k": 2}, {"mode": "recall", "budget": 90, "withhold": 0.5}]),
     },
-)
+)  # fmt: skip
 SERVERS = st.sampled_from([["one"], ["one", "two"], None])
 TASKS = st.lists(
     st.fixed_dictionaries(
@@ -74,7 +75,7 @@ TABLES = st.fixed_dictionaries(
         ),
         "top_up": st.just({"interval_width": 0.2, "max_attempts": 7}),
         "notify": st.just({"urls": ["${URL}"], "on": ["finished"]}),
-        "defaults": st.just({"model": "d", "env": ["SHARED"]}),
+        "defaults": st.sampled_from([{"model": "d", "env": ["SHARED"]}, {"lessons": "recall"}]),
     },
 )  # fmt: skip
 

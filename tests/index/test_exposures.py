@@ -59,7 +59,7 @@ def test_the_policy_is_the_profile_whatever_its_memory_held(batch: Batch) -> Non
     trials = open_results(batch.results_root).trials()
     ids = {row["profile"]: (row["profile_id"], row["policy_id"]) for row in trials}
     assert ids["p"][1] == content_id(STANDING) != content_id(NOW)
-    assert ids["off"] == ("id-off", content_id({"agent": "oracle"}))
+    assert ids["off"] == ("id-off", "id-off")
     scan_all(batch.results_root)
     assert {one.policy_id for one in exposed_trials(batch.results_root)} == {content_id(STANDING)}
 

@@ -119,12 +119,13 @@ def plan_document(planned: "PlannedBatch") -> dict[str, Any]:
 
 
 def _profile_json(planned: "PlannedBatch", job: "JobSpec") -> dict[str, Any]:
-    from terminalbench.experiments.profiles import differences
+    from terminalbench.experiments.profiles import differences, policy_id
 
     profile = planned.profile(job)
     return {
         "key": profile.key,
         "id": profile.id,
+        **({"policy_id": policy_id(profile.content), "lessons": profile.snapshot} if profile.snapshot else {}),
         "description": profile.description,
         "env_file": str(profile.env_file) if profile.env_file else None,
         "content": profile.content,
@@ -237,7 +238,7 @@ def _label_lines(planned: "PlannedBatch") -> list[str]:
 
 
 def _profile_lines(planned: "PlannedBatch") -> list[str]:
-    from terminalbench.experiments.profiles import differences, summaries
+    from terminalbench.experiments.profiles import differences, policy_id, summaries
 
     baseline = planned.baseline
     profiles = [planned.profile(job) for job in planned.plan.jobs]
@@ -249,6 +250,9 @@ def _profile_lines(planned: "PlannedBatch") -> list[str]:
         lines.append(f"  {profile.key:<{width}}  {profile.id}  {what}{role}")
         if profile.description:
             lines.append(f"  {'':<{width}}  {profile.description}")
+        if profile.snapshot is not None:
+            policy = f"policy {policy_id(profile.content)}"
+            lines.append(f"  {'':<{width}}  {profile.snapshot}; {policy}")
         if profile.key == baseline.key:
             continue
         changes = summaries(differences(baseline.content, profile.content))

@@ -25,6 +25,7 @@ class Batch:
       experiment.toml                       byte copy of the input
       plan.json                             the resolved plan; resume reads this, never the TOML
       events.jsonl                          append-only lifecycle of jobs and trials
+      lessons/<profile>.json                what the memory held for its tasks when it was planned
       gate.json                             budget, deadline and what has been spent; models that are rate limited
       control.json                          what was told to the live run (`tbench ctl`, the watchdog)
       runs/<timestamp>__<profile>.job.json  the exact JobConfig handed to `harbor run -c`
@@ -77,6 +78,10 @@ class Batch:
     def tables(self) -> Path:
         """Where its tables and its report go."""
         return self.analytics
+
+    def lessons(self, profile: str) -> Path:
+        """What the memory held for a profile with lessons."""
+        return self.folder / "lessons" / f"{profile}.json"
 
     def worker(self, job_name: str) -> Path:
         """Who runs a job."""

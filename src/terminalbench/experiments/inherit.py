@@ -13,13 +13,13 @@ from terminalbench.experiments.agent_code import agent_code, is_released, option
 from terminalbench.experiments.agents import RESERVED_OPTIONS, AgentInfo, agent_info, agent_names, class_problem
 from terminalbench.experiments.mcp import check_code, held_in, read_mcp
 from terminalbench.experiments.profiles import NO_MCP, Folder, McpSetup, Profile, TextFile, WorkflowTexts
-from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE
+from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE, LessonsTable
 from terminalbench.experiments.workflow_file import read_workflow
 from terminalbench.secrets.find import VARIABLE, has_key, has_login, is_template, looks_secret, secrets_in
 from terminalbench.strict import Problems, find_path, is_file, join
 
 _SAME_AGENT_ONLY = ("options", "agent_version")
-_NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills")
+_NEEDS_A_MODEL = ("model", "reasoning", "prompt", "skills", "lessons")
 _MCP = ("mcp_servers", "mcp_git_source", "mcp_git_ref", "hooks")
 
 
@@ -184,6 +184,7 @@ class _Resolver:
             env=self._env(),
             env_file=self._env_file(),
             workflow=workflow,
+            lessons=self._lessons(),
             code=self._code(workflow),
             environment_code=self.shared.environment_code,
             option_files=self._option_files(),
@@ -198,6 +199,11 @@ class _Resolver:
         model = None if fixed else self._text("model")
         named, where = self._text("workflow"), self._where("workflow")
         return read_workflow(named, self.info, self.root, where, self.problems, model)
+
+    def _lessons(self) -> LessonsTable | None:
+        given = self.values.get("lessons")
+        found = LessonsTable(mode=given) if isinstance(given, str) else given
+        return None if found is None or found.mode == "off" else found
 
     def _where(self, name: str) -> str:
         """The key to blame: the profile's own, else that of the profile it extends, else the default it came from."""
@@ -219,6 +225,7 @@ class _Resolver:
             ("skills", info.skills, "takes no skills"),
             ("hooks", info.hooks, "has no hooks; claude-code has"),
             ("workflow", info.workflow, "runs no workflow; guarded does"),
+            ("lessons", info.model or self._lessons() is None, "calls no model that could read lessons"),
         ):
             if self.values.get(name) and not has:
                 self._refuse(name, f"agent {info.name} {lacks}")
@@ -231,7 +238,8 @@ class _Resolver:
         if self.setters.get(name) == self.key:
             self._wrong(name, why)
             return
-        hint = f"clear it for this profile with {name} = {'[]' if name == 'skills' else chr(34) * 2}"
+        empty = {"skills": "[]", "lessons": '"off"'}.get(name, '""')
+        hint = f"clear it for this profile with {name} = {empty}"
         self._wrong(name, f'{why} (profile "{self.key}" inherits it)', hint)
 
     def _text(self, name: str) -> str | None:

@@ -20,7 +20,7 @@ from terminalbench.experiments.config import Experiment, select_profiles, select
 from terminalbench.experiments.datasets import dataset_labels
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.earlier import Earlier, Extent, GrownFrom, earlier
-from terminalbench.experiments.profiles import RECIPE, Difference, Profile, changes_since, policy_id
+from terminalbench.experiments.profiles import RECIPE, SNAPSHOT, Difference, Profile, changes_since, policy_id
 from terminalbench.experiments.tables import (
     MOST_ATTEMPTS,
     SLUG,
@@ -105,7 +105,7 @@ class ProfileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def policy_id(self) -> str:
         """The id of the profile whatever its memory held when it was planned: what stands over weeks."""
-        return policy_id(self.content)
+        return policy_id(self.content) if SNAPSHOT in (self.content.get("lessons") or {}) else self.id
 
     def changes(self, now: Mapping[str, Any]) -> list[Difference]:
         """What makes a profile of content `now` another treatment than this one, as far as it is known."""

@@ -9,15 +9,18 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from terminalbench.experiments.agents import AgentInfo
-from terminalbench.experiments.tables import ProfilePrice
+from terminalbench.experiments.tables import LessonsTable, ProfilePrice
 from terminalbench.text.numbers import noun, some
+
+if TYPE_CHECKING:
+    from terminalbench.experiments.lessons import Snapshot
 
 NOT_SOURCE = (
     ".git", ".hg", ".venv", "venv", ".env", ".env.*", "node_modules", "__pycache__", "*.pyc", ".tox", ".nox",
@@ -104,7 +107,10 @@ NO_MCP = McpSetup({}, {}, ())
 
 @dataclass(frozen=True)
 class Profile:
-    """One named way to attempt tasks. Nothing in it is a secret: `env` holds references only."""
+    """One named way to attempt tasks. Nothing in it is a secret: `env` holds references only.
+
+    `lessons` is what it may show of a memory, `snapshot` what the memory held for it when it was planned.
+    """
 
     key: str
     agent: AgentInfo
@@ -122,6 +128,8 @@ class Profile:
     env: dict[str, str] = field(default_factory=dict)
     env_file: Path | None = None
     workflow: WorkflowTexts | None = None
+    lessons: LessonsTable | None = None
+    snapshot: "Snapshot | None" = None
     code: dict[str, str] = field(default_factory=dict)
     environment_code: dict[str, str] = field(default_factory=dict)
     option_files: dict[str, str] = field(default_factory=dict)
@@ -180,9 +188,16 @@ class Profile:
             "conditions": {**self.conditions("env"), **self.conditions("options")} or None,
             "env": self.env or None,
             "workflow": self.workflow.texts if self.workflow else None,
+            "lessons": self._lessons(),
             "oracle": self.oracle or None,
         }
         return {name: value for name, value in aspects.items() if value is not None}
+
+    def _lessons(self) -> dict[str, Any] | None:
+        if self.lessons is None:
+            return None
+        known = {SNAPSHOT: self.snapshot.digest} if self.snapshot is not None else {}
+        return {**asdict(self.lessons), **known}
 
     @cached_property
     def id(self) -> str:

@@ -23,6 +23,7 @@ PAGES: tuple[tuple[str, Any], ...] = (
     ("[run.network]", tables.NetworkTable),
     ("[defaults]", tables.ProfileDefaults),
     ("[profiles.<key>]", tables.ProfileTable),
+    ("[profiles.<key>.lessons]", tables.LessonsTable),
     ("[profiles.<key>.price]", tables.ProfilePrice),
     ("[mcp]", tables.McpTable),
     ("[artifacts]", tables.ArtifactsTable),

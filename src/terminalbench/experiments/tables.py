@@ -162,6 +162,24 @@ class RunTable:
 
 
 @table
+class LessonsTable:
+    """`lessons` of a profile: what of the project's memory its trials may be shown (docs/tbench/learning-loop.md)."""
+
+    mode: Literal["masked", "recall", "off"] = key(
+        "`masked`: no lesson from a trial's own task or family. `recall`: also those. `off`: none at all.",
+        default="masked",
+    )
+    k: int = key("Lessons that a trial gets at most.", default=1, minimum=1, maximum=3)
+    budget: int = key("Tokens that they have together at most.", default=400, minimum=1, maximum=100_000)
+    withhold: float = key(
+        "Chance that a trial is not shown a lesson it would get; without it no effect is measured.",
+        default=0.3,
+        minimum=0,
+        maximum=1,
+    )
+
+
+@table
 class ProfileDefaults:
     """`[defaults]`: what every profile starts from."""
 
@@ -176,6 +194,11 @@ class ProfileDefaults:
     mcp_git_source: str | None = key("Repository the MCP servers are installed from in the sandbox.")
     mcp_git_ref: str | None = key("Commit or tag of `mcp_git_source`.")
     hooks: str | None = key("Hooks file (JSON) of Claude Code.")
+    lessons: Literal["masked", "recall", "off"] | LessonsTable | None = key(
+        "What of the project's memory trials are shown before their instruction: `masked` (no lesson from the trial's "
+        "own task or family), `recall` (also those), `off`; or a table with `mode`, `k`, `budget` and `withhold`.",
+        example='"masked"',
+    )
     env: list[str] | dict[str, str] | None = key(
         'Variables for the agent: a list of names, or `NAME = "${VAR}"`. No secrets.', example='["GITHUB_TOKEN"]'
     )

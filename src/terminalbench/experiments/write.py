@@ -82,6 +82,7 @@ def profile_table(profile: Profile, root: Path) -> dict[str, Any]:
         mcp_git_ref=profile.mcp_git_ref,
         hooks=file(profile.hooks),
         workflow=_workflow(profile, root),
+        lessons=_lessons(profile),
         env_file=from_root(profile.env_file, root) if profile.env_file is not None else None,
         env=profile.env,
         options=profile.options,
@@ -95,6 +96,13 @@ def _workflow(profile: Profile, root: Path) -> str | None:
     if found is None:
         return None
     return found.spec if found.shipped else from_root(found.path, root)
+
+
+def _lessons(profile: Profile) -> str | dict[str, Any] | None:
+    if profile.lessons is None:
+        return None
+    rest = {name: value for name, value in _changed(profile.lessons).items() if name != "mode"}
+    return {"mode": profile.lessons.mode, **rest} if rest else profile.lessons.mode
 
 
 def _given(**values: Any) -> dict[str, Any]:

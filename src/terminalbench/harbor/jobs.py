@@ -15,6 +15,7 @@ from typing import Any
 from terminalbench import registry
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
+from terminalbench.experiments.lessons import wrapped
 from terminalbench.experiments.network import base_url_variables, declared_addresses, model_endpoints, phases
 from terminalbench.experiments.plan import JobSpec, PlannedTask
 from terminalbench.experiments.profiles import Profile
@@ -38,7 +39,7 @@ def job_config(experiment: Experiment, profile: Profile, spec: JobSpec, batch: B
         "n_attempts": spec.attempts,
         "environment": _environment(experiment, profile),
         "verifier": _verifier(run),
-        "agents": [_agent(experiment, profile)],
+        "agents": [_with_lessons(_agent(experiment, profile), experiment.run, profile, batch)],
         "tasks": [_task(task) for task in spec.tasks if task.found],
     }
     datasets = _datasets(spec.tasks)
@@ -183,6 +184,15 @@ def _agent(experiment: Experiment, profile: Profile) -> dict[str, Any]:
     if env:
         config["env"] = env
     return config
+
+
+def _with_lessons(agent: dict[str, Any], run: RunTable, profile: Profile, batch: Batch) -> dict[str, Any]:
+    """The agent, in a wrapper where its trials may be shown lessons. Another batch draws by another seed."""
+    if profile.lessons is None:
+        return agent
+    seed = run.seed if run.seed is not None else f"{batch.folder.parent.name}/{batch.folder.name}"
+    digest = profile.snapshot.digest if profile.snapshot is not None else None
+    return wrapped(agent, {"snapshot": str(batch.lessons(profile.key)), "digest": digest, "seed": seed})
 
 
 def _kwargs(experiment: Experiment, profile: Profile) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wai
 from terminalbench.harbor.limits.slots import Slots
 from terminalbench.harbor.read.outcome import Ending, classify
 from terminalbench.harbor.read.planned import PLANNED, Planned, client_of
-from terminalbench.harbor.read.result_file import TaskConfig, from_result
+from terminalbench.harbor.read.result_file import TaskConfig, agent_config, from_result
 from terminalbench.harbor.read.results import LiveEnding, live_ending
 from terminalbench.harbor.read.seen import SEEN, Seen
 from terminalbench.harbor.read.times import TIMES, Moment, Times
@@ -171,7 +171,7 @@ class EventPlugin(BaseJobPlugin):
             self._tries.began(event.trial_name)
             self._moments[event.trial_name] = [Moment.now("start", self._ender.clock())]
             self._running.add(event.trial_name)
-            agent = event.config.agent
+            agent = agent_config(event.config.agent)
             client = await asyncio.to_thread(client_of, agent.name, agent.import_path)
             planned = Planned(self._price, self._attempts.get(event.trial_name), client, datetime.now(UTC))
             await asyncio.to_thread(self._leave, event.trial_name, PLANNED, planned)
@@ -189,7 +189,7 @@ class EventPlugin(BaseJobPlugin):
         """Stay here while something keeps the trial from starting for now; returns why it may never start."""
         told: Wait | None = None
         answer: Wait | Refusal | None = None
-        lane = lane_of(event.config.agent)
+        lane = lane_of(agent_config(event.config.agent))
         try:
             while isinstance(answer := await asyncio.to_thread(self._door.ask, event.trial_name, lane), Wait):
                 if answer != told:
@@ -312,7 +312,7 @@ class EventPlugin(BaseJobPlugin):
 
     async def _pace(self, event: TrialHookEvent, ending: Ending) -> float | None:
         """Tell the gate how the provider treated the trial; return the seconds it asked us to wait."""
-        trial, lane = event.trial_name, lane_of(event.config.agent)
+        trial, lane = event.trial_name, lane_of(agent_config(event.config.agent))
         if is_pressure(ending.error_class, ending.error_type, ending.status):
             work = asyncio.to_thread(wait_in_logs, self._job_dir / trial, datetime.now(UTC))
             asked = await asyncio.wait_for(work, _READ_TIMEOUT_SEC)

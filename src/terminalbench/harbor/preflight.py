@@ -123,6 +123,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     from harbor.utils.env import resolve_env_vars
     from pydantic import ValidationError
 
+    from terminalbench.experiments.lessons import unwrapped
     from terminalbench.harbor.agents.needs import missing_key, not_installable
     from terminalbench.secrets.find import references
 
@@ -134,7 +135,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
         return
     back = msgspec.json.decode(parsed.model_dump_json())
     yield from (f"Harbor drops the key {key.lstrip('.')}" for key in dropped(config, back))
-    agent = parsed.agents[0]
+    agent = type(parsed.agents[0]).model_validate(unwrapped(parsed.agents[0].model_dump(exclude_unset=True)))
     try:
         variables = resolve_env_vars(agent.env)
     except ValueError as error:

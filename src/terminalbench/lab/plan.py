@@ -13,8 +13,9 @@ from terminalbench.analytics.plan_forecast import Forecast, forecast
 from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch, next_number
 from terminalbench.experiments.config import Experiment, select_profiles
-from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, Selection, make_plan
+from terminalbench.experiments.plan import HARBOR_PARALLEL, JobSpec, Plan, Selection
 from terminalbench.experiments.profiles import Profile
+from terminalbench.experiments.snapshots import plan_with_lessons
 from terminalbench.files import read_json, write_json
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.limits.accounts import Likely
@@ -122,7 +123,7 @@ def plan_batch(experiment: Experiment, selection: Selection, number: int | None 
         before = _before(batch)
         experiment = as_planned(experiment, before) if before is not None else experiment
     taken = number is not None
-    made = make_plan(experiment, batch, datetime.now(UTC), selection)
+    experiment, made = plan_with_lessons(experiment, batch, datetime.now(UTC), selection, before=before)
     reuse = _reuse(made, batch, before) if taken else ()
     finished = {held.profile: held.finished for held in reuse}
     past = past_trials(results, made)

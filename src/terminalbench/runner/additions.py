@@ -14,8 +14,10 @@ import msgspec
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment, select_profiles
-from terminalbench.experiments.plan import Plan, Selection, make_plan
+from terminalbench.experiments.plan import Plan, Selection
+from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file
+from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.files import read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import job_config
@@ -26,15 +28,18 @@ from terminalbench.runner.provenance import as_planned, batch_commits, pinned
 
 @dataclass(frozen=True)
 class Grown:
-    """A batch's plan with what was added to it, the JobConfigs of added profiles, and the file that added them."""
+    """A batch's plan with what was added to it, added profiles with their JobConfigs, and the file that has them."""
 
     before: Plan
     plan: Plan
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     file: Path | None = None
+    profiles: tuple[Profile, ...] = ()
 
     def write(self, batch: Batch) -> None:
         """Record it, before anything runs."""
+        for profile in self.profiles:
+            write_snapshot(batch, profile)
         for name, config in self.configs.items():
             write_json(batch.job_config(name), config)
         if self.plan != self.before:
@@ -58,20 +63,23 @@ def grow(batch: Batch, attempts: int | None, experiment: Experiment | None) -> G
 def _as_of_now(batch: Batch, plan: Plan, experiment: Experiment) -> Grown:
     """The plan with what the experiment adds to it, and with what it may change freely."""
     before, configs = plan, {}
-    pinned_now = _with_pins(batch, plan, experiment)
-    _refuse_changed_profiles(plan, pinned_now)
     labels = {task.ref.dataset: task.label for job in plan.jobs for task in job.tasks}
     attempts = plan.selected_attempts
     if attempts is not None:
         attempts = max(attempts, experiment.run.attempts)
     selection = Selection(plan.selected_tasks, plan.selected_profiles, attempts=attempts)
-    wanted = make_plan(pinned_now, batch, datetime.now(UTC), selection, labels)
+    pinned_now = _with_pins(batch, plan, experiment)
+    pinned_now, wanted = plan_with_lessons(pinned_now, batch, datetime.now(UTC), selection, labels, plan)
+    _refuse_changed_profiles(plan, pinned_now)
+    added: tuple[Profile, ...] = ()
     if experiment.file.read_bytes() != batch.experiment_toml.read_bytes():
         plan, configs = _added(batch, plan, pinned_now, wanted)
+        known = {job.profile for job in before.jobs}
+        added = tuple(profile for profile in pinned_now.profiles if profile.key not in known)
     # A quarantine belongs to its file: a copy of the file releases nothing.
     own = plan.provenance.experiment_file in (None, experiment.file.name) or quarantine_file(experiment.file).exists()
     plan = refreshed(plan, wanted if own else msgspec.structs.replace(wanted, excluded=plan.excluded))
-    return Grown(before, plan, configs, experiment.file)
+    return Grown(before, plan, configs, experiment.file, added)
 
 
 def _with_pins(batch: Batch, plan: Plan, experiment: Experiment) -> Experiment:

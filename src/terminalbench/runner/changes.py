@@ -16,6 +16,7 @@ from terminalbench.experiments.agent_code import agent_code, is_released, option
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.digests import changed_names, digests, files_below
+from terminalbench.experiments.lessons import unwrapped
 from terminalbench.experiments.plan import Plan, PlannedTask, ProfileRecord
 from terminalbench.experiments.profiles import ON_DISK, Folder, content_id, differences, summaries, tells
 from terminalbench.experiments.task_folder import PARTS
@@ -186,7 +187,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 def _files_now(record: ProfileRecord, config: Mapping[str, Any], root: Path) -> dict[str, dict[str, str]]:
     """The aspects of a planned profile that are files, as they are now; without those that its plan does not tell."""
-    content, agent = record.content, config["agents"][0]
+    content, agent = record.content, unwrapped(config["agents"][0])
     skills = {Path(path).name: Folder(Path(path), every=True) for path in agent.get("skills", [])}
     paths = agent.get("kwargs", {}).get("mcp_source", {}).get("paths", {})
     servers = {name: Folder(Path(path)) for name, path in paths.items()}

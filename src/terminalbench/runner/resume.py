@@ -18,6 +18,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
 from terminalbench.experiments.plan_secrets import secrets_of
+from terminalbench.experiments.snapshots import check_snapshots
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.files import LockHeld, append_jsonl, lock, read_json, read_jsonl, write_json
 from terminalbench.harbor.jobs import wave_config
@@ -116,6 +117,7 @@ def resume(
         if request.retry_errors == ALL_ERRORS and (left := _by_name_only(view)):
             (listener or Listener()).note(left)
         listener = listener or Listener()
+        check_snapshots(batch, plan, [profile for profile in missing if plan.record(profile) in grown.before.profiles])
         changes = _changes(batch, grown, missing, listener) if missing else Changes()
         if not request.accept_changed:
             refuse(changes, plan, str(batch.folder))

@@ -19,9 +19,9 @@ from terminalbench.experiments.plan import (
     JobSpec,
     Plan,
     Selection,
-    make_plan,
 )
 from terminalbench.experiments.plan_secrets import secrets_of
+from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
 from terminalbench.files import lock, read_json, write_bytes, write_json
 from terminalbench.harbor.jobs import command, harbor_program, job_config, wave_config, with_settings
 from terminalbench.harbor.limits.accounts import Account, Known, Refusal, Turn
@@ -104,11 +104,12 @@ def prepare_run(experiment: Experiment, selection: Selection, *, refuse: bool = 
     number = next_number(experiment.results_root, experiment.slug)
     place = Batch(experiment.results_root / experiment.slug / str(number))
     experiment = pinned(experiment, [profile.key for profile in select_profiles(experiment, selection.profiles)])
-    plan = make_plan(experiment, place, datetime.now(UTC), selection)
+    experiment, plan = plan_with_lessons(experiment, place, datetime.now(UTC), selection)
     prepared = prepare(experiment, plan, os.environ)
     if refuse:
         refuse_if_nothing_is_left(prepared.plan, str(experiment.file))
-    return prepared
+    memory = (f'profile "{one.key}": {one.snapshot}' for one in experiment.profiles if one.snapshot is not None)
+    return dataclasses.replace(prepared, notes=(*memory, *prepared.notes))
 
 
 def run(
@@ -159,8 +160,9 @@ def record(experiment: Experiment, prepared: Prepared, plan: Plan, batch: Batch)
         make_folder(folder)
     for job in plan.jobs:
         if not batch.job_config(job.name).exists():
-            config = job_config(experiment, prepared.profiles[job.profile], job, batch)
-            write_json(batch.job_config(job.name), config)
+            profile = prepared.profiles[job.profile]
+            write_snapshot(batch, profile)
+            write_json(batch.job_config(job.name), job_config(experiment, profile, job, batch))
     write_json(batch.plan_json, plan)
     return plan
 

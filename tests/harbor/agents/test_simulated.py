@@ -18,6 +18,7 @@ from terminalbench.harbor.agents.simulated import (
     SimulatedOptions,
     draw,
     probability_for,
+    taught,
 )
 from terminalbench.harbor.jobs import PLUGIN
 from terminalbench.runner.waves import wave_name
@@ -244,6 +245,8 @@ def test_a_task_without_an_entry_is_an_error_of_that_trial_only(home: Path, tmp_
         ({"steps_mean": 1}, "steps_mean"),
         ({"tokens_mean": 0}, "tokens_mean"),
         ({"cost_per_mtok_usd": -1}, "cost_per_mtok_usd"),
+        ({"skill_text": {"x": 1.5}}, "less than or equal to 1"),
+        ({"skill_text": {" ": 0.1}}, "an empty text stands in every instruction"),
     ],
 )
 def test_wrong_options_are_refused_before_any_trial(options: dict[str, Any], complaint: str) -> None:
@@ -335,6 +338,17 @@ def test_the_most_particular_entry_counts(task: str, family: str | None, expecte
     }  # fmt: skip
     assert probability_for(table, task, family) == expected
     assert probability_for(0.7, task, family) == 0.7
+
+
+@pytest.mark.parametrize(
+    ("instruction", "expected"),
+    [("Mend it.", 0.5), ("Look twice. Mend it.", 0.8), ("Skip tests. Look twice.", 0.2), ("LOOK TWICE", 0.5)],
+)
+def test_what_it_is_told_changes_its_chance(instruction: str, expected: float) -> None:
+    table = {"Look twice": 0.3, "Skip tests": -0.6}
+    assert taught(0.5, table, instruction) == pytest.approx(expected)
+    assert taught(0.9, table, "Look twice") == 1.0
+    assert taught(0.1, table, "Skip tests") == 0.0
 
 
 class TestAttemptBook:

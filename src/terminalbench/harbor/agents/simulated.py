@@ -6,7 +6,8 @@ writes something useless to a scratch file and claims to be done. No model is ca
 
 What happens is a function of (seed, model name, task name, attempt, retry), so that a job gives the same set of
 results each time it is run. Each part of that luck is drawn by itself: another price or pace does not change which
-tasks are solved. The plugin tells an agent its attempt; without it `AttemptBook` counts.
+tasks are solved. The plugin tells an agent its attempt; without it `AttemptBook` counts. The instruction changes only
+the chance to solve a task, by the texts that `skill_text` names: so a lesson can be made to help or to harm.
 """
 
 import asyncio
@@ -66,6 +67,10 @@ class SimulatedOptions(AgentOptions):
         default=0.5,
         description="Chance to solve a task; or a table from task id, task name, family or glob to the chance.",
     )
+    skill_text: dict[str, Annotated[float, Field(ge=-1, le=1)]] = Field(
+        default_factory=dict,
+        description="Texts, and how each of them that stands in the instruction changes the chance to solve.",
+    )
     error_probability: Probability = Field(default=0.0, description="Chance that its provider fails on the way.")
     seed: int = Field(default=0, description="Another seed, other luck.")
     steps_mean: float = Field(default=5.0, ge=2, le=200, description="Mean number of the agent's steps.")
@@ -80,6 +85,13 @@ class SimulatedOptions(AgentOptions):
     def _not_empty(cls, value: float | dict[str, float]) -> float | dict[str, float]:
         if value == {}:
             raise ValueError("a table needs at least one entry")
+        return value
+
+    @field_validator("skill_text")
+    @classmethod
+    def _told(cls, value: dict[str, float]) -> dict[str, float]:
+        if not all(text.strip() for text in value):
+            raise ValueError("an empty text stands in every instruction; set solve_probability instead")
         return value
 
     @field_validator("delay_sec")
@@ -124,6 +136,12 @@ def probability_for(table: float | Mapping[str, float], task: str, family: str |
         if any(fnmatchcase(name, pattern) for name in names):
             return table[pattern]
     raise ValueError(f'solve_probability has no entry for task "{task}" (family {family}); add one, or "*"')
+
+
+def taught(chance: float, skill_text: Mapping[str, float], instruction: str) -> float:
+    """The chance to solve a task with this instruction: each text that stands in it, letter by letter, changes it."""
+    changes = sum(change for text, change in skill_text.items() if text in instruction)
+    return min(1.0, max(0.0, chance + changes))
 
 
 def draw(options: SimulatedOptions, identity: Identity, chance: float) -> Luck:
@@ -243,6 +261,7 @@ class SimulatedAgent(BaseAgent):
         model = self.model_name or self.name()
         claim = self._claimed(task, model)
         chance = probability_for(self.options.solve_probability, task.name, task.config.metadata.get("family"))
+        chance = taught(chance, self.options.skill_text, instruction)
         luck = draw(self.options, Identity(model, task.name, *claim), chance)
         context.metadata = {
             "simulated": True,

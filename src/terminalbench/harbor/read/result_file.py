@@ -13,6 +13,9 @@ from urllib.parse import unquote
 
 import msgspec
 
+from terminalbench.experiments.lessons import AGENT as LESSONS_AGENT
+from terminalbench.experiments.lessons import unwrapped
+
 _ID_MARK = "::"
 
 
@@ -150,13 +153,25 @@ class McpServer(msgspec.Struct, frozen=True):
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
-    """How the agent was configured."""
+    """How the agent was configured: itself, where it is wrapped to be given lessons."""
 
     name: str | None = None
     import_path: str | None = None
     model_name: str | None = None
     kwargs: dict[str, Any] = {}
     mcp_servers: list[McpServer] = []
+
+    def __post_init__(self) -> None:
+        if self.import_path != LESSONS_AGENT:
+            return
+        found = unwrapped({"import_path": self.import_path, "kwargs": self.kwargs})
+        for name, default in (("name", None), ("import_path", None), ("kwargs", {})):
+            msgspec.structs.force_setattr(self, name, found.get(name, default))
+
+
+def agent_config(agent: Any) -> AgentConfig:
+    """The same of an agent as Harbor has it in its own object."""
+    return msgspec.convert(agent, AgentConfig, from_attributes=True)
 
 
 class EnvironmentConfig(msgspec.Struct, frozen=True):

@@ -1,0 +1,84 @@
+"""What memory holds for the tasks of a batch, before it is planned: what `harbor/agents/lessons.py` shows of it."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from terminalbench.archivist.retrieval import Mode, Policy, Retrieved, Situation, own, retrieve
+from terminalbench.archivist.store import Store, open_store
+from terminalbench.archivist.task_texts import read_task
+from terminalbench.experiments.lessons import EligibleLesson, Snapshot, task_key
+from terminalbench.experiments.plan import PlannedTask
+from terminalbench.experiments.tables import LessonsTable
+from terminalbench.files import read_plain
+
+_LARGEST = 1 << 20
+
+
+def take_snapshot(root: Path, lessons: LessonsTable, tasks: Sequence[PlannedTask]) -> Snapshot:
+    """The lessons of a project's memory for each task; of an empty memory, or of none, no lessons."""
+    policy = Policy(Mode(lessons.mode), lessons.k, lessons.budget)
+    with open_store(root / ".terminalbench") as store:
+        found = {task_key(task.label, task.ref.id): _eligible(store, task, policy) for task in tasks}
+    return Snapshot(
+        mode=lessons.mode,
+        k=lessons.k,
+        budget=lessons.budget,
+        withhold=lessons.withhold,
+        tasks={key: one.lessons for key, one in found.items()},
+        masked=sum(one.masked for one in found.values()),
+    )
+
+
+@dataclass(frozen=True)
+class _Eligible:
+    lessons: list[EligibleLesson]
+    masked: int
+
+
+def _eligible(store: Store, task: PlannedTask, policy: Policy) -> _Eligible:
+    found: Retrieved = retrieve(store.connection, situation_of(task), policy)
+    lessons = [EligibleLesson(one.lesson.id, one.lesson.text, own(one.lesson, task.ref)) for one in found.lessons]
+    return _Eligible(lessons, found.masked)
+
+
+def situation_of(task: PlannedTask) -> Situation:
+    """What is known of a planned task. Of one that lies in no folder of this machine, the words of its id alone."""
+    folder = task.config.get("path") if task.found and "git_url" not in task.config else None
+    if folder is None or not (Path(folder) / "task.toml").is_file():
+        return Situation(task.ref, task.ref.id.replace("-", " ").replace("_", " "), suite=task.ref.dataset)
+    about = _about(Path(folder) / "task.toml")
+    return Situation(
+        task.ref,
+        read_task(Path(folder)).instruction,
+        _tags(about),
+        suite=task.ref.dataset,
+        repository=_repository(about),
+    )
+
+
+def _about(file: Path) -> dict[str, Any]:
+    """A task's own description; empty where it cannot be read: the check before the run says what is wrong with it."""
+    try:
+        return tomllib.loads((read_plain(file, _LARGEST) or b"").decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _tags(about: dict[str, Any]) -> tuple[str, ...]:
+    """Its keywords and tags, as lessons have them."""
+    task, metadata = _table(about.get("task")), _table(about.get("metadata"))
+    named = [words for words in (task.get("keywords"), metadata.get("tags")) if isinstance(words, list)]
+    found = (str(word).strip().lower().replace(" ", "-") for words in named for word in words)
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _repository(about: dict[str, Any]) -> str | None:
+    repository = _table(about.get("metadata")).get("repo")
+    return repository if isinstance(repository, str) else None
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,135 @@
+"""What profiles with `lessons` may show of a memory: the snapshot of a batch, the draw of each trial, the words. Pure.
+
+A snapshot is taken before a batch is planned and lies in its folder: for each task the lessons that a trial of it is
+eligible for, best first. Each of them is withheld by chance, so that what differs between trials with and without it is
+its effect. The chance is a hash: a resume, and a trial that is tried again, draws the same.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from terminalbench.errors import UserError
+from terminalbench.files import read_plain
+from terminalbench.records import Exposure, LessonsDelivery
+from terminalbench.text.numbers import plural
+
+AGENT = "terminalbench.harbor.agents.lessons:LessonsAgent"
+"""What Harbor is told to make for a profile with lessons."""
+OPTION = "lessons"
+"""The option of it that the wrapped agent does not get."""
+_SIZE_LIMIT = 256 << 20
+
+
+class EligibleLesson(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A lesson that a trial may be shown, with its text; `own`: it comes from the task of the trial or its family."""
+
+    id: str
+    text: str
+    own: bool = False
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What a memory held for the tasks of a batch: by `label/id` of the task, the lessons in order.
+
+    `masked` counts, over all tasks, lessons that were kept back because they come from the task or its family.
+    """
+
+    mode: str
+    k: int
+    budget: int
+    withhold: float
+    tasks: dict[str, list[EligibleLesson]]
+    masked: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Equal for snapshots that show the same by the same chance."""
+        shown = (self.mode, self.k, self.budget, self.withhold, self.tasks)
+        return hashlib.sha256(msgspec.json.encode(shown, order="deterministic")).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        """What it holds, in words."""
+        lessons = len({one.id for found in self.tasks.values() for one in found})
+        for_tasks = sum(bool(found) for found in self.tasks.values())
+        kept_back = f", {self.masked} kept back by the mask" if self.masked else ""
+        return f"{plural(lessons, 'lesson')} for {for_tasks} of {plural(len(self.tasks), 'task')}{kept_back}"
+
+
+def task_key(label: str | None, task: str) -> str:
+    """How a snapshot names a task: by the label of its dataset in the plan, and its id."""
+    return f"{label or ''}/{task}"
+
+
+def read_snapshot(file: Path, digest: str) -> Snapshot:
+    """The snapshot in a file; an error names the file where it is gone, or is not the one with this digest."""
+    hint = "put it back as it was, or start a new batch: tbench run"
+    data = read_plain(file, _SIZE_LIMIT)
+    if data is None:
+        raise UserError("the lessons of this batch are gone, or may not be read", where=str(file), hint=hint)
+    try:
+        found = msgspec.json.decode(data, type=Snapshot)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"the lessons of this batch cannot be read: {error}", where=str(file), hint=hint) from error
+    if found.digest != digest:
+        what = f"these are not the lessons that the batch was planned with: {digest} was, this is {found.digest}"
+        raise UserError(what, where=str(file), hint=hint)
+    return found
+
+
+def chance(seed: int | str, snapshot: str, task: str, attempt: int, lesson: str) -> float:
+    """A number from 0 to below 1 for one lesson of one trial: the same arguments, the same number."""
+    text = msgspec.json.encode([str(seed), snapshot, task, attempt, lesson])
+    return int.from_bytes(hashlib.sha256(text).digest()[:6]) / 2**48
+
+
+def draw(snapshot: Snapshot, digest: str, task: str, attempt: int, seed: int | str) -> LessonsDelivery:
+    """What of the eligible lessons a trial is shown; `digest` is that of the snapshot."""
+    exposures = [
+        Exposure(
+            one.id,
+            round(1 - snapshot.withhold, 9),
+            chance(seed, digest, task, attempt, one.id) >= snapshot.withhold,
+            len(one.text),
+            one.own,
+        )
+        for one in snapshot.tasks[task]
+    ]
+    return LessonsDelivery(snapshot.mode, digest, exposures)
+
+
+def with_lessons(instruction: str, texts: Sequence[str], digest: str) -> str:
+    """The instruction behind a section with these lessons, each as it stands; without any, the instruction itself.
+
+    The marks hold the digest of the snapshot, so that no text of it can end the section.
+    """
+    if not texts:
+        return instruction
+    mark = f"lessons-{digest[:8]}"
+    listed = "\n\n".join(texts)
+    return (
+        f"<{mark}>\nLessons from earlier work that may help. They are not part of the task: where they do not fit it, "
+        f"leave them aside.\n\n{listed}\n</{mark}>\n\n{instruction}"
+    )
+
+
+def wrapped(agent: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """An agent of a JobConfig as one that is given lessons; `told` is what the wrapper has to know."""
+    inner = {name: agent[name] for name in ("name", "import_path") if name in agent}
+    rest = {name: value for name, value in agent.items() if name not in inner}
+    kwargs = {**agent.get("kwargs", {}), OPTION: {"agent": inner, **told}}
+    return {"import_path": AGENT, **rest, "kwargs": kwargs}
+
+
+def unwrapped(agent: dict[str, Any]) -> dict[str, Any]:
+    """The agent itself of one that is given lessons; any other as it is."""
+    kwargs = agent.get("kwargs") or {}
+    told = kwargs.get(OPTION)
+    if agent.get("import_path") != AGENT or not isinstance(told, dict) or not isinstance(told.get("agent"), dict):
+        return agent
+    rest = {name: value for name, value in agent.items() if name not in ("name", "import_path", "kwargs")}
+    own = {name: value for name, value in kwargs.items() if name != OPTION}
+    return {**told["agent"], **rest, **({"kwargs": own} if own else {})}

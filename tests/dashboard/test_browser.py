@@ -9,15 +9,18 @@ from playwright.sync_api import Browser, Page, expect
 
 from support.browser import browser, watched
 from support.dashboard import VIEW_TOKEN, Root, add_trajectory, make_root, served, steps, trial
+from support.lessons_shown import make_lessons, show
 from support.nights import make_night
 from support.results import STAMP, make_plan, make_trial
+from terminalbench.archivist.memory import add
+from terminalbench.archivist.store import memory_of, open_store
 from terminalbench.dashboard.export import export_site
 from terminalbench.experiments.batch import allocate
 from terminalbench.files import append_jsonl, write_json
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import Happening, NightEvent
 from terminalbench.overnight.summary import project_night
-from terminalbench.records import Event
+from terminalbench.records import Event, Exposure, Lesson
 
 __all__ = ["browser"]
 
@@ -59,6 +62,13 @@ def address(root: Root) -> Iterator[str]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def lessons(root: Root) -> dict[str, str]:
+    made = make_lessons(root.path)
+    show(root, "a__2", Exposure(made["measured"], 0.7, shown=True, characters=40))
+    return made
+
+
 def press(page: Page, keys: str) -> None:
     """Press a key on a page that listens: a page can be seen before its script has run."""
     page.wait_for_load_state()
@@ -98,6 +108,29 @@ def test_a_night_is_told_live_and_its_report_is_calm(browser: Browser, address: 
             seen.page.goto(folder.report_html.as_uri())
             assert (seen.problems(), seen.complaints, seen.requests) == ([], [], [])
             assert seen.width() <= width
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (820, "dark"), (390, "dark")])
+def test_lessons_are_calm_at_every_width_and_told_live(
+    browser: Browser, address: str, root: Root, lessons: dict[str, str], width: int, scheme: str
+) -> None:
+    with watched(browser, width=width, scheme=scheme, own=address) as seen:
+        for path in ("lessons/", *(f"lessons/{lessons[name]}/" for name in ("measured", "hostile"))):
+            seen.page.goto(address + path)
+            assert seen.problems() == [], path
+            assert seen.width() <= width, path
+        expect(seen.page.locator("#lesson .lead").first).to_contain_text("<script>document.title='owned'</script>")
+        seen.page.goto(f"{address}lessons/{lessons['measured']}/")
+        seen.page.get_by_role("link", name="3", exact=True).click()
+        expect(seen.page.locator("#step-3")).to_be_in_viewport()
+        seen.page.goto(f"{address}lessons/")
+        seen.page.wait_for_load_state()
+        text = f"Look at the page that is {width} wide."
+        with open_store(memory_of(root.path), write=True) as store:
+            add(store, Lesson(id="", do=text), by="ann")
+        expect(seen.page.get_by_text(text)).to_be_visible()
+        assert "owned" not in seen.page.title()
+        assert (seen.complaints, seen.requests) == ([], [])
 
 
 def test_a_hostile_trajectory_does_nothing(browser: Browser, address: str) -> None:

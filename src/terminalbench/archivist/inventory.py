@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -46,6 +47,55 @@ def search(store: Store, text: str, wanted: LessonFilter, limit: int) -> list[Le
     numbers = by_words(store.connection, text, 20 * limit)
     known = lessons_numbered(store.connection, numbers)
     return [known[number] for number in numbers if wanted.fits(known[number])][:limit]
+
+
+class Order(StrEnum):
+    """In which order lessons are listed."""
+
+    NEWEST = "newest"
+    EFFECT = "effect"
+    HARM = "harm"
+    IMPORTANCE = "importance"
+
+
+def _of(path: str) -> str:
+    """A field of a lesson in SQL; its record is JSON, kept as bytes."""
+    return f"json_extract(CAST(record AS TEXT), '$.{path}')"
+
+
+_ORDERED = {
+    Order.NEWEST: "number DESC",
+    Order.EFFECT: f"{_of('utility.mean')} DESC NULLS LAST, number DESC",
+    Order.HARM: f"{_of('utility.mean')} ASC NULLS LAST, number DESC",
+    Order.IMPORTANCE: f"coalesce({_of('importance')}, 0.5) DESC, number DESC",
+}
+_SEARCHED = " || ' ' || ".join(["id", *(f"coalesce({_of(name)}, '')" for name in ("do", "avoid", "tags", "author"))])
+
+
+@dataclass(frozen=True)
+class LessonPage:
+    """Some lessons of a list, and how many there are in all."""
+
+    lessons: list[Lesson]
+    total: int
+
+
+def page_of_lessons(
+    store: Store, text: str, state: LessonState | None, order: Order, limit: int, offset: int = 0
+) -> LessonPage:
+    """Lessons of a state that have every word of `text` in their text, id, tags or author; a part of the list."""
+    where, values = ["1"], []
+    if state is not None:
+        where.append("state = ?")
+        values.append(state)
+    for word in text.lower().split():
+        where.append(f"instr(lower({_SEARCHED}), ?)")
+        values.append(word)
+    asked = f"FROM lessons WHERE {' AND '.join(where)}"
+    total = store.connection.execute(f"SELECT count(*) {asked}", values).fetchone()[0]
+    query = f"SELECT record {asked} ORDER BY {_ORDERED[order]} LIMIT ? OFFSET ?"
+    rows = store.connection.execute(query, (*values, limit, offset))
+    return LessonPage([lesson_of(row[0]) for row in rows], total)
 
 
 def history(store: Store, lesson: str | None = None, limit: int | None = None) -> list[Entry]:

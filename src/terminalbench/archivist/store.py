@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from terminalbench.archivist.entries import Entry, Unfit, applied
 from terminalbench.archivist.tables import MIGRATIONS, find_lesson, put_entry, put_lesson
 from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.config import marked_root
 from terminalbench.files import JsonLines, LockHeld, append_lines, changing, encode_line, tail_jsonl
 from terminalbench.index.database import is_damaged, migrate, opened, set_aside, transaction, write_ahead
 from terminalbench.modes import make_file
@@ -76,6 +77,20 @@ class MemoryFolder:
     def exists(self) -> bool:
         """Whether anything was ever kept here."""
         return self.log.exists() or self.database.exists()
+
+
+def memory_of(results_root: Path) -> Path:
+    """Where the memory of the project lies that a results folder belongs to."""
+    return (marked_root(results_root) or results_root.parent) / ".terminalbench"
+
+
+def memory_stamp(folder: Path) -> tuple[int, int] | None:
+    """Changes when something was written; None where there is no memory."""
+    try:
+        status = MemoryFolder(folder).log.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 class Store:

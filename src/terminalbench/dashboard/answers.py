@@ -14,6 +14,7 @@ from terminalbench.dashboard.pages.compare import choose_page, compare_page
 from terminalbench.dashboard.pages.experiments import experiment_page, experiments_page
 from terminalbench.dashboard.pages.files import batch_file, file_page, raw_file
 from terminalbench.dashboard.pages.home import home_page
+from terminalbench.dashboard.pages.lessons import lesson_page, lessons_page
 from terminalbench.dashboard.pages.nights import night_page, nights_page
 from terminalbench.dashboard.pages.side import side_page
 from terminalbench.dashboard.pages.trial import raw_step, trial_page
@@ -46,6 +47,8 @@ PAGES: dict[str, Handler] = {
     "/compare/{slug}/{number}/{profile}/{slug2}/{number2}/{profile2}/": compare_page,
     "/nights/": nights_page,
     "/nights/{night}/": night_page,
+    "/lessons/": lessons_page,
+    "/lessons/{lesson}/": lesson_page,
     _PAIR: side_page,
     f"{_PAIR}{{page}}/": side_page,
 }

@@ -47,14 +47,17 @@ class Ask:
 
     @property
     def feed(self) -> str:
-        """Of what a page of this path tells changes: a batch, the nights, or "" for the list of batches."""
-        if self.path.startswith(NIGHTS):
-            return NIGHTS
+        """Of what a page of this path tells changes: a batch, nights, lessons, or "" for the list of batches."""
+        own = next((section for section in (NIGHTS, LESSONS) if self.path.startswith(section)), None)
+        if own is not None:
+            return own
         return self.batch if {"slug", "number"} <= self.parts.keys() else ""
 
 
 NIGHTS = "nights/"
 """The path of the nights, and what the feed is called that tells when one of them changes."""
+LESSONS = "lessons/"
+"""The same of the lessons."""
 FOREIGN = "~"
 """Stands in a path for a folder of Harbor jobs that belong to no experiment."""
 

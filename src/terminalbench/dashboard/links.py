@@ -28,6 +28,11 @@ def night_path(name: str) -> str:
     return f"nights/{_segment(name)}/"
 
 
+def lesson_path(name: str) -> str:
+    """The page of a lesson, by its id."""
+    return f"lessons/{_segment(name)}/"
+
+
 def trial_path(batch: str, job: str, name: str) -> str:
     """The page of a trial."""
     return f"{batch_path(batch)}trials/{_segment(job)}/{_segment(name)}/"

@@ -20,6 +20,7 @@ NAVIGATION = (
     ("Trials", "trials/"),
     ("Compare", "compare/"),
     ("Nights", "nights/"),
+    ("Lessons", "lessons/"),
 )
 
 

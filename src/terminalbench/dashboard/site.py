@@ -11,7 +11,8 @@ from typing import Any
 from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory, parse_trajectory
-from terminalbench.dashboard.frame import NIGHTS, NotFound
+from terminalbench.archivist.store import memory_of, memory_stamp
+from terminalbench.dashboard.frame import LESSONS, NIGHTS, NotFound
 from terminalbench.dashboard.live import LiveFeed, ShownState
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
@@ -73,18 +74,22 @@ class Site:
             del self._local.index
 
     def state(self, batch: str) -> str:
-        """A word that changes when there is something new to see: of a batch, of the nights, with "" in the list."""
+        """A word that changes when there is something new to see: of a batch, nights, lessons, with "" in the list."""
         if batch == NIGHTS:
             found = tuple(night_stamps(self.root))
+        elif batch == LESSONS:
+            found = (memory_stamp(memory_of(self.root)), self._latest())
         elif batch:
             row = self.index.execute("SELECT version FROM summaries WHERE batch = ?", (batch,)).fetchone()
             running = batch in self.live
             seen = self.feed(batch).version() if running else None
             found = (row[0] if row else None, running, seen, self.analyses.get(batch))
         else:
-            versions = self.index.execute("SELECT count(*), max(version) FROM summaries").fetchone()
-            found = (*versions, self.live)
+            found = (*self._latest(), self.live)
         return f"{crc32(repr(found).encode()):08x}"
+
+    def _latest(self) -> tuple[object, ...]:
+        return tuple(self.index.execute("SELECT count(*), max(version) FROM summaries").fetchone())
 
     def batch(self, key: str) -> Batch:
         """Where a batch lies."""

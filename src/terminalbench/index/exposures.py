@@ -17,13 +17,29 @@ _TRIAL = (
     "started_at", "simulated",
 )  # fmt: skip
 _INSERT = "INSERT OR REPLACE INTO exposures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_COUNTED = """FROM exposures e JOIN trials t USING (batch, job, trial)
+    WHERE coalesce(t.counts, 1) AND NOT t.copy"""
 _ASKED = f"""
     SELECT {", ".join(f"t.{name}" for name in _TRIAL)}, e.mode, e.snapshot, e.lesson, e.propensity, e.shown,
            e.characters, e.own
-    FROM exposures e JOIN trials t USING (batch, job, trial)
-    WHERE coalesce(t.counts, 1) AND NOT t.copy
+    {_COUNTED}
     ORDER BY batch, job, trial, e.rank
-"""  # noqa: S608  our own words
+"""
+_MEASURED = ", ".join(f"'{outcome}'" for outcome in Outcome if outcome.measured)
+_COUNTS = f"""
+    SELECT e.lesson, e.mode, count(*) eligible, sum(e.shown) shown, sum(e.own) own,
+           sum(e.shown AND t.outcome IN ({_MEASURED})) shown_measured,
+           sum(e.shown AND t.outcome = 'passed') shown_passed,
+           sum(NOT e.shown AND t.outcome IN ({_MEASURED})) withheld_measured,
+           sum(NOT e.shown AND t.outcome = 'passed') withheld_passed
+    {_COUNTED} AND (? IS NULL OR e.lesson = ?)
+    GROUP BY e.lesson, e.mode ORDER BY e.mode
+"""
+_TRIALS = f"""
+    SELECT batch, job, trial, t.profile, t.task, t.outcome, t.started_at, e.mode, e.shown, e.own
+    {_COUNTED} AND e.lesson = ?
+    ORDER BY t.started_at DESC, batch, job, trial LIMIT ? OFFSET ?
+"""
 
 
 class LessonTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,3 +103,54 @@ def each_exposed(connection: sqlite3.Connection) -> Iterator[LessonTrial]:
             for row in found
         )
         yield LessonTrial(**known, exposures=exposures)
+
+
+class LessonCounts(msgspec.Struct, frozen=True):
+    """In how many trials of a mode a lesson was eligible and was shown, and how those ended that were measured.
+
+    `own` are trials of its own task or family.
+    """
+
+    lesson: str
+    mode: str
+    eligible: int
+    shown: int
+    own: int
+    shown_measured: int
+    shown_passed: int
+    withheld_measured: int
+    withheld_passed: int
+
+    @property
+    def withheld(self) -> int:
+        """Trials that were not shown it, by chance."""
+        return self.eligible - self.shown
+
+
+class LessonLook(msgspec.Struct, frozen=True):
+    """One trial for which a lesson was eligible."""
+
+    batch: str
+    job: str
+    trial: str
+    profile: str | None
+    task: str
+    outcome: str | None
+    started_at: str | None
+    mode: str
+    shown: bool
+    own: bool
+
+
+def lesson_counts(connection: sqlite3.Connection, lesson: str | None = None) -> dict[str, list[LessonCounts]]:
+    """The counts of each lesson that was ever eligible, or of one; a mode each."""
+    found: dict[str, list[LessonCounts]] = {}
+    for row in connection.execute(_COUNTS, (lesson, lesson)):
+        found.setdefault(row["lesson"], []).append(LessonCounts(*row))
+    return found
+
+
+def lesson_trials(connection: sqlite3.Connection, lesson: str, limit: int, offset: int = 0) -> list[LessonLook]:
+    """The trials for which a lesson was eligible, newest first."""
+    rows = connection.execute(_TRIALS, (lesson, limit, offset))
+    return [LessonLook(*row[:-2], bool(row["shown"]), bool(row["own"])) for row in rows]

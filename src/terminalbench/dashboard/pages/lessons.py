@@ -1,0 +1,192 @@
+"""Lessons: the list of them, and one: its text, what supports it, whom it was shown, its effect, its history."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from terminalbench.analytics.atif import UnreadableTrajectory
+from terminalbench.archivist.entries import Entry
+from terminalbench.archivist.inventory import Order, history, page_of_lessons
+from terminalbench.archivist.store import Store, memory_of, open_store
+from terminalbench.archivist.tables import find_lesson
+from terminalbench.archivist.utility import HARM, chance_of_harm
+from terminalbench.dashboard.frame import LESSONS, Ask, Crumb, NotFound, Page, Table
+from terminalbench.dashboard.links import steps_path, trial_path
+from terminalbench.dashboard.pages.steps import places
+from terminalbench.dashboard.site import Site
+from terminalbench.index.exposures import LessonCounts, LessonLook, lesson_counts, lesson_trials
+from terminalbench.index.pages import Found, Window
+from terminalbench.records import Evidence, Lesson, LessonState, Utility
+
+PAGE_SIZE = 50
+_TRIALS = 50
+_ENTRIES = 100
+_WIDE = 1.96
+_COLUMNS = (
+    "lesson", "state", "kind", "scope", "scope_value", "tags", "importance", "effect", "effect_sd", "trials", "author",
+    "created_at", "updated_at", "superseded_by", "do", "avoid", "reason",
+)  # fmt: skip
+_TRIAL_COLUMNS = {name: name for name in LessonLook.__struct_fields__}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What is believed of a lesson's effect: its mean, the ends of the 95 % interval, and the chance of harm."""
+
+    mean: float
+    low: float
+    high: float
+    harm: float
+    trials: int
+
+    @classmethod
+    def of(cls, belief: Utility) -> "Effect":
+        """From its mean and standard deviation."""
+        wide = _WIDE * belief.sd
+        return cls(belief.mean, belief.mean - wide, belief.mean + wide, chance_of_harm(belief), belief.n)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A lesson in the list."""
+
+    lesson: Lesson
+    effect: Effect | None
+    counts: list[LessonCounts]
+
+
+@dataclass(frozen=True)
+class Support:
+    """A piece of evidence: the page of its trial and of each step, where they are known."""
+
+    evidence: Evidence
+    trial: str | None
+    steps: Sequence[tuple[int, str | None, str]]
+
+
+def lessons_page(site: Site, ask: Ask) -> Page:
+    """The list of lessons."""
+    text = ask.text("q")
+    state = next((one for one in LessonState if one == ask.text("state")), None)
+    order = next((one for one in Order if one == ask.text("order")), Order.NEWEST)
+    window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
+    with _memory(site) as store:
+        found = page_of_lessons(store, text, state, order, window.limit, window.offset)
+        problems, behind, empty = store.problems(), store.behind, not store.place.exists
+    counts = lesson_counts(site.index)
+
+    def everything() -> list[Lesson]:
+        with _memory(site) as store:
+            return page_of_lessons(store, text, state, order, Window(size=None).limit).lessons
+
+    lines = [Line(one, _effect(one), counts.get(one.id, [])) for one in found.lessons]
+    return Page(
+        title="Lessons",
+        template="lessons.html",
+        values={
+            "found": Found(lines, found.total),
+            "window": window,
+            "wanted": {"q": text, "state": state or "", "order": "" if order is Order.NEWEST else order},
+            "states": list(LessonState),
+            "orders": [one for one in Order if one is not Order.NEWEST],
+            "problems": problems,
+            "behind": behind,
+            "empty": empty,
+            "folder": memory_of(site.root),
+        },
+        tables={"lessons": lambda: Table(_COLUMNS, map(_row, everything()))},
+        document=everything,
+        feed=LESSONS,
+        section=LESSONS,
+    )
+
+
+def lesson_page(site: Site, ask: Ask) -> Page:
+    """One lesson."""
+    name = ask.parts["lesson"]
+    with _memory(site) as store:
+        lesson = find_lesson(store.connection, name)
+        if lesson is None:
+            raise NotFound(f"there is no lesson {name}")
+        entries = history(store, name)
+        behind = store.behind
+    counts = lesson_counts(site.index, name).get(name, [])
+    window = Window(ask.number("page"), None if ask.static else _TRIALS)
+    values: dict[str, Any] = {
+        "lesson": lesson,
+        "effect": _effect(lesson),
+        "harm": HARM,
+        "counts": counts,
+        "trials": Found(
+            lesson_trials(site.index, name, window.limit, window.offset), sum(one.eligible for one in counts)
+        ),
+        "window": window,
+        "support": [_support(site, one) for one in lesson.evidence],
+        "entries": entries[:_ENTRIES],
+        "entry_count": len(entries),
+        "took": _took(lesson, entries),
+        "behind": behind,
+    }
+    return Page(
+        title=f"Lesson {name}",
+        template="lesson.html",
+        values=values,
+        crumbs=(Crumb("Lessons", LESSONS),),
+        tables={
+            "trials": lambda: Table.of(lesson_trials(site.index, name, Window(size=None).limit), _TRIAL_COLUMNS),
+        },
+        document=lambda: {"lesson": lesson, "exposure": counts, "log": entries},
+        feed=LESSONS,
+        section=LESSONS,
+    )
+
+
+@contextmanager
+def _memory(site: Site) -> Generator[Store]:
+    with open_store(memory_of(site.root)) as store:
+        yield store
+
+
+def _effect(lesson: Lesson) -> Effect | None:
+    return Effect.of(lesson.utility) if lesson.utility is not None else None
+
+
+def _took(lesson: Lesson, entries: list[Entry]) -> list[str]:
+    """The lessons that it took up, by its log."""
+    return list(dict.fromkeys(name for entry in entries if entry.id == lesson.id for name in entry.absorbed))
+
+
+def _support(site: Site, evidence: Evidence) -> Support:
+    """Evidence with links to the trial's page and steps, where the index has the trial."""
+    unknown = [(step, None, "") for step in evidence.steps]
+    parts = evidence.trial.split("/")
+    if len(parts) != 4:
+        return Support(evidence, None, unknown)
+    batch, job, name = "/".join(parts[:2]), parts[2], parts[3]
+    try:
+        row = site.trial(batch, job, name)
+    except NotFound:
+        return Support(evidence, None, unknown)
+    path = trial_path(batch, job, name)
+    files = row.trial.trajectory_paths if row.trial is not None else []
+    try:
+        file = files[0] if files else f"{name}/agent/trajectory.json"
+        where = places(site.trajectory((*site.trial_names(batch, row)[:-1], *file.split("/"))))
+    except UnreadableTrajectory:
+        return Support(evidence, path, unknown)
+    steps = [
+        (step, steps_path(path, 1, where[step][0]), where[step][1]) if step in where else (step, None, "")
+        for step in evidence.steps
+    ]
+    return Support(evidence, path, steps)
+
+
+def _row(lesson: Lesson) -> tuple[object, ...]:
+    used = lesson.utility
+    return (
+        lesson.id, lesson.state, lesson.kind, lesson.scope, lesson.scope_value, " ".join(lesson.tags),
+        lesson.importance, used.mean if used else None, used.sd if used else None, used.n if used else None,
+        lesson.author, lesson.created_at, lesson.updated_at, lesson.superseded_by, lesson.do, lesson.avoid,
+        lesson.reason,
+    )  # fmt: skip

@@ -248,6 +248,15 @@ def test_the_seed_of_a_run_is_no_part_of_a_profile_and_its_own_wins(project) -> 
     assert seeds == [[7, 3], [8, 3]]
 
 
+def test_profiles_that_are_equal_have_seeds_of_their_own(project) -> None:
+    profiles = "".join(f'[profiles.{key}]\nagent = "simulated"\n{more}' for key, more in (
+        ("a", ""), ("b", ""), ("c", "options = { steps_mean = 3 }\n"), ("d", ""), ("e", "options = { seed = 0 }\n"),
+    ))  # fmt: skip
+    for run, wanted in (("", [None, 1, None, 2, 0]), ("[run]\nseed = 7\n", [7, 8, 7, 9, 0])):
+        configs = rendered(project, run + profiles)
+        assert [config["agents"][0].get("kwargs", {}).get("seed") for config in configs] == wanted
+
+
 def test_the_seed_of_a_run_is_offered_to_a_guarded_workflow(project) -> None:
     profile = '[profiles.p]\nagent = "guarded"\nworkflow = "singleshot"\nmodel = "a/b"\n'
     (config,) = rendered(project, f"[run]\nseed = 7\n{profile}")

@@ -29,6 +29,7 @@ limits = st.builds(
     Limits,
     most=st.integers(1, 16),
     trials=st.integers(1, 4),
+    model_trials=st.integers(1, 4),
     model_slots=st.one_of(st.none(), st.integers(0, 8)),
     sandboxes=st.one_of(st.none(), st.integers(0, 8)),
 )
@@ -38,8 +39,8 @@ limits = st.builds(
 def test_there_is_always_one_worker_and_never_more_than_the_caps(reading: Reading, now: Scale, bounds: Limits) -> None:
     found = decide(reading, now, bounds).workers
     assert 1 <= found <= bounds.most
-    for cap in (bounds.model_slots, bounds.sandboxes):
-        assert cap is None or found <= max(1, cap // bounds.trials)
+    for cap, each in ((bounds.model_slots, bounds.model_trials), (bounds.sandboxes, bounds.trials)):
+        assert cap is None or found <= max(1, cap // each)
     assert now.workers == 0 or found <= now.workers + 1
 
 
@@ -113,9 +114,13 @@ def test_the_last_worker_stays() -> None:
 
 
 def test_caps_say_what_they_are() -> None:
-    assert decide(CALM, Scale(), Limits(most=8, model_slots=2)) == Decision(2, "the model server serves 2 at once")
-    assert decide(CALM, Scale(3), Limits(most=8, sandboxes=6, trials=2)) == Decision(3, "6 sandboxes at once")
-    assert decide(CALM, Scale(8), LIMITS) == Decision(8, "at most 8 by --workers")
+    assert decide(CALM, Scale(), Limits(most=8, model_slots=2)) == Decision(
+        2, "the model server answers 2 at once, a worker asks 1"
+    )
+    assert decide(CALM, Scale(3), Limits(most=8, sandboxes=6, trials=2)) == Decision(
+        3, "there may be 6 sandboxes at once, a worker has 2"
+    )
+    assert decide(CALM, Scale(8), LIMITS) == Decision(8, "at most 8 at once")
 
 
 @settings(max_examples=20, deadline=None)

@@ -1,21 +1,32 @@
 """What a night keeps of its suite, and what it uses it for."""
 
 import json
-from datetime import UTC, datetime
+import os
+import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import msgspec
+import pytest
 from jobkit import write_task
 
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.config import load
-from terminalbench.overnight.begin import Night, Request, begin
+from terminalbench.files import read_jsonl, start_ticks
+from terminalbench.harbor.limits.gate import read_shared
+from terminalbench.overnight import launch
+from terminalbench.overnight.begin import Night, Request, begin, go_on
+from terminalbench.overnight.decisions import Patience
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import drawn_tasks, load_base, write_iteration
-from terminalbench.overnight.night import Role, Work
+from terminalbench.overnight.night import Happening, NightEvent, Role, Status, Work
+from terminalbench.overnight.supervisor import Supervisor
 
 
-def begun(root: Path, tasks: list[dict[str, str]], **asked: object) -> Night:
+def begun(root: Path, tasks: list[dict[str, str]], **asked: Any) -> Night:
     """A night on these tasks, which is not run."""
     for task in tasks:
         write_task(root / task["path"])
@@ -23,30 +34,83 @@ def begun(root: Path, tasks: list[dict[str, str]], **asked: object) -> Night:
     suite.write_text(json.dumps({"name": "s", "version": "1", "run": {"container_env": "local"}, "tasks": tasks}))
     folder = NightFolder(root.parent / "night")
     folder.folder.mkdir()
-    return begin(Request(suite=suite, models=("nop",), root=root, **asked), folder, datetime.now(UTC))  # ty: ignore
+    moment = asked.pop("now", datetime.now(UTC))
+    return begin(Request(suite=suite, models=("nop",), root=root, **asked), folder, moment)
 
 
-def test_the_batch_of_an_iteration_has_its_number(tmp_path: Path) -> None:
+ONE = [{"id": "a", "path": "tasks/a"}]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    place = tmp_path / "project"
+    place.mkdir()
+    return place
+
+
+def test_a_resume_on_another_day_means_the_seven_of_that_day(root: Path) -> None:
+    evening = datetime(2026, 11, 17, 22, 0, tzinfo=UTC)
+
+    def left_sec(gate: Path) -> float:
+        shared = read_shared(gate)
+        return (shared.deadline or 0.0) - shared.clock.now()
+
+    with mock.patch("terminalbench.overnight.limits.time.time", evening.timestamp):
+        night = begun(root, ONE, until="07:00", now=evening)
+    folder = night.folder
+    assert night.config.until == "2026-11-18T07:00:00+00:00"
+    assert left_sec(folder.gate_json) == pytest.approx(9 * 3600, abs=60)
+    later = evening + timedelta(days=3, hours=1)
+    with mock.patch("terminalbench.overnight.limits.time.time", later.timestamp):
+        with pytest.raises(UserError, match="was to end at 2026-11-18T07:00.*which has passed.*--until with a later"):
+            go_on(Request(), folder, later)
+        again = go_on(Request(until="07:00"), folder, later)
+    assert again.config.until == "2026-11-21T07:00:00+00:00"
+    assert again.extended == ("until: 2026-11-18T07:00:00+00:00 -> 2026-11-21T07:00:00+00:00",)
+    assert left_sec(folder.gate_json) == pytest.approx(8 * 3600, abs=60)
+    with mock.patch("terminalbench.overnight.limits.time.time", later.timestamp):
+        same = go_on(Request(), folder, later)
+    assert same.config.until == again.config.until, "what was said on that day counts from there on"
+
+
+def test_a_worker_that_never_beats_is_started_again_later_each_time_and_given_up_at_last(root: Path) -> None:
+    night = begun(root, ONE, iterations=1)
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+    patience = Patience(first_sec=0.3, backoff_sec=0.2, failures=3)
+    with mock.patch.object(launch, "PROGRAM", sleeper), mock.patch.dict("os.environ"):
+        os.environ.pop(launch.ADDRESS, None)
+        state = Supervisor(night.folder, night.config, night.state, patience).run()
+    (work,) = state.work
+    assert (work.status, work.starts, work.batch) == (Status.GIVEN_UP, 3, None)
+    events = read_jsonl(night.folder.events_jsonl, NightEvent).records
+    lost = [event for event in events if event.kind is Happening.WORKER_LOST]
+    assert len(lost) == 3
+    assert all("has not beaten once" in event.said for event in lost)
+    assert not any(start_ticks(event.pid or 0) for event in lost)
+    starts = [datetime.fromisoformat(e.time) for e in events if e.kind is Happening.WORKER_STARTED]
+    ends = [datetime.fromisoformat(e.time) for e in events if e.kind is Happening.WORKER_ENDED]
+    waits = [(start - end).total_seconds() for start, end in zip(starts[1:], ends, strict=False)]
+    assert waits[0] >= 0.15
+    assert waits[1] >= 0.35
+
+
+def test_the_batch_of_an_iteration_has_its_number(root: Path, tmp_path: Path) -> None:
     """Also when an earlier worker was killed before it had a plan; not when another batch is there."""
     assert [allocate(tmp_path, "n", n).folder.name for n in (2, 2, 1)] == ["2", "2", "1"]
     (tmp_path / "n/2/plan.json").touch()
     assert allocate(tmp_path, "n", 2).number == 3
-    root = tmp_path / "project"
-    root.mkdir()
-    night = begun(root, [{"id": "a", "path": "tasks/a"}])
+    night = begun(root, ONE)
     base = load_base(night.folder, night.config)
     for role, slug in ((Role.ITERATION, "night"), (Role.VALIDATION, "validation")):
         assert load(write_iteration(night.folder, night.config, base, Work(3, role, 1)), root).slug == slug
 
 
-def test_category_and_difficulty_of_the_suite_are_kept_and_are_the_strata_of_the_validation(tmp_path: Path) -> None:
+def test_category_and_difficulty_of_the_suite_are_kept_and_are_the_strata_of_the_validation(root: Path) -> None:
     levels = ["easy"] * 6 + ["hard"] * 2
     tasks = [
         {"id": f"t{n}", "path": f"tasks/t{n}", "category": "data", "difficulty": level}
         for n, level in enumerate(levels)
     ]
-    root = tmp_path / "project"
-    root.mkdir()
     night = begun(root, tasks)
     assert [(task.id, task.category, task.difficulty) for task in night.config.suite_tasks] == [
         (f"t{n}", "data", level) for n, level in enumerate(levels)

@@ -24,7 +24,7 @@ from terminalbench.overnight.decisions import (
 )
 from terminalbench.overnight.night import Beat, NightState, Phase, Role, Status, Work, WorkEnd
 
-PATIENCE = Patience(start_sec=100, silent_sec=10, ending_sec=50, progress_sec=200, drain_sec=30)
+PATIENCE = Patience(first_sec=40.0, start_sec=100, silent_sec=10, ending_sec=50, progress_sec=200, drain_sec=30)
 ITERATION, VALIDATION = Role.ITERATION, Role.VALIDATION
 
 
@@ -83,9 +83,9 @@ def test_a_start_that_beats_has_its_own_time() -> None:
     assert "did not start its batch" in judge(watched(*beats), 101.0, PATIENCE).reason
 
 
-def test_a_worker_that_never_beats_has_the_time_of_its_start() -> None:
-    assert judge(Watch(0.0), 99.0, PATIENCE).verdict is Verdict.LEAVE
-    assert judge(Watch(0.0), 101.0, PATIENCE).verdict is Verdict.KILL
+def test_a_worker_that_never_beats_is_not_waited_for_as_long_as_one_that_starts() -> None:
+    assert judge(Watch(0.0), 39.0, PATIENCE).verdict is Verdict.LEAVE
+    assert "has not beaten once" in judge(Watch(0.0), 41.0, PATIENCE).reason
 
 
 def test_a_batch_without_progress_is_stopped_unless_something_holds_it_back() -> None:

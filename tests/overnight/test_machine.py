@@ -71,3 +71,16 @@ def test_this_machine_can_be_read() -> None:
     assert found.cpus > 0
     assert (found.available_mb or 0) > 0
     assert (found.worker_mb or 0) > 1
+
+
+def test_the_processes_that_may_still_be_started(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("0::/inner\n")
+    inner = tmp_path / "groups/inner"
+    inner.mkdir(parents=True)
+    here = Machine(tmp_path, tmp_path / "groups")
+    assert here.processes_left() is None
+    for folder, most, now in ((inner, "max", "7"), (inner.parent, "1000", "360")):
+        (folder / "pids.max").write_text(f"{most}\n")
+        (folder / "pids.current").write_text(f"{now}\n")
+    assert here.processes_left() == 640

@@ -138,6 +138,17 @@ def test_another_digest_is_another_profile() -> None:
     assert first.price.free
 
 
+def test_an_ollama_model_of_hugging_face_is_named_as_ollama_lists_it() -> None:
+    name = "hf.co/bartowski/Llama-3.2-1B-Instruct-GGUF"
+    with OllamaServer([TOKEN], model=f"{name}:Q4_K_M") as server:
+        model = parse_model(f"ollama:{name}:Q4_K_M,num_ctx=4096")
+        facts = check_model(model, ollama_endpoint=server.url)
+        assert (model.kind, facts["model"]) == (ModelKind.OLLAMA, f"{name}:Q4_K_M")
+        table = profile_of(model, ollama_endpoint=server.url, facts=facts)
+        assert (table["model"], table["price"]) == (f"{name}:Q4_K_M", 0)
+        assert f'no model "{name}:latest"' in _refused(f"ollama:{name}", server)
+
+
 def test_the_tag_of_an_ollama_model_is_exact() -> None:
     with OllamaServer([TOKEN], model="codellama:7b", others=["qwen3:latest"]) as server:
         said = _refused("ollama:codellama:34b", server)
@@ -164,7 +175,9 @@ def test_an_ollama_model_that_was_pulled_again_is_refused_by_its_digest() -> Non
 def test_an_ollama_server_that_is_not_well_is_named() -> None:
     with OllamaServer(refusal=Refusal(500, "x", "out of memory"), model="qwen3:8b") as server:
         assert "out of memory" in _refused("ollama:qwen3:8b", server)
-    assert "no Ollama server answers at" in _refused("ollama:qwen3:8b", server)
+    gone = _refused("ollama:qwen3:8b", server)
+    assert "no Ollama server answers at" in gone
+    assert "--ollama-endpoint URL or OLLAMA_HOST" in gone
     with OllamaServer([TOKEN], model="qwen3:8b", context_length=4096) as server:
         assert "num_ctx is 16384, its window 4096" in _refused("ollama:qwen3:8b,num_ctx=16384", server)
     with OllamaServer([TOKEN], model="qwen3:8b", loaded_context=4096) as server:

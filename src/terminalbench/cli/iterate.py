@@ -18,4 +18,4 @@ def command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> in
     """
     from terminalbench.cli.overnight import run_night
 
-    return run_night(resume, watch=watch, as_json=as_json, workers=1, **asked)
+    return run_night(resume, watch=watch, as_json=as_json, workers=1, command="iterate", **asked)

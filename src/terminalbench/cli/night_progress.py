@@ -112,7 +112,7 @@ class NightTeller(Line):
         for held in state.quarantine:
             click.echo(printable(f"left out: {held.task} ({held.reason})"))
         if ended.exit_code:
-            click.echo(f"to go on: tbench overnight --resume {place}")
+            click.echo(f"to go on: tbench {ended.config.command} --resume {place}")
             if state.stopped:
                 click.echo("  with a larger --budget-usd or a later --until, where these ended it")
         click.echo(f"the report: {from_here(ended.folder.report_md)}, {from_here(ended.folder.report_html)}")

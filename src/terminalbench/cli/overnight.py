@@ -21,8 +21,18 @@ workers_option: Any = click.option(
     "--workers",
     metavar="N|auto",
     callback=_workers,
-    help="Iterations side by side; auto: as many as memory and load allow. Default: 1.",
+    help="Iterations side by side; auto: as many as memory, load and model servers allow. Default: 1.",
 )
+
+
+def _caps(command: Callable[..., Any]) -> Any:
+    """What bounds `--workers auto` besides the machine."""
+    for name, what in (
+        ("--sandboxes", "Sandboxes that there may be at once; bounds --workers auto."),
+        ("--model-slots", "Requests that a local model server answers at once; bounds --workers auto."),
+    ):
+        command = click.option(name, type=click.IntRange(min=1), metavar="N", help=what)(command)
+    return command
 
 
 def night_options(command: Callable[..., Any]) -> Any:
@@ -99,6 +109,7 @@ def night_options(command: Callable[..., Any]) -> Any:
 @click.command("overnight", cls=ListCommand)
 @night_options
 @workers_option
+@_caps
 def command(resume: Path | None, watch: bool, as_json: bool, **asked: Any) -> int:
     """Attempt a suite again and again, with several workers, and have a report in the morning.
 

@@ -43,19 +43,21 @@ def command(
 
 
 def _night(targets: tuple[Path, ...]) -> Path | None:
-    """The folder of a night, if that is what is named."""
-    from terminalbench.overnight.nights import look
+    """The folder of a night, if that is what is named; also of one whose files are broken, which the report says."""
+    from terminalbench.overnight.nights import is_night
 
-    return targets[0] if len(targets) == 1 and look(targets[0]) is not None else None
+    return targets[0] if len(targets) == 1 and is_night(targets[0]) else None
 
 
 def _report_night(place: Path) -> None:
     from terminalbench.overnight.folder import NightFolder
+    from terminalbench.overnight.nights import config_of
     from terminalbench.overnight.summary import project_night
     from terminalbench.text.foreign import printable
     from terminalbench.text.paths import from_here
 
     folder = NightFolder(place)
+    config_of(folder)
     for line in project_night(folder).headlines:
         click.echo(printable(line))
     click.echo(f"{from_here(folder.report_html)}\n{from_here(folder.report_md)}")

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -204,13 +205,20 @@ def _kwargs(experiment: Experiment, profile: Profile) -> dict[str, Any]:
         kwargs["version"] = profile.agent_version
     if profile.system_prompt and agent.system_prompt is not None:
         kwargs[agent.system_prompt] = profile.system_prompt
-    if agent.seed_option is not None and experiment.run.seed is not None:
-        kwargs.setdefault(agent.seed_option, experiment.run.seed)
+    if agent.seed_option is not None and agent.seed_option not in kwargs:
+        kwargs |= _seed(experiment, profile, agent.seed_option)
     if agent.hooks:
         kwargs.update(_claude_code(profile))
     if profile.workflow is not None:
         kwargs["workflow"] = profile.workflow.texts
     return kwargs
+
+
+def _seed(experiment: Experiment, profile: Profile, option: str) -> dict[str, int]:
+    """The seed of the run; another for a profile that equals one before it: an A/A test of copies would say nothing."""
+    before = takewhile(lambda other: other.key != profile.key, experiment.profiles)
+    twins = sum(other.id == profile.id for other in before)
+    return {option: (experiment.run.seed or 0) + twins} if twins or experiment.run.seed is not None else {}
 
 
 def _claude_code(profile: Profile) -> dict[str, Any]:

@@ -33,11 +33,13 @@ class Reading:
 class Limits:
     """What bounds the workers. Slots and sandboxes count trials: of a local model server, and of the machine.
 
-    A worker has `trials` of them at once. `worker_mb` is what it is taken to need, until one was seen to need more.
+    A worker has `trials` at once, of which `model_trials` ask the same local model. `worker_mb` is what it is taken to
+    need, until one was seen to need more.
     """
 
     most: int
     trials: int = 1
+    model_trials: int = 1
     model_slots: int | None = None
     sandboxes: int | None = None
     worker_mb: float = 512.0
@@ -103,12 +105,15 @@ def decide(reading: Reading, now: Scale, limits: Limits) -> Decision:
 
 def _cap(limits: Limits) -> tuple[int, str]:
     """The most workers that may be, and what says so."""
-    trials = max(1, limits.trials)
-    caps = [(limits.most, f"at most {limits.most} by --workers")]
+    caps = [(limits.most, f"at most {limits.most} at once")]
     if limits.model_slots is not None:
-        caps.append((limits.model_slots // trials, f"the model server serves {limits.model_slots} at once"))
+        each = max(1, limits.model_trials)
+        said = f"the model server answers {limits.model_slots} at once, a worker asks {each}"
+        caps.append((limits.model_slots // each, said))
     if limits.sandboxes is not None:
-        caps.append((limits.sandboxes // trials, f"{limits.sandboxes} sandboxes at once"))
+        each = max(1, limits.trials)
+        said = f"there may be {limits.sandboxes} sandboxes at once, a worker has {each}"
+        caps.append((limits.sandboxes // each, said))
     count, reason = min(caps, key=lambda one: one[0])
     return max(1, count), reason
 

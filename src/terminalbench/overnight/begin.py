@@ -29,6 +29,7 @@ from terminalbench.overnight.models import (
     profile_of,
 )
 from terminalbench.overnight.night import NightConfig, NightModel, NightState, Role, Work
+from terminalbench.overnight.nights import config_of
 from terminalbench.overnight.results import labelled
 from terminalbench.overnight.suite import Suite, load_suite
 from terminalbench.runner.control import check_orders
@@ -62,9 +63,12 @@ class Request:
     validation_rate: float | None = None
     validation_budget_usd: float | None = None
     workers: Workers | None = None
+    model_slots: int | None = None
+    sandboxes: int | None = None
     seed: int | None = None
     dirty: Dirty = "capture"
     root: Path | None = None
+    command: str = "overnight"
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def night_at(place: Path) -> NightFolder:
 def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     """Make the folder of a new night. The caller holds its lock."""
     if folder.config_json.exists():
-        hint = f"tbench overnight --resume {typed(folder.folder)} goes on with it; or choose another --output"
+        hint = f"tbench {request.command} --resume {typed(folder.folder)} goes on with it; or choose another --output"
         raise UserError("holds a night already", where=str(folder.folder), hint=hint)
     others = sorted(entry.name for entry in folder.folder.iterdir() if entry.name != folder.lock.name)
     if others:
@@ -109,6 +113,7 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
         raise UserError(
             "--suite is missing", hint="--suite FILE, or --suite starter; --resume DIR goes on with a night"
         )
+    _refuse_idle_caps(request, request.workers)
     suite = load_suite(request.suite, request.tasks, request.root)
     until = until_moment(request.until, now).isoformat() if request.until is not None else None
     checked = [_check(model, suite, request) for model in parse_models(request.models)]
@@ -141,7 +146,12 @@ def begin(request: Request, folder: NightFolder, now: datetime) -> Night:
     state = NightState(config.run_id, limits.clock_of(folder.gate_json), workers=_at_first(config.workers))
     write_json(folder.state_json, state)
     write_json(folder.config_json, config)
-    return Night(folder, config, state, (*suite.notes, *code.notes, *unpinned(base, code)))
+    return Night(folder, config, state, (*suite.notes, *code.notes, *unpinned(base, code), *_fixed_seeds(base)))
+
+
+def _fixed_seeds(base: Experiment) -> list[str]:
+    fixed = [p.key for p in base.profiles if p.agent.seed_option is not None and p.agent.seed_option in p.options]
+    return [f"{key} has a seed of its own: its iterations may be copies of each other" for key in fixed]
 
 
 def _experiment(suite: Suite, checked: list[_Checked], validator: _Checked | None, request: Request) -> Experiment:
@@ -216,7 +226,18 @@ def _config(request: Request, suite: Suite, code: CodePin, now: datetime, until:
         ollama_endpoint=request.ollama_endpoint,
         project_root=str(suite.root.resolve()),
         suite_tasks=list(suite.tasks),
+        command=request.command,
+        model_slots=request.model_slots,
+        sandboxes=request.sandboxes,
     )
+
+
+def _refuse_idle_caps(request: Request, workers: Workers | None) -> None:
+    given = request.model_slots or request.sandboxes
+    if given is not None and workers != "auto":
+        raise UserError(
+            "--model-slots and --sandboxes bound --workers auto", hint="add --workers auto, or leave them out"
+        )
 
 
 def _at_first(workers: Workers) -> int:
@@ -225,11 +246,7 @@ def _at_first(workers: Workers) -> int:
 
 def go_on(request: Request, folder: NightFolder, now: datetime) -> Night:
     """Open a night to go on with it. The caller holds its lock. What differs from what it is, is refused by name."""
-    try:
-        config: NightConfig = read_json(folder.config_json, NightConfig)
-    except TbenchError as error:
-        hint = "without it nobody knows what was asked for: put it back from a copy, or begin another night"
-        raise UserError(error.what, where=error.where, hint=hint) from error
+    config = config_of(folder)
     differences = list(_differences(request, folder, config))
     if differences:
         listed = "\n  ".join(differences)
@@ -238,6 +255,7 @@ def go_on(request: Request, folder: NightFolder, now: datetime) -> Night:
             where=str(folder.folder),
             hint="leave these options out, or begin another night",
         )
+    _refuse_idle_caps(request, request.workers or config.workers)
     changed = dict(_extensions(request, now))
     config, extended = _extended(config, changed)
     until = limits.until_of(config)
@@ -321,8 +339,9 @@ def _extensions(request: Request, now: datetime) -> Iterator[tuple[str, Any]]:
         yield "budget_usd", request.budget_usd
     if request.validation_budget_usd is not None:
         yield "validation_budget_usd", request.validation_budget_usd
-    if request.workers is not None:
-        yield "workers", request.workers
+    for name in ("workers", "model_slots", "sandboxes"):
+        if getattr(request, name) is not None:
+            yield name, getattr(request, name)
 
 
 def _extended(config: NightConfig, changed: dict[str, Any]) -> tuple[NightConfig, tuple[str, ...]]:

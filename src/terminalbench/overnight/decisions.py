@@ -19,8 +19,12 @@ _SEEDS = 2**31
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a night waits, in seconds: for a worker to begin, to beat, to end; and before it tries again."""
+    """How long a night waits, in seconds: for a worker to begin, to beat, to end; and before it tries again.
 
+    The first beat comes as soon as the worker has loaded, before it looks at models or tasks.
+    """
+
+    first_sec: float = 600.0
     start_sec: float = 2100.0
     silent_sec: float = 60.0
     ending_sec: float = 600.0
@@ -82,6 +86,8 @@ def judge(watch: Watch, now: float, patience: Patience, *, waits: bool = False) 
         return Judged(Verdict.KILL, f"did not end within {duration(patience.drain_sec)}") if late else _LEFT
     phase = watch.beat.phase if watch.beat is not None else Phase.STARTING
     quiet = now - (watch.beat_at if watch.beat is not None else watch.started)
+    if watch.beat is None and quiet > patience.first_sec:
+        return Judged(Verdict.KILL, f"has not beaten once within {duration(patience.first_sec)}")
     if phase is Phase.STARTING and now - watch.started > patience.start_sec:
         return Judged(Verdict.KILL, f"did not start its batch within {duration(patience.start_sec)}")
     if phase in (Phase.ENDING, Phase.ENDED):

@@ -22,6 +22,7 @@ from terminalbench.overnight.decisions import Patience, nothing_left
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import load_base
 from terminalbench.overnight.launch import Loaded
+from terminalbench.overnight.models import model_environment
 from terminalbench.overnight.morning import first_lines
 from terminalbench.overnight.night import Happening, NightConfig, NightEvent, NightState, Status
 from terminalbench.overnight.projections import project
@@ -89,7 +90,7 @@ def run_night(
     told, now = listener or Listener(), datetime.now().astimezone()
     folder = night_at(resume) if resume is not None else NightFolder((request.output or default_output(now)).resolve())
     gone = lock_owner(folder.lock)  # who has ended it takes its name out
-    with _only_here(folder):
+    with _only_here(folder, request.command):
         night = go_on(request, folder, now) if resume is not None else begin(request, folder, now)
         told.begun(night)
         if resume is not None and not night.extended and nothing_left(night.state, night.config.iterations):
@@ -97,7 +98,8 @@ def run_night(
             return NightEnd(folder, night.config, night.state, (*written.problems, *_let_go(night)))
         supervisor = Supervisor(night.folder, night.config, night.state, patience or Patience(), told.event, told.tick)
         if night.config.workers == "auto":
-            supervisor.scaler = Scaler(limits_of(load_base(night.folder, night.config)))
+            known = model_environment(Path(night.config.project_root))
+            supervisor.scaler = Scaler(limits_of(load_base(night.folder, night.config), night.config, known))
         _tell_beginning(supervisor, night, resumed=resume is not None, gone=gone)
         try:
             with Loaded(folder) as loaded:
@@ -152,13 +154,13 @@ def _tell_beginning(supervisor: Supervisor, night: Night, *, resumed: bool, gone
 
 
 @contextmanager
-def _only_here(folder: NightFolder) -> Generator[None]:
+def _only_here(folder: NightFolder, command: str) -> Generator[None]:
     """Hold the folder of a night; a folder that was only made for it, and holds nothing, is taken away again."""
     place = folder.folder.absolute()
     made = [one for one in (place, *place.parents) if not one.exists()]
     make_folder(folder.folder)
     try:
-        with lock(folder.lock, f"tbench overnight {folder.folder.name}"):
+        with lock(folder.lock, f"tbench {command} {folder.folder.name}"):
             yield
     except LockHeld as error:
         error.where = str(folder.folder)

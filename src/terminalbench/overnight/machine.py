@@ -41,6 +41,15 @@ class Machine:
             worker_mb=self._largest_mb(workers),
         )
 
+    def processes_left(self) -> int | None:
+        """How many processes may still be started, within the limits of the cgroups; None without a limit."""
+        left = []
+        for group in self._groups():
+            most, now = _text(group / "pids.max"), _text(group / "pids.current")
+            if most is not None and now is not None and most.isdecimal() and now.isdecimal():
+                left.append(max(0, int(most) - int(now)))
+        return min(left, default=None)
+
     def _host_mb(self) -> float | None:
         for line in (_text(self.proc / "meminfo") or "").splitlines():
             if line.startswith("MemAvailable:"):
@@ -51,7 +60,9 @@ class Machine:
         """The folders of the cgroups with a limit of memory or processors that we are in, from ours to the top."""
         for line in (_text(self.proc / "self/cgroup") or "").splitlines():
             _, controllers, path = line.split(":", 2)
-            names = [name for name in controllers.split(",") if name in ("memory", "cpu")] if controllers else [""]
+            names = (
+                [name for name in controllers.split(",") if name in ("memory", "cpu", "pids")] if controllers else [""]
+            )
             for top in (self.cgroups / name for name in names):
                 place = top / path.lstrip("/")
                 if not place.is_dir():

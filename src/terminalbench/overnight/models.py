@@ -62,8 +62,12 @@ class ModelSpec:
     @property
     def free(self) -> bool:
         """Whether nobody bills what it does: it runs on a machine of one's own, or calls no model."""
-        local = self.kind is ModelKind.LITELLM and (self.model or "").split("/")[0] in _LOCAL
-        return local or self.kind is ModelKind.OLLAMA
+        return is_local(self.kind, self.model)
+
+
+def is_local(agent: str, model: str | None) -> bool:
+    """Whether an agent's model is served by a machine of one's own."""
+    return agent == ModelKind.OLLAMA or (model or "").split("/")[0] in _LOCAL
 
 
 def parse_models(specs: Sequence[str]) -> tuple[ModelSpec, ...]:

@@ -87,6 +87,9 @@ class NightConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     ollama_endpoint: str | None = None
     project_root: str = ""
     suite_tasks: list[SuiteTask] = []
+    command: str = "overnight"
+    model_slots: int | None = None
+    sandboxes: int | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.files import decode_plain, living_owner, read_jsonl
+from terminalbench.errors import TbenchError, UserError
+from terminalbench.files import decode_plain, living_owner, read_json, read_jsonl
 from terminalbench.index.places import is_text
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig, NightEvent, NightState
@@ -64,6 +65,21 @@ def night_stamps(root: Path) -> list[tuple[str, int]]:
             except OSError:
                 continue
     return found
+
+
+def config_of(folder: NightFolder) -> NightConfig:
+    """What was asked for; a file that cannot be read is refused by its name."""
+    try:
+        return read_json(folder.config_json, NightConfig)
+    except TbenchError as error:
+        hint = "without it nobody knows what was asked for: put it back from a copy, or begin another night"
+        raise UserError(error.what, where=error.where, hint=hint) from error
+
+
+def is_night(place: Path) -> bool:
+    """Whether a folder is that of a night, whatever has become of its files. Harbor's jobs have a config.json too."""
+    folder = NightFolder(place)
+    return folder.config_json.is_file() and (look(place) is not None or folder.gate_json.exists())
 
 
 def look(place: Path, name: str | None = None) -> NightLook | None:

@@ -1,17 +1,24 @@
 """`--workers auto`: the machine is read now and then, and says how many workers it bears."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from terminalbench.experiments.config import Experiment
 from terminalbench.overnight.autoscale import Decision, Limits, Reading, Scale, decide
 from terminalbench.overnight.machine import Machine
+from terminalbench.overnight.models import ModelKind, is_local
+from terminalbench.overnight.night import NightConfig
 
 READ_SEC = 5.0
 MOST_WORKERS = 16
 _HARBORS_OWN = 4
 """Trials at once of a job that says nothing of it."""
+_DOCKER_NETWORKS = 28
+"""Each trial has a network of its own; Docker's usual address pools have room for 31, not all of them ours."""
+_PROCESSES = 64
+"""What a sandbox is taken to need of the processes that a machine allows."""
 
 
 @dataclass
@@ -36,7 +43,35 @@ class Scaler:
         return decision
 
 
-def limits_of(base: Experiment) -> Limits:
-    """What bounds the workers of a night: each runs the trials of its profiles side by side."""
-    profiles = base.run.profiles_parallel or len(base.profiles)
-    return Limits(most=MOST_WORKERS, trials=(base.run.parallel or _HARBORS_OWN) * min(profiles, len(base.profiles)))
+def limits_of(base: Experiment, config: NightConfig, environment: Mapping[str, str]) -> Limits:
+    """What bounds the workers of a night: each runs the trials of its profiles side by side.
+
+    A server of local models answers as many at once as was declared, an Ollama server else as $OLLAMA_NUM_PARALLEL of
+    `environment` says, or one; what others can do is unknown. Sandboxes are bounded as declared, else by what is known
+    to run out: the networks of Docker, the processes of this machine.
+    """
+    side_by_side = min(base.run.profiles_parallel or len(base.profiles), len(base.profiles))
+    parallel = base.run.parallel or _HARBORS_OWN
+    asked = Counter(profile.model for profile in base.profiles if is_local(profile.agent.name, profile.model))
+    sandboxes = config.sandboxes
+    if sandboxes is None and base.run.container_env == "docker":
+        sandboxes = _DOCKER_NETWORKS
+    elif sandboxes is None and base.run.container_env == "local":
+        left = Machine().processes_left()
+        sandboxes = left // _PROCESSES if left is not None else None
+    return Limits(
+        most=MOST_WORKERS,
+        trials=parallel * side_by_side,
+        model_trials=parallel * min(side_by_side, max(asked.values(), default=1)),
+        model_slots=_slots(base, config, environment) if asked else None,
+        sandboxes=sandboxes,
+    )
+
+
+def _slots(base: Experiment, config: NightConfig, environment: Mapping[str, str]) -> int | None:
+    if config.model_slots is not None:
+        return config.model_slots
+    if not any(profile.agent.name == ModelKind.OLLAMA for profile in base.profiles):
+        return None
+    said = environment.get("OLLAMA_NUM_PARALLEL", "")
+    return max(1, int(said)) if said.isdecimal() else 1

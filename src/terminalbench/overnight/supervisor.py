@@ -84,6 +84,7 @@ class Supervisor:
     _ended_at: float | None = None
     _full: str | None = None
     _base: Experiment | None = None
+    _scaled: bool = False
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.folder, self.state, self.told)
@@ -306,7 +307,8 @@ class Supervisor:
         decision = self.scaler.decide([hand.process.pid for hand in self.hands])
         if decision is None:
             return
-        if decision.workers != self.state.workers:
+        first, self._scaled = not self._scaled, True
+        if first or decision.workers != self.state.workers:
             self.state.workers = decision.workers
             said = f"{plural(decision.workers, 'worker')}: {decision.reason}"
             self.journal.tell(Happening.SCALED, said, workers=decision.workers, cause=decision.reason)

@@ -19,6 +19,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
 
 from simulate.missing import LOSSES, verdicts
+from simulate.training import report
 from simulate.worlds import (
     FIVE,
     LOPSIDED,
@@ -340,6 +341,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="keep the figures and put them into docs/statistics.md")
     asked = parser.parse_args()
     found = measure(asked.reps)
+    print("\nnights of training")
+    report(asked.reps // 2)
     if asked.write:
         from simulate.page import MEASURED, STATISTICS, with_figures
 

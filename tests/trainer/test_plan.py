@@ -25,6 +25,10 @@ model = "m"
 [run]
 container_env = "local"
 
+[split]
+train = 0.2
+dev = 0.6
+
 [budget]
 trials = 60
 
@@ -64,7 +68,8 @@ def plan(project: Project, *changes: tuple[str, str], more: str = "") -> Trainin
         ),
         (("[profile]", "[other]"), "other: unknown key"),
         (("schema_version = 1", "schema_version = 2"), "schema_version: must be 1, not 2"),
-        (("trials = 60", "trials = 20"), "budget.trials: 20 trials a night leave 8 to confirm; 6 dev tasks under"),
+        (("trials = 60", "trials = 20"), "budget.trials: 20 trials a night leave 8 to confirm; 10 dev tasks under"),
+        (("nights = 9", "nights = 90"), "gate: 10 dev tasks can never show a gain at alpha 0.05 over 30 challengers"),
         (("nights = 9", 'nights = 9\n[evolver]\nname = "gepa"'), 'evolver.name: must be one of listed, not "gepa"'),
     ],
 )
@@ -119,8 +124,8 @@ def test_a_prompt_that_changes_under_a_declared_plan_is_found(project: Project) 
 def test_a_task_that_changes_its_part_is_found(project: Project) -> None:
     declare(plan(project))
     (project.root / ".terminalbench/gym/splits.jsonl").unlink()
-    with pytest.raises(UserError, match=r"parts\.train"):
-        declare(plan(project, more="[split]\nseed = 5\n"))
+    with pytest.raises(UserError, match=r"parts\.dev"):
+        declare(plan(project, ("dev = 0.6", "dev = 0.6\nseed = 5")))
 
 
 def test_a_plan_without_a_profile_goes_on_from_the_champion(project: Project) -> None:

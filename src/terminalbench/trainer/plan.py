@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from terminalbench.analytics.power import fewest_units
+from terminalbench.analytics.stats import nominal_level
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.experiments.config import project_root
 from terminalbench.experiments.profiles import differences, summaries
@@ -22,11 +24,11 @@ from terminalbench.experiments.tables import RunTable
 from terminalbench.files import changing, read_json, write_json
 from terminalbench.records import stamp
 from terminalbench.strict import Problems, given, read, read_toml
-from terminalbench.text.numbers import some
+from terminalbench.text.numbers import plural, some
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.gym import Gym, Split
 from terminalbench.trainer.lineage import Lineage, LineageStore
-from terminalbench.trainer.split import Shares
+from terminalbench.trainer.split import Shares, unit_of
 from terminalbench.trainer.tables import PlanTable
 from terminalbench.trainer.variants import Made, changed, resolved
 
@@ -160,6 +162,15 @@ def _check_size(plan: TrainingPlan) -> None:
             where=str(plan.file),
             hint=f"at least {needed} trials, or a larger budget.confirm, or fewer dev tasks",
         )
+    gate = plan.table.gate
+    units = dev if gate.unit == "task" else len({unit_of(task) for task in plan.split.dev})
+    fewest = fewest_units(nominal_level(gate.looks, gate.looks, gate.alpha / plan.challengers))
+    if units < fewest:
+        names = "tasks" if gate.unit == "task" else "families"
+        shared = plural(plan.challengers, "challenger")
+        what = f"gate: {units} dev {names} can never show a gain at alpha {gate.alpha:g} over {shared}"
+        hint = f"it takes {fewest}: more {names} on dev (split.dev), fewer gate.challengers, or a larger gate.alpha"
+        raise UserError(what, where=str(plan.file), hint=hint)
 
 
 def _environment(table: PlanTable, root: Path, file: Path) -> Environment:

@@ -1,0 +1,241 @@
+"""What a challenger has to show before it is champion, and a champion to stay so. Pure: rows in, a verdict out.
+
+All statistics are those of `analytics`: tasks are the units, looks are declared (O'Brien-Fleming), trials that were not
+measured may have been the worst. Success comes first: only a higher pass rate promotes, and cost can only forbid. So
+giving up early, which saves money and passes nothing, can never win.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from terminalbench.analytics.compare import compare
+from terminalbench.analytics.contrast import Looks, estimate, looks_now
+from terminalbench.analytics.model import Estimate, Interval, Row
+from terminalbench.analytics.sample import sample
+from terminalbench.analytics.settings import Settings
+from terminalbench.analytics.stats import holm
+from terminalbench.analytics.strata import Stratum, stratified
+from terminalbench.analytics.summary import by_profile
+from terminalbench.records import Outcome, TaskRef
+from terminalbench.text.numbers import between, p_equation, percent, plural, points, times
+
+FAMILY_ALPHA = 0.05
+CLAIM_ALPHA = 0.05
+"""The interval of what is claimed holds the truth in 95 of 100 cases."""
+
+
+class Action(StrEnum):
+    """What follows from a verdict."""
+
+    GO_ON = "go_on"
+    """It is measured again."""
+    DROP = "drop"
+    """It is a challenger no more."""
+    CANARY = "canary"
+    """It is proven better, and is measured anew."""
+    PROMOTE = "promote"
+    """It becomes champion."""
+    KEEP = "keep"
+    """The champion stays."""
+    ROLL_BACK = "roll_back"
+    """The champion before it comes back."""
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What was decided, and the numbers behind it. `level` is the p that decides at this look (0: before the first)."""
+
+    action: Action
+    reason: str
+    difference: float | None = None
+    interval: Interval | None = None
+    p: float | None = None
+    level: float | None = None
+    look: int | None = None
+    looks: int | None = None
+    tasks: int = 0
+    trials: int = 0
+    cost_ratio: float | None = None
+    lost_families: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What was declared. `alpha` is that of one challenger, `planned_trials` are of each profile over all looks."""
+
+    alpha: float
+    looks: int
+    planned_trials: int
+    canary_nights: int = 1
+    cost_margin: float | None = None
+    by_family: bool = False
+
+
+@dataclass(frozen=True)
+class _Measured:
+    estimate: Estimate
+    looks: Looks | None
+
+
+def confirm(rows: Sequence[Row], new: str, old: str, rule: Rule, nights: int) -> Verdict:
+    """A challenger against the champion over all `nights` that both were measured side by side."""
+    settings = Settings(
+        baseline=old, contrasts=((new, old),), alpha=rule.alpha, looks=rule.looks, planned_trials=rule.planned_trials
+    )
+    units = _units(rows, rule)
+    found = _measured(units, new, old, settings)
+    look = found.looks.look or 0 if found.looks is not None else 0
+    measured = found.estimate.difference is not None
+    verdict = _decided(units, found, settings)
+    if verdict == "better":
+        return _allowed(rows, new, old, rule, _said(Action.CANARY, "proven better", found))
+    if verdict == "worse":
+        return _said(Action.DROP, "proven worse", found)
+    if measured and look >= rule.looks:
+        return _said(Action.DROP, f"not shown to be better in {plural(rule.looks, 'look')}", found)
+    if nights >= 2 * rule.looks:
+        return _said(Action.DROP, f"could not be measured in {plural(nights, 'night')}", found)
+    if measured and 2 * look >= rule.looks and (found.estimate.difference or 0.0) <= 0:
+        return _said(Action.DROP, "no gain is in sight", found)
+    return _said(Action.GO_ON, "not decided yet", found)
+
+
+def canary(rows: Sequence[Row], new: str, old: str, rule: Rule, nights: int) -> Verdict:
+    """A proven challenger on the nights since: what they show, alone, is what is claimed of it.
+
+    What proved it was the best of many looks, and so looks better than it is; these nights were not chosen.
+    """
+    settings = Settings(baseline=old, contrasts=((new, old),), alpha=CLAIM_ALPHA)
+    found = _measured(_units(rows, rule), new, old, settings)
+    difference = found.estimate.difference
+    if difference is None:
+        if nights >= 2 * rule.canary_nights + 1:
+            return _said(Action.DROP, f"could not be measured in {plural(nights, 'canary night')}", found)
+        return _said(Action.GO_ON, "nothing was measured", found)
+    if nights < rule.canary_nights:
+        return _said(Action.GO_ON, f"canary night {nights} of {rule.canary_nights}", found)
+    if difference <= 0:
+        return _said(Action.DROP, "the gain did not show again", found)
+    return _allowed(rows, new, old, rule, _said(Action.PROMOTE, "the gain showed again", found))
+
+
+def watch(rows: Sequence[Row], champion: str, control: str, alpha: float) -> Verdict:
+    """The champion against the one before it, on the last nights; `alpha` is that of one of all nights."""
+    settings = Settings(baseline=control, contrasts=((champion, control),), alpha=alpha)
+    rule = Rule(alpha, 1, 0)
+    units = _units(rows, rule)
+    found = _measured(units, champion, control, settings)
+    if _decided(units, found, settings) == "worse":
+        return _said(Action.ROLL_BACK, "the champion is proven worse than the one before it", found)
+    return _said(Action.KEEP, "the champion is not shown to be worse", found)
+
+
+def same_profile_p(first: Sequence[Row], second: Sequence[Row]) -> float | None:
+    """A/A: how likely two sets of trials of one profile differ so much by luck; None when no task tells."""
+    found = stratified(_strata(first, second).values())
+    return found.two_sided if found.informative else None
+
+
+def lost_families(rows: Sequence[Row], new: str, old: str) -> tuple[str, ...]:
+    """The families in which the new profile passes significantly less, after Holm's adjustment over all of them."""
+    families: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.task.family is not None:
+            families.setdefault(row.task.family, []).append(row)
+    ps = []
+    for held in families.values():
+        sides = [[row for row in held if row.profile == name] for name in (new, old)]
+        exact = stratified(_strata(*sides).values())
+        ps.append(exact.fewer if exact.informative else None)
+    adjusted = zip(families, holm(ps), strict=True)
+    return tuple(name for name, p in adjusted if p is not None and p <= FAMILY_ALPHA)
+
+
+def _units(rows: Sequence[Row], rule: Rule) -> list[Row]:
+    """The rows with what counts as one observation: the task, unless the plan says family."""
+    if rule.by_family:
+        return list(rows)
+    bare: dict[TaskRef, TaskRef] = {}
+    found = []
+    for row in rows:
+        if row.task.family is not None:
+            task = bare.setdefault(row.task, TaskRef(row.task.id, row.task.dataset))
+            row = msgspec.structs.replace(row, task=task)
+        found.append(row)
+    return found
+
+
+def _measured(rows: Sequence[Row], new: str, old: str, settings: Settings) -> _Measured:
+    sides = by_profile(rows)
+    ours, theirs = sides.get(new), sides.get(old)
+    if ours is None or theirs is None:
+        return _Measured(Estimate(units=0, trials=0), None)
+    tasks = [task for task in ours.tasks if task in theirs.tasks]
+    return _Measured(
+        estimate(sample(ours, theirs, tasks, "pass", "exclude"), settings), looks_now(ours, theirs, settings, 1)
+    )
+
+
+def _decided(rows: Sequence[Row], found: _Measured, settings: Settings) -> str:
+    """The verdict of the comparison; it is asked only where p could decide."""
+    p = found.estimate.p
+    if found.looks is None or p is None or p > found.looks.level:
+        return "inconclusive"
+    return compare(rows, settings).contrasts[0].verdict
+
+
+def _allowed(rows: Sequence[Row], new: str, old: str, rule: Rule, verdict: Verdict) -> Verdict:
+    """The verdict, unless cost or a family forbids it."""
+    lost = lost_families(rows, new, old)
+    if lost:
+        reason = f"{verdict.reason} over all, but worse in {', '.join(lost)}"
+        return msgspec.structs.replace(verdict, action=Action.DROP, reason=reason, lost_families=lost)
+    if rule.cost_margin is None:
+        return verdict
+    settings = Settings(baseline=old, contrasts=((new, old),), metric="cost")
+    ratio = compare(_units(rows, rule), settings).contrasts[0].estimate.ratio
+    if ratio is None:
+        free = all(row.cost_usd == 0 or row.no_model for row in rows if row.measured)
+        reason = f"{verdict.reason}, but what it costs is not known"
+        return verdict if free else msgspec.structs.replace(verdict, action=Action.DROP, reason=reason)
+    if ratio > 1 + rule.cost_margin:
+        most = times(1 + rule.cost_margin)
+        reason = f"{verdict.reason}, but at {times(ratio)} the cost (at most {most} was declared)"
+        return msgspec.structs.replace(verdict, action=Action.DROP, reason=reason, cost_ratio=ratio)
+    return msgspec.structs.replace(verdict, cost_ratio=ratio)
+
+
+def _strata(new: Sequence[Row], old: Sequence[Row]) -> Mapping[TaskRef, Stratum]:
+    counts: dict[TaskRef, list[int]] = {}
+    for place, side in ((0, new), (2, old)):
+        for row in side:
+            if row.measured:
+                held = counts.setdefault(row.task, [0, 0, 0, 0])
+                held[place] += row.outcome is Outcome.PASSED
+                held[place + 1] += 1
+    return {task: Stratum(*held) for task, held in counts.items()}
+
+
+def _said(action: Action, what: str, found: _Measured) -> Verdict:
+    way, looks = found.estimate, found.looks
+    if way.difference is None:
+        return Verdict(action=action, reason=f"{what}: no task was measured under both")
+    interval = way.interval
+    numbers = [points(way.difference)]
+    if interval is not None:
+        numbers.append(f"{percent(interval.level)} interval {between(interval.low, interval.high, 'pass')}")
+    numbers.append(f"{p_equation(way.p)} on {plural(way.tasks, 'task')}, {plural(way.trials, 'trial')}")
+    return Verdict(
+        action=action,
+        reason=f"{what}: {', '.join(numbers)}",
+        difference=way.difference,
+        interval=interval,
+        p=way.p,
+        level=looks.level if looks is not None else None,
+        look=looks.look if looks is not None else None,
+        looks=looks.looks if looks is not None else None,
+        tasks=way.tasks,
+        trials=way.trials,
+    )

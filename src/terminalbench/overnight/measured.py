@@ -13,6 +13,7 @@ import msgspec
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
 from terminalbench.files import encode_line
+from terminalbench.index.plans import PlanFacts
 from terminalbench.index.queries import BatchView, CellState
 from terminalbench.index.totals import Spend, pass_rates
 from terminalbench.overnight.night import NightConfig
@@ -139,7 +140,7 @@ def measure(view: BatchView, config: NightConfig, number: int) -> IterationResul
     for cell, row in zip(view.cells, rows, strict=True):
         by_profile[cell.profile].append((cell, row))
     specs = {model.profile: model.spec for model in config.models}
-    ids = {job.profile: job.profile_id for job in view.plan.jobs}
+    ids = PlanFacts.of(view.plan).policy_ids  # memory may learn during the night: the profile is what it was
     return IterationResults(
         run_id=config.run_id,
         iteration=number,

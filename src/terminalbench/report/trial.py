@@ -206,7 +206,20 @@ def _delivery(delivery: Delivery) -> list[str]:
         lines.append(f"  hooks     {fired}")
     if delivery.prompt_delivered is not None:
         lines.append(f"  prompt    {'delivered' if delivery.prompt_delivered else 'not delivered'}")
+    lines += [f"  lessons   {said}" for said in lessons(delivery)]
     return lines
+
+
+def lessons(delivery: Delivery) -> list[str]:
+    """What the trial was shown of a memory, in a line; none where nothing was to be shown."""
+    if delivery.lessons is None:
+        return []
+    told = delivery.lessons
+    listed = ", ".join(f"{one.lesson}{'' if one.shown else ' withheld'}" for one in told.exposures)
+    shown = sum(one.shown for one in told.exposures)
+    return [
+        f"{shown} of {plural(len(told.exposures), 'lesson')} shown ({told.mode})" + (f": {listed}" if listed else "")
+    ]
 
 
 def had(delivery: Delivery) -> list[str]:

@@ -14,7 +14,7 @@ from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import task_trials
 from terminalbench.index.queries import TrialRow
 from terminalbench.records import Finding
-from terminalbench.report.trial import had
+from terminalbench.report.trial import had, lessons
 from terminalbench.text.egress import egress_lines
 from terminalbench.workflow.history import read_history
 
@@ -75,7 +75,7 @@ def trial_page(site: Site, ask: Ask) -> Page:
         "batch": ask.batch,
         "row": row,
         "trial": row.trial,
-        "had": had(row.trial.delivery) if row.trial is not None else [],
+        "had": [*lessons(row.trial.delivery), *had(row.trial.delivery)] if row.trial is not None else [],
         "path": path,
         "documents": found,
         "document": document,

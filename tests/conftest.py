@@ -66,11 +66,11 @@ def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     short ones are left.
 
     The starter tasks share a few large batches, which every worker that has one of their tests would run: they are the
-    first of one worker. So are tests of a module that share what a fixture of it makes. (A worker that is done takes tests
-    from the end of another's.)
+    first of one worker. So are tests of a module that share what a fixture of it makes, and all that load LiteLLM, which
+    takes seconds in each worker. (A worker that is done takes tests from the end of another's.)
     """
     blocks: list[list[pytest.Item]] = [[] for _ in range(workers)]
-    rest = []
+    rest, loading = [], []
     sharing: dict[Path, list[pytest.Item]] = {}
     for item in sorted(items, key=lambda item: item.get_closest_marker("long") is None):
         if item.path.parent.name == "starter":
@@ -83,7 +83,8 @@ def _slow_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
                 sharing[item.path] = block
             block.append(item)
         else:
-            rest.append(item)
+            (loading if item.get_closest_marker("litellm") else rest).append(item)
+    blocks[-1] += loading
     size = -(-len(items) // workers)
     for block in blocks:
         room = max(0, size - len(block))

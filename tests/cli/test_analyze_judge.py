@@ -12,6 +12,8 @@ from support.results import make_plan, make_trial
 from terminalbench.experiments.batch import allocate
 from terminalbench.records import Finding
 
+pytestmark = pytest.mark.litellm
+
 FILE = 'schema_version = 2\nslug = "s"\n[tasks]\nitems = [{ id = "a" }]\n' + ORACLE
 ANALYTICS = Path("results/s/0/analytics")
 

@@ -80,9 +80,9 @@ class Lab:
                 process.kill()
                 process.communicate()
 
-    def process(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    def process(self, *arguments: str | Path, fresh: bool = True) -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in a process of its own: what depends on how Python is started."""
-        return _ended(self.start(*arguments, fresh=True))
+        return _ended(self.start(*arguments, fresh=fresh))
 
     def tbench(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in this process: loading Python anew a thousand times is no test.

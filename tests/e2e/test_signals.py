@@ -26,7 +26,7 @@ def audit(event, arguments):
     if event in ("os.mkdir", "open") and str(arguments[0]).endswith(os.environ["HIT_AT"]):
         hit()
 
-if "HIT_AT" in os.environ and "terminalbench" in " ".join(sys.orig_argv):
+if "HIT_AT" in os.environ and ("terminalbench" in " ".join(sys.orig_argv) or "/support/tbench.py" in sys.orig_argv[1]):
     sys.meta_path.insert(0, Finder())
     sys.addaudithook(audit)
 """
@@ -39,6 +39,8 @@ MOMENTS = {
     "making the batch": "results/s/0",
     "filling the batch": "results/s/0/runs",
 }
+AFTER_HARBOR = ("making the batch", "filling the batch")
+"""When Harbor has been asked about the tasks: it is a forked one there, what a signal does has begun long before."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +59,9 @@ def hit(lab):
     lab.project.write("hit/sitecustomize.py", HIT)
     file = lab.experiment('[profiles.o]\nagent = "oracle"\n')
 
-    def run(at: str, number: int) -> subprocess.CompletedProcess[str]:
-        lab.env |= {"PYTHONPATH": str(lab.root / "hit"), "HIT_AT": at, "HIT_BY": str(int(number))}
-        return lab.process("run", file)
+    def run(moment: str, number: int) -> subprocess.CompletedProcess[str]:
+        lab.env |= {"PYTHONPATH": str(lab.root / "hit"), "HIT_AT": MOMENTS[moment], "HIT_BY": str(int(number))}
+        return lab.process("run", file, fresh=moment not in AFTER_HARBOR)
 
     return run
 
@@ -69,7 +71,7 @@ def test_the_first_moments_of_a_run(lab, hit, moment: str) -> None:
     numbers = [signal.SIGINT, signal.SIGTERM]
     numbers += [signal.SIGHUP, signal.SIGQUIT] if moment == "filling the batch" else []
     for number in numbers:
-        ran = hit(MOMENTS[moment], number)
+        ran = hit(moment, number)
         assert (ran.returncode, ran.stdout) == (130, ""), ran.stdout + ran.stderr
         assert ran.stderr.splitlines()[-1] == "interrupted"
         assert "Traceback" not in ran.stderr

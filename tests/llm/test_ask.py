@@ -24,6 +24,8 @@ from terminalbench.llm.model import (
 from terminalbench.records import Usage
 from terminalbench.secrets.values import safe_message
 
+pytestmark = pytest.mark.litellm
+
 
 class Verdict(msgspec.Struct, forbid_unknown_fields=True):
     grade: Literal["good", "bad"] | None

@@ -22,6 +22,8 @@ from terminalbench.llm.ollama import OllamaModel
 from terminalbench.llm.ollama_server import server_url
 from terminalbench.llm.replay import request_digest
 
+pytestmark = pytest.mark.litellm
+
 CANARY = "sk-canary-0123456789abcdef"
 
 

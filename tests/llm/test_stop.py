@@ -16,6 +16,8 @@ from terminalbench.files import start_ticks
 from terminalbench.llm.ask import Patience, ask
 from terminalbench.llm.model import ChatModel, Fault, Message, ModelError, Options, Reply, Schema, chat_model
 
+pytestmark = pytest.mark.litellm
+
 ASKED = [Message("user", "Well?")]
 LATE_SEC = 60.0
 """Far less than the five minutes and more that a model is waited for."""

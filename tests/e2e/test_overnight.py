@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -24,7 +23,6 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import read_json, read_jsonl, start_ticks
 from terminalbench.index.views import open_view
 from terminalbench.live.processes import Worker
-from terminalbench.overnight import launch
 from terminalbench.overnight.begin import Request
 from terminalbench.overnight.decisions import Patience
 from terminalbench.overnight.episodes import EpisodeStore
@@ -170,10 +168,9 @@ def profile_id(nights: Nights, number: int) -> str:
 
 @contextlib.contextmanager
 def in_here(nights: Nights) -> Generator[None]:
-    """This process as the supervisor of a night; its workers have warm Harbor processes."""
-    program = [sys.executable, str(Path(__file__).parents[1] / "support/night_worker.py"), Warm().tbench()[-1]]
+    """This process as the supervisor of a night; its workers and their Harbor processes are forked."""
     with (
-        mock.patch.object(launch, "PROGRAM", program),
+        mock.patch("terminalbench.runner.executors.local.spawn", Warm()),
         mock.patch.dict(os.environ, nights.lab.env, clear=True), contextlib.chdir(nights.lab.root),
     ):  # fmt: skip
         yield

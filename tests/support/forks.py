@@ -30,7 +30,8 @@ LOADED = (
     "harbor.cli.job_sharing", "terminalbench.harbor.plugin", "terminalbench.harbor.verifier",
     "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.agents.simulated",
     "terminalbench.sandbox.environment", "dirhash", "rich._emoji_codes", "encodings.ascii",
-    "terminalbench.runner.executors.tie", "terminalbench.harbor.agents.needs", "typer._click.decorators", "_sha2",
+    "terminalbench.overnight.worker", "terminalbench.runner.executors.tie", "terminalbench.harbor.agents.needs",
+    "typer._click.decorators", "_sha2",
 )  # fmt: skip
 LARGE = (
     "litellm", "litellm.litellm_core_utils.default_encoding", "litellm.proxy._types", "httpcore",
@@ -48,6 +49,8 @@ LARGE = (
 ATTENDANTS = {"relay": "terminalbench.sandbox.network.relay", "helper": "terminalbench.sandbox.engine.serve"}
 """What the processes that attend sandboxes load. Their pages are copied by every fork: these two load nothing else."""
 REAL: Any = None
+WHERE = ""
+"""The folder of this session, as it was told."""
 _HEAD = struct.Struct("!I")
 _NAMESPACES = ("user", "mnt")
 
@@ -172,6 +175,10 @@ def _become_harbor(request: dict[str, Any], asked_by: int) -> Callable[[], int |
     _, *arguments = request["argv"]  # of Python or of `harbor`
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
+        if arguments[1] == "terminalbench.overnight.worker":  # its Harbor processes are forked too
+            sys.path.insert(0, request["cwd"])
+            local: Any = importlib.import_module("terminalbench.runner.executors.local")
+            local.spawn = sys.modules["support.warm"].Warm(WHERE)
         return importlib.import_module(arguments[1]).main
     sys.argv = [Path(request["argv"][0]).name, *arguments]
     return COMMAND
@@ -248,10 +255,11 @@ def _use(command: Any) -> None:
 
 
 if __name__ == "__main__":
-    COMMAND = _load(sys.argv[2], sys.argv[3])
+    WHERE = sys.argv[2]
+    COMMAND = _load(WHERE, sys.argv[3])
     gc.collect()
     gc.freeze()  # a forked process would copy each page that a collection looks at
-    program = serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2].partition(":")[0]))
+    program = serve(socket.socket(fileno=int(sys.argv[1])), int(WHERE.partition(":")[0]))
     try:
         code = program()
     except SystemExit as error:

@@ -14,7 +14,7 @@ from support.workflows import Script, fatal, gives_up, helped
 from terminalbench.cli.main import main
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro.error_analysis import analyze, document, error_summary
-from terminalbench.swebench_pro.error_report import report, write
+from terminalbench.swebench_pro.error_report import report, summary, write
 from terminalbench.swebench_pro.rows import ResultRow, Standing, parse_row, read_results
 
 NOW = datetime(2026, 1, 23, 16, 40, tzinfo=UTC)
@@ -135,7 +135,7 @@ def test_a_missing_file_is_named_with_the_way_to_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("feedback", "summary"),
+    ("feedback", "said"),
     [
         ("Patch validation failed:\n- Search string not found in a.py", "- Search string not found in a.py"),
         ("lots\nof\nE   AssertionError: 1 != 2\nmore", "AssertionError: 1 != 2"),
@@ -144,8 +144,8 @@ def test_a_missing_file_is_named_with_the_way_to_one(tmp_path: Path) -> None:
         ("x" * 100_000, "x" * 119 + "…"),
     ],
 )
-def test_one_line_says_most(feedback: str, summary: str) -> None:
-    assert error_summary(feedback) == summary
+def test_one_line_says_most(feedback: str, said: str) -> None:
+    assert error_summary(feedback) == said
 
 
 json_values = st.recursive(
@@ -213,3 +213,20 @@ def test_the_command_writes_both_and_says_what_it_found(mixed: Path, capsys: pyt
     assert max(map(len, said.split("\n\n")[0].splitlines())) <= 80
     assert "Traces were not read." in (mixed.parent / "final_error_analysis_latest.md").read_text()
     assert main(["swebench-pro", "analyze-errors", "--results", str(mixed.parent / "none.jsonl")]) == 2
+
+
+def test_the_summary_fits_a_terminal_and_an_oracle_is_badged_wherever_it_is_named(tmp_path: Path) -> None:
+    arms = ("s1_tdd_review_backtrack", "s1_tdd_rule_backtrack_with_a_long_name", "seer")
+    common = {"resolved": False, "failed_step": "patch", "failed_guard": "patch", "patch_content": ""}
+    rows = [{"instance_id": "i", "arm": arm, "oracle": arm == "seer", **common} for arm in arms]
+    rows += [{"instance_id": "j", "arm": arms[0], "outcome": "not_run"}]
+    file = tmp_path / "results.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = analyze(file)
+    text = "\n".join(summary(found))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "not run" in text
+    assert "pending" not in text, "there is none"
+    told = [line for line in report(found, NOW).splitlines() if "seer" in line]
+    assert len(told) >= 4
+    assert all("seer (oracle)" in line for line in told), told

@@ -80,3 +80,9 @@ def test_the_badge_of_an_oracle_is_shown_whole_however_long_its_name_is() -> Non
     assert line.startswith("s1_tdd_")
     assert "… (oracle) " in line
     assert len(line.rstrip()) <= 80
+
+
+def test_a_running_trial_of_an_oracle_has_its_badge() -> None:
+    state = replay(plan(("seer",), ("a",)), [Teller("a__1", "a", "seer").started(0)])
+    state.profiles["seer"].oracle = True
+    assert "seer (oracle)" in arm_lines(state, START + 1, 80)[-1].plain

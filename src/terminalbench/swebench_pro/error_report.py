@@ -12,10 +12,15 @@ from terminalbench.swebench_pro.error_analysis import Analysis, Helped, Run, Sum
 from terminalbench.swebench_pro.rows import Standing
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, count, duration, percent, plural, tokens
-from terminalbench.text.table import columns
+from terminalbench.text.oracle import named
+from terminalbench.text.table import fitted
 
 REPORT, ERRORS = "final_error_analysis", "final_errors"
 _ERROR_LETTERS = 300
+_WIDTH = 80
+_SUMMARY = dict(zip(Standing, ("resolved", "unresolved", "gave up", "errors", "pending", "not run"), strict=True))
+_SELDOM = (Standing.PENDING, Standing.NOT_RUN)
+"""What has a column only where there is some of it."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +50,15 @@ def write(analysis: Analysis, folder: Path, at: datetime) -> Written:
 
 def summary(analysis: Analysis) -> Iterator[str]:
     """The analysis in a few lines that fit a terminal."""
-    head = ("arm", "runs", "resolved", "unresolved", "gave up", "errors", "pending", "not run")
-    order = tuple(Standing)
+    order = [
+        one for one in Standing if one not in _SELDOM or any(sums.standings[one] for sums in analysis.arms.values())
+    ]
     rows = [
-        [short(_badged(item), 24), str(item[1].runs), *(str(item[1].standings[standing]) for standing in order)]
+        [short(_badged(item), 30), str(item[1].runs), *(str(item[1].standings[standing]) for standing in order)]
         for item in analysis.arms.items()
     ]
-    yield columns([head, *rows]) if rows else f"there is no run in {analysis.source}"
+    head = ["arm", "runs", *map(_SUMMARY.__getitem__, order)]
+    yield fitted([head, *rows], (0,), _WIDTH) if rows else f"there is no run in {analysis.source}"
     guards = sum(analysis.guards.values(), Counter[str]())
     if guards:
         yield "given up at: " + ", ".join(f"{guard} {n}" for guard, n in guards.most_common(5))
@@ -110,7 +117,7 @@ def _overview(analysis: Analysis) -> list[str]:
 
 def _badged(item: tuple[str, Sums]) -> str:
     arm, sums = item
-    return arm + (" (oracle)" if sums.oracle else "") + (" (simulated)" if sums.simulated else "")
+    return named(arm, oracle=sums.oracle) + (" (simulated)" if sums.simulated else "")
 
 
 def _retries(sums: Sums) -> str:
@@ -140,7 +147,11 @@ def _guards(analysis: Analysis) -> list[str]:
     if not analysis.guards:
         return [*lines, "No run was given up."]
     rows = [
-        (arm, sum(counts.values()), ", ".join(f"{guard}: {n}" for guard, n in counts.most_common()))
+        (
+            _badged((arm, analysis.arms[arm])),
+            sum(counts.values()),
+            ", ".join(f"{guard}: {n}" for guard, n in counts.most_common()),
+        )
         for arm, counts in analysis.guards.items()
     ]
     return [*lines, *_table(("Arm", "Given up", "Final guard"), rows)]
@@ -178,7 +189,7 @@ def _runs(analysis: Analysis, standing: Standing) -> Iterator[str]:
     for run in found:
         by_arm.setdefault(run.row.arm, []).append(run)
     for arm, runs in by_arm.items():
-        yield f"### {_cell(arm)} ({len(runs)})"
+        yield f"### {_cell(_badged((arm, analysis.arms[arm])))} ({len(runs)})"
         yield ""
         for run in runs:
             yield from _run(run, standing)

@@ -83,7 +83,9 @@ def _running(state: LiveState, now: float, width: int) -> list[Text]:
     rows = []
     for trial in trials[:_RUNNING]:
         age = duration(now - trial.started) if trial.started is not None else ""
-        fields = (f"  {clean(trial.task or trial.name)}", clean(trial.profile), clean(trial.doing), age)
+        arm = state.profiles.get(trial.profile)
+        shown = arm.label if arm is not None else trial.profile
+        fields = (f"  {clean(trial.task or trial.name)}", clean(shown), clean(trial.doing), age)
         rows.append(Row([Text(field) for field in fields], "dim"))
     more = [Text(f"  and {len(trials) - _RUNNING} more", "dim")] if len(trials) > _RUNNING else []
     return [*table(_NOW, rows, width), *more] if rows else []
